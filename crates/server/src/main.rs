@@ -1,0 +1,2 @@
+//! The `strongback` binary.
+fn main() {}

@@ -1,0 +1,208 @@
+//! Frames on their way into the store: what every source produces.
+
+use crate::stream::{ChannelIndex, StreamId};
+use crate::value::{CellState, ChannelType, Value};
+
+/// Everything of a frame but its cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHead {
+    /// Stream it belongs to.
+    pub stream: StreamId,
+    /// When this node received it, nanoseconds since 1970 UTC.
+    pub receive_time: i64,
+    /// When its source says it was sampled, nanoseconds since 1970 UTC.
+    pub source_time: Option<i64>,
+    /// Sequence as on the wire, modulo the stream's `sequence_modulus`.
+    pub sequence: Option<u64>,
+}
+
+/// One cell of a frame under way: 16 bytes.
+#[derive(Clone, Copy, Debug)]
+struct PackedCell {
+    bits: u64,
+    channel: u16,
+    channel_type: u8,
+    state: u8,
+}
+
+/// Frames of any streams in the order of their reception, cells row by row.
+///
+/// Reused between receptions: [`FrameBatch::clear`] keeps its memory. A frame is built by `begin`,
+/// `push` for each cell it has, `end`; channels not pushed are *absent*.
+#[derive(Clone, Debug, Default)]
+pub struct FrameBatch {
+    heads: Vec<(FrameHead, u32)>,
+    cells: Vec<PackedCell>,
+    text: Vec<u8>,
+    open: Option<(FrameHead, usize, usize)>,
+}
+
+impl FrameBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets its frames, keeps its memory.
+    pub fn clear(&mut self) {
+        self.heads.clear();
+        self.cells.clear();
+        self.text.clear();
+        self.open = None;
+    }
+
+    /// Starts a frame.
+    pub fn begin(&mut self, head: FrameHead) {
+        debug_assert!(self.open.is_none(), "a frame is already open");
+        self.open = Some((head, self.cells.len(), self.text.len()));
+    }
+
+    /// Adds a value to the open frame.
+    pub fn push(&mut self, channel: ChannelIndex, value: Value<'_>) {
+        let bits = match value {
+            Value::String(s) => {
+                let offset = self.text.len() as u64;
+                self.text.extend_from_slice(s.as_bytes());
+                offset << 32 | s.len() as u64
+            }
+            other => other.bits(),
+        };
+        self.cells.push(PackedCell {
+            bits,
+            channel: channel.0,
+            channel_type: value.channel_type().code(),
+            state: CellState::Value as u8,
+        });
+    }
+
+    /// Adds a cell without a value to the open frame.
+    pub fn push_state(&mut self, channel: ChannelIndex, state: CellState) {
+        debug_assert!(state != CellState::Value);
+        self.cells.push(PackedCell { bits: 0, channel: channel.0, channel_type: 0, state: state as u8 });
+    }
+
+    /// Ends the open frame.
+    pub fn end(&mut self) {
+        if let Some((head, ..)) = self.open.take() {
+            self.heads.push((head, self.cells.len() as u32));
+        }
+    }
+
+    /// Forgets the open frame, if any.
+    pub fn abort(&mut self) {
+        if let Some((_, cells, text)) = self.open.take() {
+            self.cells.truncate(cells);
+            self.text.truncate(text);
+        }
+    }
+
+    /// Number of frames.
+    pub fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Whether it holds no frame.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// Number of cells over all its frames.
+    pub fn cells(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Bytes of its cells and text: what callers bound a batch by.
+    pub fn size_bytes(&self) -> usize {
+        self.heads.len() * size_of::<(FrameHead, u32)>() + self.cells.len() * size_of::<PackedCell>() + self.text.len()
+    }
+
+    /// The frame at an index.
+    pub fn frame(&self, index: usize) -> FrameRef<'_> {
+        let (head, end) = self.heads[index];
+        let start = if index == 0 { 0 } else { self.heads[index - 1].1 };
+        FrameRef { head, cells: &self.cells[start as usize..end as usize], text: &self.text }
+    }
+
+    /// Its frames in order.
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = FrameRef<'_>> {
+        (0..self.len()).map(|i| self.frame(i))
+    }
+}
+
+/// A frame of a [`FrameBatch`].
+#[derive(Clone, Copy, Debug)]
+pub struct FrameRef<'a> {
+    head: FrameHead,
+    cells: &'a [PackedCell],
+    text: &'a [u8],
+}
+
+impl<'a> FrameRef<'a> {
+    /// Stream, times and sequence.
+    pub fn head(&self) -> FrameHead {
+        self.head
+    }
+
+    /// Number of cells the source gave.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether the source gave no cell.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// The cells the source gave, in its order: the channel, and the value or why there is none.
+    pub fn cells(&self) -> impl ExactSizeIterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)> + 'a {
+        let text = self.text;
+        self.cells.iter().map(move |c| (ChannelIndex(c.channel), c.value(text)))
+    }
+}
+
+impl PackedCell {
+    fn value<'a>(&self, text: &'a [u8]) -> Result<Value<'a>, CellState> {
+        match ChannelType::from_code(self.channel_type) {
+            Some(ChannelType::String) => {
+                let (offset, len) = ((self.bits >> 32) as usize, self.bits as u32 as usize);
+                let bytes = text.get(offset..offset + len).unwrap_or_default();
+                Ok(Value::String(std::str::from_utf8(bytes).unwrap_or_default()))
+            }
+            Some(kind) => Ok(Value::from_bits(kind, self.bits)),
+            None => Err(CellState::from_code(self.state).unwrap_or(CellState::Absent)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(stream: u32) -> FrameHead {
+        FrameHead { stream: StreamId(stream), receive_time: 1, source_time: None, sequence: None }
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in() {
+        let mut batch = FrameBatch::new();
+        batch.begin(head(0));
+        batch.push(ChannelIndex(0), Value::F32(1.5));
+        batch.push(ChannelIndex(3), Value::String("größe"));
+        batch.end();
+        batch.begin(head(1));
+        batch.push(ChannelIndex(0), Value::String("dropped"));
+        batch.abort();
+        batch.begin(head(2));
+        batch.push_state(ChannelIndex(1), CellState::Unknown);
+        batch.push(ChannelIndex(2), Value::String(""));
+        batch.end();
+        let got: Vec<_> = batch.frames().map(|f| (f.head().stream.0, f.cells().collect::<Vec<_>>())).collect();
+        assert_eq!(
+            got,
+            vec![
+                (0, vec![(ChannelIndex(0), Ok(Value::F32(1.5))), (ChannelIndex(3), Ok(Value::String("größe")))]),
+                (2, vec![(ChannelIndex(1), Err(CellState::Unknown)), (ChannelIndex(2), Ok(Value::String("")))]),
+            ]
+        );
+    }
+}

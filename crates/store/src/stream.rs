@@ -1,0 +1,195 @@
+//! Names: streams, their layouts and channels.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::value::ChannelType;
+
+/// Number of a stream in its store: dense, from 0, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub u32);
+
+/// Index of a channel in the layout of its stream: dense, from 0, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelIndex(pub u16);
+
+/// Number of a channel in its store, unique over all streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelId(pub u32);
+
+/// Identity of a stream: a table name plus tags, sorted by key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamKey {
+    /// Name of the table (ILP measurement, stream name of a layout).
+    pub table: String,
+    /// Tags, sorted by key, keys unique.
+    pub tags: Vec<(String, String)>,
+}
+
+impl StreamKey {
+    /// A key from a table name and tags in any order. Of equal tag keys the last one stays.
+    pub fn new(table: impl Into<String>, tags: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut sorted: Vec<(String, String)> = Vec::new();
+        for (k, v) in tags {
+            match sorted.binary_search_by(|(have, _)| have.as_str().cmp(&k)) {
+                Ok(i) => sorted[i].1 = v,
+                Err(i) => sorted.insert(i, (k, v)),
+            }
+        }
+        StreamKey { table: table.into(), tags: sorted }
+    }
+
+    /// The value of a tag.
+    pub fn tag(&self, key: &str) -> Option<&str> {
+        let i = self.tags.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
+        Some(&self.tags[i].1)
+    }
+
+    /// The name of one of its channels: `table.channel{tag=value,…}`, without braces if no tags.
+    pub fn channel_name(&self, channel: &str) -> String {
+        let mut name = format!("{}.{channel}", self.table);
+        self.write_tags(&mut name);
+        name
+    }
+
+    fn write_tags(&self, out: &mut String) {
+        if self.tags.is_empty() {
+            return;
+        }
+        out.push('{');
+        for (i, (k, v)) in self.tags.iter().enumerate() {
+            if i > 0 {
+                out.push(',');
+            }
+            out.push_str(k);
+            out.push('=');
+            out.push_str(v);
+        }
+        out.push('}');
+    }
+}
+
+impl fmt::Display for StreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut name = self.table.clone();
+        self.write_tags(&mut name);
+        f.write_str(&name)
+    }
+}
+
+/// Which of its two times a stream's `time` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Clock {
+    /// `time` is `receive_time`.
+    Receive = 0,
+    /// `time` is `source_time`, or `receive_time` where the source said none.
+    Source = 1,
+}
+
+/// How a channel's value runs between two samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Interpolation {
+    /// The value holds until the next sample: integers, booleans, text, lossy steps.
+    Hold = 0,
+    /// Straight line: floats.
+    Linear = 1,
+}
+
+/// A channel as its source describes it. Unit and description may be empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChannelSpec {
+    /// Name within its stream.
+    pub name: String,
+    /// Type of its values.
+    pub channel_type: ChannelType,
+    /// Unit of its values, as shown.
+    pub unit: String,
+    /// What it is.
+    pub description: String,
+}
+
+impl ChannelSpec {
+    /// A channel with a name and type only.
+    pub fn new(name: impl Into<String>, channel_type: ChannelType) -> Self {
+        ChannelSpec { name: name.into(), channel_type, unit: String::new(), description: String::new() }
+    }
+}
+
+/// A stream as its source describes it: what [`crate::Store::resolve`] creates or grows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamSpec {
+    /// Identity.
+    pub key: StreamKey,
+    /// Name of the source that feeds it, as `strongback.sources` shows it.
+    pub source: String,
+    /// Which time is `time`.
+    pub clock: Clock,
+    /// Nominal time between frames in nanoseconds, if it has a fixed cycle.
+    pub expected_period_ns: Option<i64>,
+    /// Wire sequences count modulo this (2³² for iNET-X); none if frames carry no sequence.
+    pub sequence_modulus: Option<u64>,
+    /// Channels that must exist; existing ones may be wider.
+    pub channels: Vec<ChannelSpec>,
+}
+
+/// A channel of the catalog.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Channel {
+    /// Number in the store.
+    pub id: ChannelId,
+    /// Column name: the source's name, or `name_i64`, `name_f64`, `name_string` where types
+    /// conflicted, or `name_field` where the name is reserved.
+    pub name: String,
+    /// Name as the source spells it.
+    pub source_name: String,
+    /// Type now; it only widens.
+    pub channel_type: ChannelType,
+    /// Unit of its values.
+    pub unit: String,
+    /// What it is.
+    pub description: String,
+    /// How values run between samples.
+    pub interpolation: Interpolation,
+}
+
+/// The channels of a stream at one version. Layouts only grow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    /// Rises with each change.
+    pub version: u32,
+    /// Channels by [`ChannelIndex`].
+    pub channels: Vec<Channel>,
+}
+
+impl Layout {
+    /// The index of the channel with this column name.
+    pub fn index(&self, name: &str) -> Option<ChannelIndex> {
+        self.channels.iter().position(|c| c.name == name).map(|i| ChannelIndex(i as u16))
+    }
+
+    /// The channel at an index.
+    pub fn channel(&self, index: ChannelIndex) -> &Channel {
+        &self.channels[index.0 as usize]
+    }
+}
+
+/// A stream of the catalog at one layout version.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// Number in the store.
+    pub id: StreamId,
+    /// Identity.
+    pub key: StreamKey,
+    /// Name of the source that feeds it.
+    pub source: String,
+    /// Which time is `time`.
+    pub clock: Clock,
+    /// Nominal time between frames in nanoseconds.
+    pub expected_period_ns: Option<i64>,
+    /// Wire sequences count modulo this.
+    pub sequence_modulus: Option<u64>,
+    /// Channels at this version.
+    pub layout: Arc<Layout>,
+}

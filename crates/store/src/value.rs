@@ -1,0 +1,327 @@
+//! Types and values of channels, and the four kinds of cell.
+
+/// Type of a channel. The numbers are part of the format (`docs/format/store.md`);
+/// 13 to 31 are reserved for arrays and out-of-line blobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum ChannelType {
+    /// One truth value.
+    Bool = 1,
+    /// Signed, 8 bits.
+    I8 = 2,
+    /// Signed, 16 bits.
+    I16 = 3,
+    /// Signed, 32 bits.
+    I32 = 4,
+    /// Signed, 64 bits.
+    I64 = 5,
+    /// Unsigned, 8 bits.
+    U8 = 6,
+    /// Unsigned, 16 bits.
+    U16 = 7,
+    /// Unsigned, 32 bits.
+    U32 = 8,
+    /// Unsigned, 64 bits.
+    U64 = 9,
+    /// IEEE 754 binary32.
+    F32 = 10,
+    /// IEEE 754 binary64.
+    F64 = 11,
+    /// UTF-8 text.
+    String = 12,
+}
+
+impl ChannelType {
+    /// Every type, in the order of its code.
+    pub const ALL: [ChannelType; 12] = [
+        ChannelType::Bool,
+        ChannelType::I8,
+        ChannelType::I16,
+        ChannelType::I32,
+        ChannelType::I64,
+        ChannelType::U8,
+        ChannelType::U16,
+        ChannelType::U32,
+        ChannelType::U64,
+        ChannelType::F32,
+        ChannelType::F64,
+        ChannelType::String,
+    ];
+
+    /// The type of a format code, if this version knows it.
+    pub fn from_code(code: u8) -> Option<ChannelType> {
+        Self::ALL.get((code as usize).wrapping_sub(1)).copied()
+    }
+
+    /// The code written to disk.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Lower-case name as configuration, SQL listings and column suffixes spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ChannelType::Bool => "bool",
+            ChannelType::I8 => "i8",
+            ChannelType::I16 => "i16",
+            ChannelType::I32 => "i32",
+            ChannelType::I64 => "i64",
+            ChannelType::U8 => "u8",
+            ChannelType::U16 => "u16",
+            ChannelType::U32 => "u32",
+            ChannelType::U64 => "u64",
+            ChannelType::F32 => "f32",
+            ChannelType::F64 => "f64",
+            ChannelType::String => "string",
+        }
+    }
+
+    /// The type that a name spells, as in [`ChannelType::name`].
+    pub fn from_name(name: &str) -> Option<ChannelType> {
+        Self::ALL.into_iter().find(|t| t.name() == name)
+    }
+
+    /// Bytes of one value in a row; text takes 8 (offset and length into the row's heap).
+    pub fn size_bytes(self) -> usize {
+        match self {
+            ChannelType::Bool | ChannelType::I8 | ChannelType::U8 => 1,
+            ChannelType::I16 | ChannelType::U16 => 2,
+            ChannelType::I32 | ChannelType::U32 | ChannelType::F32 => 4,
+            ChannelType::I64 | ChannelType::U64 | ChannelType::F64 | ChannelType::String => 8,
+        }
+    }
+
+    /// Whether it is one of the integer types.
+    pub fn is_integer(self) -> bool {
+        (ChannelType::I8 as u8..=ChannelType::U64 as u8).contains(&(self as u8))
+    }
+
+    /// Whether it is `f32` or `f64`.
+    pub fn is_float(self) -> bool {
+        matches!(self, ChannelType::F32 | ChannelType::F64)
+    }
+
+    /// The smallest type that holds every value of both exactly, if there is one: within signed,
+    /// within unsigned, unsigned to larger signed, f32 to f64, integers of at most 32 bits to f64.
+    pub fn widen(self, other: ChannelType) -> Option<ChannelType> {
+        use ChannelType::*;
+        if self == other {
+            return Some(self);
+        }
+        let (a, b) = if self <= other { (self, other) } else { (other, self) };
+        let bits = |t: ChannelType| t.size_bytes() * 8;
+        let signed = |n: usize| match n {
+            0..=8 => Some(I8),
+            9..=16 => Some(I16),
+            17..=32 => Some(I32),
+            33..=64 => Some(I64),
+            _ => None,
+        };
+        match (a, b) {
+            (Bool, _) | (String, _) | (_, String) => None,
+            (F32, F64) => Some(F64),
+            (i, F32 | F64) => (bits(i) <= 32).then_some(F64),
+            (I8 | I16 | I32 | I64, I8 | I16 | I32 | I64) => Some(b),
+            (U8 | U16 | U32 | U64, U8 | U16 | U32 | U64) => Some(b),
+            (s, u) => signed(bits(s).max(bits(u) + 1)),
+        }
+    }
+}
+
+/// One value, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// A truth value.
+    Bool(bool),
+    /// Signed, 8 bits.
+    I8(i8),
+    /// Signed, 16 bits.
+    I16(i16),
+    /// Signed, 32 bits.
+    I32(i32),
+    /// Signed, 64 bits.
+    I64(i64),
+    /// Unsigned, 8 bits.
+    U8(u8),
+    /// Unsigned, 16 bits.
+    U16(u16),
+    /// Unsigned, 32 bits.
+    U32(u32),
+    /// Unsigned, 64 bits.
+    U64(u64),
+    /// IEEE 754 binary32.
+    F32(f32),
+    /// IEEE 754 binary64.
+    F64(f64),
+    /// UTF-8 text.
+    String(&'a str),
+}
+
+impl<'a> Value<'a> {
+    /// The type of the value.
+    pub fn channel_type(&self) -> ChannelType {
+        match self {
+            Value::Bool(_) => ChannelType::Bool,
+            Value::I8(_) => ChannelType::I8,
+            Value::I16(_) => ChannelType::I16,
+            Value::I32(_) => ChannelType::I32,
+            Value::I64(_) => ChannelType::I64,
+            Value::U8(_) => ChannelType::U8,
+            Value::U16(_) => ChannelType::U16,
+            Value::U32(_) => ChannelType::U32,
+            Value::U64(_) => ChannelType::U64,
+            Value::F32(_) => ChannelType::F32,
+            Value::F64(_) => ChannelType::F64,
+            Value::String(_) => ChannelType::String,
+        }
+    }
+
+    /// The value's bit pattern, zero-extended to 64 bits; 0 for text.
+    pub fn bits(&self) -> u64 {
+        match *self {
+            Value::Bool(v) => v as u64,
+            Value::I8(v) => v as u8 as u64,
+            Value::I16(v) => v as u16 as u64,
+            Value::I32(v) => v as u32 as u64,
+            Value::I64(v) => v as u64,
+            Value::U8(v) => v as u64,
+            Value::U16(v) => v as u64,
+            Value::U32(v) => v as u64,
+            Value::U64(v) => v,
+            Value::F32(v) => v.to_bits() as u64,
+            Value::F64(v) => v.to_bits(),
+            Value::String(_) => 0,
+        }
+    }
+
+    /// The value of a bit pattern made by [`Value::bits`]. Text is the caller's to keep.
+    ///
+    /// # Panics
+    /// For `ChannelType::String`.
+    pub fn from_bits(kind: ChannelType, bits: u64) -> Value<'static> {
+        match kind {
+            ChannelType::Bool => Value::Bool(bits & 1 != 0),
+            ChannelType::I8 => Value::I8(bits as u8 as i8),
+            ChannelType::I16 => Value::I16(bits as u16 as i16),
+            ChannelType::I32 => Value::I32(bits as u32 as i32),
+            ChannelType::I64 => Value::I64(bits as i64),
+            ChannelType::U8 => Value::U8(bits as u8),
+            ChannelType::U16 => Value::U16(bits as u16),
+            ChannelType::U32 => Value::U32(bits as u32),
+            ChannelType::U64 => Value::U64(bits),
+            ChannelType::F32 => Value::F32(f32::from_bits(bits as u32)),
+            ChannelType::F64 => Value::F64(f64::from_bits(bits)),
+            ChannelType::String => unreachable!("text has no bit pattern"),
+        }
+    }
+
+    /// The value as f64, for plots and means: exact up to 2⁵³, nearest beyond; none for text.
+    pub fn as_f64(&self) -> Option<f64> {
+        Some(match *self {
+            Value::Bool(v) => v as u8 as f64,
+            Value::I8(v) => v as f64,
+            Value::I16(v) => v as f64,
+            Value::I32(v) => v as f64,
+            Value::I64(v) => v as f64,
+            Value::U8(v) => v as f64,
+            Value::U16(v) => v as f64,
+            Value::U32(v) => v as f64,
+            Value::U64(v) => v as f64,
+            Value::F32(v) => v as f64,
+            Value::F64(v) => v,
+            Value::String(_) => return None,
+        })
+    }
+
+    /// The same number in another type, if that is exact (see [`ChannelType::widen`]).
+    pub fn convert(self, to: ChannelType) -> Option<Value<'a>> {
+        if self.channel_type() == to {
+            return Some(self);
+        }
+        let int: i128 = match self {
+            Value::I8(v) => v as i128,
+            Value::I16(v) => v as i128,
+            Value::I32(v) => v as i128,
+            Value::I64(v) => v as i128,
+            Value::U8(v) => v as i128,
+            Value::U16(v) => v as i128,
+            Value::U32(v) => v as i128,
+            Value::U64(v) => v as i128,
+            Value::F32(v) if to == ChannelType::F64 => return Some(Value::F64(v as f64)),
+            _ => return None,
+        };
+        Some(match to {
+            ChannelType::I8 => Value::I8(int.try_into().ok()?),
+            ChannelType::I16 => Value::I16(int.try_into().ok()?),
+            ChannelType::I32 => Value::I32(int.try_into().ok()?),
+            ChannelType::I64 => Value::I64(int.try_into().ok()?),
+            ChannelType::U8 => Value::U8(int.try_into().ok()?),
+            ChannelType::U16 => Value::U16(int.try_into().ok()?),
+            ChannelType::U32 => Value::U32(int.try_into().ok()?),
+            ChannelType::U64 => Value::U64(int.try_into().ok()?),
+            ChannelType::F64 if int.unsigned_abs() <= 1 << 53 => Value::F64(int as f64),
+            _ => return None,
+        })
+    }
+}
+
+/// What a frame says of one channel. The numbers are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CellState {
+    /// The frame has a value.
+    Value = 0,
+    /// The channel is not in this frame.
+    Absent = 1,
+    /// A lossy codec left it out: the last value still stands.
+    Unchanged = 2,
+    /// A discontinuity: from here on the value is not known.
+    Unknown = 3,
+}
+
+impl CellState {
+    /// The state of a format code.
+    pub fn from_code(code: u8) -> Option<CellState> {
+        match code {
+            0 => Some(CellState::Value),
+            1 => Some(CellState::Absent),
+            2 => Some(CellState::Unchanged),
+            3 => Some(CellState::Unknown),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn widening_is_exact_and_symmetric() {
+        use ChannelType::*;
+        for (a, b, want) in [
+            (I8, I64, Some(I64)),
+            (U8, I8, Some(I16)),
+            (U32, I8, Some(I64)),
+            (U64, I8, None),
+            (U32, F32, Some(F64)),
+            (I64, F64, None),
+            (F32, F64, Some(F64)),
+            (Bool, U8, None),
+            (String, F64, None),
+            (U8, U64, Some(U64)),
+        ] {
+            assert_eq!(a.widen(b), want, "{a:?} {b:?}");
+            assert_eq!(b.widen(a), want, "{b:?} {a:?}");
+        }
+    }
+
+    #[test]
+    fn conversion_keeps_the_number_or_refuses() {
+        assert_eq!(Value::U64(u64::MAX).convert(ChannelType::I64), None);
+        assert_eq!(Value::I64(-1).convert(ChannelType::I8), Some(Value::I8(-1)));
+        assert_eq!(Value::U32(7).convert(ChannelType::F64), Some(Value::F64(7.0)));
+        assert_eq!(Value::I64((1 << 53) + 1).convert(ChannelType::F64), None);
+        assert_eq!(Value::F32(0.5).convert(ChannelType::F64), Some(Value::F64(0.5)));
+    }
+}
