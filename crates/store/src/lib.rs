@@ -6,12 +6,14 @@
 
 pub mod batch;
 pub mod frame;
+pub mod pattern;
 pub mod store;
 pub mod stream;
 pub mod value;
 
 pub use batch::{Batch, Column, ColumnValues, OptionalTimes};
 pub use frame::{FrameBatch, FrameHead, FrameRef};
+pub use pattern::{Pattern, PatternError};
 pub use store::*;
 pub use stream::{
     Channel, ChannelId, ChannelIndex, ChannelSpec, Clock, Interpolation, Layout, Stream, StreamId, StreamKey,

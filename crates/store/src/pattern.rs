@@ -1,0 +1,247 @@
+//! Channel patterns: what live, SQL, state and export choose channels by.
+//!
+//! A channel's name is `table.channel{tag=value,tag2=value}`. A pattern is a glob over the part before the
+//! braces: `*` stands for any run of characters (dots too), `?` for one; `\` takes the next character as it
+//! is. A pattern without braces matches any tags. In braces each listed tag must match its glob; tags not
+//! listed are free. A channel's full name, however odd its characters, always matches that channel.
+
+use crate::stream::StreamKey;
+
+/// Longest pattern accepted, in bytes.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+
+/// A parsed channel pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    text: String,
+    name: Vec<Glyph>,
+    tags: Vec<(String, Vec<Glyph>)>,
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Nothing to match.
+    #[error("empty channel pattern")]
+    Empty,
+    /// Longer than [`PATTERN_BYTES_MAX`].
+    #[error("channel pattern of {size_bytes} bytes, at most {PATTERN_BYTES_MAX}")]
+    TooLong {
+        /// Its size.
+        size_bytes: usize,
+    },
+    /// Something in the braces is not `tag=glob`.
+    #[error("channel pattern {pattern:?}: {part:?} is not tag=value")]
+    BadTag {
+        /// The pattern.
+        pattern: String,
+        /// The part of it.
+        part: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Glyph {
+    /// This byte.
+    Byte(u8),
+    /// One character.
+    One,
+    /// Any run of characters.
+    Run,
+}
+
+impl Pattern {
+    /// Parses a pattern.
+    ///
+    /// # Errors
+    /// If it is empty, too long, or its braces hold something that is not `tag=glob`.
+    pub fn parse(text: &str) -> Result<Pattern, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(PatternError::TooLong { size_bytes: text.len() });
+        }
+        let (name, braces) = match unescaped(text, b'{').next() {
+            Some(open) if text.ends_with('}') && open + 1 < text.len() => {
+                (&text[..open], Some(&text[open + 1..text.len() - 1]))
+            }
+            _ => (text, None),
+        };
+        let mut tags = Vec::new();
+        if let Some(braces) = braces.filter(|b| !b.trim().is_empty()) {
+            let mut start = 0;
+            for end in unescaped(braces, b',').chain([braces.len()]) {
+                let part = &braces[start..end];
+                start = end + 1;
+                let Some((key, glob)) = part.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
+                    return Err(PatternError::BadTag { pattern: text.to_owned(), part: part.to_owned() });
+                };
+                tags.push((key.trim().to_owned(), glyphs(glob)));
+            }
+        }
+        Ok(Pattern { text: text.to_owned(), name: glyphs(name), tags })
+    }
+
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether streams with these tags can have matching channels, whatever their names.
+    pub fn matches_tags(&self, key: &StreamKey) -> bool {
+        self.tags.iter().all(|(tag, glob)| key.tag(tag).is_some_and(|value| matches(glob, &[value.as_bytes()])))
+    }
+
+    /// Whether a channel of a stream matches.
+    pub fn matches(&self, key: &StreamKey, channel: &str) -> bool {
+        let by_glob = self.matches_tags(key) && matches(&self.name, &[key.table.as_bytes(), b".", channel.as_bytes()]);
+        by_glob || (self.text.starts_with(&key.table) && self.text == key.channel_name(channel))
+    }
+}
+
+/// Byte offsets of a character that no `\` stands before.
+fn unescaped(text: &str, wanted: u8) -> impl Iterator<Item = usize> + '_ {
+    let mut escaped = false;
+    text.bytes().enumerate().filter_map(move |(i, byte)| {
+        let literal = escaped;
+        escaped = !literal && byte == b'\\';
+        (!literal && byte == wanted).then_some(i)
+    })
+}
+
+fn glyphs(glob: &str) -> Vec<Glyph> {
+    let mut out = Vec::with_capacity(glob.len());
+    let mut bytes = glob.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'*' if out.last() == Some(&Glyph::Run) => {}
+            b'*' => out.push(Glyph::Run),
+            b'?' => out.push(Glyph::One),
+            b'\\' => out.push(Glyph::Byte(bytes.next().unwrap_or(b'\\'))),
+            other => out.push(Glyph::Byte(other)),
+        }
+    }
+    out
+}
+
+/// Glob match over the concatenation of some pieces of UTF-8, without joining them. Backtracks to the last
+/// run only: at most pattern × text steps.
+fn matches(glob: &[Glyph], pieces: &[&[u8]]) -> bool {
+    let len: usize = pieces.iter().map(|p| p.len()).sum();
+    let at = |mut i: usize| {
+        for piece in pieces {
+            match piece.get(i) {
+                Some(byte) => return *byte,
+                None => i -= piece.len(),
+            }
+        }
+        0
+    };
+    let next_char = |mut i: usize| {
+        i += 1;
+        while i < len && at(i) & 0xC0 == 0x80 {
+            i += 1;
+        }
+        i
+    };
+    let (mut g, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        let advanced = match glob.get(g) {
+            None if t == len => return true,
+            None => false,
+            Some(Glyph::Run) => {
+                retry = Some((g, t));
+                g += 1;
+                true
+            }
+            Some(Glyph::One) if t < len => {
+                (g, t) = (g + 1, next_char(t));
+                true
+            }
+            Some(Glyph::Byte(byte)) if t < len && at(t) == *byte => {
+                (g, t) = (g + 1, t + 1);
+                true
+            }
+            Some(_) => false,
+        };
+        if !advanced {
+            match retry {
+                Some((run, from)) if from < len => {
+                    let from = next_char(from);
+                    retry = Some((run, from));
+                    (g, t) = (run + 1, from);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(table: &str, tags: &[(&str, &str)]) -> StreamKey {
+        StreamKey::new(table, tags.iter().map(|(k, v)| (k.to_string(), v.to_string())))
+    }
+
+    fn hits(pattern: &str, table: &str, channel: &str, tags: &[(&str, &str)]) -> bool {
+        Pattern::parse(pattern).unwrap().matches(&key(table, tags), channel)
+    }
+
+    #[test]
+    fn globs_run_over_dots_and_tags_are_free_unless_listed() {
+        let acu = [("acu", "1"), ("bay", "north")];
+        for (pattern, want) in [
+            ("*", true),
+            ("avionics.*", true),
+            ("avionics.sensor_values.p_lox", true),
+            ("*.p_?ox", true),
+            ("*p_lox", true),
+            ("avionics", false),
+            ("avionics.sensor_values.p_lo", false),
+            ("avionics.sensor_values.p_lox{}", true),
+            ("avionics.*{acu=1}", true),
+            ("avionics.*{acu=1,bay=n*h}", true),
+            ("avionics.*{acu=2}", false),
+            ("avionics.*{rack=*}", false),
+            ("*{bay=*}", true),
+            ("a*s*x*p_lox", false),
+            ("a*s*p*x", true),
+        ] {
+            assert_eq!(hits(pattern, "avionics.sensor_values", "p_lox", &acu), want, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn one_stands_for_a_character_not_a_byte() {
+        assert!(hits("t.gr??e", "t", "größe", &[]));
+        assert!(!hits("t.gr???e", "t", "größe", &[]));
+        assert!(hits("t.*ße", "t", "größe", &[]));
+    }
+
+    #[test]
+    fn odd_names_match_themselves_and_escapes_work() {
+        let tags = [("k", "a,b={x}")];
+        let full = key("t*", &tags).channel_name("c{1}");
+        assert!(hits(&full, "t*", "c{1}", &tags));
+        assert!(hits("t\\*.c*", "t*", "c", &[]));
+        assert!(!hits("t\\*.c*", "tt", "c", &[]));
+        assert!(hits("t.c{k=a\\,b}", "t", "c", &[("k", "a,b")]));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused_with_the_part() {
+        assert_eq!(Pattern::parse(""), Err(PatternError::Empty));
+        assert!(matches!(Pattern::parse("t.*{acu}"), Err(PatternError::BadTag { part, .. }) if part == "acu"));
+        assert!(matches!(Pattern::parse(&"x".repeat(5000)), Err(PatternError::TooLong { size_bytes: 5000 })));
+    }
+
+    #[test]
+    fn many_runs_stay_polynomial() {
+        let pattern = "*a".repeat(60);
+        assert!(!hits(&pattern, "t", &format!("{}b", "a".repeat(5000)), &[]));
+    }
+}
