@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# `make build`: the page, then the release binary, then the link target/strongback to it.
+set -euo pipefail
+. "$(dirname "$0")/environment.sh"
+"$root/scripts/setup-build.sh"
+"$root/scripts/build-web.sh"
+
+cd "$root"
+target=${CARGO_TARGET_DIR:-$root/target}
+[[ $target = /* ]] || target=$root/$target
+if [ ! -x "$target/release/strongback" ]; then
+  say "First build: about 350 crates, 10 to 15 minutes on two cores, 3 GB in $target. Later ones take seconds."
+fi
+cargo build --release --locked --bin strongback
+mkdir -p target
+ln -sfn "$target/release/strongback" target/strongback
+say "built: target/strongback ($(du -hL target/strongback | cut -f 1))"

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# What the tests need beyond a build: Chromium, psql, a Python environment, Telegraf, cargo-deny. Each is
+# built once into the cache folder, under a name that holds its version.
+set -euo pipefail
+. "$(dirname "$0")/environment.sh"
+"$root/scripts/setup-build.sh"
+mkdir -p "$cache"
+
+cargo clippy --version >/dev/null 2>&1 || rustup component add clippy >&2 || die "clippy is missing"
+cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt >&2 || die "rustfmt is missing"
+debian_package chromium chromium
+debian_package psql postgresql-client
+debian_package python3 python3 python3-venv
+debian_package curl curl
+
+# Python: the clients the end-to-end tests write and read with.
+requirements=$root/tests/requirements.txt
+python=$cache/python-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-$(sha256sum "$requirements" | cut -c 1-12)
+if [ ! -x "$python/bin/pytest" ]; then
+  say "Python clients: $python"
+  rm -rf "$python"
+  if ! python3 -m venv "$python" 2>/dev/null; then
+    as_root apt-get install -y -q --no-install-recommends python3-venv >&2 || die "python3 -m venv fails: install python3-venv"
+    python3 -m venv "$python"
+  fi
+  "$python/bin/pip" install -q --disable-pip-version-check -r "$requirements" >&2 || {
+    rm -rf "$python"
+    die "the Python clients of tests/requirements.txt could not be installed"
+  }
+fi
+ln -sfn "$python" "$cache/python"
+
+# Telegraf, with the plugins that one test needs. Without Go that test says that it was skipped.
+telegraf_version=v1.37.2
+telegraf=$cache/telegraf-$telegraf_version
+if [ ! -x "$telegraf" ] && have go; then
+  say "Telegraf $telegraf_version from source (about a minute): $telegraf"
+  GOBIN=$cache/telegraf-build GOFLAGS=-buildvcs=false go install \
+    -tags custom,inputs.file,outputs.influxdb_v2,outputs.influxdb,parsers.influx,serializers.influx \
+    "github.com/influxdata/telegraf/cmd/telegraf@$telegraf_version" >&2
+  mv "$cache/telegraf-build/telegraf" "$telegraf"
+  rmdir "$cache/telegraf-build"
+fi
+[ -x "$telegraf" ] || say "no Go compiler: the Telegraf test will be skipped"
+
+# cargo-deny: licences of everything linked.
+deny_version=0.20.2
+deny=$cache/cargo-deny-$deny_version
+if [ ! -x "$deny/bin/cargo-deny" ]; then
+  say "cargo-deny $deny_version from source (3 minutes on two cores): $deny"
+  CARGO_TARGET_DIR=$cache/cargo-deny-build CARGO_PROFILE_DEV_DEBUG=0 \
+    cargo install --quiet --locked --debug --root "$deny" "cargo-deny@$deny_version" >&2
+  rm -rf "$cache/cargo-deny-build"
+fi
