@@ -40,7 +40,8 @@ web_tests() {
     npx vitest run --reporter=default --reporter=junit --outputFile.junit="$RESULTS.junit.xml"
 }
 page_tests() {
-  cd web && PLAYWRIGHT_JUNIT_OUTPUT_NAME="$RESULTS.junit.xml" npx playwright test --reporter=list,junit
+  cd web && npx vitest run --config vitest.e2e.config.ts \
+    --reporter=default --reporter=junit --outputFile.junit="$RESULTS.junit.xml"
 }
 client_tests() {
   "$cache/python/bin/pytest" -q --junitxml="$RESULTS.junit.xml" tests/e2e

@@ -1,0 +1,28 @@
+"""Fixtures of the end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+import strongback
+
+
+@pytest.fixture(scope="session", autouse=True)
+def binary() -> str:
+    """The binary under test, from the environment variable STRONGBACK."""
+    assert os.access(strongback.BINARY, os.X_OK), f"STRONGBACK={strongback.BINARY!r} is no program; run `make test`"
+    return strongback.BINARY
+
+
+@pytest.fixture
+def server(tmp_path: pathlib.Path) -> Iterator[strongback.Server]:
+    """A fresh server on an empty folder. It must end with code 0 unless the test ended it."""
+    running = strongback.Server(folder=tmp_path).start()
+    yield running
+    assert running.process is not None
+    ended_before = running.process.poll() is not None
+    code = running.stop()
+    assert ended_before or code == 0, f"exit code {code}: {running.last_words()}"
