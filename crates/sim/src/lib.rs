@@ -1,1 +1,52 @@
-//! Crate `sim` of Strongback.
+//! The simulated launch pad: real protocols on real sockets, at a real pad's rates.
+//!
+//! It knows nothing of the store or the server; they know it only by what it sends.
+//!
+//! ```text
+//!  countdown → plant → sensors ─┬→ inetx packets → UDP ─┐
+//!                               └→ lines → TCP ─────────┴→ [sources] → …
+//! ```
+//!
+//! Read first: [`Pad`] (frames without sockets, for tests and benchmarks), [`run_pad`] (the command),
+//! [`pad_config`] (what the server is told of it).
+//!
+//! Invariants:
+//! - the same seed gives the same frames, cell by cell, on every machine;
+//! - every sensor is `code · lsb + offset` of a 12- or 16-bit code, with at least 2 steps rms of noise;
+//! - what is lost is lost on purpose, in whole packets, at least 3 s apart in a stream, and counted;
+//! - a slow or absent receiver never delays another source: what cannot leave is dropped and counted.
+//!
+//! ```
+//! use strongback_sim::{Pad, PadOptions};
+//! let mut pad = Pad::new(PadOptions::default());
+//! let mut points = 0;
+//! pad.frames(1.0, |_, _, cells| points += cells.len());
+//! assert_eq!(points, 68_500);
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod avionics;
+mod channel;
+mod countdown;
+mod events;
+mod fti;
+mod inetx;
+mod line;
+mod noise;
+mod pad;
+mod plant;
+mod plc;
+mod report;
+mod run;
+mod sensor;
+mod settings;
+mod uplink;
+
+pub use channel::{Cell, CellType, PadChannel, PadSource, PadStream};
+pub use countdown::{Level, PadEvent};
+pub use line::LineWriter;
+pub use pad::{Pad, PadFrame, PadOptions, PadStep, STEP_NS, Spike};
+pub use report::{GapMade, PadReport, SourceReport};
+pub use run::{PadArgs, run_pad, run_pad_until};
+pub use settings::{FTI_ADDRESS, launch_view, pad_config, pad_config_at};

@@ -1,0 +1,124 @@
+//! iNET-X packets: the header, and where each channel lies in the payload.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 4 | control `0x11000000`: version 1, one option word |
+//! | 4 | 4 | stream id |
+//! | 8 | 4 | sequence, wraps at 2³² |
+//! | 12 | 4 | length of the packet, header included |
+//! | 16 | 4 | PTP seconds since 1970 (here: UTC) |
+//! | 20 | 4 | PTP nanoseconds |
+//! | 24 | 4 | packet information: error, lost count, timeout |
+//! | 28 | – | payload |
+//!
+//! All big-endian, but for channels laid out as little-endian.
+
+use crate::channel::{Cell, PadStream};
+use crate::fti::{BAY_ID, DISCRETES_ID, VIBRATION_ID};
+
+const CONTROL: u32 = 0x1100_0000;
+/// Bytes of header and option word.
+const HEADER_BYTES: usize = 28;
+/// Largest payload of the pad's packets.
+const PAYLOAD_BYTES: usize = 64;
+
+/// Where a channel lies in its packet's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Byte in the payload.
+    pub(crate) offset: usize,
+    /// First bit (0 is the most significant) and width, where it is not the whole type.
+    pub(crate) bits: Option<(u32, u32)>,
+    /// Type on the wire as the layout spells it.
+    pub(crate) wire: &'static str,
+    pub(crate) little: bool,
+}
+
+impl Place {
+    fn size_bytes(&self) -> usize {
+        match self.wire {
+            "u32" => 4,
+            "u16" => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Places of a stream's channels, in their order.
+pub(crate) fn places(stream: &PadStream) -> Vec<Place> {
+    let whole = |offset, wire| Place { offset, bits: None, wire, little: false };
+    match stream.inetx_id {
+        Some(BAY_ID) => (0..stream.channels.len())
+            // One module of the acquisition unit is little-endian, as happens.
+            .map(|i| Place { little: stream.channels[i].name.starts_with("p_base"), ..whole(2 * i, "u16") })
+            .collect(),
+        Some(VIBRATION_ID) => vec![whole(0, "u16")],
+        Some(DISCRETES_ID) => vec![
+            Place { bits: Some((0, 1)), ..whole(0, "bool") },
+            Place { bits: Some((1, 1)), ..whole(0, "bool") },
+            Place { bits: Some((2, 1)), ..whole(0, "bool") },
+            Place { bits: Some((4, 4)), ..whole(0, "u8") },
+            whole(2, "u32"),
+            Place { bits: Some((4, 12)), ..whole(6, "u16") },
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// Packets of one iNET-X stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Packer {
+    id: u32,
+    places: Vec<Place>,
+    frame_bytes: usize,
+}
+
+impl Packer {
+    /// For a stream, if it is an iNET-X one.
+    pub(crate) fn new(stream: &PadStream) -> Option<Packer> {
+        let id = stream.inetx_id?;
+        let places = places(stream);
+        let frame_bytes = places.iter().map(|p| p.offset + p.size_bytes()).max().unwrap_or(0);
+        Some(Packer { id, places, frame_bytes })
+    }
+
+    /// Starts a packet stamped with the time of its first sample, nanoseconds since 1970 UTC.
+    pub(crate) fn begin(&self, sequence: u32, time_ns: i64, out: &mut Vec<u8>) {
+        out.clear();
+        let (seconds, nanoseconds) = (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000));
+        for word in [CONTROL, self.id, sequence, HEADER_BYTES as u32, seconds as u32, nanoseconds as u32, 0] {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+    }
+
+    /// Adds the channels of a frame: the next sub-frame sample, or the only one.
+    pub(crate) fn push(&self, cells: &[Cell], out: &mut Vec<u8>) {
+        let mut payload = [0u8; PAYLOAD_BYTES];
+        for (place, cell) in self.places.iter().zip(cells) {
+            let code = match *cell {
+                Cell::Quantised { code, .. } => code,
+                Cell::Bool(v) => u32::from(v),
+                Cell::I64(v) => v as u32,
+                Cell::F64(v) => v as u32,
+                Cell::F32(v) => v as u32,
+                Cell::Text(_) => 0,
+            };
+            let size = place.size_bytes();
+            let code = match place.bits {
+                Some((first, width)) => code << (8 * size as u32 - first - width),
+                None => code,
+            };
+            let mut bytes = code.to_be_bytes();
+            let field = &mut bytes[4 - size..];
+            if place.little {
+                field.reverse();
+            }
+            for (to, from) in payload[place.offset..place.offset + size].iter_mut().zip(field) {
+                *to |= *from;
+            }
+        }
+        out.extend_from_slice(&payload[..self.frame_bytes]);
+        let length = out.len() as u32;
+        out[12..16].copy_from_slice(&length.to_be_bytes());
+    }
+}

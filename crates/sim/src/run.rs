@@ -1,0 +1,315 @@
+//! The pad on real sockets: the generator, paced by the clock, over UDP and TCP.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+
+use crate::channel::PadSource;
+use crate::events::send_events;
+use crate::inetx::Packer;
+use crate::line::LineWriter;
+use crate::pad::{Pad, PadOptions, PadStep, STEP_NS};
+use crate::report::{GapMade, LISTED, PadReport};
+use crate::uplink::Uplink;
+
+/// Steps in which every iNET-X stream sends once: the last ones lose nothing, so that a loss before them shows.
+const LAST_STEPS: u64 = 4;
+/// A wait or a lag beyond this means that the machine's clock jumped, or slept.
+const JUMP_NS: i64 = 1_000_000_000;
+/// Countdown events that may wait for the page server; more are counted as failed.
+const EVENTS_QUEUED: usize = 64;
+
+/// Options of `strongback simulate pad`.
+///
+/// A launch pad in countdown, on real sockets at the rates of a real one: flight test instrumentation as
+/// iNET-X over UDP, avionics and PLC groups as line protocol over TCP, 68,500 points/s in all.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PadArgs {
+    /// Where iNET-X packets go
+    #[arg(long, value_name = "ADDR", default_value = crate::settings::FTI_ADDRESS)]
+    pub fti: SocketAddr,
+    /// Line-protocol server for avionics and PLC
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9009")]
+    pub ilp: SocketAddr,
+    /// Page server that takes countdown events (POST /api/events)
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<SocketAddr>,
+    /// Ends by itself after this long, for instance 30s or 2h
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub duration: Option<Duration>,
+    /// Same seed, same values
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Chance that a loss of one to five packets begins at an iNET-X packet, 0 to 0.01
+    #[arg(long, value_name = "CHANCE", default_value_t = 5e-4, value_parser = parse_loss)]
+    pub loss: f64,
+    /// Time to lift-off at the start, holds not counted, at most 10m
+    #[arg(long, value_name = "TIME", default_value = "130s", value_parser = parse_time)]
+    pub t0: Duration,
+    /// How long to try when the line-protocol server is away, at the start or later
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
+    pub give_up: Duration,
+    /// Prints the report as one JSON object on the last line
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| format!("{text:?} is not a time such as 30s, 5m or 2h"))?;
+    let seconds = match &text[digits..] {
+        "ms" => number / 1000.0,
+        "" | "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        unit => return Err(format!("unit {unit:?} is none of ms, s, m, h")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
+}
+
+fn parse_loss(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(loss) if (0.0..=0.01).contains(&loss) => Ok(loss),
+        _ => Err(format!("{text:?} is not a chance from 0 to 0.01")),
+    }
+}
+
+/// Runs the pad until its duration is over or SIGINT or SIGTERM comes, and prints its report.
+///
+/// # Errors
+/// A socket that cannot be had, or a line-protocol server that stays away for `give_up`.
+pub fn run_pad(args: PadArgs) -> anyhow::Result<PadReport> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot take signals")?;
+    }
+    let json = args.json;
+    let report = run_pad_until(args, &stop)?;
+    if json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        println!("{report}");
+    }
+    Ok(report)
+}
+
+/// The same without signals or printing: ends when `stop` becomes true or the duration is over.
+///
+/// # Errors
+/// As [`run_pad`].
+pub fn run_pad_until(args: PadArgs, stop: &AtomicBool) -> anyhow::Result<PadReport> {
+    let local: SocketAddr = match args.fti {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // Not connected: a receiver that is away must not turn into errors of our later packets.
+    let udp = UdpSocket::bind(local).context("no UDP socket")?;
+    let avionics = Uplink::start("avionics", args.ilp, args.give_up).context("no thread for avionics")?;
+    let plc = Uplink::start("plc", args.ilp, args.give_up).context("no thread for the PLCs")?;
+    let t0_ms = args.t0.as_millis() as i64;
+    let pad = Pad::new(PadOptions { seed: args.seed, loss: args.loss, t0_ms });
+    let steps = args.duration.map(|d| (d.as_nanos() as u64).div_ceil(STEP_NS as u64).max(LAST_STEPS));
+    let start_ns = (wall_ns() / 1_000_000 + 1) * 1_000_000;
+    let (events, event_queue) = sync_channel(EVENTS_QUEUED);
+    let http = args.http;
+    let poster = std::thread::Builder::new().name("events".into()).spawn(move || match http {
+        Some(http) => send_events(http, start_ns, &event_queue),
+        None => (0, 0),
+    })?;
+    let mut sender = Sender {
+        packers: pad.streams().iter().map(Packer::new).collect(),
+        writers: pad.streams().iter().map(LineWriter::new).collect(),
+        in_gap: vec![None; pad.streams().len()],
+        pad,
+        udp,
+        fti: args.fti,
+        avionics,
+        plc,
+        packet: Vec::new(),
+        start_ns,
+        report: PadReport { seed: args.seed, ..PadReport::default() },
+    };
+    let mut out = PadStep::default();
+    let mut done = 0u64;
+    let mut left = steps;
+    while left != Some(0) {
+        let last = left.is_some_and(|left| left <= LAST_STEPS);
+        if !last && (stop.load(Ordering::Relaxed) || sender.avionics.failed() || sender.plc.failed()) {
+            left = Some(LAST_STEPS);
+            continue;
+        }
+        sender.wait_for(done + 1);
+        sender.pad.step(&mut out);
+        sender.send(&out, last);
+        for event in out.events.drain(..) {
+            eprintln!("T{:+.0} s: {}", sender.pad.clock_s(), event.text);
+            if http.is_some() && events.try_send(event).is_err() {
+                sender.report.events_failed += 1;
+            }
+        }
+        done += 1;
+        left = left.map(|left| left - 1);
+    }
+    drop(events);
+    let mut report = sender.finish(done)?;
+    let (sent, failed) = poster.join().unwrap_or_default();
+    report.events_sent = sent;
+    report.events_failed += failed;
+    Ok(report)
+}
+
+/// Sockets and counts of a run.
+struct Sender {
+    pad: Pad,
+    packers: Vec<Option<Packer>>,
+    writers: Vec<LineWriter>,
+    /// Gap under way of each iNET-X stream: its index in the report, if listed there.
+    in_gap: Vec<Option<usize>>,
+    udp: UdpSocket,
+    fti: SocketAddr,
+    avionics: Uplink,
+    plc: Uplink,
+    packet: Vec<u8>,
+    start_ns: i64,
+    report: PadReport,
+}
+
+impl Sender {
+    /// Sleeps until a step is due. Deadlines are absolute, from the start: nothing adds up.
+    fn wait_for(&mut self, step: u64) {
+        loop {
+            let due_ns = self.start_ns + step as i64 * STEP_NS;
+            let left_ns = due_ns - wall_ns();
+            if left_ns.abs() > JUMP_NS + STEP_NS {
+                self.report.clock_jumps += 1;
+                self.start_ns -= left_ns;
+                return;
+            }
+            if left_ns <= 0 {
+                self.report.late_steps += u64::from(left_ns < -STEP_NS);
+                return;
+            }
+            std::thread::sleep(Duration::from_nanos(left_ns as u64));
+        }
+    }
+
+    fn send(&mut self, step: &PadStep, keep_all: bool) {
+        let (mut avionics, mut plc) = (self.avionics.parcel(), self.plc.parcel());
+        let mut rest = step.frames.as_slice();
+        while let [frame, ..] = rest {
+            let stream = &self.pad.streams()[frame.stream];
+            let Some(packer) = &self.packers[frame.stream] else {
+                let parcel = if stream.source == PadSource::Avionics { &mut avionics } else { &mut plc };
+                let cells = step.cells(frame);
+                self.writers[frame.stream].push(self.start_ns + frame.time_ns, cells, &mut parcel.lines);
+                parcel.count(stream.source, cells.len());
+                rest = &rest[1..];
+                continue;
+            };
+            let frames = stream.burst as usize;
+            let (packet, after) = rest.split_at(frames.min(rest.len()));
+            rest = after;
+            let sequence = (frame.sequence / frames as u64) as u32;
+            if frame.lost && !keep_all {
+                self.report.packets_lost += 1;
+                self.report.frames_lost += frames as u64;
+                if self.in_gap[frame.stream].is_none() {
+                    self.report.gaps_made += 1;
+                    self.in_gap[frame.stream] = Some(self.report.gaps.len());
+                    if self.report.gaps.len() < LISTED {
+                        let table = stream.table.clone();
+                        let stream_id = stream.inetx_id.unwrap_or(0);
+                        self.report.gaps.push(GapMade {
+                            table,
+                            stream_id,
+                            first_sequence: sequence,
+                            packets: 0,
+                            frames: 0,
+                        });
+                    }
+                }
+                if let Some(gap) = self.in_gap[frame.stream].and_then(|at| self.report.gaps.get_mut(at)) {
+                    gap.packets += 1;
+                    gap.frames += frames as u64;
+                }
+                continue;
+            }
+            self.in_gap[frame.stream] = None;
+            packer.begin(sequence, self.start_ns + frame.time_ns, &mut self.packet);
+            let mut points = 0;
+            for frame in packet {
+                let cells = step.cells(frame);
+                packer.push(cells, &mut self.packet);
+                points += cells.len() as u64;
+            }
+            match self.udp.send_to(&self.packet, self.fti) {
+                Ok(_) => {
+                    self.report.packets_sent += 1;
+                    let source = self.report.sources.entry(PadSource::Fti.name()).or_default();
+                    source.frames_sent += frames as u64;
+                    source.points_sent += points;
+                }
+                Err(error) => {
+                    if self.report.send_errors == 0 {
+                        eprintln!("packet to {} not sent: {error}", self.fti);
+                    }
+                    self.report.send_errors += 1;
+                }
+            }
+        }
+        self.avionics.send(avionics);
+        self.plc.send(plc);
+        let room = LISTED - self.report.spikes.len();
+        self.report.spikes.extend(step.spikes.iter().take(room).map(|spike| {
+            let time_ns = self.start_ns + spike.time_ns;
+            crate::pad::Spike { time_ns, ..spike.clone() }
+        }));
+    }
+
+    fn finish(self, steps: u64) -> anyhow::Result<PadReport> {
+        let mut report = self.report;
+        for uplink in [self.avionics.finish(), self.plc.finish()] {
+            if let Some(failure) = uplink.failure {
+                bail!(failure);
+            }
+            report.reconnects += uplink.reconnects;
+            for (source, sent) in uplink.sources {
+                let all = report.sources.entry(source.name()).or_default();
+                all.frames_sent += sent.frames_sent;
+                all.points_sent += sent.points_sent;
+                all.frames_dropped += sent.frames_dropped;
+            }
+        }
+        report.frames_sent = report.sources.values().map(|s| s.frames_sent).sum();
+        report.points_sent = report.sources.values().map(|s| s.points_sent).sum();
+        report.duration_s = steps as f64 * STEP_NS as f64 / 1e9;
+        let usage = getrusage(UsageWho::RUSAGE_SELF).context("no CPU times")?;
+        let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+        report.cpu_s = seconds(usage.user_time()) + seconds(usage.system_time());
+        Ok(report)
+    }
+}
+
+/// Nanoseconds since 1970 UTC.
+fn wall_ns() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_time("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_time("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_time("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(parse_time("2h"), Ok(Duration::from_secs(7200)));
+        assert!(parse_time("soon").is_err() && parse_time("3 days").is_err() && parse_time("").is_err());
+    }
+}
