@@ -1,0 +1,109 @@
+// REST calls of the page, and the token that a server beyond loopback asks for.
+import type {
+  Channel, Event, EventLevel, Gap, HistorySeries, ServerView, Source, SqlAnswer, StateRow,
+} from "./message";
+
+/** An answer that is not 2xx, in the server's words. */
+export class ApiError extends Error {
+  constructor(readonly status: number, message: string, readonly code: string | null, readonly sqlstate: string | null) {
+    super(message);
+  }
+}
+
+const TOKEN_KEY = "strongback.token";
+
+export function token(): string | null {
+  return sessionStorage.getItem(TOKEN_KEY);
+}
+
+export function setToken(value: string): void {
+  sessionStorage.setItem(TOKEN_KEY, value);
+}
+
+async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
+  const headers = new Headers(init.headers);
+  const bearer = token();
+  if (bearer !== null) headers.set("authorization", `Bearer ${bearer}`);
+  if (init.body) headers.set("content-type", "application/json");
+  const answer = await fetch(path, { ...init, headers, cache: "no-store" });
+  const text = await answer.text();
+  let body: unknown = null;
+  try {
+    body = text === "" ? null : JSON.parse(text);
+  } catch {
+    throw new ApiError(answer.status, text.slice(0, 300) || answer.statusText, null, null);
+  }
+  if (!answer.ok) {
+    const e = (body ?? {}) as { error?: string; code?: string; sqlstate?: string };
+    throw new ApiError(answer.status, e.error ?? answer.statusText, e.code ?? null, e.sqlstate ?? null);
+  }
+  return body as T;
+}
+
+function query(parts: Record<string, string | number | undefined>): string {
+  const set = Object.entries(parts).filter(([, value]) => value !== undefined) as [string, string | number][];
+  return set.length === 0 ? "" : "?" + new URLSearchParams(set.map(([key, value]) => [key, String(value)]));
+}
+
+/** Where live updates come from. */
+export function liveUrl(): string {
+  const url = new URL("api/live", location.href);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  url.hash = url.search = "";
+  const bearer = token();
+  if (bearer !== null) url.searchParams.set("access_token", bearer);
+  return url.href;
+}
+
+const PAGE = 5000;
+
+/** Every channel, page by page, and the version of the catalog they belong to. */
+export async function allChannels(): Promise<{ version: string; channels: Channel[] }> {
+  const channels: Channel[] = [];
+  for (;;) {
+    const page = await call<{ version: string; total: number; channels: Channel[] }>(
+      "api/channels" + query({ limit: PAGE, offset: channels.length }),
+    );
+    channels.push(...page.channels);
+    if (page.channels.length === 0 || channels.length >= page.total) return { version: page.version, channels };
+  }
+}
+
+export async function catalogVersion(): Promise<string> {
+  return (await call<{ version: string }>("api/channels" + query({ limit: 1 }))).version;
+}
+
+export async function sources(): Promise<Source[]> {
+  return (await call<{ sources: Source[] }>("api/sources")).sources;
+}
+
+export async function gaps(from: bigint, limit: number): Promise<Gap[]> {
+  return (await call<{ gaps: Gap[] }>("api/gaps" + query({ from: from.toString(), limit }))).gaps;
+}
+
+export async function events(from: bigint, limit: number): Promise<Event[]> {
+  return (await call<{ events: Event[] }>("api/events" + query({ from: from.toString(), limit }))).events;
+}
+
+export async function addEvent(text: string, level: EventLevel, time?: bigint): Promise<void> {
+  await call("api/events", { method: "POST", body: JSON.stringify({ text, level, time: time?.toString() }) });
+}
+
+export async function view(): Promise<ServerView | null> {
+  return call<ServerView | null>("api/view");
+}
+
+export async function history(channels: string[], from: bigint, to: bigint, points: number): Promise<HistorySeries[]> {
+  const answer = await call<{ series: HistorySeries[] }>(
+    "api/history" + query({ channels: channels.join(","), from: from.toString(), to: to.toString(), points }),
+  );
+  return answer.series;
+}
+
+export async function stateAt(at: bigint, channels: string): Promise<{ at: string; state: StateRow[] }> {
+  return call("api/state" + query({ at: at.toString(), channels: channels || undefined }));
+}
+
+export async function sql(text: string, limit: number, signal: AbortSignal): Promise<SqlAnswer> {
+  return call("api/sql", { method: "POST", body: JSON.stringify({ sql: text, limit }), signal });
+}

@@ -1,0 +1,126 @@
+// States over time: one bar a channel with the states' names inside, on the same time axis as the plots.
+import type { Feed } from "./feed";
+import type { Channel } from "./message";
+import { theme } from "./theme";
+import { timeTicks } from "./ticks";
+import { stateColour } from "./track";
+
+const AXIS_HEIGHT_PX = 24;
+const CHAR_PX = 6.7;
+const LEFT_PX = 8;
+const RIGHT_PX = 14;
+
+export interface BarsFrame {
+  now: number;
+  spanS: number;
+  t0: bigint | null;
+  live: boolean;
+  stale: ReadonlySet<number>;
+  labelPx: number;
+}
+
+/** Short names for bars: tags only where two channels share a name. */
+export function barNames(channels: Channel[]): string[] {
+  return channels.map((c) => {
+    const twins = channels.filter((other) => other.channel === c.channel).length > 1;
+    const tags = Object.values(c.tags).join(".");
+    return twins && tags !== "" ? `${tags}.${c.channel}` : c.channel;
+  });
+}
+
+/** Draws every bar into the canvas, which it first gives the size of its box. */
+export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame): void {
+  const ratio = devicePixelRatio;
+  const width = canvas.clientWidth;
+  const height = canvas.clientHeight;
+  if (width < 80 || height < 40) return;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+  }
+  const ctx = canvas.getContext("2d");
+  if (!ctx) return;
+  const t = theme();
+  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+  ctx.clearRect(0, 0, width, height);
+
+  const left = LEFT_PX + frame.labelPx;
+  const right = width - RIGHT_PX;
+  const bottom = height - AXIS_HEIGHT_PX;
+  const from = frame.now - frame.spanS;
+  const x = (s: number) => left + ((s - from) / frame.spanS) * (right - left);
+
+  ctx.font = `11px ${t.mono}`;
+  ctx.textAlign = "center";
+  ctx.textBaseline = "top";
+  for (const tick of timeTicks(from, frame.now, feed.origin, frame.t0, right - left, CHAR_PX)) {
+    const px = x(tick.at);
+    ctx.fillStyle = t.line;
+    ctx.fillRect(Math.round(px), 8, 1, bottom - 8);
+    const half = (tick.label.length * CHAR_PX) / 2;
+    if (px - half < left - 14 || px + half > width - 2) continue;
+    ctx.fillStyle = t.faint;
+    ctx.fillText(tick.label, px, bottom + 6);
+  }
+
+  const names = barNames(feed.channels);
+  const rowPx = Math.min(40, (bottom - 8) / Math.max(1, feed.channels.length));
+  const barPx = Math.max(6, Math.min(22, rowPx - 5));
+  feed.channels.forEach((channel, i) => {
+    const top = 8 + i * rowPx + (rowPx - barPx) / 2;
+    const stale = !frame.live || frame.stale.has(channel.id);
+    ctx.font = `12px ${t.ui}`;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
+    ctx.fillStyle = stale ? t.stale : t.muted;
+    const name = fitted(ctx, names[i]!, frame.labelPx - 8);
+    ctx.fillText(name, LEFT_PX + 4, top + barPx / 2);
+    if (stale) ctx.fillRect(LEFT_PX + 4, top + barPx / 2, ctx.measureText(name).width, 1);
+    ctx.font = `11px ${t.mono}`;
+    const track = feed.tracks.get(channel.id);
+    if (!track) return;
+    for (const segment of track.segments) {
+      if (segment.to < from) continue;
+      const a = Math.max(left, x(segment.from));
+      const b = Math.min(right, Math.max(x(segment.to), a + 1));
+      const colour = stateColour(segment.state);
+      ctx.globalAlpha = colour === 0 || stale ? 0.9 : 0.36;
+      ctx.fillStyle = colour === 0 || stale ? t.line2 : t.series[colour - 1]!;
+      ctx.beginPath();
+      ctx.roundRect(a, top, Math.max(1, b - a - 1), barPx, Math.min(3, (b - a) / 2));
+      ctx.fill();
+      ctx.globalAlpha = 1;
+      if (segment.flicker) {
+        // Something changed and came back between two updates: a mark, since its time is not known closer.
+        ctx.fillStyle = t.text;
+        ctx.fillRect(a, top, 2, barPx);
+      }
+      const room = b - a - 12;
+      if (barPx >= 12 && room >= 2 * CHAR_PX) {
+        const fits = Math.floor(room / CHAR_PX);
+        if (segment.state.length <= fits || fits >= 5) {
+          const text = segment.state.length <= fits ? segment.state : `${segment.state.slice(0, fits - 1)}…`;
+          ctx.fillStyle = stale ? t.stale : t.text;
+          ctx.fillText(text, a + 6, top + barPx / 2 + 0.5);
+        }
+      }
+    }
+    // Gaps of this channel's stream: hatched, so that they are no state of any colour.
+    for (const shade of feed.shades) {
+      if (shade.stream !== channel.stream || shade.to < from) continue;
+      const a = Math.max(left, x(shade.from) - 1);
+      const b = Math.min(right, Math.max(x(shade.to), a + 3));
+      ctx.fillStyle = t.bg;
+      ctx.fillRect(a, top, b - a, barPx);
+      ctx.fillStyle = t.faint;
+      for (let h = 0; h < barPx; h += 4) ctx.fillRect(a, top + h, b - a, 1);
+    }
+  });
+}
+
+function fitted(ctx: CanvasRenderingContext2D, text: string, room: number): string {
+  if (ctx.measureText(text).width <= room) return text;
+  let shown = text;
+  while (shown.length > 1 && ctx.measureText(`…${shown}`).width > room) shown = shown.slice(1);
+  return `…${shown}`;
+}

@@ -1,0 +1,178 @@
+// What one panel draws: its channels, their lines or states, and the gaps of their streams, filled from one
+// subscription (snapshot, then tail).
+import type { Channel, Gap, ServerMessage, StreamWindow, WindowCells } from "./message";
+import { hasStates, toNumber } from "./message";
+import { Series } from "./series";
+import { DISPLAY_PERIOD_NS } from "./stale";
+import { Tail } from "./tail";
+import { secondsBetween } from "./time";
+import { Track } from "./track";
+
+/** Channels that one panel draws; the rest is counted in its header. */
+export const MAX_CHANNELS = 24;
+/** Gaps that one panel shades; the oldest go first. */
+const MAX_GAPS = 200;
+
+export const DISPLAY_PERIOD_S = Number(DISPLAY_PERIOD_NS) / 1e9;
+
+export interface Shade {
+  stream: number;
+  from: number;
+  to: number;
+}
+
+type History = Extract<ServerMessage, { type: "history" }>;
+type Update = Extract<ServerMessage, { type: "update" }>;
+
+export class Feed {
+  channels: Channel[] = [];
+  /** Matching channels beyond what the panel draws. */
+  hidden = 0;
+  unmatched: string[] = [];
+  error: string | null = null;
+  readonly series = new Map<number, Series>();
+  readonly tracks = new Map<number, Track>();
+  shades: Shade[] = [];
+  /** Rises with each change of the channel list. */
+  version = 0;
+  /** Windows that never reached the page, since its subscription. */
+  missed = 0;
+  private readonly tail = new Tail();
+
+  /** `origin`: instant that times are relative to. `bars`: keep states of every channel, whatever its type. */
+  constructor(readonly origin: bigint, readonly spanS: number, readonly bars: boolean) {}
+
+  subscribed(channels: Channel[], unmatched: string[]): void {
+    this.channels = [];
+    this.hidden = 0;
+    this.error = null;
+    this.unmatched = unmatched;
+    this.series.clear();
+    this.tracks.clear();
+    this.shades = [];
+    this.tail.clear();
+    this.add(channels);
+  }
+
+  /** Channels that came to match later, or whose description changed. */
+  add(channels: Channel[]): void {
+    for (const channel of channels) {
+      const known = this.channels.findIndex((c) => c.id === channel.id);
+      if (known >= 0) {
+        this.channels[known] = channel;
+        continue;
+      }
+      if (this.channels.length >= MAX_CHANNELS) {
+        this.hidden++;
+        continue;
+      }
+      this.channels.push(channel);
+      if (this.bars || hasStates(channel.type)) this.tracks.set(channel.id, new Track());
+      if (!hasStates(channel.type)) this.series.set(channel.id, new Series(this.spanS));
+    }
+    this.version++;
+  }
+
+  history(message: History): void {
+    this.tail.snapshot(message.rows);
+    this.shades = [];
+    for (const one of message.series) {
+      const channel = this.channels.find((c) => c.id === one.channel);
+      if (!channel) continue;
+      const gaps = one.gaps.map(([from, to]) => ({
+        stream: channel.stream, from: this.seconds(from), to: this.seconds(to),
+      }));
+      for (const gap of gaps) this.shade(gap);
+      this.series.get(channel.id)?.clear();
+      this.tracks.get(channel.id)?.clear();
+      let before = -Infinity;
+      for (let i = 0; i < one.buckets.length; i++) {
+        const [t0Text, count, first, last, min, max, mean] = one.buckets[i]!;
+        const t0 = this.seconds(t0Text);
+        const next = one.buckets[i + 1];
+        // A bucket ends where the next begins, or, before an empty stretch, about as long as it usually lasts.
+        const t1 = count <= 1 || !next ? t0 : Math.min(this.seconds(next[0]), t0 + (this.spanS * 2) / 600);
+        const broken = gaps.some((gap) => gap.from >= before - 1e-9 && gap.from <= t0 && gap.to > before);
+        this.push(channel, t0, t1, [channel.id, count, first, last, min, max, mean], broken);
+        before = t0;
+      }
+    }
+  }
+
+  /** Takes a window of each stream; answers how many windows were missed on the way. */
+  update(message: Update): number {
+    let missed = 0;
+    for (const window of message.streams) {
+      const joint = this.tail.follow(window, message.epoch);
+      if (joint === "repeated") continue;
+      if (joint === "missed") missed++;
+      this.window(window, joint === "missed");
+    }
+    this.missed += missed;
+    return missed;
+  }
+
+  gap(gap: Gap): void {
+    const stream = Number(gap.stream ?? -1);
+    if (!this.channels.some((c) => c.stream === stream)) return;
+    this.shade({ stream, from: this.seconds(gap.from_time), to: this.seconds(gap.to_time) });
+  }
+
+  /** Forgets what is older than `t`, s from the origin. */
+  expire(t: number): void {
+    for (const series of this.series.values()) series.expire(t);
+    for (const track of this.tracks.values()) track.expire(t);
+    if (this.shades.length > 0 && this.shades.some((s) => s.to < t)) this.shades = this.shades.filter((s) => s.to >= t);
+  }
+
+  /** Silence after which a channel's line breaks, s. */
+  silenceS(channel: Channel): number {
+    const period = channel.expected_period_ns === null ? null : Number(channel.expected_period_ns) / 1e9;
+    return this.series.get(channel.id)?.silenceS(period, DISPLAY_PERIOD_S) ?? Infinity;
+  }
+
+  private window(window: StreamWindow, missed: boolean): void {
+    const t0 = this.seconds(window.time[0]);
+    const t1 = this.seconds(window.time[1]);
+    const broken = window.gap || missed;
+    for (const cells of window.channels) {
+      const channel = this.channels.find((c) => c.id === cells[0]);
+      if (channel && cells[1] > 0) this.push(channel, t0, t1, cells, broken);
+    }
+  }
+
+  private push(channel: Channel, t0: number, t1: number, cells: WindowCells, broken: boolean): void {
+    const [, count, first, last, min, max, mean] = cells;
+    const track = this.tracks.get(channel.id);
+    if (track) {
+      const flicker = min !== null && max !== null && first === last && toNumber(min) !== toNumber(max);
+      track.push(t0, t1, first, last, flicker, broken);
+    }
+    const series = this.series.get(channel.id);
+    if (!series) return;
+    const a = toNumber(first);
+    const b = toNumber(last);
+    const low = toNumber(min) ?? a;
+    const high = toNumber(max) ?? b;
+    if (low === null || high === null) return;
+    series.push({
+      t0, t1, count, first: a ?? low, last: b ?? high, min: low, max: high,
+      mean: toNumber(mean) ?? (low + high) / 2, broken,
+    });
+  }
+
+  private shade(shade: Shade): void {
+    const same = this.shades.find((s) => s.stream === shade.stream && s.from <= shade.to && s.to >= shade.from);
+    if (same) {
+      same.from = Math.min(same.from, shade.from);
+      same.to = Math.max(same.to, shade.to);
+      return;
+    }
+    this.shades.push(shade);
+    if (this.shades.length > MAX_GAPS) this.shades.shift();
+  }
+
+  private seconds(ns: string): number {
+    return secondsBetween(this.origin, BigInt(ns));
+  }
+}

@@ -1,0 +1,397 @@
+// The page's one source of truth: connection, server clock, liveness, latest values, events and gaps.
+// High-rate values live in plain maps; components re-read them on `pulse` (5 Hz), never on each message.
+import * as api from "./api";
+import { type Banner, Banners } from "./banner";
+import type { Feed } from "./feed";
+import { Liveness, type Mode } from "./liveness";
+import type {
+  Channel, Event, Gap, Heartbeat, ServerMessage, ServerView, SourceStatus, Subscribe, WireValue,
+} from "./message";
+import { Digits } from "./number";
+import { type Age, ageOf } from "./stale";
+import { Stream } from "./stream";
+import { NS_PER_S, secondsBetween } from "./time";
+import { sortChannels } from "./tree";
+import { type Trouble, troubles } from "./trouble";
+
+const TICK_MS = 100;
+const PULSE_MS = 200;
+const MAX_EVENTS = 500;
+const MAX_GAPS = 500;
+const CATALOG_CHECK_MS = 5000;
+const VIEW_CHECK_MS = 5000;
+
+/** The newest value of a channel that reached the page. */
+export interface Latest {
+  value: WireValue;
+  timeNs: bigint;
+  receiveNs: bigint;
+  stream: number;
+  recorded: boolean;
+}
+
+interface Attached {
+  what: Subscribe;
+  feed: Feed | null;
+}
+
+class Live {
+  mode = $state<Mode>("connecting");
+  banners = $state.raw<Banner[]>([]);
+  troubles = $state.raw<Trouble[]>([]);
+  heartbeat = $state.raw<Heartbeat | null>(null);
+  /** Rises 5 times a second: read it to be run again with new values. */
+  pulse = $state(0);
+  /** Rises 10 times a second while the screen is live: clocks. */
+  beat = $state(0);
+  channels = $state.raw<Channel[]>([]);
+  events = $state.raw<Event[]>([]);
+  gaps = $state.raw<Gap[]>([]);
+  run = $state.raw<{ name: string; t0: bigint | null } | null>(null);
+  view = $state.raw<ServerView | null>(null);
+  /** Rises when the server's prepared view was asked for the first time; the page then decides. */
+  ready = $state(false);
+  needsToken = $state(false);
+  version = $state("");
+  /** Instant that plots are relative to; set by the server's first word. */
+  origin = 0n;
+
+  private readonly liveness = new Liveness(performance.now());
+  private readonly marks = new Banners();
+  private readonly latest = new Map<number, Latest>();
+  private readonly digits = new Map<number, Digits>();
+  private readonly rates = new Map<string, { frames: number; sinceNs: bigint }>();
+  private readonly streamHz = new Map<number, { hz: number; atNs: bigint }>();
+  private readonly attached = new Map<number, Attached>();
+  private readonly watched = new Map<number, string>();
+  private readonly stream: Stream;
+  private lastDataNs: bigint | null = null;
+  private epoch: number | null = null;
+  private catalogVersion = "";
+  private timers: ReturnType<typeof setInterval>[] = [];
+  private lastPulseMs = 0;
+  private drawers = new Set<() => void>();
+
+  constructor() {
+    this.stream = new Stream({
+      open: () => new WebSocket(api.liveUrl()),
+      now: () => performance.now(),
+      after: (ms, run) => {
+        const timer = setTimeout(run, ms);
+        return () => clearTimeout(timer);
+      },
+      random: Math.random,
+      message: (message) => this.receive(message),
+      closed: () => {
+        this.liveness.closed();
+        this.refresh(performance.now());
+      },
+    });
+  }
+
+  start(): void {
+    this.stream.start();
+    this.timers.push(setInterval(() => this.tick(), TICK_MS));
+    this.timers.push(setInterval(() => void this.checkCatalog(), CATALOG_CHECK_MS));
+    this.timers.push(setInterval(() => void this.checkView(), VIEW_CHECK_MS));
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) this.stream.hurry();
+    });
+    addEventListener("online", () => this.stream.hurry());
+  }
+
+  get isLive(): boolean {
+    return this.mode === "live";
+  }
+
+  /** The server's clock now. Frozen where the last heartbeat left it while the screen is not live. */
+  now(): bigint | null {
+    return this.liveness.now(performance.now());
+  }
+
+  /** Seconds from the plots' origin to an instant. */
+  seconds(ns: bigint): number {
+    return secondsBetween(this.origin, ns);
+  }
+
+  /** Keeps a panel's feed filled until the answered function is called. */
+  attach(what: Subscribe, feed: Feed | null): () => void {
+    let id = this.stream.subscribe(what);
+    const entry = { what, feed };
+    this.attached.set(id, entry);
+    const again = () => {
+      this.drop(id);
+      id = this.stream.subscribe(what);
+      this.attached.set(id, entry);
+    };
+    this.again.set(entry, again);
+    return () => {
+      this.again.delete(entry);
+      this.drop(id);
+    };
+  }
+  private readonly again = new Map<Attached, () => void>();
+
+  private drop(id: number): void {
+    this.stream.unsubscribe(id);
+    this.attached.delete(id);
+    for (const key of this.rates.keys()) if (key.startsWith(`${id}:`)) this.rates.delete(key);
+  }
+
+  /** Runs `draw` with each pulse while the page is visible. */
+  onDraw(draw: () => void): () => void {
+    this.drawers.add(draw);
+    return () => this.drawers.delete(draw);
+  }
+
+  /** Newest value of a channel. */
+  of(id: number): Latest | null {
+    return this.latest.get(id) ?? null;
+  }
+
+  /** A channel's newest value in words. */
+  text(channel: Channel): string {
+    const latest = this.latest.get(channel.id);
+    return latest ? this.words(channel, latest.value) : "–";
+  }
+
+  /** Any value of a channel in words, with the channel's digits. */
+  words(channel: Channel, value: WireValue): string {
+    let digits = this.digits.get(channel.id);
+    if (!digits) this.digits.set(channel.id, (digits = new Digits()));
+    return digits.text(value, channel.type);
+  }
+
+  age(channel: Channel): Age {
+    const period = channel.expected_period_ns === null ? null : BigInt(channel.expected_period_ns);
+    return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.now(), period, this.isLive);
+  }
+
+  /** Frames a second of a stream, over the last second or so; null before it is known. */
+  hz(stream: number): number | null {
+    const known = this.streamHz.get(stream);
+    const now = this.now();
+    if (!known || now === null) return null;
+    // Counted at updates: without any for three seconds there is no rate to speak of.
+    return now - known.atNs > 3n * NS_PER_S ? 0 : known.hz;
+  }
+
+  /** Channels on panels: their staleness counts as trouble. */
+  watch(channels: Channel[]): () => void {
+    for (const c of channels) this.watched.set(c.id, c.name);
+    return () => {
+      for (const c of channels) this.watched.delete(c.id);
+    };
+  }
+
+  /** Called after a token was given. */
+  retry(): void {
+    this.needsToken = false;
+    this.stream.hurry();
+    void this.checkView();
+    void this.checkCatalog();
+  }
+
+  async checkView(): Promise<void> {
+    try {
+      const view = await api.view();
+      this.view = view;
+      this.run = view?.run ? { name: view.run.name, t0: view.run.t0 === null ? null : BigInt(view.run.t0) } : null;
+      if (this.catalogVersion !== "") this.ready = true;
+    } catch (e) {
+      this.refused(e);
+    }
+  }
+
+  async checkCatalog(): Promise<void> {
+    try {
+      if (this.catalogVersion !== "" && (await api.catalogVersion()) === this.catalogVersion) return;
+      const { version, channels } = await api.allChannels();
+      this.channels = sortChannels(channels);
+      const first = this.catalogVersion === "";
+      this.catalogVersion = version;
+      if (first) await this.checkView();
+    } catch (e) {
+      this.refused(e);
+    }
+  }
+
+  /** A REST call failed: the heartbeat tells of a dead server; only a missing token needs the operator. */
+  private refused(e: unknown): void {
+    if (e instanceof api.ApiError && e.status === 401) this.needsToken = true;
+  }
+
+  private receive(message: ServerMessage): void {
+    const ms = performance.now();
+    switch (message.type) {
+      case "hello":
+        this.hello(BigInt(message.time), message.version, message.epoch, ms);
+        break;
+      case "heartbeat":
+        this.epoch = message.epoch;
+        this.heartbeat = message;
+        this.liveness.heartbeat(BigInt(message.time), ms);
+        this.marks.ingestDropped(BigInt(message.ingest_dropped), ms);
+        if (message.last_data !== null && this.lastDataNs === null) this.lastDataNs = BigInt(message.last_data);
+        if (this.mode !== this.liveness.mode) this.refresh(ms);
+        break;
+      case "subscribed":
+        this.attached.get(message.id)?.feed?.subscribed(message.channels, message.unmatched);
+        break;
+      case "channels":
+        this.attached.get(message.id)?.feed?.add(message.channels);
+        void this.checkCatalog();
+        break;
+      case "history":
+        this.attached.get(message.id)?.feed?.history(message);
+        break;
+      case "update":
+        this.update(message, ms);
+        break;
+      case "rewound":
+        // Rows that were shown are gone: the panel asks again, so that it shows what the store has.
+        for (const [id, entry] of [...this.attached]) if (id === message.id) this.again.get(entry)?.();
+        break;
+      case "event":
+        this.addEvents([message]);
+        break;
+      case "gap":
+        this.addGaps([message]);
+        for (const { feed } of this.attached.values()) feed?.gap(message);
+        break;
+      case "error":
+        if (message.id !== null) {
+          const feed = this.attached.get(message.id)?.feed;
+          if (feed) feed.error = message.message;
+        } else console.error(`server: ${message.message}`);
+        break;
+    }
+  }
+
+  private hello(time: bigint, version: string, epoch: number, ms: number): void {
+    this.liveness.hello(time, ms);
+    if (this.origin === 0n) this.origin = time;
+    if (this.epoch !== epoch) this.rates.clear();
+    this.epoch = epoch;
+    this.version = version;
+    this.needsToken = false;
+    void this.checkCatalog();
+    void this.checkView();
+    void this.loadPast(time);
+  }
+
+  private async loadPast(now: bigint): Promise<void> {
+    const from = now - 3600n * NS_PER_S;
+    try {
+      const [events, gaps] = await Promise.all([api.events(from, MAX_EVENTS), api.gaps(from, MAX_GAPS)]);
+      this.events = [];
+      this.gaps = [];
+      this.addEvents(events);
+      this.addGaps(gaps);
+    } catch (e) {
+      this.refused(e);
+    }
+  }
+
+  private addEvents(events: Event[]): void {
+    const all = new Map([...this.events, ...events].map((e) => [`${e.time} ${e.text}`, e]));
+    this.events = [...all.values()].sort((a, b) => (BigInt(b.time) > BigInt(a.time) ? 1 : -1)).slice(0, MAX_EVENTS);
+  }
+
+  private addGaps(gaps: Gap[]): void {
+    const all = new Map([...this.gaps, ...gaps].map((g) => [String(g.id), g]));
+    this.gaps = [...all.values()]
+      .sort((a, b) => (BigInt(b.from_time) > BigInt(a.from_time) ? 1 : -1))
+      .slice(0, MAX_GAPS);
+  }
+
+  private update(message: Extract<ServerMessage, { type: "update" }>, ms: number): void {
+    const missed = this.attached.get(message.id)?.feed?.update(message) ?? 0;
+    this.marks.viewConflated(message.conflated, Math.max(message.dropped, missed), ms);
+    const now = BigInt(message.time);
+    for (const window of message.streams) {
+      const receiveNs = BigInt(window.receive_time);
+      if (this.lastDataNs === null || receiveNs > this.lastDataNs) this.lastDataNs = receiveNs;
+      const timeNs = BigInt(window.time[1]);
+      let frames = 0;
+      for (const [id, count, , last] of window.channels) {
+        if (count > frames) frames = count;
+        if (count <= 0) continue;
+        const known = this.latest.get(id);
+        if (known) {
+          if (receiveNs < known.receiveNs) continue;
+          known.value = last;
+          known.timeNs = timeNs;
+          known.receiveNs = receiveNs;
+          known.recorded = window.recorded;
+        } else {
+          this.latest.set(id, { value: last, timeNs, receiveNs, stream: window.stream, recorded: window.recorded });
+        }
+      }
+      if (window.from_row !== null && window.to_row !== null) {
+        frames = Number(BigInt(window.to_row) - BigInt(window.from_row));
+      }
+      this.countFrames(`${message.id}:${window.stream}`, window.stream, frames, now);
+    }
+  }
+
+  private countFrames(key: string, stream: number, frames: number, now: bigint): void {
+    const known = this.rates.get(key);
+    if (!known) {
+      this.rates.set(key, { frames: 0, sinceNs: now });
+      return;
+    }
+    known.frames += frames;
+    const elapsed = secondsBetween(known.sinceNs, now);
+    if (elapsed < 1) return;
+    this.streamHz.set(stream, { hz: known.frames / elapsed, atNs: now });
+    known.frames = 0;
+    known.sinceNs = now;
+  }
+
+  private tick(): void {
+    const ms = performance.now();
+    this.stream.tick();
+    this.liveness.tick(ms);
+    if (this.liveness.mode === "live") this.beat++;
+    if (this.mode !== this.liveness.mode || ms - this.lastPulseMs >= PULSE_MS - TICK_MS / 2) this.refresh(ms);
+  }
+
+  private refresh(ms: number): void {
+    this.lastPulseMs = ms;
+    this.mode = this.liveness.mode;
+    const banners = this.marks.list(
+      {
+        mode: this.mode,
+        nowNs: this.now(),
+        lastDataNs: this.lastDataNs,
+        store: this.heartbeat?.store ?? null,
+      },
+      ms,
+    );
+    if (!sameBanners(banners, this.banners)) this.banners = banners;
+    const stale: string[] = [];
+    if (this.isLive) {
+      const now = this.now();
+      for (const c of this.channels) {
+        if (!this.watched.has(c.id) || !this.latest.has(c.id)) continue;
+        const period = c.expected_period_ns === null ? null : BigInt(c.expected_period_ns);
+        if (ageOf(this.latest.get(c.id)!.receiveNs, now, period, true).stale) stale.push(c.name);
+      }
+    }
+    this.troubles = troubles(banners, this.heartbeat?.sources ?? [], stale, this.isLive);
+    this.pulse++;
+    if (!document.hidden) for (const draw of this.drawers) draw();
+  }
+}
+
+function sameBanners(a: Banner[], b: Banner[]): boolean {
+  return a.length === b.length && a.every((x, i) => x.id === b[i]!.id && x.text === b[i]!.text);
+}
+
+/** Colour class and words of a source's status. */
+export function sourceClass(status: SourceStatus): string {
+  return { ok: "live", slow: "watch", silent: "warn", dropping: "crit" }[status] ?? "watch";
+}
+
+export const live = new Live();

@@ -1,0 +1,81 @@
+// Numbers on the page: as many digits as mean something, and never a change of width from one value to the next.
+import type { ChannelType, WireValue } from "./message";
+
+const MAX_SIGNIFICANT = 5;
+
+/** Decimals that `value` needs, within five significant digits. */
+export function decimalsOf(value: number): number {
+  if (!Number.isFinite(value) || Number.isInteger(value)) return 0;
+  const magnitude = Math.floor(Math.log10(Math.abs(value))) + 1;
+  const limit = Math.min(9, Math.max(0, MAX_SIGNIFICANT - Math.max(1, magnitude)));
+  const text = Math.abs(value).toFixed(limit);
+  const fraction = text.split(".")[1] ?? "";
+  return fraction.replace(/0+$/, "").length;
+}
+
+/**
+ * How the values of one channel are written. Decimals only grow, so digits stay in their columns; a value
+ * too small or too large for them is written with an exponent.
+ */
+export class Digits {
+  private decimals = 0;
+
+  /** The value in words; numbers with this channel's decimals. */
+  text(value: WireValue, type: ChannelType): string {
+    if (value === null || value === undefined) return "–";
+    if (type === "bool") return value ? "true" : "false";
+    if (typeof value === "string" && type !== "f32" && type !== "f64") return value;
+    if (typeof value === "boolean") return value ? "true" : "false";
+    const number = typeof value === "number" ? value : Number(value);
+    if (Number.isNaN(number)) return "NaN";
+    if (!Number.isFinite(number)) return number > 0 ? "∞" : minus("-∞");
+    this.decimals = Math.max(this.decimals, decimalsOf(number));
+    return fixed(number, this.decimals);
+  }
+}
+
+/** `value` with that many decimals and a true minus sign; an exponent outside 1e-5 to 1e9. */
+export function fixed(value: number, decimals: number): string {
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e9 || size < 1e-5)) return minus(value.toExponential(3));
+  const integerDigits = size < 1 ? 1 : Math.floor(Math.log10(size)) + 1;
+  const room = Math.max(0, Math.min(decimals, 9 - integerDigits));
+  const text = value.toFixed(room);
+  return minus(/^-0(\.0*)?$/.test(text) ? text.slice(1) : text);
+}
+
+function minus(text: string): string {
+  return text.replace("-", "−");
+}
+
+/** Every digit of a value, for tables and copies. */
+export function exact(value: WireValue): string {
+  return value === null || value === undefined ? "" : String(value);
+}
+
+/** `68.5 k`, `2.10 M`: three figures and a prefix, always five characters or fewer before the space. */
+export function short(value: number): string {
+  if (!Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  for (const [factor, prefix] of [[1e9, " G"], [1e6, " M"], [1e3, " k"]] as const) {
+    if (size >= factor * 0.9995) return three(value / factor) + prefix;
+  }
+  return size < 100 && !Number.isInteger(value) ? three(value) : String(Math.round(value));
+}
+
+function three(value: number): string {
+  const size = Math.abs(value);
+  return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+}
+
+/** A rate: `25.0 Hz`, `1.00 kHz`. */
+export function rate(hz: number): string {
+  if (!Number.isFinite(hz)) return "– Hz";
+  if (hz >= 999.5) return `${three(hz / 1000)} kHz`;
+  return `${hz >= 99.95 ? hz.toFixed(0) : hz.toFixed(1)} Hz`;
+}
+
+/** A count with thin groups: `12 408`. */
+export function count(value: number | string | bigint): string {
+  return String(value).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}

@@ -1,0 +1,381 @@
+// One plot: lines with their min/max band, gaps as shaded breaks, events as named lines, the newest value as a
+// dot, and a cursor shared by all plots. uPlot owns scales, axes and cursor; the drawing is ours, from the rings.
+import uPlot from "uplot";
+import { DISPLAY_PERIOD_S, type Feed, type Shade } from "./feed";
+import type { Channel, Event } from "./message";
+import { ValueRange } from "./range";
+import type { Series } from "./series";
+import { secondsBetween } from "./time";
+import { theme } from "./theme";
+import { timeTicks, valueTicks, withoutOverlap } from "./ticks";
+
+const AXIS_PX = 54;
+const AXIS_HEIGHT_PX = 24;
+const LABEL_PX = 11;
+/** Width of one character of the monospaced axis labels at 11 px. */
+const CHAR_PX = 6.7;
+
+/** What a plot shows at one moment. */
+export interface Frame {
+  /** Right edge, s from the feed's origin. */
+  now: number;
+  spanS: number;
+  t0: bigint | null;
+  events: Event[];
+  live: boolean;
+  /** Channels whose newest value is stale: drawn grey. */
+  stale: ReadonlySet<number>;
+}
+
+export interface CursorReading {
+  /** s from the feed's origin. */
+  at: number;
+  values: Map<number, number>;
+}
+
+/** Colour of the i-th series; from the seventh on the line is dashed. */
+export function seriesColour(i: number): string {
+  const colours = theme().series;
+  return colours[i % colours.length]!;
+}
+
+export class Plot {
+  private u: uPlot;
+  private frame: Frame | null = null;
+  private ranges: ValueRange[] = [];
+  /** Distinct units in order; the first has the left axis, the second the right one. */
+  private units: string[] = [];
+  private unitsVersion = -1;
+
+  constructor(
+    private readonly host: HTMLElement,
+    private readonly feed: Feed,
+    private readonly onCursor: (reading: CursorReading | null) => void,
+    private readonly onPick: (at: number) => void,
+  ) {
+    this.u = this.make();
+  }
+
+  /** Draws anew: new data, a new moment, or a new size. */
+  draw(frame: Frame): void {
+    this.frame = frame;
+    if (this.feed.version !== this.unitsVersion) this.takeUnits();
+    const { clientWidth: width, clientHeight: height } = this.host;
+    if (width < 40 || height < 40) return;
+    this.fit();
+    if (width !== this.u.width || height !== this.u.height) this.u.setSize({ width, height });
+    // uPlot only needs to know that something changed: ranges and drawing come from the rings.
+    const empty = this.u.series.slice(1).map(() => [null, null]);
+    this.u.setData([[frame.now - frame.spanS, frame.now], ...empty] as uPlot.AlignedData);
+  }
+
+  /** Starts over after a change of theme. */
+  restyle(): void {
+    this.u.destroy();
+    this.u = this.make();
+    if (this.frame) this.draw(this.frame);
+  }
+
+  destroy(): void {
+    this.u.destroy();
+  }
+
+  private takeUnits(): void {
+    const units = [...new Set(this.feed.channels.map((c) => c.unit))];
+    const rebuild = Math.min(units.length, 2) !== Math.min(this.units.length, 2);
+    this.units = units;
+    this.ranges = units.map(() => new ValueRange());
+    this.unitsVersion = this.feed.version;
+    if (rebuild) {
+      this.u.destroy();
+      this.u = this.make();
+    }
+  }
+
+  private fit(): void {
+    const { now, spanS } = this.frame!;
+    for (let u = 0; u < this.units.length; u++) {
+      let min = Infinity;
+      let max = -Infinity;
+      for (const c of this.feed.channels) {
+        if (c.unit !== this.units[u]) continue;
+        const extent = this.feed.series.get(c.id)?.extent(now - spanS, now);
+        if (!extent) continue;
+        min = Math.min(min, extent.min);
+        max = Math.max(max, extent.max);
+      }
+      this.ranges[u]!.fit(min, max);
+    }
+  }
+
+  private make(): uPlot {
+    const t = theme();
+    const font = `${LABEL_PX}px ${t.mono}`;
+    const second = this.units.length > 1;
+    const grid = { stroke: t.line, width: 1 };
+    const valueAxis = (scale: string, index: number, side: 1 | 3): uPlot.Axis => ({
+      scale, side, size: AXIS_PX, gap: 6, font, stroke: t.faint, ticks: { show: false },
+      grid: index === 0 ? grid : { show: false },
+      splits: (u) => this.valueSplits(u, index).map((tick) => tick.at),
+      values: (u) => this.valueSplits(u, index).map((tick) => tick.label),
+    });
+    const axes: uPlot.Axis[] = [
+      {
+        scale: "x", size: AXIS_HEIGHT_PX, gap: 5, font, stroke: t.faint, grid, ticks: { show: false },
+        splits: (u) => this.timeSplits(u).map((tick) => tick.at),
+        values: (u) => this.timeSplits(u).map((tick) => tick.label),
+      },
+      valueAxis("y0", 0, 3),
+    ];
+    const scales: Record<string, uPlot.Scale> = {
+      x: { time: false, range: () => this.xRange() },
+      y0: { range: () => this.yRange(0) },
+    };
+    const series: uPlot.Series[] = [{}, { scale: "y0", paths: () => null, points: { show: false } }];
+    const data: (number | null)[][] = [[0, 1], [null, null]];
+    if (second) {
+      axes.push(valueAxis("y1", 1, 1));
+      scales.y1 = { range: () => this.yRange(1) };
+      series.push({ scale: "y1", paths: () => null, points: { show: false } });
+      data.push([null, null]);
+    }
+    const options: uPlot.Options = {
+      width: Math.max(40, this.host.clientWidth),
+      height: Math.max(40, this.host.clientHeight),
+      padding: [10, second ? 0 : 14, 0, 0],
+      legend: { show: false },
+      cursor: {
+        sync: { key: "time", scales: ["x", null], setSeries: false },
+        drag: { x: false, y: false, setScale: false },
+        points: { show: false },
+        y: false,
+      },
+      axes, scales, series,
+      hooks: {
+        drawClear: [(u) => this.paintBehind(u)],
+        draw: [(u) => this.paint(u)],
+        setCursor: [(u) => this.readCursor(u)],
+        ready: [(u) => u.over.addEventListener("dblclick", () => {
+          if (u.cursor.left != null && u.cursor.left >= 0) this.onPick(u.posToVal(u.cursor.left, "x"));
+        })],
+      },
+    };
+    return new uPlot(options, data as uPlot.AlignedData, this.host);
+  }
+
+  private xRange(): [number, number] {
+    return this.frame ? [this.frame.now - this.frame.spanS, this.frame.now] : [0, 1];
+  }
+
+  private yRange(index: number): [number, number] {
+    const range = this.ranges[index];
+    return range ? [range.min, range.max] : [0, 1];
+  }
+
+  private timeSplits(u: uPlot) {
+    const [from, to] = this.xRange();
+    const ticks = timeTicks(from, to, this.feed.origin, this.frame?.t0 ?? null, u.bbox.width / devicePixelRatio, CHAR_PX);
+    // A label centred on a tick near an edge would leave the plot.
+    const half = ((ticks[0]?.label.length ?? 0) * CHAR_PX) / 2;
+    const width = u.bbox.width / devicePixelRatio;
+    return ticks.filter((tick) => {
+      const px = ((tick.at - from) / (to - from)) * width;
+      return px >= Math.min(half, 12) && px <= width - half + 10;
+    });
+  }
+
+  private valueSplits(u: uPlot, index: number) {
+    const [min, max] = this.yRange(index);
+    return valueTicks(min, max, u.bbox.height / devicePixelRatio, 36);
+  }
+
+  /** Gaps, below grid and lines. */
+  private paintBehind(u: uPlot): void {
+    const frame = this.frame;
+    if (!frame) return;
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.fillStyle = theme().faint;
+    ctx.globalAlpha = 0.26;
+    for (const shade of this.merged()) {
+      const a = u.valToPos(shade.from, "x", true);
+      const b = u.valToPos(shade.to, "x", true);
+      if (b < bbox.left || a > bbox.left + bbox.width) continue;
+      // A gap of milliseconds is still seen.
+      const width = Math.max(3 * devicePixelRatio, b - a);
+      ctx.fillRect((a + b - width) / 2, bbox.top, width, bbox.height);
+    }
+    ctx.restore();
+  }
+
+  /** Shades of all streams, joined where they touch so that two are not darker than one. */
+  private merged(): Shade[] {
+    const out: Shade[] = [];
+    for (const shade of [...this.feed.shades].sort((a, b) => a.from - b.from)) {
+      const last = out.at(-1);
+      if (last && shade.from <= last.to) last.to = Math.max(last.to, shade.to);
+      else out.push({ ...shade });
+    }
+    return out;
+  }
+
+  private paint(u: uPlot): void {
+    const frame = this.frame;
+    if (!frame) return;
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width + 5 * devicePixelRatio, bbox.height);
+    ctx.clip();
+    this.paintEvents(u, frame);
+    this.feed.channels.forEach((channel, i) => {
+      const series = this.feed.series.get(channel.id);
+      if (!series || series.length === 0) return;
+      const colour = frame.live && !frame.stale.has(channel.id) ? seriesColour(i) : theme().stale;
+      this.paintSeries(u, frame, channel, series, colour, i >= 6);
+    });
+    ctx.restore();
+  }
+
+  private paintSeries(
+    u: uPlot, frame: Frame, channel: Channel, series: Series, colour: string, dashed: boolean,
+  ): void {
+    const { ctx, bbox } = u;
+    const ratio = devicePixelRatio;
+    const range = this.ranges[this.units.indexOf(channel.unit)];
+    if (!range) return;
+    const xPerS = bbox.width / frame.spanS;
+    const x = (t: number) => bbox.left + (t - (frame.now - frame.spanS)) * xPerS;
+    const yScale = bbox.height / (range.max - range.min);
+    const y = (v: number) => bbox.top + (range.max - v) * yScale;
+    const silence = this.feed.silenceS(channel);
+    const hold = channel.interpolation === "hold";
+    const begin = Math.max(0, series.indexAt(frame.now - frame.spanS));
+
+    // The band: everything between least and greatest of each bucket.
+    ctx.fillStyle = colour;
+    ctx.globalAlpha = 0.34;
+    for (let i = begin; i < series.length; i++) {
+      const k = series.slot(i);
+      if (series.count[k]! < 2 || series.min[k]! === series.max[k]!) continue;
+      const a = x(series.t0[k]!);
+      const width = Math.max(1.2 * ratio, x(series.t1[k]!) - a - 0.4 * ratio);
+      const top = y(series.max[k]!);
+      const height = Math.max(ratio, y(series.min[k]!) - top);
+      ctx.fillRect(a, top, width, height);
+    }
+
+    // The line: the mean of each bucket, or a step for values that hold.
+    ctx.globalAlpha = 1;
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = 1.5 * ratio;
+    ctx.lineJoin = "round";
+    ctx.setLineDash(dashed ? [5 * ratio, 4 * ratio] : []);
+    ctx.beginPath();
+    let lastT = -Infinity;
+    let lastY = 0;
+    const alone: [number, number][] = [];
+    let run = 0;
+    for (let i = begin; i < series.length; i++) {
+      const k = series.slot(i);
+      const many = series.count[k]! > 1;
+      const t = many ? (series.t0[k]! + series.t1[k]!) / 2 : series.t0[k]!;
+      const px = x(t);
+      const py = y(many ? series.mean[k]! : series.last[k]!);
+      const breaks = series.broken[k] === 1 || series.t0[k]! - lastT > silence;
+      if (i === begin || breaks) {
+        if (run === 1) alone.push([x(lastT), lastY]);
+        ctx.moveTo(px, py);
+        run = 1;
+      } else {
+        if (hold && !many) ctx.lineTo(px, lastY);
+        ctx.lineTo(px, py);
+        run++;
+      }
+      lastT = Math.max(t, many ? series.t1[k]! : t);
+      lastY = py;
+    }
+    ctx.stroke();
+    ctx.setLineDash([]);
+
+    // Points between two breaks have no line: they are drawn as points. The newest value is a larger one.
+    ctx.fillStyle = colour;
+    for (const [px, py] of alone) dot(ctx, px, py, 1.5 * ratio);
+    const k = series.newest();
+    if (series.t1[k]! >= frame.now - frame.spanS) {
+      dot(ctx, Math.min(x(series.t1[k]!), bbox.left + bbox.width), y(series.last[k]!), 3 * ratio);
+    }
+  }
+
+  private paintEvents(u: uPlot, frame: Frame): void {
+    const { ctx, bbox } = u;
+    const t = theme();
+    const ratio = devicePixelRatio;
+    ctx.font = `${LABEL_PX * ratio}px ${t.ui}`;
+    ctx.textBaseline = "top";
+    const labels: { at: number; width: number; x: number; text: string; colour: string }[] = [];
+    for (const event of frame.events) {
+      const s = secondsBetween(this.feed.origin, BigInt(event.time));
+      if (s < frame.now - frame.spanS || s > frame.now) continue;
+      const x = u.valToPos(s, "x", true);
+      const colour = eventColour(event.level);
+      ctx.strokeStyle = colour;
+      ctx.globalAlpha = 0.85;
+      ctx.lineWidth = ratio;
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      const text = event.text.length > 28 ? `${event.text.slice(0, 27)}…` : event.text;
+      const width = ctx.measureText(text).width;
+      const right = x + 4 * ratio + width <= bbox.left + bbox.width;
+      labels.push({ at: right ? x + 4 * ratio : x - 4 * ratio - width, width, x, text, colour });
+    }
+    ctx.globalAlpha = 1;
+    ctx.textAlign = "left";
+    // Newest first: where two labels would touch, the older one gives way.
+    for (const label of withoutOverlap(labels.sort((a, b) => b.x - a.x), 6 * ratio)) {
+      if (label.at < bbox.left) continue;
+      ctx.fillStyle = t.bg;
+      ctx.globalAlpha = 0.7;
+      ctx.fillRect(label.at - 2 * ratio, bbox.top + ratio, label.width + 4 * ratio, (LABEL_PX + 4) * ratio);
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = t.muted;
+      ctx.fillText(label.text, label.at, bbox.top + 3 * ratio);
+    }
+  }
+
+  private readCursor(u: uPlot): void {
+    const left = u.cursor.left;
+    if (left == null || left < 0 || !this.frame) {
+      this.onCursor(null);
+      return;
+    }
+    const at = u.posToVal(left, "x");
+    const values = new Map<number, number>();
+    for (const channel of this.feed.channels) {
+      const series = this.feed.series.get(channel.id);
+      const i = series?.indexAt(at) ?? -1;
+      if (!series || i < 0) continue;
+      const k = series.slot(i);
+      // Nothing is read out of a silence or from beyond the newest value.
+      if (at - series.t1[k]! > this.feed.silenceS(channel) + DISPLAY_PERIOD_S) continue;
+      values.set(channel.id, series.count[k]! > 1 ? series.mean[k]! : series.last[k]!);
+    }
+    this.onCursor({ at, values });
+  }
+}
+
+export function eventColour(level: Event["level"]): string {
+  const t = theme();
+  return level === "critical" ? t.crit : level === "warning" ? t.warn : level === "watch" ? t.watch : t.muted;
+}
+
+function dot(ctx: CanvasRenderingContext2D, x: number, y: number, radius: number): void {
+  ctx.beginPath();
+  ctx.arc(x, y, radius, 0, 2 * Math.PI);
+  ctx.fill();
+}

@@ -1,0 +1,45 @@
+// The value axis: it grows at once so that nothing leaves the plot, and shrinks rarely so that nothing jumps.
+
+const MARGIN = 0.08;
+/** The axis shrinks only when the data fill less than this part of it. */
+const SHRINK_BELOW = 0.4;
+
+export class ValueRange {
+  min = 0;
+  max = 1;
+  private known = false;
+
+  clear(): void {
+    this.known = false;
+  }
+
+  /** Fits the data [low, high]. */
+  fit(low: number, high: number): void {
+    if (!(low <= high)) return;
+    const inside = this.known && low >= this.min && high <= this.max;
+    const filled = (high - low) / (this.max - this.min);
+    const least = leastSpan(low, high);
+    if (inside && (filled >= SHRINK_BELOW || this.max - this.min <= least * 1.01)) return;
+    const span = Math.max(high - low, least / (1 + 2 * MARGIN));
+    const middle = (low + high) / 2;
+    const step = niceStep(span, 8);
+    this.min = Math.floor((middle - span * (0.5 + MARGIN)) / step) * step;
+    this.max = Math.ceil((middle + span * (0.5 + MARGIN)) / step) * step;
+    this.known = true;
+  }
+}
+
+/** A constant line still has an axis around it: a thousandth of its size, or 1 around zero. */
+function leastSpan(low: number, high: number): number {
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  return size === 0 ? 1 : size * 1e-3;
+}
+
+/** The least of 1, 2, 5 × 10ⁿ that makes at most `parts` steps of `span`. */
+export function niceStep(span: number, parts: number): number {
+  const raw = span / Math.max(1, parts);
+  if (!(raw > 0) || !Number.isFinite(raw)) return 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  for (const factor of [1, 2, 5]) if (power * factor >= raw * (1 - 1e-9)) return power * factor;
+  return power * 10;
+}

@@ -1,0 +1,37 @@
+// When one value is too old to look alive. Ages are the server's receive time against the server's clock.
+
+/** Without a known period, what is older than this is stale. */
+export const DEFAULT_LIMIT_NS = 2_000_000_000n;
+/** Ages are looked at this often; it is taken off the limit so that nothing looks fresh past it. */
+export const CHECK_INTERVAL_NS = 100_000_000n;
+/** A value cannot come more often than the page asks for it. */
+export const DISPLAY_PERIOD_NS = 200_000_000n;
+
+/** The age at which a channel's value goes stale: 3 expected periods, as they reach the screen. */
+export function staleLimitNs(expectedPeriodNs: bigint | null): bigint {
+  if (expectedPeriodNs === null || expectedPeriodNs <= 0n) return DEFAULT_LIMIT_NS - CHECK_INTERVAL_NS;
+  const period = expectedPeriodNs > DISPLAY_PERIOD_NS ? expectedPeriodNs : DISPLAY_PERIOD_NS;
+  return 3n * period;
+}
+
+export interface Age {
+  /** Null: the value was never received. */
+  ageNs: bigint | null;
+  stale: boolean;
+}
+
+/**
+ * The age of a value and whether it must be shown as stale. On a screen that is not live every value is
+ * stale, whatever its age; so is one whose age cannot be known.
+ */
+export function ageOf(
+  receiveNs: bigint | null,
+  nowNs: bigint | null,
+  expectedPeriodNs: bigint | null,
+  screenLive: boolean,
+): Age {
+  if (receiveNs === null) return { ageNs: null, stale: true };
+  if (nowNs === null) return { ageNs: null, stale: true };
+  const ageNs = nowNs > receiveNs ? nowNs - receiveNs : 0n;
+  return { ageNs, stale: !screenLive || ageNs > staleLimitNs(expectedPeriodNs) };
+}

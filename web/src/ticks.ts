@@ -1,0 +1,98 @@
+// Axis ticks that never touch: the step is chosen so that labels fit, and what would still overlap is dropped.
+import { niceStep } from "./range";
+import { utcClock, utc } from "./time";
+
+export interface Tick {
+  /** Where, in the axis's own unit. */
+  at: number;
+  label: string;
+}
+
+const TIME_STEPS_S = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
+  7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
+];
+
+/**
+ * Ticks of a time axis from `from` to `to` (s after `origin`), at most one each `labelPx` + gap of `widthPx`.
+ * With a T-0 they count to it, else they are UTC clock times; either way they stand on round numbers.
+ */
+export function timeTicks(
+  from: number, to: number, origin: bigint, t0: bigint | null, widthPx: number, charPx: number,
+): Tick[] {
+  const span = to - from;
+  if (!(span > 0) || widthPx < 2 * charPx) return [];
+  // Seconds of the day (UTC) or from T-0 at the view's origin.
+  const base =
+    t0 === null ? Number(((origin % 86_400_000_000_000n) + 86_400_000_000_000n) % 86_400_000_000_000n) / 1e9
+      : Number(origin - t0) / 1e9;
+  for (const step of TIME_STEPS_S) {
+    const fits = (widthPx * step) / span;
+    const digits = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step)));
+    const first = Math.ceil((base + from) / step - 1e-9) * step;
+    const label = (s: number) => (t0 === null ? clockLabel(origin, s - base, digits, step) : countLabel(s, digits));
+    const widest = Math.max(label(first).length, label(first + Math.floor(span / step) * step).length);
+    if (fits < (widest + 2) * charPx) continue;
+    const ticks: Tick[] = [];
+    for (let i = 0; i < 200; i++) {
+      const s = first + i * step;
+      if (s - base > to + 1e-9) break;
+      ticks.push({ at: s - base, label: label(s) });
+    }
+    return ticks;
+  }
+  return [];
+}
+
+function clockLabel(origin: bigint, s: number, digits: number, step: number): string {
+  const ns = origin + BigInt(Math.round(s * 1e9));
+  if (step >= 86_400) return utc(ns).slice(5, 10);
+  if (step >= 60) return utcClock(ns).slice(0, 5);
+  return utcClock(ns + 500_000n * (digits > 0 ? 1n : 1000n), digits);
+}
+
+/** `T−70s`, `T+1:20`, `T−1:05:00`. */
+function countLabel(s: number, digits: number): string {
+  const sign = s < -1e-9 ? "−" : "+";
+  const size = Math.abs(s);
+  const rounded = Number(size.toFixed(digits));
+  if (rounded < 120) return `T${sign}${rounded.toFixed(digits)}s`;
+  const whole = Math.floor(rounded);
+  const seconds = (rounded - whole + (whole % 60)).toFixed(digits).padStart(digits > 0 ? 3 + digits : 2, "0");
+  const minutes = Math.floor(whole / 60) % 60;
+  const hours = Math.floor(whole / 3600);
+  return hours > 0
+    ? `T${sign}${hours}:${String(minutes).padStart(2, "0")}:${seconds}`
+    : `T${sign}${minutes}:${seconds}`;
+}
+
+/** Ticks of a value axis on round numbers, all with the same decimals, at most one each `spacePx`. */
+export function valueTicks(min: number, max: number, heightPx: number, spacePx: number): Tick[] {
+  const parts = Math.max(1, Math.floor(heightPx / spacePx));
+  const step = niceStep(max - min, parts);
+  const decimals = Math.max(0, Math.min(9, -Math.floor(Math.log10(step) + 1e-9)));
+  const ticks: Tick[] = [];
+  for (let i = Math.ceil(min / step - 1e-9); i * step <= max + step * 1e-9 && ticks.length < 100; i++) {
+    ticks.push({ at: i * step, label: axisNumber(i * step, step, decimals) });
+  }
+  return ticks;
+}
+
+function axisNumber(value: number, step: number, decimals: number): string {
+  const text =
+    Math.abs(value) >= 1e6 || step < 1e-6 ? (value === 0 ? "0" : value.toExponential(2)) : value.toFixed(decimals);
+  return (/^-0(\.0*)?$/.test(text) ? text.slice(1) : text).replace("-", "−");
+}
+
+/**
+ * Of labels in order of importance, those that can be written without touching one another.
+ * `at` and `width` in px; a label lies from `at` to `at + width`.
+ */
+export function withoutOverlap<L extends { at: number; width: number }>(labels: L[], gapPx: number): L[] {
+  const kept: L[] = [];
+  for (const label of labels) {
+    const touches = kept.some((k) => label.at < k.at + k.width + gapPx && k.at < label.at + label.width + gapPx);
+    if (!touches) kept.push(label);
+  }
+  return kept;
+}
