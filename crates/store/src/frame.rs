@@ -18,11 +18,14 @@ pub struct FrameHead {
 
 /// One cell of a frame under way: 16 bytes.
 #[derive(Clone, Copy, Debug)]
-struct PackedCell {
-    bits: u64,
-    channel: u16,
+pub(crate) struct PackedCell {
+    /// Value's bit pattern; text: offset << 32 | length.
+    pub(crate) bits: u64,
+    /// Index of the channel.
+    pub(crate) channel: u16,
     channel_type: u8,
-    state: u8,
+    /// State where there is no value.
+    pub(crate) state: u8,
 }
 
 /// Frames of any streams in the order of their reception, cells row by row.
@@ -153,6 +156,11 @@ impl<'a> FrameRef<'a> {
         self.cells.is_empty()
     }
 
+    /// The cells as they are packed.
+    pub(crate) fn packed_cells(&self) -> &'a [PackedCell] {
+        self.cells
+    }
+
     /// The cells the source gave, in its order: the channel, and the value or why there is none.
     pub fn cells(&self) -> impl ExactSizeIterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)> + 'a {
         let text = self.text;
@@ -161,6 +169,17 @@ impl<'a> FrameRef<'a> {
 }
 
 impl PackedCell {
+    /// Type of its value; none if it has only a state.
+    pub(crate) fn kind(&self) -> Option<ChannelType> {
+        ChannelType::from_code(self.channel_type)
+    }
+
+    /// Its text, if its type is text.
+    pub(crate) fn text<'a>(&self, frame: &FrameRef<'a>) -> &'a [u8] {
+        let (offset, len) = ((self.bits >> 32) as usize, self.bits as u32 as usize);
+        frame.text.get(offset..offset + len).unwrap_or_default()
+    }
+
     fn value<'a>(&self, text: &'a [u8]) -> Result<Value<'a>, CellState> {
         match ChannelType::from_code(self.channel_type) {
             Some(ChannelType::String) => {

@@ -7,16 +7,45 @@
 pub mod batch;
 pub mod frame;
 pub mod pattern;
-pub mod store;
 pub mod stream;
 pub mod value;
 
+mod append;
+mod catalog;
+mod chunk;
+mod counts;
+mod disk;
+mod fields;
+mod ledger;
+mod log;
+mod options;
+mod record;
+mod recovery;
+mod reduce;
+mod refusal;
+mod row;
+mod scan;
+mod shared;
+mod state;
+mod store;
+mod stream_slot;
+mod superblock;
+mod view;
+
 pub use batch::{Batch, Column, ColumnValues, OptionalTimes};
+pub use catalog::Catalog;
+pub use counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
 pub use frame::{FrameBatch, FrameHead, FrameRef};
+pub use options::StoreOptions;
 pub use pattern::{Pattern, PatternError};
-pub use store::*;
+pub use reduce::Bucket;
+pub use refusal::{OpenError, Refusal, Reject, ScanError};
+pub use scan::Scanner;
+pub use state::{OwnedValue, StateCell};
+pub use store::Store;
 pub use stream::{
     Channel, ChannelId, ChannelIndex, ChannelSpec, Clock, Interpolation, Layout, Stream, StreamId, StreamKey,
     StreamSpec,
 };
 pub use value::{CellState, ChannelType, Value};
+pub use view::{Scan, View};

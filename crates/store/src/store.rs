@@ -1,517 +1,346 @@
 //! The store's face: what sources, live, query and server call.
-//! (Signatures agreed first; the engine lands behind them.)
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
+
+use crate::append::{LOG_RESERVE_BYTES, Writer};
+use crate::counts::*;
+use crate::disk::{Disk, real::RealDisk};
+use crate::log::{self, LogWriter};
+use crate::recovery::{self, io_error};
+use crate::shared::Shared;
+use crate::stream_slot::SlotTable;
+use crate::superblock::SuperblockFile;
+use crate::view::advance;
 use crate::*;
 
-/// How a store is opened.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// Bytes of the commit log's ring.
-    pub log_bytes: u64,
-    /// Most bytes on disk in directory mode; none: 80 % of the file system.
-    pub max_bytes: Option<u64>,
-    /// Oldest stored age kept; none: as long as `max_bytes` allows.
-    pub max_age: Option<Duration>,
-    /// Most streams; new ones beyond are rejected.
-    pub max_streams: u32,
-    /// Memory for open blocks before pressure seals them.
-    pub open_bytes: usize,
-    /// Times further ahead of the caller's clock are flagged and kept out of `latest`.
-    pub max_future: Duration,
-}
-
-impl Default for StoreOptions {
-    fn default() -> Self {
-        StoreOptions {
-            log_bytes: 64 << 20,
-            max_bytes: None,
-            max_age: None,
-            max_streams: 200_000,
-            open_bytes: 64 << 20,
-            max_future: Duration::from_secs(86_400),
-        }
-    }
-}
-
-/// Why a store cannot be opened. Each message names the path and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it open.
-    #[error("{path}: in use by another process")]
-    InUse {
-        /// The folder.
-        path: String,
-    },
-    /// Written by a newer version.
-    #[error("{path}: format {found} is newer than this program reads ({known})")]
-    Newer {
-        /// The folder.
-        path: String,
-        /// Version or feature found.
-        found: String,
-        /// Version or features known.
-        known: String,
-    },
-    /// Not a store, or damaged beyond recovery.
-    #[error("{path}: {reason}")]
-    Damaged {
-        /// The file.
-        path: String,
-        /// What is wrong, at which offset.
-        reason: String,
-    },
-    /// The disk refused.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: String,
-        /// The refusal.
-        source: std::io::Error,
-    },
-}
-
-/// Why a frame or a stream was refused. `reason()` is the metrics label.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Reject {
-    /// More streams than `max_streams`.
-    #[error(
-        "stream {stream}: the store holds its most streams ({max_streams}); raise max_streams or use fewer tag values"
-    )]
-    TooManyStreams {
-        /// The stream asked for.
-        stream: String,
-        /// The limit.
-        max_streams: u32,
-    },
-    /// More channels than a layout can hold.
-    #[error("stream {stream}: more than {max_channels} channels")]
-    TooManyChannels {
-        /// The stream.
-        stream: String,
-        /// The limit.
-        max_channels: usize,
-    },
-    /// A name that cannot be: empty, too long, control characters, `strongback.`.
-    #[error("name {name:?}: {why}")]
-    BadName {
-        /// The name.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// A frame over 1 MiB.
-    #[error("stream {stream}: frame of {size_bytes} bytes, at most 1 MiB")]
-    TooLarge {
-        /// The stream.
-        stream: String,
-        /// Its size.
-        size_bytes: usize,
-    },
-    /// A time outside 1677 to 2262.
-    #[error("stream {stream}: time outside 1677 to 2262")]
-    BadTime {
-        /// The stream.
-        stream: String,
-    },
-    /// A value whose type its channel cannot hold: the caller did not resolve it.
-    #[error("stream {stream}, channel {channel}: {found} does not fit {expected}")]
-    BadType {
-        /// The stream.
-        stream: String,
-        /// The channel.
-        channel: String,
-        /// Type of the value.
-        found: &'static str,
-        /// Type of the channel.
-        expected: &'static str,
-    },
-    /// The store takes nothing now: see [`Refusal`].
-    #[error("not recorded: {0}")]
-    Refused(Refusal),
-}
-
-impl Reject {
-    /// The label in metrics: `too_many_streams`, `bad_type`, ….
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Reject::TooManyStreams { .. } => "too_many_streams",
-            Reject::TooManyChannels { .. } => "too_many_channels",
-            Reject::BadName { .. } => "bad_name",
-            Reject::TooLarge { .. } => "too_large",
-            Reject::BadTime { .. } => "bad_time",
-            Reject::BadType { .. } => "bad_type",
-            Reject::Refused(Refusal::DiskFull) => "disk_full",
-            Reject::Refused(_) => "not_recorded",
-        }
-    }
-}
-
-/// Why the store as a whole takes nothing. Live goes on.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Refusal {
-    /// No segment or log space can be had; it resumes alone when there is space.
-    #[error("disk full")]
-    DiskFull,
-    /// A write or sync failed: the owner must reopen the store through recovery.
-    #[error("the disk failed: {0}")]
-    Poisoned(String),
-    /// The commit log is full of uncommitted frames: commit first (back-pressure).
-    #[error("commit log full")]
-    LogFull,
-    /// It was closed.
-    #[error("closed")]
-    Closed,
-}
-
-/// What became of one frame.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// Stored at this row (final once committed).
-    Stored {
-        /// Ordinal in its stream.
-        row: u64,
-    },
-    /// Seen before (sequence, or stream, time and all values): counted, not stored.
-    Duplicate,
-    /// Refused, counted by reason.
-    Rejected(Reject),
-}
-
-/// Number of a commit: rises by one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CommitNumber(pub u64);
-
-/// What an append did.
-#[derive(Clone, Debug)]
-pub struct Appended {
-    /// One for each frame, in order.
-    pub outcomes: Vec<Outcome>,
-    /// Once this commit is durable, every stored frame of this append is.
-    pub commit: CommitNumber,
-}
-
-/// Exact counts of one stream since the store was opened: received = stored + duplicate + reduced + rejected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Frames that reached `append`.
-    pub received: u64,
-    /// Frames with a row.
-    pub stored: u64,
-    /// Frames seen before.
-    pub duplicate: u64,
-    /// Frames in which nothing left its band (lossy codecs).
-    pub reduced: u64,
-    /// Frames refused.
-    pub rejected: u64,
-    /// Frames found missing.
-    pub lost: u64,
-    /// Missing frames that came late after all.
-    pub filled: u64,
-    /// Frames after a later one.
-    pub late: u64,
-    /// Source restarts seen.
-    pub restarts: u64,
-    /// Values with a cell state `Value` in stored frames.
-    pub points: u64,
-}
-
-/// Sizes and counters of the whole store.
-#[derive(Clone, Debug, Default)]
-pub struct StoreStats {
-    /// Bytes on disk, log and checkpoints included.
-    pub disk_bytes: u64,
-    /// Sealed and open segments.
-    pub segments: u64,
-    /// Bytes of encoded blocks.
-    pub block_bytes: u64,
-    /// Points in encoded blocks.
-    pub block_points: u64,
-    /// Memory of open blocks.
-    pub open_bytes: u64,
-    /// Bytes of the log between tail and head.
-    pub log_used_bytes: u64,
-    /// Bytes of the log's ring.
-    pub log_bytes: u64,
-    /// Commits since opening.
-    pub commits: u64,
-    /// Bytes written since opening, log included.
-    pub written_bytes: u64,
-    /// Streams in the catalog.
-    pub streams: u64,
-    /// Channels in the catalog.
-    pub channels: u64,
-}
-
-/// What recovery found at opening.
-#[derive(Clone, Debug, Default)]
-pub struct RecoveryReport {
-    /// Epoch begun by this opening.
-    pub epoch: u32,
-    /// Frames taken back from the log.
-    pub frames: u64,
-    /// Whether the last shutdown was clean.
-    pub clean: bool,
-    /// Bytes of the log beyond the last whole commit.
-    pub torn_bytes: u64,
-    /// Reads issued.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-}
-
-/// All streams at one moment. Cheap to clone; replaced, never changed.
-#[derive(Debug, Default)]
-pub struct Catalog {
-    /// Rises with each change.
-    pub version: u64,
-    /// Streams by [`StreamId`].
-    pub streams: Vec<Arc<Stream>>,
-}
-
-impl Catalog {
-    /// The stream of an id.
-    pub fn stream(&self, id: StreamId) -> Option<&Arc<Stream>> {
-        self.streams.get(id.0 as usize)
-    }
-}
-
-/// A segment as `strongback.segments` shows it.
-#[derive(Clone, Debug)]
-pub struct SegmentInfo {
-    /// Number, rising.
-    pub id: u64,
-    /// Whether it is sealed.
-    pub sealed: bool,
-    /// Retention group.
-    pub group: String,
-    /// Bytes on disk.
-    pub size_bytes: u64,
-    /// Blocks in it.
-    pub blocks: u64,
-    /// Smallest and largest `time` in it.
-    pub time: Option<(i64, i64)>,
-    /// First and last instant at which its data was stored.
-    pub stored: Option<(i64, i64)>,
-}
-
-/// What to scan.
-#[derive(Clone, Debug)]
-pub struct Scan {
-    /// The stream.
-    pub stream: StreamId,
-    /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
-    pub time: Range<i64>,
-    /// Rows from (inclusive) to (exclusive).
-    pub rows: Range<u64>,
-    /// Channels wanted; the batches' columns come in this order.
-    pub columns: Vec<ChannelIndex>,
-    /// Newest batches first (rows ascend within each batch all the same).
-    pub newest_first: bool,
-}
-
-impl Scan {
-    /// All rows and times of a stream.
-    pub fn all(stream: StreamId, columns: Vec<ChannelIndex>) -> Self {
-        Scan { stream, time: i64::MIN..i64::MAX, rows: 0..u64::MAX, columns, newest_first: false }
-    }
-}
-
-/// Why a scan ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum ScanError {
-    /// What it was to read was expired under it.
-    #[error("data expired during the scan")]
-    Expired,
-    /// The view pinned open memory for longer than `max_view_s`.
-    #[error("the query held its view for too long")]
-    ViewTooOld,
-    /// A block whose checksum does not fit.
-    #[error("{file}, offset {offset}: {reason}")]
-    Damaged {
-        /// Segment file.
-        file: String,
-        /// Byte offset.
-        offset: u64,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The disk refused.
-    #[error("{file}: {source}")]
-    Io {
-        /// Segment file.
-        file: String,
-        /// The refusal.
-        source: std::io::Error,
-    },
-}
-
-/// One cell of a state: the newest value at or before an instant.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StateCell {
-    /// The value, owned; none where the newest cell is `Unknown`.
-    pub value: Option<OwnedValue>,
-    /// `time` of its frame.
-    pub time: i64,
-    /// `receive_time` of its frame.
-    pub receive_time: i64,
-    /// `source_time` of its frame.
-    pub source_time: Option<i64>,
-    /// Row of its frame.
-    pub row: u64,
-}
-
-/// A value that owns its text.
-#[derive(Clone, Debug, PartialEq)]
-pub enum OwnedValue {
-    /// Everything but text.
-    Plain(Value<'static>),
-    /// Text.
-    String(String),
-}
+/// Streams beyond `max_streams` that are the store's own.
+const INTERNAL_STREAMS: u32 = 64;
 
 /// The embedded store. Clones share it.
 #[derive(Clone)]
 pub struct Store {
-    _private: (),
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) options: StoreOptions,
+    pub(crate) origin: u128,
+    pub(crate) epoch: u32,
+    pub(crate) report: RecoveryReport,
+    pub(crate) writer: Mutex<Writer>,
+    /// Held by whoever commits.
+    pub(crate) log: Mutex<Committer>,
+    /// Held by whoever seals, checkpoints and expires.
+    pub(crate) superblock: Mutex<SuperblockFile>,
+    committed: AtomicU64,
+    waiting: Mutex<Option<Refusal>>,
+    condition: Condvar,
+    /// Keeps other processes out until the store is closed or dropped.
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
+}
+
+/// What commits use, besides the log's end: buffers swapped with those of the append side.
+pub(crate) struct Committer {
+    pub(crate) log: LogWriter,
+    records: Vec<u64>,
+    dirty: Vec<u32>,
+    rows: Vec<(u32, u64)>,
+    commits: u64,
 }
 
 impl Store {
     /// Opens the store of a folder, or makes one. `now` is nanoseconds since 1970 UTC.
-    pub fn open(_dir: &Path, _options: StoreOptions, _now: i64) -> Result<Store, OpenError> {
-        unimplemented!("lands with the engine")
+    ///
+    /// # Errors
+    /// [`OpenError`]: the folder is in use, newer, a copy, damaged, or the disk refuses.
+    pub fn open(dir: &Path, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
+        let path = dir.display().to_string();
+        let disk = RealDisk::new(dir).map_err(|source| OpenError::Io { path, source })?;
+        Store::open_on(Arc::new(disk), options, now)
     }
+
+    /// Opens the store of any disk.
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
+        let lock = disk.lock().map_err(io_error(&*disk, "lock"))?;
+        let Some(lock) = lock else { return Err(OpenError::InUse { path: disk.path() }) };
+        let slots = Arc::new(SlotTable::new(options.max_streams.saturating_add(INTERNAL_STREAMS)));
+        let version = Arc::new(AtomicU64::new(1));
+        let mut writer = Writer::new(slots.clone(), options.max_streams, options.log_bytes, version.clone());
+        let opened = recovery::open(&*disk, &options, &mut writer, now)?;
+        let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
+        let shared = Arc::new(Shared::new(slots, version, now, max_future_ns));
+        let committed = AtomicU64::new(opened.log.link.commit);
+        let inner = Inner {
+            shared,
+            options,
+            origin: opened.superblock.now.origin,
+            epoch: opened.report.epoch,
+            report: opened.report,
+            writer: Mutex::new(writer),
+            log: Mutex::new(Committer {
+                log: opened.log,
+                records: Vec::new(),
+                dirty: Vec::new(),
+                rows: Vec::new(),
+                commits: 0,
+            }),
+            superblock: Mutex::new(opened.superblock),
+            committed,
+            waiting: Mutex::new(None),
+            condition: Condvar::new(),
+            lock: Mutex::new(Some(lock)),
+        };
+        Ok(Store { inner: Arc::new(inner) })
+    }
+
     /// What opening found.
     pub fn recovery(&self) -> RecoveryReport {
-        unimplemented!("lands with the engine")
+        self.inner.report.clone()
     }
+
     /// Random id made with the store.
     pub fn origin(&self) -> u128 {
-        unimplemented!("lands with the engine")
+        self.inner.origin
     }
+
     /// Number of this opening.
     pub fn epoch(&self) -> u32 {
-        unimplemented!("lands with the engine")
+        self.inner.epoch
     }
+
     /// The streams and channels now.
     pub fn catalog(&self) -> Arc<Catalog> {
-        unimplemented!("lands with the engine")
+        self.inner.shared.catalog()
     }
+
     /// Finds a stream, or makes it, or grows and widens its layout. Returns it, and for each channel of the
     /// spec the index to push its values under (a second column where types conflict). `strongback.` tables
     /// are the store's own.
-    pub fn resolve(&self, _spec: &StreamSpec, _now: i64) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
-        unimplemented!("lands with the engine")
+    ///
+    /// # Errors
+    /// A name that cannot be, too many streams or channels, or a store that takes nothing.
+    pub fn resolve(&self, spec: &StreamSpec, now: i64) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
+        advance(&self.inner.shared.now, now);
+        if let Some(refusal) = self.inner.poison() {
+            return Err(Reject::Refused(refusal));
+        }
+        self.inner.writer.lock().resolve(spec, false)
     }
+
     /// Appends frames: visible to views at once, durable with the next commit. Values are converted exactly
     /// to their channel's type. Never blocks on the disk.
-    pub fn append(&self, _batch: &FrameBatch, _now: i64) -> Appended {
-        unimplemented!("lands with the engine")
+    pub fn append(&self, batch: &FrameBatch, now: i64) -> Appended {
+        advance(&self.inner.shared.now, now);
+        let poison = self.inner.poison();
+        let mut writer = self.inner.writer.lock();
+        let mut outcomes = Vec::with_capacity(batch.len());
+        for frame in batch.frames() {
+            outcomes.push(match &poison {
+                None => writer.append(&frame, now),
+                Some(refusal) => writer.refuse(&frame, refusal.clone()),
+            });
+        }
+        Appended { outcomes, commit: CommitNumber(writer.pending_commit) }
     }
-    /// Counts a frame of a stream that was rejected before it could be appended.
-    pub fn count_rejected(&self, _stream: StreamId, _frames: u64) {
-        unimplemented!("lands with the engine")
+
+    /// Counts frames of a stream that were rejected before they could be appended.
+    pub fn count_rejected(&self, stream: StreamId, frames: u64) {
+        if let Some(stream) = self.inner.writer.lock().streams.get_mut(stream.0 as usize) {
+            stream.counts.received += frames;
+            stream.counts.rejected += frames;
+        }
     }
+
     /// Makes everything appended so far durable. Call it from one thread every `commit_interval_ms` and when
-    /// someone waits.
-    pub fn commit(&self, _now: i64) -> Result<CommitNumber, Refusal> {
-        unimplemented!("lands with the engine")
+    /// someone waits. Without anything new it returns at once.
+    ///
+    /// # Errors
+    /// A failed write or sync poisons the store: close it and open it again.
+    pub fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
+        self.inner.commit(now, 0)
     }
+
     /// Newest durable commit.
     pub fn committed(&self) -> CommitNumber {
-        unimplemented!("lands with the engine")
+        CommitNumber(self.inner.committed.load(Ordering::Acquire))
     }
+
     /// Waits on a condition variable until a commit is durable, the store refuses, or the time is over
     /// (false). For threads; async callers use their own watch around `commit`.
-    pub fn wait_committed(&self, _commit: CommitNumber, _timeout: Duration) -> Result<bool, Refusal> {
-        unimplemented!("lands with the engine")
+    ///
+    /// # Errors
+    /// The store was poisoned or closed before the commit was durable.
+    pub fn wait_committed(&self, commit: CommitNumber, timeout: Duration) -> Result<bool, Refusal> {
+        let until = Instant::now() + timeout;
+        let mut waiting = self.inner.waiting.lock();
+        loop {
+            if self.committed() >= commit {
+                return Ok(true);
+            }
+            if let Some(refusal) = &*waiting {
+                return Err(refusal.clone());
+            }
+            if self.inner.condition.wait_until(&mut waiting, until).timed_out() {
+                return Ok(self.committed() >= commit);
+            }
+        }
     }
+
     /// Next row of a stream that is not yet durable: rows below are final.
-    pub fn committed_row(&self, _stream: StreamId) -> u64 {
-        unimplemented!("lands with the engine")
+    pub fn committed_row(&self, stream: StreamId) -> u64 {
+        self.inner.shared.slots.get(stream).map_or(0, |slot| slot.committed_row.load(Ordering::Acquire))
     }
+
     /// Seals, checkpoints and expires in slices of about 1 ms; returns whether more is waiting. Call it from
     /// a second thread.
-    pub fn maintain(&self, _now: i64) -> Result<bool, Refusal> {
-        unimplemented!("lands with the engine")
+    ///
+    /// # Errors
+    /// A failed write or sync poisons the store: close it and open it again.
+    pub fn maintain(&self, now: i64) -> Result<bool, Refusal> {
+        advance(&self.inner.shared.now, now);
+        match self.inner.poison() {
+            Some(refusal) => Err(refusal),
+            None => Ok(false),
+        }
     }
+
     /// Why it takes nothing now, if so.
     pub fn refusal(&self) -> Option<Refusal> {
-        unimplemented!("lands with the engine")
+        if let Some(refusal) = self.inner.poison() {
+            return Some(refusal);
+        }
+        let writer = self.inner.writer.lock();
+        if writer.closed {
+            Some(Refusal::Closed)
+        } else if writer.disk_full {
+            Some(Refusal::DiskFull)
+        } else if writer.head + LOG_RESERVE_BYTES * 2 > writer.tail + writer.ring_bytes {
+            Some(Refusal::LogFull)
+        } else {
+            None
+        }
     }
-    /// Commits, seals, writes a clean checkpoint. Further appends are refused.
-    pub fn close(&self, _now: i64) -> Result<(), Refusal> {
-        unimplemented!("lands with the engine")
+
+    /// Commits, seals, writes a clean checkpoint, and gives the folder free. Further appends are refused.
+    /// A poisoned store only gives the folder free, so that it can be opened again; clones may live on.
+    ///
+    /// # Errors
+    /// The disk failed: what was not committed is lost.
+    pub fn close(&self, now: i64) -> Result<(), Refusal> {
+        advance(&self.inner.shared.now, now);
+        self.inner.writer.lock().closed = true;
+        let done = self.inner.commit(now, log::CLEAN);
+        let done = match done {
+            // Closed before.
+            Err(Refusal::Closed) => Ok(()),
+            other => other.map(|_| ()),
+        };
+        let mut waiting = self.inner.waiting.lock();
+        waiting.get_or_insert(Refusal::Closed);
+        self.inner.condition.notify_all();
+        drop(waiting);
+        *self.inner.lock.lock() = None;
+        done
     }
+
     /// An immutable snapshot to read from.
     pub fn view(&self) -> View {
-        unimplemented!("lands with the engine")
+        View::new(self.inner.shared.clone())
     }
+
     /// Counts of a stream.
-    pub fn counts(&self, _stream: StreamId) -> Counts {
-        unimplemented!("lands with the engine")
+    pub fn counts(&self, stream: StreamId) -> Counts {
+        self.inner.writer.lock().streams.get(stream.0 as usize).map_or_else(Counts::default, |s| s.counts)
     }
+
     /// Sizes and counters.
     pub fn stats(&self) -> StoreStats {
-        unimplemented!("lands with the engine")
+        let (commits, written_bytes) = {
+            let log = self.inner.log.lock();
+            (log.commits, log.log.written_bytes)
+        };
+        let writer = self.inner.writer.lock();
+        StoreStats {
+            disk_bytes: writer.ring_bytes,
+            open_bytes: writer.open_bytes as u64,
+            log_used_bytes: writer.head - writer.tail,
+            log_bytes: writer.ring_bytes,
+            commits,
+            written_bytes,
+            streams: writer.streams.len() as u64,
+            channels: writer.channels as u64,
+            ..StoreStats::default()
+        }
     }
+
     /// Segments, oldest first.
     pub fn segments(&self) -> Vec<SegmentInfo> {
-        unimplemented!("lands with the engine")
+        Vec::new()
     }
 }
 
-/// An immutable snapshot of the store.
-#[derive(Clone)]
-pub struct View {
-    _private: (),
-}
+impl Inner {
+    /// Why nothing can be written any more, if so.
+    pub(crate) fn poison(&self) -> Option<Refusal> {
+        self.waiting.lock().clone()
+    }
 
-impl View {
-    /// The catalog of this moment.
-    pub fn catalog(&self) -> &Arc<Catalog> {
-        unimplemented!("lands with the engine")
+    /// After a failed write or sync nothing is written any more: what the disk holds is for recovery to see.
+    pub(crate) fn poisoned(&self, error: &std::io::Error) -> Refusal {
+        let mut waiting = self.waiting.lock();
+        let refusal = waiting.get_or_insert(Refusal::Poisoned(error.to_string())).clone();
+        self.condition.notify_all();
+        refusal
     }
-    /// Next row of a stream in this view.
-    pub fn next_row(&self, _stream: StreamId) -> u64 {
-        unimplemented!("lands with the engine")
-    }
-    /// Smallest and largest `time` of a stream in this view, from block headers and open blocks.
-    pub fn time_range(&self, _stream: StreamId) -> Option<(i64, i64)> {
-        unimplemented!("lands with the engine")
-    }
-    /// Whether frames of the stream in this view ascend in `time`.
-    pub fn time_sorted(&self, _stream: StreamId) -> bool {
-        unimplemented!("lands with the engine")
-    }
-    /// Batches of a stream in row order (or newest first), filtered exactly by time and rows.
-    pub fn scan(&self, _scan: Scan) -> Scanner {
-        unimplemented!("lands with the engine")
-    }
-    /// The newest cell with a value (or `Unknown`) at or before `time` for each channel asked for; for equal
-    /// times the higher row. Bounded work: last-value tables, then blocks backwards.
-    pub fn state_at(
-        &self,
-        _stream: StreamId,
-        _time: i64,
-        _columns: &[ChannelIndex],
-    ) -> Result<Vec<Option<StateCell>>, ScanError> {
-        unimplemented!("lands with the engine")
-    }
-}
 
-/// Iterator of a scan.
-pub struct Scanner {
-    _private: (),
-}
-
-impl Iterator for Scanner {
-    type Item = Result<Batch, ScanError>;
-    fn next(&mut self) -> Option<Self::Item> {
-        unimplemented!("lands with the engine")
+    fn commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
+        advance(&self.shared.now, now);
+        // One commit at a time; who waits here finds its frames in the next unit, with those of others.
+        let mut log = self.log.lock();
+        if let Some(refusal) = self.poison() {
+            return Err(refusal);
+        }
+        let Committer { log, records, dirty, rows, commits } = &mut *log;
+        let number = {
+            let mut writer = self.writer.lock();
+            if writer.pending.is_empty() && flags == 0 {
+                return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
+            }
+            records.clear();
+            dirty.clear();
+            rows.clear();
+            std::mem::swap(&mut writer.pending, records);
+            std::mem::swap(&mut writer.dirty, dirty);
+            rows.extend(dirty.iter().map(|&id| (id, writer.streams[id as usize].next_row)));
+            let number = writer.pending_commit;
+            writer.pending_commit += 1;
+            writer.head += log::unit_bytes(records.len() * 8);
+            number
+        };
+        // The acknowledgement comes after the sync: nothing below this line may move above it.
+        if let Err(error) = log.write_unit(records, self.epoch, flags, now) {
+            return Err(self.poisoned(&error));
+        }
+        debug_assert_eq!(number, log.link.commit);
+        *commits += 1;
+        for &(id, row) in rows.iter() {
+            if let Some(slot) = self.shared.slots.get(StreamId(id)) {
+                slot.committed_row.store(row, Ordering::Release);
+            }
+        }
+        let waiting = self.waiting.lock();
+        self.committed.store(number, Ordering::Release);
+        self.condition.notify_all();
+        drop(waiting);
+        if records.capacity() > 4 << 20 {
+            *records = Vec::new();
+        }
+        Ok(CommitNumber(number))
     }
 }

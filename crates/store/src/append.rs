@@ -1,0 +1,391 @@
+//! The append side: everything that one short lock guards. Frames become rows of open chunks and, the same
+//! words, records of the unit that the next commit writes.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use arc_swap::ArcSwap;
+use hashbrown::HashTable;
+
+use crate::catalog::{self, ShapeChange, ShapeHistory};
+use crate::chunk::Chunk;
+use crate::counts::{Counts, Outcome};
+use crate::frame::FrameRef;
+use crate::ledger::SequenceTracker;
+use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
+use crate::record::{self, Control};
+use crate::row::{FRAME_BYTES_MAX, NONE, RowScratch, RowShape, Shapes};
+use crate::stream::*;
+use crate::stream_slot::{OpenRows, SlotTable, StreamSlot};
+use crate::{Refusal, Reject};
+
+/// Bytes of the ring kept free for the units that begin an epoch or end a run.
+pub(crate) const LOG_RESERVE_BYTES: u64 = 64 << 10;
+
+/// What the append side keeps of a stream.
+pub(crate) struct StreamWriter {
+    pub(crate) slot: Arc<StreamSlot>,
+    pub(crate) history: ShapeHistory,
+    pub(crate) shape: Arc<RowShape>,
+    pub(crate) source_clock: bool,
+    /// The chunk that takes the next row, if any.
+    pub(crate) chunk: Option<Arc<Chunk>>,
+    /// Capacity of the newest chunk: the next one is larger.
+    pub(crate) capacity: Option<u32>,
+    pub(crate) next_row: u64,
+    /// Pending commit in which it was last marked dirty.
+    pub(crate) dirty: u64,
+    pub(crate) tracker: Option<Box<SequenceTracker>>,
+    pub(crate) counts: Counts,
+}
+
+/// Everything behind the append lock.
+pub(crate) struct Writer {
+    pub(crate) slots: Arc<SlotTable>,
+    pub(crate) streams: Vec<StreamWriter>,
+    index: HashTable<u32>,
+    hasher: foldhash::fast::RandomState,
+    pub(crate) shapes: Shapes,
+    pub(crate) channels: u32,
+    max_streams: u32,
+    /// Records of the commit to come.
+    pub(crate) pending: Vec<u64>,
+    /// Its number.
+    pub(crate) pending_commit: u64,
+    /// Streams with frames in it.
+    pub(crate) dirty: Vec<u32>,
+    /// Where its unit will begin.
+    pub(crate) head: u64,
+    /// Where the log's oldest needed unit begins.
+    pub(crate) tail: u64,
+    pub(crate) ring_bytes: u64,
+    /// Most bytes of a unit: beyond, someone has to commit first.
+    pending_max: usize,
+    scratch: RowScratch,
+    pub(crate) closed: bool,
+    /// No segment space can be had.
+    pub(crate) disk_full: bool,
+    /// Memory of all open chunks.
+    pub(crate) open_bytes: usize,
+    /// Rises with each change of the catalog.
+    pub(crate) catalog_version: Arc<AtomicU64>,
+    /// Streams whose newest chunk became full: what seals look at first.
+    pub(crate) full: Vec<u32>,
+}
+
+impl Writer {
+    pub(crate) fn new(slots: Arc<SlotTable>, max_streams: u32, ring_bytes: u64, version: Arc<AtomicU64>) -> Writer {
+        Writer {
+            slots,
+            streams: Vec::new(),
+            index: HashTable::new(),
+            hasher: foldhash::fast::RandomState::default(),
+            shapes: Shapes::default(),
+            channels: 0,
+            max_streams,
+            pending: Vec::new(),
+            pending_commit: 1,
+            dirty: Vec::new(),
+            head: 0,
+            tail: 0,
+            ring_bytes,
+            pending_max: (ring_bytes / 4).min(16 << 20) as usize,
+            scratch: RowScratch::default(),
+            closed: false,
+            disk_full: false,
+            open_bytes: 0,
+            catalog_version: version,
+            full: Vec::new(),
+        }
+    }
+
+    /// Whether `bytes` more records fit into the pending unit and the ring.
+    fn has_room(&self, bytes: usize) -> bool {
+        let records = self.pending.len() * 8 + bytes;
+        (self.pending.is_empty() || records <= self.pending_max)
+            && self.head + unit_bytes(records) + LOG_RESERVE_BYTES <= self.tail + self.ring_bytes
+    }
+
+    /// Most bytes of one frame's record.
+    fn frame_max(&self) -> usize {
+        FRAME_BYTES_MAX.min((self.ring_bytes / 4) as usize - UNIT_HEADER_BYTES)
+    }
+
+    fn find(&self, key: &StreamKey) -> Option<u32> {
+        use std::hash::BuildHasher;
+        let hash = self.hasher.hash_one(key);
+        self.index.find(hash, |&i| self.streams[i as usize].slot.stream.load().key == *key).copied()
+    }
+
+    /// Finds, makes or grows a stream; the records of it go ahead of its next frame.
+    pub(crate) fn resolve(
+        &mut self,
+        spec: &StreamSpec,
+        internal: bool,
+    ) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
+        if self.closed {
+            return Err(Reject::Refused(Refusal::Closed));
+        }
+        if let Some(id) = self.find(&spec.key) {
+            let before = self.streams[id as usize].slot.stream.load_full();
+            let growth = catalog::grow(&before, spec, self.channels)?;
+            let Some(stream) = growth.stream else { return Ok((before, growth.indices)) };
+            let stream = Arc::new(stream);
+            let added = stream.layout.channels.len() - before.layout.channels.len();
+            let writer = &self.streams[id as usize];
+            let (newest, shape) = (writer.history.newest, writer.shape.clone());
+            let mut history = writer.history.clone();
+            let first_change = history.changes.len();
+            let sequenced = stream.sequence_modulus.is_some() && history.sequenced_from.is_none();
+            extend_history(&mut history, &growth.retyped, sequenced);
+            history.serial += 1;
+            let bytes = catalog::encode_channels(&stream, &history, &growth.touched, first_change);
+            self.put_control(Control::Channels, &bytes)?;
+            let shape_changed = history.newest != newest;
+            let clock_changed = stream.clock != before.clock;
+            let shape = if shape_changed { history.shape(history.newest, &mut self.shapes) } else { shape };
+            let writer = &mut self.streams[id as usize];
+            writer.history = history;
+            writer.shape = shape;
+            writer.source_clock = stream.clock == Clock::Source;
+            if shape_changed || clock_changed {
+                writer.chunk = None;
+            }
+            writer.slot.stream.store(stream.clone());
+            self.channels += added as u32;
+            self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
+            return Ok((stream, growth.indices));
+        }
+        catalog::check_key(&spec.key, internal)?;
+        // The store's own streams are few and must find a place.
+        if !internal && self.streams.len() >= self.max_streams as usize || !self.slots.has_room() {
+            return Err(Reject::TooManyStreams { stream: spec.key.to_string(), max_streams: self.max_streams });
+        }
+        let empty = Stream {
+            id: StreamId(self.streams.len() as u32),
+            key: spec.key.clone(),
+            source: spec.source.clone(),
+            clock: spec.clock,
+            expected_period_ns: spec.expected_period_ns,
+            sequence_modulus: spec.sequence_modulus,
+            layout: Arc::new(Layout { version: 0, channels: Vec::new() }),
+        };
+        let growth = catalog::grow(&empty, spec, self.channels)?;
+        let stream = growth.stream.unwrap_or(empty);
+        let mut history =
+            ShapeHistory { sequenced_from: stream.sequence_modulus.map(|_| 0), ..ShapeHistory::default() };
+        extend_history(&mut history, &growth.retyped, false);
+        let bytes = catalog::encode_stream(&stream, &history);
+        self.put_control(Control::Stream, &bytes)?;
+        let stream = self.add_stream(stream, history);
+        Ok((stream, growth.indices))
+    }
+
+    fn put_control(&mut self, kind: Control, bytes: &[u8]) -> Result<(), Reject> {
+        if !self.has_room(16 + bytes.len().next_multiple_of(8)) {
+            return Err(Reject::Refused(Refusal::LogFull));
+        }
+        record::put_control(&mut self.pending, kind, bytes);
+        Ok(())
+    }
+
+    /// Adds a stream that is in the log already, or about to be.
+    pub(crate) fn add_stream(&mut self, stream: Stream, mut history: ShapeHistory) -> Arc<Stream> {
+        use std::hash::BuildHasher;
+        history.changes.shrink_to_fit();
+        let stream = Arc::new(stream);
+        let shape = history.shape(history.newest, &mut self.shapes);
+        let slot = Arc::new(StreamSlot {
+            stream: ArcSwap::new(stream.clone()),
+            open: ArcSwap::new(Arc::new(OpenRows::default())),
+            committed_row: AtomicU64::new(0),
+        });
+        let id = self.streams.len() as u32;
+        self.slots.push(slot.clone());
+        self.streams.push(StreamWriter {
+            slot,
+            history,
+            shape,
+            source_clock: stream.clock == Clock::Source,
+            chunk: None,
+            capacity: None,
+            next_row: 0,
+            dirty: 0,
+            tracker: None,
+            counts: Counts::default(),
+        });
+        let hasher = self.hasher.clone();
+        let hash = hasher.hash_one(&stream.key);
+        let streams = &self.streams;
+        self.index.insert_unique(hash, id, |&i| hasher.hash_one(&streams[i as usize].slot.stream.load().key));
+        self.channels += stream.layout.channels.len() as u32;
+        self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
+        stream
+    }
+
+    /// Takes a change of channels back from the log; what is known already is skipped.
+    pub(crate) fn apply_channels(&mut self, id: StreamId, body: catalog::Body) -> Option<()> {
+        let writer = self.streams.get_mut(id.0 as usize)?;
+        let before = writer.slot.stream.load_full();
+        if body.serial <= writer.history.serial {
+            return Some(());
+        }
+        let channels = &before.layout.channels;
+        let stream = catalog::apply_body(id, before.key.clone(), channels, &mut writer.history, body)?;
+        self.channels += (stream.layout.channels.len() - channels.len()) as u32;
+        writer.shape = writer.history.shape(writer.history.newest, &mut self.shapes);
+        writer.source_clock = stream.clock == Clock::Source;
+        writer.chunk = None;
+        writer.slot.stream.store(Arc::new(stream));
+        self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
+        Some(())
+    }
+
+    /// Appends one frame.
+    pub(crate) fn append(&mut self, frame: &FrameRef<'_>, now: i64) -> Outcome {
+        let head = frame.head();
+        let index = head.stream.0 as usize;
+        let Some(stream) = self.streams.get_mut(index) else {
+            return Outcome::Rejected(Reject::BadName { name: format!("stream {index}"), why: "not in this store" });
+        };
+        stream.counts.received += 1;
+        let reject = match self.try_append(frame, now) {
+            Ok(outcome) => return outcome,
+            Err(reject) => reject,
+        };
+        self.streams[index].counts.rejected += 1;
+        Outcome::Rejected(reject)
+    }
+
+    /// Counts a frame that a store which takes nothing refuses.
+    pub(crate) fn refuse(&mut self, frame: &FrameRef<'_>, refusal: Refusal) -> Outcome {
+        if let Some(stream) = self.streams.get_mut(frame.head().stream.0 as usize) {
+            stream.counts.received += 1;
+            stream.counts.rejected += 1;
+        }
+        Outcome::Rejected(Reject::Refused(refusal))
+    }
+
+    fn try_append(&mut self, frame: &FrameRef<'_>, now: i64) -> Result<Outcome, Reject> {
+        let head = frame.head();
+        let index = head.stream.0 as usize;
+        if self.closed {
+            return Err(Reject::Refused(Refusal::Closed));
+        }
+        if self.disk_full {
+            return Err(Reject::Refused(Refusal::DiskFull));
+        }
+        let frame_max = self.frame_max();
+        let stream = &mut self.streams[index];
+        if head.receive_time == NONE || head.source_time == Some(NONE) {
+            return Err(Reject::BadTime { stream: stream.slot.stream.load().key.to_string() });
+        }
+        if let Err(misfit) = self.scratch.encode(&stream.shape, frame) {
+            let definition = stream.slot.stream.load();
+            let channel = definition.layout.channels.get(misfit.channel);
+            return Err(Reject::BadType {
+                stream: definition.key.to_string(),
+                channel: channel.map_or_else(|| format!("#{}", misfit.channel), |c| c.name.clone()),
+                found: misfit.found.name(),
+                expected: channel.map_or("no such channel", |c| c.channel_type.name()),
+            });
+        }
+        let size = record::frame_bytes(self.scratch.words.len(), self.scratch.text.len());
+        if size > frame_max {
+            let stream = stream.slot.stream.load().key.to_string();
+            return Err(Reject::TooLarge { stream, size_bytes: size });
+        }
+        if !self.has_room(size) {
+            return Err(Reject::Refused(Refusal::LogFull));
+        }
+        let stream = &mut self.streams[index];
+        if stream.shape.has_sequence
+            && let Some(wire) = head.sequence
+        {
+            let modulus = match &stream.tracker {
+                Some(tracker) => tracker.modulus,
+                None => stream.slot.stream.load().sequence_modulus.unwrap_or(1 << 32),
+            };
+            let tracker = stream.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(modulus)));
+            let (sequence, session) = tracker.unwrap(wire, head.receive_time, head.source_time);
+            self.scratch.words[2] = sequence as u64;
+            self.scratch.words[3] = session as u64;
+        }
+        let row = self.push_row(index, now);
+        let stream = &mut self.streams[index];
+        stream.counts.stored += 1;
+        stream.counts.points += self.scratch.points as u64;
+        if stream.dirty != self.pending_commit {
+            stream.dirty = self.pending_commit;
+            self.dirty.push(index as u32);
+        }
+        let number = stream.history.newest;
+        record::put_frame(&mut self.pending, index as u32, number, row, &self.scratch.words, &self.scratch.text);
+        Ok(Outcome::Stored { row })
+    }
+
+    /// Puts the scratch row into the stream's open chunk; returns its ordinal.
+    fn push_row(&mut self, index: usize, now: i64) -> u64 {
+        let stream = &mut self.streams[index];
+        let row = stream.next_row;
+        let chunk = match &stream.chunk {
+            Some(chunk) if !chunk.is_full() => chunk,
+            _ => {
+                let shape = (stream.shape.clone(), stream.history.newest);
+                let chunk = Arc::new(Chunk::new(row, shape, stream.source_clock, stream.capacity, self.head, now));
+                stream.capacity = Some(chunk.capacity());
+                self.open_bytes += chunk.size_bytes();
+                let open = stream.slot.open.load();
+                let mut chunks = Vec::with_capacity(open.chunks.len() + 1);
+                chunks.extend(open.chunks.iter().cloned());
+                chunks.push(chunk.clone());
+                let first_row = chunks[0].first_row;
+                stream.slot.open.store(Arc::new(OpenRows { chunks, first_row }));
+                stream.chunk.insert(chunk)
+            }
+        };
+        chunk.push(&self.scratch, now);
+        self.open_bytes += self.scratch.text.len();
+        stream.next_row = row + 1;
+        row
+    }
+
+    /// Puts a row of the log back, at `position`. Rows below what is sealed are skipped by the caller.
+    pub(crate) fn restore(&mut self, stream: u32, shape: u16, row: &mut Vec<u64>, text: &mut Vec<u8>, now: i64) {
+        let index = stream as usize;
+        std::mem::swap(&mut self.scratch.words, row);
+        std::mem::swap(&mut self.scratch.text, text);
+        let newest = self.streams[index].history.newest;
+        if shape != newest {
+            // Written under an older layout: a chunk of that shape.
+            let old = self.streams[index].history.shape(shape, &mut self.shapes);
+            let stream = &mut self.streams[index];
+            let current = std::mem::replace(&mut stream.shape, old);
+            if stream.chunk.as_ref().is_some_and(|c| c.shape_number != shape) {
+                stream.chunk = None;
+            }
+            stream.history.newest = shape;
+            self.push_row(index, now);
+            let stream = &mut self.streams[index];
+            stream.history.newest = newest;
+            stream.shape = current;
+            return;
+        }
+        let stream = &mut self.streams[index];
+        if stream.chunk.as_ref().is_some_and(|c| c.shape_number != shape) {
+            stream.chunk = None;
+        }
+        self.push_row(index, now);
+    }
+}
+
+fn extend_history(history: &mut ShapeHistory, retyped: &[(u16, crate::ChannelType)], sequenced: bool) {
+    if retyped.is_empty() && !sequenced {
+        return;
+    }
+    history.newest += 1;
+    history.changes.extend(retyped.iter().map(|&(channel, kind)| ShapeChange { channel, shape: history.newest, kind }));
+    if sequenced {
+        history.sequenced_from = Some(history.newest);
+    }
+}

@@ -1,0 +1,448 @@
+//! The catalog: streams and channels, growing while the store runs.
+//!
+//! Records (little-endian; text is a u16 length and UTF-8; an optional is 0, or 1 and 8 bytes):
+//!
+//! ```text
+//! stream:   u32 id, text table, u16 tags, (text key, text value)…, body
+//! channels: u32 id, body                            of a stream that is known
+//! body:     u32 serial (rises with each record of the stream), text source, u8 clock, optional expected_period_ns, optional sequence_modulus,
+//!           u32 layout version, u16 shape, u16 first shape with a sequence (65,535: none),
+//!           u16 channels in all, u16 n, n × channel,
+//!           u16 m, m × (u16 channel, u16 shape, u8 type)     what each shape added or widened
+//! channel:  u16 index, u32 id, u8 type, u8 interpolation, text name, text source_name, text unit,
+//!           text description
+//! ```
+//! A shape is a list of types: 0 has none, and each later one follows from the changes up to it.
+
+use std::sync::Arc;
+
+use crate::fields::{Put, Take};
+use crate::row::{RowShape, Shapes};
+use crate::stream::*;
+use crate::{ChannelType, Reject};
+
+/// Most channels of a stream.
+pub(crate) const CHANNELS_MAX: usize = 4096;
+/// Most bytes of a name.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// All streams at one moment. Cheap to clone; replaced, never changed.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// Rises with each change.
+    pub version: u64,
+    /// Streams by [`StreamId`].
+    pub streams: Vec<Arc<Stream>>,
+}
+
+impl Catalog {
+    /// The stream of an id.
+    pub fn stream(&self, id: StreamId) -> Option<&Arc<Stream>> {
+        self.streams.get(id.0 as usize)
+    }
+}
+
+/// A channel added or widened by a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShapeChange {
+    pub(crate) channel: u16,
+    pub(crate) shape: u16,
+    pub(crate) kind: ChannelType,
+}
+
+/// How the shapes of a stream came about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShapeHistory {
+    /// In the order of their shapes.
+    pub(crate) changes: Vec<ShapeChange>,
+    /// Newest shape.
+    pub(crate) newest: u16,
+    /// First shape whose rows have a sequence.
+    pub(crate) sequenced_from: Option<u16>,
+    /// Rises with each record of the stream.
+    pub(crate) serial: u32,
+}
+
+impl ShapeHistory {
+    /// The types of a shape.
+    pub(crate) fn kinds(&self, shape: u16) -> Vec<ChannelType> {
+        let mut kinds = Vec::new();
+        for change in self.changes.iter().filter(|c| c.shape <= shape) {
+            match kinds.get_mut(change.channel as usize) {
+                Some(kind) => *kind = change.kind,
+                None => kinds.push(change.kind),
+            }
+        }
+        kinds
+    }
+
+    /// The row shape of a number.
+    pub(crate) fn shape(&self, number: u16, shapes: &mut Shapes) -> Arc<RowShape> {
+        let has_sequence = self.sequenced_from.is_some_and(|from| number >= from);
+        shapes.get(has_sequence, self.kinds(number))
+    }
+}
+
+/// What resolving a spec against a stream comes to.
+pub(crate) struct Growth {
+    /// The stream afterwards; none if nothing changed.
+    pub(crate) stream: Option<Stream>,
+    /// Channels added or changed.
+    pub(crate) touched: Vec<u16>,
+    /// Types added or widened, for the next shape.
+    pub(crate) retyped: Vec<(u16, ChannelType)>,
+    /// For each channel of the spec.
+    pub(crate) indices: Vec<ChannelIndex>,
+}
+
+/// Whether a name can be; `internal` allows the store's own tables.
+pub(crate) fn check_key(key: &StreamKey, internal: bool) -> Result<(), Reject> {
+    let bad = |name: &str, why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
+    if !internal && (key.table.starts_with("strongback.") || key.table == "strongback") {
+        return bad(&key.table, "tables named strongback are the store's own");
+    }
+    if key.tags.len() > 256 {
+        return bad(&key.table, "more than 256 tags");
+    }
+    check_name(&key.table)?;
+    for (tag, value) in &key.tags {
+        check_name(tag)?;
+        if value.len() > NAME_BYTES_MAX * 16 {
+            return bad(value, "a tag value over 16 KiB");
+        }
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), Reject> {
+    let bad = |why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
+    match name {
+        "" => bad("empty"),
+        n if n.len() > NAME_BYTES_MAX => bad("longer than 1,024 bytes"),
+        n if n.chars().any(|c| c.is_control()) => bad("control characters"),
+        _ => Ok(()),
+    }
+}
+
+/// Names of columns that every table has.
+fn is_reserved(name: &str, key: &StreamKey) -> bool {
+    let stem = name.strip_suffix("_ns").unwrap_or(name);
+    matches!(stem, "time" | "receive_time" | "source_time")
+        || matches!(name, "sequence" | "session")
+        || key.tag(name).is_some()
+}
+
+/// What a stream becomes when its source describes it by `spec`. New channels get ids from `next_channel`.
+pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Result<Growth, Reject> {
+    let mut channels: Vec<Channel> = Vec::new();
+    let mut cloned = false;
+    let mut growth = Growth { stream: None, touched: Vec::new(), retyped: Vec::new(), indices: Vec::new() };
+    let mut next_channel = next_channel;
+    let old = &before.layout.channels;
+    // Many channels asked for of a wide stream: one table of names instead of a walk for each.
+    let table: Option<hashbrown::HashMap<&str, u16, foldhash::fast::RandomState>> = (old.len() * spec.channels.len()
+        > 256)
+        .then(|| old.iter().enumerate().rev().map(|(i, c)| (c.source_name.as_str(), i as u16)).collect());
+    for asked in &spec.channels {
+        check_name(&asked.name)?;
+        let now: &[Channel] = if cloned { &channels } else { old };
+        // A known name is mostly its first channel, with the same type: no list is made for it.
+        let first = match &table {
+            Some(table) => table.get(asked.name.as_str()).map(|&i| i as usize),
+            None => now.iter().position(|c| c.source_name == asked.name),
+        };
+        let fits = |c: &Channel| c.channel_type.widen(asked.channel_type) == Some(c.channel_type);
+        let mut found = first.filter(|&i| fits(&now[i]));
+        if found.is_none() {
+            found = now.iter().position(|c| c.source_name == asked.name && fits(c));
+        }
+        let mut widened = None;
+        if found.is_none() {
+            let wider = now.iter().enumerate().filter(|(_, c)| c.source_name == asked.name);
+            for (i, c) in wider {
+                if let Some(wide) = c.channel_type.widen(asked.channel_type) {
+                    (found, widened) = (Some(i), Some(wide));
+                    break;
+                }
+            }
+        }
+        let index = match found {
+            Some(i) => i,
+            None => now.len(),
+        };
+        if index >= CHANNELS_MAX {
+            return Err(Reject::TooManyChannels { stream: before.key.to_string(), max_channels: CHANNELS_MAX });
+        }
+        let changed = match found {
+            None => true,
+            Some(i) => {
+                let c = &now[i];
+                widened.is_some()
+                    || !asked.unit.is_empty() && asked.unit != c.unit
+                    || !asked.description.is_empty() && asked.description != c.description
+            }
+        };
+        growth.indices.push(ChannelIndex(index as u16));
+        if !changed {
+            continue;
+        }
+        if !cloned {
+            channels = old.clone();
+            cloned = true;
+        }
+        if found.is_none() {
+            let conflict = channels.iter().any(|c| c.source_name == asked.name);
+            let name = column_name(&channels, &before.key, asked, conflict);
+            // The second column of a conflict is of the widest type of its kind, so that there is no third.
+            let channel_type = if conflict { second_type(asked.channel_type) } else { asked.channel_type };
+            let linear = channel_type.is_float();
+            channels.push(Channel {
+                id: ChannelId(next_channel),
+                name,
+                source_name: asked.name.clone(),
+                channel_type,
+                unit: asked.unit.clone(),
+                description: asked.description.clone(),
+                interpolation: if linear { Interpolation::Linear } else { Interpolation::Hold },
+            });
+            next_channel += 1;
+            growth.retyped.push((index as u16, channel_type));
+        } else {
+            let c = &mut channels[index];
+            if let Some(wide) = widened {
+                c.channel_type = wide;
+                growth.retyped.push((index as u16, wide));
+            }
+            if !asked.unit.is_empty() {
+                c.unit.clone_from(&asked.unit);
+            }
+            if !asked.description.is_empty() {
+                c.description.clone_from(&asked.description);
+            }
+        }
+        if growth.touched.last() != Some(&(index as u16)) {
+            growth.touched.push(index as u16);
+        }
+    }
+    let source = if spec.source.is_empty() { &before.source } else { &spec.source };
+    let period = spec.expected_period_ns.or(before.expected_period_ns);
+    let modulus = spec.sequence_modulus.or(before.sequence_modulus);
+    if cloned
+        || *source != before.source
+        || spec.clock != before.clock
+        || period != before.expected_period_ns
+        || modulus != before.sequence_modulus
+    {
+        let layout = if cloned {
+            Arc::new(Layout { version: before.layout.version + 1, channels })
+        } else {
+            before.layout.clone()
+        };
+        growth.stream = Some(Stream {
+            id: before.id,
+            key: before.key.clone(),
+            source: source.clone(),
+            clock: spec.clock,
+            expected_period_ns: period,
+            sequence_modulus: modulus,
+            layout,
+        });
+    }
+    Ok(growth)
+}
+
+fn second_type(kind: ChannelType) -> ChannelType {
+    use ChannelType::*;
+    match kind {
+        I8 | I16 | I32 | I64 | U8 | U16 | U32 => I64,
+        F32 | F64 => F64,
+        other => other,
+    }
+}
+
+fn column_name(channels: &[Channel], key: &StreamKey, asked: &ChannelSpec, conflict: bool) -> String {
+    let mut name = if conflict {
+        format!("{}_{}", asked.name, second_type(asked.channel_type).name())
+    } else if is_reserved(&asked.name, key) {
+        format!("{}_field", asked.name)
+    } else {
+        asked.name.clone()
+    };
+    // Another channel may be called just so.
+    let stem = name.clone();
+    let mut n = 2;
+    while channels.iter().any(|c| c.name == name) || is_reserved(&name, key) {
+        name = format!("{stem}_{n}");
+        n += 1;
+    }
+    name
+}
+
+/// The record of a whole stream.
+pub(crate) fn encode_stream(stream: &Stream, history: &ShapeHistory) -> Vec<u8> {
+    let mut p = Put::default();
+    p.u32(stream.id.0);
+    p.text(&stream.key.table);
+    p.u16(stream.key.tags.len() as u16);
+    for (key, value) in &stream.key.tags {
+        p.text(key);
+        p.text(value);
+    }
+    let all: Vec<u16> = (0..stream.layout.channels.len() as u16).collect();
+    put_body(&mut p, stream, history, &all, &history.changes);
+    p.0
+}
+
+/// The record of some channels of a stream.
+pub(crate) fn encode_channels(
+    stream: &Stream,
+    history: &ShapeHistory,
+    touched: &[u16],
+    first_change: usize,
+) -> Vec<u8> {
+    let mut p = Put::default();
+    p.u32(stream.id.0);
+    put_body(&mut p, stream, history, touched, &history.changes[first_change..]);
+    p.0
+}
+
+fn put_body(p: &mut Put, stream: &Stream, history: &ShapeHistory, touched: &[u16], changes: &[ShapeChange]) {
+    p.u32(history.serial);
+    p.text(&stream.source);
+    p.u8(stream.clock as u8);
+    p.optional(stream.expected_period_ns.map(|v| v as u64));
+    p.optional(stream.sequence_modulus);
+    p.u32(stream.layout.version);
+    p.u16(history.newest);
+    p.u16(history.sequenced_from.unwrap_or(u16::MAX));
+    p.u16(stream.layout.channels.len() as u16);
+    p.u16(touched.len() as u16);
+    for &i in touched {
+        let c = &stream.layout.channels[i as usize];
+        p.u16(i);
+        p.u32(c.id.0);
+        p.u8(c.channel_type.code());
+        p.u8(c.interpolation as u8);
+        p.text(&c.name);
+        p.text(&c.source_name);
+        p.text(&c.unit);
+        p.text(&c.description);
+    }
+    p.u16(changes.len() as u16);
+    for c in changes {
+        p.u16(c.channel);
+        p.u16(c.shape);
+        p.u8(c.kind.code());
+    }
+}
+
+/// A body as read.
+pub(crate) struct Body {
+    /// Rises with each record of the stream.
+    pub(crate) serial: u32,
+    source: String,
+    clock: Clock,
+    expected_period_ns: Option<i64>,
+    sequence_modulus: Option<u64>,
+    version: u32,
+    shape: u16,
+    sequenced_from: Option<u16>,
+    count: u16,
+    channels: Vec<(u16, Channel)>,
+    changes: Vec<ShapeChange>,
+}
+
+/// Reads the record of a whole stream.
+pub(crate) fn decode_stream(t: &mut Take<'_>) -> Option<(StreamId, StreamKey, Body)> {
+    let id = StreamId(t.u32()?);
+    let table = t.text()?;
+    let mut tags = Vec::new();
+    for _ in 0..t.u16()? {
+        tags.push((t.text()?, t.text()?));
+    }
+    Some((id, StreamKey { table, tags }, take_body(t)?))
+}
+
+/// Reads the record of some channels.
+pub(crate) fn decode_channels(t: &mut Take<'_>) -> Option<(StreamId, Body)> {
+    Some((StreamId(t.u32()?), take_body(t)?))
+}
+
+fn take_body(t: &mut Take<'_>) -> Option<Body> {
+    let serial = t.u32()?;
+    let source = t.text()?;
+    let clock = match t.u8()? {
+        0 => Clock::Receive,
+        1 => Clock::Source,
+        _ => return None,
+    };
+    let expected_period_ns = t.optional()?.map(|v| v as i64);
+    let sequence_modulus = t.optional()?;
+    let (version, shape) = (t.u32()?, t.u16()?);
+    let sequenced_from = Some(t.u16()?).filter(|&s| s != u16::MAX);
+    let count = t.u16()?;
+    let mut channels = Vec::new();
+    for _ in 0..t.u16()? {
+        let index = t.u16()?;
+        let id = ChannelId(t.u32()?);
+        let channel_type = ChannelType::from_code(t.u8()?)?;
+        let interpolation = if t.u8()? == 0 { Interpolation::Hold } else { Interpolation::Linear };
+        let (name, source_name, unit, description) = (t.text()?, t.text()?, t.text()?, t.text()?);
+        channels.push((index, Channel { id, name, source_name, channel_type, unit, description, interpolation }));
+    }
+    let mut changes = Vec::new();
+    for _ in 0..t.u16()? {
+        changes.push(ShapeChange { channel: t.u16()?, shape: t.u16()?, kind: ChannelType::from_code(t.u8()?)? });
+    }
+    Some(Body {
+        serial,
+        source,
+        clock,
+        expected_period_ns,
+        sequence_modulus,
+        version,
+        shape,
+        sequenced_from,
+        count,
+        channels,
+        changes,
+    })
+}
+
+/// The stream and history after a body; none if it does not fit what was before.
+pub(crate) fn apply_body(
+    id: StreamId,
+    key: StreamKey,
+    before: &[Channel],
+    history: &mut ShapeHistory,
+    body: Body,
+) -> Option<Stream> {
+    let mut channels = before.to_vec();
+    for (index, channel) in body.channels {
+        match (index as usize).cmp(&channels.len()) {
+            std::cmp::Ordering::Less => channels[index as usize] = channel,
+            std::cmp::Ordering::Equal => channels.push(channel),
+            std::cmp::Ordering::Greater => return None,
+        }
+    }
+    if channels.len() != body.count as usize {
+        return None;
+    }
+    history.changes.extend(body.changes);
+    history.newest = body.shape;
+    history.serial = body.serial;
+    history.sequenced_from = body.sequenced_from;
+    let known = history.kinds(body.shape);
+    if known.len() != channels.len() || known.iter().zip(&channels).any(|(k, c)| *k != c.channel_type) {
+        return None;
+    }
+    Some(Stream {
+        id,
+        key,
+        source: body.source,
+        clock: body.clock,
+        expected_period_ns: body.expected_period_ns,
+        sequence_modulus: body.sequence_modulus,
+        layout: Arc::new(Layout { version: body.version, channels }),
+    })
+}

@@ -1,0 +1,118 @@
+//! What appends, recovery and the whole store report of themselves.
+
+use crate::Reject;
+
+/// What became of one frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Stored at this row (final once committed).
+    Stored {
+        /// Ordinal in its stream.
+        row: u64,
+    },
+    /// Seen before (sequence, or stream, time and all values): counted, not stored.
+    Duplicate,
+    /// Refused, counted by reason.
+    Rejected(Reject),
+}
+
+/// Number of a commit: rises by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommitNumber(pub u64);
+
+/// What an append did.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    /// One for each frame, in order.
+    pub outcomes: Vec<Outcome>,
+    /// Once this commit is durable, every stored frame of this append is.
+    pub commit: CommitNumber,
+}
+
+/// Exact counts of one stream since the store was opened: received = stored + duplicate + reduced + rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames that reached `append`.
+    pub received: u64,
+    /// Frames with a row.
+    pub stored: u64,
+    /// Frames seen before.
+    pub duplicate: u64,
+    /// Frames in which nothing left its band (lossy codecs).
+    pub reduced: u64,
+    /// Frames refused.
+    pub rejected: u64,
+    /// Frames found missing.
+    pub lost: u64,
+    /// Missing frames that came late after all.
+    pub filled: u64,
+    /// Frames after a later one.
+    pub late: u64,
+    /// Source restarts seen.
+    pub restarts: u64,
+    /// Values with a cell state `Value` in stored frames.
+    pub points: u64,
+}
+
+/// Sizes and counters of the whole store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreStats {
+    /// Bytes on disk, log and checkpoints included.
+    pub disk_bytes: u64,
+    /// Sealed and open segments.
+    pub segments: u64,
+    /// Bytes of encoded blocks.
+    pub block_bytes: u64,
+    /// Points in encoded blocks.
+    pub block_points: u64,
+    /// Memory of open blocks.
+    pub open_bytes: u64,
+    /// Bytes of the log between tail and head.
+    pub log_used_bytes: u64,
+    /// Bytes of the log's ring.
+    pub log_bytes: u64,
+    /// Commits since opening.
+    pub commits: u64,
+    /// Bytes written since opening, log included.
+    pub written_bytes: u64,
+    /// Streams in the catalog.
+    pub streams: u64,
+    /// Channels in the catalog.
+    pub channels: u64,
+}
+
+/// What recovery found at opening.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// Epoch begun by this opening.
+    pub epoch: u32,
+    /// Frames taken back from the log.
+    pub frames: u64,
+    /// Whether the last shutdown was clean.
+    pub clean: bool,
+    /// Bytes of the log beyond the last whole commit.
+    pub torn_bytes: u64,
+    /// Reads issued.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+}
+
+/// A segment as `strongback.segments` shows it.
+#[derive(Clone, Debug)]
+pub struct SegmentInfo {
+    /// Number, rising.
+    pub id: u64,
+    /// Whether it is sealed.
+    pub sealed: bool,
+    /// Retention group.
+    pub group: String,
+    /// Bytes on disk.
+    pub size_bytes: u64,
+    /// Blocks in it.
+    pub blocks: u64,
+    /// Smallest and largest `time` in it.
+    pub time: Option<(i64, i64)>,
+    /// First and last instant at which its data was stored.
+    pub stored: Option<(i64, i64)>,
+}

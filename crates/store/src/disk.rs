@@ -1,0 +1,130 @@
+//! The one way to bytes that survive: every read and write of the engine goes through [`Disk`].
+//!
+//! A store lives in one folder, so files are named without a path. Two implementations: [`real`], and for
+//! the tests `fault`, which keeps a live and a durable image and cuts between any two writes.
+
+use std::io;
+use std::sync::Arc;
+
+pub(crate) mod real;
+
+#[cfg(test)]
+pub(crate) mod fault;
+
+/// Unit of alignment of every write that must be durable by itself.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// The folder of a store.
+pub(crate) trait Disk: Send + Sync {
+    /// The folder as messages name it.
+    fn path(&self) -> String;
+
+    /// Takes the folder for this process until the returned value is dropped; none: another has it.
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>>;
+
+    /// Opens an existing file to read and write.
+    fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Makes a file of a size whose bytes are allocated and read as zeros, or empties an existing one.
+    fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Removes a file. Durable after [`Disk::sync`].
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Gives a file another name, replacing what had it. Durable after [`Disk::sync`].
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Names and sizes of all files.
+    fn list(&self) -> io::Result<Vec<(String, u64)>>;
+
+    /// Makes names durable.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Size of the file system in bytes, and what of it is free to this process.
+    fn space(&self) -> io::Result<(u64, u64)>;
+
+    /// What tells a file from a copy of it: its inode.
+    fn identity(&self, name: &str) -> io::Result<u64>;
+
+    /// 128 random bits.
+    fn random(&self) -> io::Result<u128>;
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Page-aligned writes, each durable once `sync` returned: past the page cache where that works.
+    Log,
+    /// Through the page cache.
+    Buffered,
+}
+
+/// An open file of a [`Disk`].
+pub(crate) trait DiskFile: Send + Sync {
+    /// Reads from an offset until the buffer is full or the file ends; returns how many bytes it read.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all bytes at an offset. For [`Access::Log`] both are multiples of [`PAGE_BYTES`].
+    fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()>;
+
+    /// Makes all finished writes of this file durable.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Size in bytes.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Sets the size in bytes; a larger one reads as zeros.
+    fn truncate(&self, size_bytes: u64) -> io::Result<()>;
+}
+
+/// Bytes at a page-aligned address, which writes past the page cache need. Kept and reused.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Pages {
+    /// Room for this many bytes, content unspecified but initialised; keeps its memory if it suffices.
+    pub(crate) fn resize(&mut self, len: usize) {
+        if self.bytes.len() < len + PAGE_BYTES {
+            self.bytes = vec![0; len + PAGE_BYTES];
+            let address = self.bytes.as_ptr() as usize;
+            self.start = address.next_multiple_of(PAGE_BYTES) - address;
+        }
+        self.len = len;
+    }
+
+    /// These bytes, padded with zeros to whole pages.
+    pub(crate) fn of(bytes: &[u8]) -> Pages {
+        let mut pages = Pages::default();
+        pages.resize(bytes.len().next_multiple_of(PAGE_BYTES));
+        pages.as_mut()[..bytes.len()].copy_from_slice(bytes);
+        pages.as_mut()[bytes.len()..].fill(0);
+        pages
+    }
+
+    /// The bytes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+
+    /// The bytes, to change.
+    pub(crate) fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
+
+/// Reads exactly `len` bytes or says that the file ends before.
+pub(crate) fn read_exact(file: &dyn DiskFile, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; len];
+    let got = file.read_at(&mut buffer, offset)?;
+    if got < len {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("file ends at offset {}, {len} bytes wanted at {offset}", offset + got as u64),
+        ));
+    }
+    Ok(buffer)
+}

@@ -1,0 +1,168 @@
+//! The folder of a real file system.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
+
+/// A folder.
+pub(crate) struct RealDisk {
+    dir: PathBuf,
+}
+
+impl RealDisk {
+    /// The disk of a folder, made if it is not there.
+    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        Ok(RealDisk { dir: dir.to_owned() })
+    }
+
+    fn open_with(&self, name: &str, options: &mut OpenOptions, access: Access) -> io::Result<RealFile> {
+        let path = self.dir.join(name);
+        let buffered = options.open(&path)?;
+        if access == Access::Log {
+            // A second open, so that `create` and `truncate` happened once. Some file systems (tmpfs,
+            // overlays) refuse direct I/O at open, others only at the first write.
+            let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC;
+            let direct = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(&path);
+            if let Ok(direct) = direct {
+                return Ok(RealFile { buffered, direct: Some(direct) });
+            }
+        }
+        Ok(RealFile { buffered, direct: None })
+    }
+}
+
+impl Disk for RealDisk {
+    fn path(&self) -> String {
+        self.dir.display().to_string()
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.dir.join("lock"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+            Err(std::fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.open_with(name, OpenOptions::new().read(true).write(true), access)?;
+        Ok(Arc::new(file))
+    }
+
+    fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = self.open_with(name, &mut options, access)?;
+        if size_bytes > 0 {
+            let flags = rustix::fs::FallocateFlags::empty();
+            match rustix::fs::fallocate(&file.buffered, flags, 0, size_bytes) {
+                Ok(()) => {}
+                // The file system cannot reserve: its size is set, and a full disk shows at the write.
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.buffered.set_len(size_bytes)?,
+                Err(error) => {
+                    // Not left behind half made; the reservation's error is what the caller must see.
+                    let _ = std::fs::remove_file(self.dir.join(name));
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.dir.join(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.dir.join(from), self.dir.join(to))
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            let about = entry.metadata()?;
+            if let (true, Some(name)) = (about.is_file(), entry.file_name().to_str()) {
+                files.push((name.to_owned(), about.len()));
+            }
+        }
+        Ok(files)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.dir)?.sync_all()
+    }
+
+    fn space(&self) -> io::Result<(u64, u64)> {
+        let s = rustix::fs::statvfs(&self.dir)?;
+        Ok((s.f_blocks * s.f_frsize, s.f_bavail * s.f_frsize))
+    }
+
+    fn identity(&self, name: &str) -> io::Result<u64> {
+        Ok(std::fs::metadata(self.dir.join(name))?.ino())
+    }
+
+    fn random(&self) -> io::Result<u128> {
+        let mut bytes = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        Ok(u128::from_le_bytes(bytes))
+    }
+}
+
+/// A file, and for [`Access::Log`] where the file system can, a second handle past the page cache.
+struct RealFile {
+    buffered: File,
+    direct: Option<File>,
+}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.buffered.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {
+        let bytes = bytes.as_slice();
+        match &self.direct {
+            Some(direct) => {
+                debug_assert!(bytes.len().is_multiple_of(PAGE_BYTES) && offset.is_multiple_of(PAGE_BYTES as u64));
+                match direct.write_all_at(bytes, offset) {
+                    // Refused for its alignment or altogether (EINVAL): the page cache and one sync do.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        self.buffered.write_all_at(bytes, offset)?;
+                        self.buffered.sync_data()
+                    }
+                    other => other,
+                }
+            }
+            None => self.buffered.write_all_at(bytes, offset),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Writes through the direct handle were durable when they returned.
+        if self.direct.is_some() { Ok(()) } else { self.buffered.sync_data() }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.buffered.metadata()?.len())
+    }
+
+    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
+        self.buffered.set_len(size_bytes)
+    }
+}

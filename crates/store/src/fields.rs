@@ -1,0 +1,86 @@
+//! Little-endian fields of catalog records, checkpoints and the superblock.
+
+/// Writes fields one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Put(pub(crate) Vec<u8>);
+
+impl Put {
+    pub(crate) fn u8(&mut self, v: u8) {
+        self.0.push(v);
+    }
+    pub(crate) fn u16(&mut self, v: u16) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    pub(crate) fn u32(&mut self, v: u32) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    pub(crate) fn u64(&mut self, v: u64) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    pub(crate) fn i64(&mut self, v: i64) {
+        self.u64(v as u64);
+    }
+    pub(crate) fn u128(&mut self, v: u128) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    /// Length (u16) and UTF-8. Names are checked to be shorter when they enter; other text is cut.
+    pub(crate) fn text(&mut self, v: &str) {
+        let mut end = v.len().min(u16::MAX as usize);
+        while !v.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.u16(end as u16);
+        self.0.extend_from_slice(&v.as_bytes()[..end]);
+    }
+    /// 1 and the value, or 0.
+    pub(crate) fn optional(&mut self, v: Option<u64>) {
+        self.u8(v.is_some() as u8);
+        if let Some(v) = v {
+            self.u64(v);
+        }
+    }
+}
+
+/// Reads fields one after the other; none at the end or where they do not fit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Take<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Take<'a> {
+    pub(crate) fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(head)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        Some(self.array::<1>()?[0])
+    }
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.array()?))
+    }
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.array()?))
+    }
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.array()?))
+    }
+    pub(crate) fn i64(&mut self) -> Option<i64> {
+        Some(self.u64()? as i64)
+    }
+    pub(crate) fn u128(&mut self) -> Option<u128> {
+        Some(u128::from_le_bytes(self.array()?))
+    }
+    pub(crate) fn text(&mut self) -> Option<String> {
+        let n = self.u16()? as usize;
+        Some(std::str::from_utf8(self.bytes(n)?).ok()?.to_owned())
+    }
+    pub(crate) fn optional(&mut self) -> Option<Option<u64>> {
+        match self.u8()? {
+            0 => Some(None),
+            1 => Some(Some(self.u64()?)),
+            _ => None,
+        }
+    }
+}

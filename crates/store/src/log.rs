@@ -1,0 +1,284 @@
+//! The commit log: a ring of pages written once before use and recycled for ever after.
+//!
+//! Each commit is one *unit*, page-aligned, at a position that only rises (`position % ring` is its offset
+//! in the file `log`; a unit may run over the ring's end). Header, little-endian:
+//!
+//! ```text
+//! offset size field
+//! 0      4    magic "SBLU"
+//! 4      4    epoch
+//! 8      8    commit number
+//! 16     8    position of this unit
+//! 24     8    chain of the previous unit
+//! 32     4    bytes of records that follow the header
+//! 36     4    flags: bit 0: begins an epoch; bit 1: clean shutdown
+//! 40     8    instant of the commit, nanoseconds since 1970 UTC
+//! 48     8    zero
+//! 56     4    CRC32C of the records
+//! 60     4    CRC32C of bytes 0 to 60
+//! ```
+//! The chain of a unit is FNV-1a (64 bits) over its 64 header bytes. A unit follows another if its position
+//! is where that one ended, its commit number is one more, its epoch is the same or (flag bit 0) a higher
+//! one, and it names the other's chain. Records are described in [`crate::record`].
+
+use std::io;
+use std::sync::Arc;
+
+use crate::disk::{DiskFile, PAGE_BYTES, Pages};
+
+/// Bytes of a unit's header.
+pub(crate) const UNIT_HEADER_BYTES: usize = 64;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"SBLU");
+
+/// Flag of a unit that begins an epoch.
+pub(crate) const BEGINS_EPOCH: u32 = 1;
+/// Flag of the last unit of a clean shutdown.
+pub(crate) const CLEAN: u32 = 2;
+
+/// What the next unit must follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Where the next unit begins.
+    pub(crate) position: u64,
+    /// Number of the last commit.
+    pub(crate) commit: u64,
+    /// Its chain.
+    pub(crate) chain: u64,
+    /// Its epoch.
+    pub(crate) epoch: u32,
+}
+
+/// A unit's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnitHeader {
+    pub(crate) epoch: u32,
+    pub(crate) commit: u64,
+    pub(crate) position: u64,
+    pub(crate) previous: u64,
+    pub(crate) len: u32,
+    pub(crate) flags: u32,
+    pub(crate) instant: i64,
+    pub(crate) crc: u32,
+}
+
+impl UnitHeader {
+    /// The header's bytes.
+    pub(crate) fn encode(&self) -> [u8; UNIT_HEADER_BYTES] {
+        let mut b = [0; UNIT_HEADER_BYTES];
+        b[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        b[4..8].copy_from_slice(&self.epoch.to_le_bytes());
+        b[8..16].copy_from_slice(&self.commit.to_le_bytes());
+        b[16..24].copy_from_slice(&self.position.to_le_bytes());
+        b[24..32].copy_from_slice(&self.previous.to_le_bytes());
+        b[32..36].copy_from_slice(&self.len.to_le_bytes());
+        b[36..40].copy_from_slice(&self.flags.to_le_bytes());
+        b[40..48].copy_from_slice(&self.instant.to_le_bytes());
+        b[56..60].copy_from_slice(&self.crc.to_le_bytes());
+        let crc = crc32c::crc32c(&b[..60]);
+        b[60..64].copy_from_slice(&crc.to_le_bytes());
+        b
+    }
+
+    /// The header in these bytes, if its magic and checksum fit.
+    pub(crate) fn decode(b: &[u8]) -> Option<UnitHeader> {
+        let b: &[u8; UNIT_HEADER_BYTES] = b.get(..UNIT_HEADER_BYTES)?.try_into().ok()?;
+        let u32_at = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let u64_at = |at: usize| u32_at(at) as u64 | (u32_at(at + 4) as u64) << 32;
+        if u32_at(0) != MAGIC || u32_at(60) != crc32c::crc32c(&b[..60]) {
+            return None;
+        }
+        Some(UnitHeader {
+            epoch: u32_at(4),
+            commit: u64_at(8),
+            position: u64_at(16),
+            previous: u64_at(24),
+            len: u32_at(32),
+            flags: u32_at(36),
+            instant: u64_at(40) as i64,
+            crc: u32_at(56),
+        })
+    }
+
+    /// What a unit after this one must follow.
+    pub(crate) fn link(&self) -> Link {
+        let mut chain = 0xcbf2_9ce4_8422_2325_u64;
+        for byte in self.encode() {
+            chain = (chain ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        Link { position: self.position + unit_bytes(self.len as usize), commit: self.commit, chain, epoch: self.epoch }
+    }
+
+    /// Whether it follows.
+    pub(crate) fn follows(&self, link: &Link) -> bool {
+        self.position == link.position
+            && self.commit == link.commit + 1
+            && self.previous == link.chain
+            && (self.epoch == link.epoch || self.flags & BEGINS_EPOCH != 0 && self.epoch > link.epoch)
+    }
+}
+
+/// Bytes that a unit with this many bytes of records takes in the ring.
+pub(crate) fn unit_bytes(records: usize) -> u64 {
+    (UNIT_HEADER_BYTES + records).next_multiple_of(PAGE_BYTES) as u64
+}
+
+/// The ring's file.
+pub(crate) struct Ring {
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) size_bytes: u64,
+}
+
+impl Ring {
+    /// Writes pages at a position.
+    fn write(&self, pages: &Pages, position: u64, spill: &mut Pages) -> io::Result<()> {
+        let offset = position % self.size_bytes;
+        let bytes = pages.as_slice();
+        let first = (self.size_bytes - offset).min(bytes.len() as u64) as usize;
+        if first == bytes.len() {
+            return self.file.write_at(pages, offset);
+        }
+        for (part, at) in [(&bytes[..first], offset), (&bytes[first..], 0)] {
+            spill.resize(part.len());
+            spill.as_mut().copy_from_slice(part);
+            self.file.write_at(spill, at)?;
+        }
+        Ok(())
+    }
+}
+
+/// The end of the log to which commits are written, one at a time.
+pub(crate) struct LogWriter {
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) link: Link,
+    pages: Pages,
+    spill: Pages,
+    /// Bytes written since opening.
+    pub(crate) written_bytes: u64,
+}
+
+impl LogWriter {
+    /// A writer that goes on after `link`.
+    pub(crate) fn new(ring: Arc<Ring>, link: Link) -> LogWriter {
+        LogWriter { ring, link, pages: Pages::default(), spill: Pages::default(), written_bytes: 0 }
+    }
+
+    /// Writes one unit and makes it durable.
+    pub(crate) fn write_unit(&mut self, records: &[u64], epoch: u32, flags: u32, instant: i64) -> io::Result<()> {
+        let len = records.len() * 8;
+        let size = unit_bytes(len) as usize;
+        self.pages.resize(size);
+        let bytes = self.pages.as_mut();
+        for (to, word) in bytes[UNIT_HEADER_BYTES..].as_chunks_mut::<8>().0.iter_mut().zip(records) {
+            *to = word.to_le_bytes();
+        }
+        bytes[UNIT_HEADER_BYTES + len..].fill(0);
+        let header = UnitHeader {
+            epoch,
+            commit: self.link.commit + 1,
+            position: self.link.position,
+            previous: self.link.chain,
+            len: len as u32,
+            flags,
+            instant,
+            crc: crc32c::crc32c(&bytes[UNIT_HEADER_BYTES..UNIT_HEADER_BYTES + len]),
+        };
+        bytes[..UNIT_HEADER_BYTES].copy_from_slice(&header.encode());
+        self.ring.write(&self.pages, self.link.position, &mut self.spill)?;
+        self.ring.file.sync()?;
+        self.written_bytes += size as u64;
+        self.link = header.link();
+        // One large commit must not hold its memory for ever.
+        if size > 16 << 20 {
+            self.pages = Pages::default();
+        }
+        Ok(())
+    }
+}
+
+/// Reads units one after the other, in large pieces.
+pub(crate) struct LogReader<'a> {
+    ring: &'a Ring,
+    link: Link,
+    /// Position before which no unit can begin a second lap.
+    limit: u64,
+    buffer: Vec<u8>,
+    /// Position of the buffer's first byte.
+    start: u64,
+}
+
+/// Bytes of one read of recovery.
+const READ_BYTES: u64 = 1 << 20;
+
+impl<'a> LogReader<'a> {
+    /// Reads what follows `link`.
+    pub(crate) fn new(ring: &'a Ring, link: Link) -> Self {
+        LogReader { ring, link, limit: link.position + ring.size_bytes, buffer: Vec::new(), start: link.position }
+    }
+
+    /// The link after the last whole unit.
+    pub(crate) fn link(&self) -> Link {
+        self.link
+    }
+
+    /// Makes sure that the buffer holds `len` bytes from the link's position on.
+    fn fill(&mut self, len: u64) -> io::Result<bool> {
+        let position = self.link.position;
+        if position + len > self.limit {
+            return Ok(false);
+        }
+        let skip = (position - self.start) as usize;
+        if skip >= READ_BYTES as usize || skip == self.buffer.len() {
+            self.buffer.drain(..skip.min(self.buffer.len()));
+            self.start = position;
+        }
+        let want = position + len - self.start;
+        while (self.buffer.len() as u64) < want {
+            let at = self.start + self.buffer.len() as u64;
+            let offset = at % self.ring.size_bytes;
+            let piece = READ_BYTES.min(self.ring.size_bytes - offset).min(self.limit - at) as usize;
+            let have = self.buffer.len();
+            self.buffer.resize(have + piece, 0);
+            let got = self.ring.file.read_at(&mut self.buffer[have..], offset)?;
+            if got < piece {
+                self.buffer.truncate(have + got);
+                return Ok((self.buffer.len() as u64) >= want);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next whole unit that follows: its header and records. None: the log ends here.
+    /// `check` off is a mutant of the tests: it takes what it finds.
+    pub(crate) fn next_unit(&mut self, check: bool) -> io::Result<Option<(UnitHeader, &[u8])>> {
+        if !self.fill(PAGE_BYTES as u64)? {
+            return Ok(None);
+        }
+        let at = (self.link.position - self.start) as usize;
+        let Some(header) = UnitHeader::decode(&self.buffer[at..]) else { return Ok(None) };
+        if !header.follows(&self.link) && (check || header.position != self.link.position) {
+            return Ok(None);
+        }
+        let size = unit_bytes(header.len as usize);
+        if !header.len.is_multiple_of(8) || !self.fill(size)? {
+            return Ok(None);
+        }
+        let at = (self.link.position - self.start) as usize + UNIT_HEADER_BYTES;
+        let end = at + header.len as usize;
+        if check && crc32c::crc32c(&self.buffer[at..end]) != header.crc {
+            return Ok(None);
+        }
+        self.link = header.link();
+        Ok(Some((header, &self.buffer[at..end])))
+    }
+
+    /// Bytes after the last whole unit that look like a unit of the same lap cut short.
+    pub(crate) fn torn_bytes(&mut self) -> io::Result<u64> {
+        if !self.fill(PAGE_BYTES as u64)? {
+            return Ok(0);
+        }
+        let at = (self.link.position - self.start) as usize;
+        let header = UnitHeader::decode(&self.buffer[at..]);
+        Ok(header.filter(|h| h.follows(&self.link)).map_or(0, |h| unit_bytes(h.len as usize)))
+    }
+}

@@ -1,0 +1,170 @@
+//! Why the store, a frame, a stream or a scan is refused.
+
+/// Why a store cannot be opened. Each message names the path and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("{path}: in use by another process")]
+    InUse {
+        /// The folder.
+        path: String,
+    },
+    /// Written by a newer version.
+    #[error("{path}: format {found} is newer than this program reads ({known})")]
+    Newer {
+        /// The folder.
+        path: String,
+        /// Version or feature found.
+        found: String,
+        /// Version or features known.
+        known: String,
+    },
+    /// A copy of another store: two stores must not call themselves by one origin.
+    #[error(
+        "{path}: a copy of the store with origin {origin:032x}; `strongback store adopt {path}` gives it its own origin"
+    )]
+    Copied {
+        /// The folder.
+        path: String,
+        /// The origin it was copied from.
+        origin: u128,
+    },
+    /// Not a store, or damaged beyond recovery.
+    #[error("{path}: {reason}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong, at which offset.
+        reason: String,
+    },
+    /// The disk refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The refusal.
+        source: std::io::Error,
+    },
+}
+
+/// Why a frame or a stream was refused. `reason()` is the metrics label.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Reject {
+    /// More streams than `max_streams`.
+    #[error(
+        "stream {stream}: the store holds its most streams ({max_streams}); raise max_streams or use fewer tag values"
+    )]
+    TooManyStreams {
+        /// The stream asked for.
+        stream: String,
+        /// The limit.
+        max_streams: u32,
+    },
+    /// More channels than a layout can hold.
+    #[error("stream {stream}: more than {max_channels} channels")]
+    TooManyChannels {
+        /// The stream.
+        stream: String,
+        /// The limit.
+        max_channels: usize,
+    },
+    /// A name that cannot be: empty, too long, control characters, `strongback.`.
+    #[error("name {name:?}: {why}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A frame over 1 MiB.
+    #[error("stream {stream}: frame of {size_bytes} bytes, at most 1 MiB")]
+    TooLarge {
+        /// The stream.
+        stream: String,
+        /// Its size.
+        size_bytes: usize,
+    },
+    /// A time outside 1677 to 2262.
+    #[error("stream {stream}: time outside 1677 to 2262")]
+    BadTime {
+        /// The stream.
+        stream: String,
+    },
+    /// A value whose type its channel cannot hold: the caller did not resolve it.
+    #[error("stream {stream}, channel {channel}: {found} does not fit {expected}")]
+    BadType {
+        /// The stream.
+        stream: String,
+        /// The channel.
+        channel: String,
+        /// Type of the value.
+        found: &'static str,
+        /// Type of the channel.
+        expected: &'static str,
+    },
+    /// The store takes nothing now: see [`Refusal`].
+    #[error("not recorded: {0}")]
+    Refused(Refusal),
+}
+
+impl Reject {
+    /// The label in metrics: `too_many_streams`, `bad_type`, ….
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Reject::TooManyStreams { .. } => "too_many_streams",
+            Reject::TooManyChannels { .. } => "too_many_channels",
+            Reject::BadName { .. } => "bad_name",
+            Reject::TooLarge { .. } => "too_large",
+            Reject::BadTime { .. } => "bad_time",
+            Reject::BadType { .. } => "bad_type",
+            Reject::Refused(Refusal::DiskFull) => "disk_full",
+            Reject::Refused(_) => "not_recorded",
+        }
+    }
+}
+
+/// Why the store as a whole takes nothing. Live goes on.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// No segment or log space can be had; it resumes alone when there is space.
+    #[error("disk full")]
+    DiskFull,
+    /// A write or sync failed: the owner must reopen the store through recovery.
+    #[error("the disk failed: {0}")]
+    Poisoned(String),
+    /// The commit log is full of uncommitted frames: commit first (back-pressure).
+    #[error("commit log full")]
+    LogFull,
+    /// It was closed.
+    #[error("closed")]
+    Closed,
+}
+
+/// Why a scan ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// What it was to read was expired under it.
+    #[error("data expired during the scan")]
+    Expired,
+    /// The view pinned open memory for longer than `max_view_s`.
+    #[error("the query held its view for too long")]
+    ViewTooOld,
+    /// A block whose checksum does not fit.
+    #[error("{file}, offset {offset}: {reason}")]
+    Damaged {
+        /// Segment file.
+        file: String,
+        /// Byte offset.
+        offset: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The disk refused.
+    #[error("{file}: {source}")]
+    Io {
+        /// Segment file.
+        file: String,
+        /// The refusal.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,208 @@
+//! Rows: a frame as words, the same in the commit log and in an open block.
+//!
+//! ```text
+//! word  meaning
+//! 0     receive_time, i64
+//! 1     source_time, i64; i64::MIN: none
+//! 2     sequence, i64, unwrapped; i64::MIN: none      only in layouts with a sequence
+//! 3     session, u32                                  only in layouts with a sequence
+//! …     cell states, 2 bits a channel, 32 channels a word, the first lowest
+//! …     values: 8-byte channels a word each, then 4-byte, 2-byte and 1-byte ones, each group
+//!       starting on a word and packed from the low end
+//! ```
+//! A text's value is `offset << 32 | length` into the frame's text, which follows the row in the log and
+//! stands beside it in an open block. Words are little-endian on disk.
+
+use std::sync::Arc;
+
+use crate::frame::FrameRef;
+use crate::value::{CellState, ChannelType, Value};
+
+/// "None" of source_time and sequence: the one instant that no frame can have.
+pub(crate) const NONE: i64 = i64::MIN;
+
+/// Most bytes of a row and its text.
+pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// States of 32 channels that are all absent.
+const ABSENT_WORD: u64 = 0x5555_5555_5555_5555;
+
+/// Where a channel's value stands in a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Field {
+    /// Word of the row.
+    pub(crate) word: u32,
+    /// Lowest bit in it.
+    pub(crate) shift: u8,
+    /// Type of the value.
+    pub(crate) kind: ChannelType,
+}
+
+/// The shape of rows: shared by all streams with the same types in the same order.
+#[derive(Debug)]
+pub(crate) struct RowShape {
+    /// Whether words 2 and 3 are there.
+    pub(crate) has_sequence: bool,
+    /// Whether any channel is text.
+    pub(crate) has_text: bool,
+    /// First word of the cell states.
+    pub(crate) states: usize,
+    /// By channel index.
+    pub(crate) fields: Vec<Field>,
+    /// A row with no cell.
+    template: Vec<u64>,
+}
+
+impl RowShape {
+    /// The shape for channels of these types.
+    pub(crate) fn new(has_sequence: bool, kinds: &[ChannelType]) -> RowShape {
+        let states = if has_sequence { 4 } else { 2 };
+        let state_words = kinds.len().div_ceil(32);
+        let mut fields = vec![Field { word: 0, shift: 0, kind: ChannelType::Bool }; kinds.len()];
+        let mut word = states + state_words;
+        for size in [8, 4, 2, 1] {
+            let mut shift = 0;
+            for (field, &kind) in fields.iter_mut().zip(kinds).filter(|(_, k)| k.size_bytes() == size) {
+                if shift == 64 {
+                    (word, shift) = (word + 1, 0);
+                }
+                *field = Field { word: word as u32, shift: shift as u8, kind };
+                shift += size * 8;
+            }
+            if shift > 0 {
+                word += 1;
+            }
+        }
+        let mut template = vec![0; word];
+        template[1] = NONE as u64;
+        if has_sequence {
+            template[2] = NONE as u64;
+        }
+        template[states..states + state_words].fill(ABSENT_WORD);
+        RowShape { has_sequence, has_text: kinds.contains(&ChannelType::String), states, fields, template }
+    }
+
+    /// Words of a row.
+    pub(crate) fn words(&self) -> usize {
+        self.template.len()
+    }
+
+    /// The types, in channel order.
+    pub(crate) fn kinds(&self) -> Vec<ChannelType> {
+        self.fields.iter().map(|f| f.kind).collect()
+    }
+}
+
+/// A cell whose value its channel cannot hold.
+pub(crate) struct Misfit {
+    pub(crate) channel: usize,
+    pub(crate) found: ChannelType,
+}
+
+/// A row under way: the words and text of one frame. Reused from frame to frame.
+#[derive(Debug, Default)]
+pub(crate) struct RowScratch {
+    /// As in the module's table.
+    pub(crate) words: Vec<u64>,
+    /// Text of its text cells, one after the other.
+    pub(crate) text: Vec<u8>,
+    /// Cells with a value.
+    pub(crate) points: u32,
+}
+
+impl RowScratch {
+    /// Fills it from a frame; sequence and session are the caller's to set.
+    pub(crate) fn encode(&mut self, shape: &RowShape, frame: &FrameRef<'_>) -> Result<(), Misfit> {
+        self.words.clear();
+        self.words.extend_from_slice(&shape.template);
+        self.text.clear();
+        self.points = 0;
+        let head = frame.head();
+        self.words[0] = head.receive_time as u64;
+        self.words[1] = head.source_time.unwrap_or(NONE) as u64;
+        for cell in frame.packed_cells() {
+            let channel = cell.channel as usize;
+            let Some(&field) = shape.fields.get(channel) else {
+                return Err(Misfit { channel, found: cell.kind().unwrap_or(ChannelType::Bool) });
+            };
+            let Some(kind) = cell.kind() else {
+                self.set_state(shape, channel, cell.state);
+                continue;
+            };
+            let bits = if kind == field.kind {
+                if kind == ChannelType::String {
+                    let bytes = cell.text(frame);
+                    let at = self.text.len() as u64;
+                    self.text.extend_from_slice(bytes);
+                    at << 32 | bytes.len() as u64
+                } else {
+                    cell.bits
+                }
+            } else {
+                let value = (kind != ChannelType::String && field.kind != ChannelType::String)
+                    .then(|| Value::from_bits(kind, cell.bits).convert(field.kind))
+                    .flatten();
+                value.ok_or(Misfit { channel, found: kind })?.bits()
+            };
+            let word = &mut self.words[field.word as usize];
+            let states = shape.states + channel / 32;
+            let shift = channel % 32 * 2;
+            // A channel given twice: the later value stands.
+            if *word >> field.shift != 0 && field.kind != ChannelType::String {
+                *word &= !(mask(field.kind) << field.shift);
+            } else if field.kind == ChannelType::String {
+                *word = 0;
+            }
+            self.words[field.word as usize] |= bits << field.shift;
+            if self.words[states] >> shift & 3 != CellState::Value as u64 {
+                self.words[states] &= !(3 << shift);
+                self.points += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_state(&mut self, shape: &RowShape, channel: usize, state: u8) {
+        let (states, shift) = (shape.states + channel / 32, channel % 32 * 2);
+        if self.words[states] >> shift & 3 == CellState::Value as u64 {
+            self.points -= 1;
+        }
+        self.words[states] = self.words[states] & !(3 << shift) | (state as u64 & 3) << shift;
+        let field = shape.fields[channel];
+        self.words[field.word as usize] &= !(mask(field.kind) << field.shift);
+    }
+}
+
+/// All bits of a value of a type.
+pub(crate) fn mask(kind: ChannelType) -> u64 {
+    match kind.size_bytes() {
+        8 => u64::MAX,
+        n => (1 << (n * 8)) - 1,
+    }
+}
+
+/// Shapes in use, so that 100,000 streams of one float share one.
+#[derive(Debug, Default)]
+pub(crate) struct Shapes {
+    known: hashbrown::HashMap<(bool, Vec<ChannelType>), Arc<RowShape>, foldhash::fast::RandomState>,
+}
+
+impl Shapes {
+    /// The shape of these types.
+    pub(crate) fn get(&mut self, has_sequence: bool, kinds: Vec<ChannelType>) -> Arc<RowShape> {
+        // Long ones are rarely shared, and a stream that grows channel by channel would leave each behind.
+        if kinds.len() > 64 {
+            return Arc::new(RowShape::new(has_sequence, &kinds));
+        }
+        if self.known.len() > 4096 {
+            self.known.retain(|_, shape| Arc::strong_count(shape) > 1);
+        }
+        let key = (has_sequence, kinds);
+        if let Some(shape) = self.known.get(&key) {
+            return shape.clone();
+        }
+        let shape = Arc::new(RowShape::new(has_sequence, &key.1));
+        self.known.insert(key, shape.clone());
+        shape
+    }
+}

@@ -1,0 +1,49 @@
+//! What readers share with the writer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::catalog::Catalog;
+use crate::stream_slot::SlotTable;
+
+/// How long a view may pin open memory.
+pub(crate) const MAX_VIEW_S: i64 = 60;
+
+/// What readers share with the writer.
+pub(crate) struct Shared {
+    pub(crate) slots: Arc<SlotTable>,
+    /// Newest instant that a caller told.
+    pub(crate) now: AtomicI64,
+    pub(crate) max_future_ns: i64,
+    pub(crate) max_view_ns: i64,
+    pub(crate) catalog_version: Arc<AtomicU64>,
+    cached: ArcSwap<Catalog>,
+}
+
+impl Shared {
+    pub(crate) fn new(slots: Arc<SlotTable>, catalog_version: Arc<AtomicU64>, now: i64, max_future_ns: i64) -> Shared {
+        Shared {
+            slots,
+            now: AtomicI64::new(now),
+            max_future_ns,
+            max_view_ns: MAX_VIEW_S * 1_000_000_000,
+            catalog_version,
+            cached: ArcSwap::default(),
+        }
+    }
+
+    /// The catalog now; made anew only after a change.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        let version = self.catalog_version.load(Ordering::Acquire);
+        let cached = self.cached.load_full();
+        if cached.version == version {
+            return cached;
+        }
+        let streams = self.slots.iter().map(|slot| slot.stream.load_full()).collect();
+        let catalog = Arc::new(Catalog { version, streams });
+        self.cached.store(catalog.clone());
+        catalog
+    }
+}

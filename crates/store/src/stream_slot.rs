@@ -1,0 +1,84 @@
+//! Streams as readers find them: a table that only grows, read without a lock.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+
+use crate::chunk::Chunk;
+use crate::stream::{Stream, StreamId};
+
+/// Rows of a stream that are not in a segment: consecutive chunks, only the last of which grows.
+#[derive(Debug, Default)]
+pub(crate) struct OpenRows {
+    /// Oldest first.
+    pub(crate) chunks: Vec<Arc<Chunk>>,
+    /// First row of the first chunk, or the next row if there is none.
+    pub(crate) first_row: u64,
+}
+
+impl OpenRows {
+    /// Next row to come.
+    pub(crate) fn next_row(&self) -> u64 {
+        self.chunks.last().map_or(self.first_row, |c| c.end_row())
+    }
+}
+
+/// One stream.
+#[derive(Debug)]
+pub(crate) struct StreamSlot {
+    /// Its definition now.
+    pub(crate) stream: ArcSwap<Stream>,
+    /// Its rows in memory.
+    pub(crate) open: ArcSwap<OpenRows>,
+    /// Rows below are durable.
+    pub(crate) committed_row: AtomicU64,
+}
+
+const BUCKET: usize = 1024;
+
+/// Room for as many streams, made when the first comes.
+type Bucket = OnceLock<Box<[OnceLock<Arc<StreamSlot>>]>>;
+
+/// All streams by number.
+pub(crate) struct SlotTable {
+    buckets: Box<[Bucket]>,
+    len: AtomicU32,
+}
+
+impl SlotTable {
+    /// A table for at most this many.
+    pub(crate) fn new(most: u32) -> SlotTable {
+        let buckets = (0..(most as usize).div_ceil(BUCKET) + 1).map(|_| OnceLock::new()).collect();
+        SlotTable { buckets, len: AtomicU32::new(0) }
+    }
+
+    /// Number of streams.
+    pub(crate) fn len(&self) -> u32 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// The stream of a number.
+    pub(crate) fn get(&self, id: StreamId) -> Option<&Arc<StreamSlot>> {
+        let i = id.0 as usize;
+        self.buckets.get(i / BUCKET)?.get()?.get(i % BUCKET)?.get()
+    }
+
+    /// Whether there is room for one more.
+    pub(crate) fn has_room(&self) -> bool {
+        (self.len() as usize) < self.buckets.len() * BUCKET
+    }
+
+    /// Adds the next stream. One writer calls it, after [`SlotTable::has_room`].
+    pub(crate) fn push(&self, slot: Arc<StreamSlot>) {
+        let i = self.len.load(Ordering::Relaxed) as usize;
+        let bucket = self.buckets[i / BUCKET].get_or_init(|| (0..BUCKET).map(|_| OnceLock::new()).collect());
+        let _ = bucket[i % BUCKET].set(slot);
+        self.len.store(i as u32 + 1, Ordering::Release);
+    }
+
+    /// Every stream, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<StreamSlot>> {
+        (0..self.len()).filter_map(|i| self.get(StreamId(i)))
+    }
+}

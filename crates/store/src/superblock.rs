@@ -1,0 +1,179 @@
+//! The superblock: who the store is and where recovery begins. File `superblock`, two pages A and B of 4 KiB
+//! written in turn; the valid one with the higher generation counts.
+//!
+//! ```text
+//! offset size field
+//! 0      8    magic "STRONGBK"
+//! 8      4    format version: 1 (draft)
+//! 12     4    incompatible features: an unknown bit refuses
+//! 16     4    compatible features: unknown bits are ignored
+//! 20     4    epoch of the newest opening
+//! 24     8    generation
+//! 32     16   origin
+//! 48     8    bytes of the log's ring
+//! 56     8    log tail: position of the first unit that recovery reads
+//! 64     8    log tail: number of the commit before it
+//! 72     8    log tail: chain of the unit before it
+//! 80     4    log tail: epoch of the unit before it
+//! 84     4    checkpoint file: 0 none, 1 `checkpoint.a`, 2 `checkpoint.b`
+//! 88     8    checkpoint: bytes that count
+//! 96     8    checkpoint: chain of its last part
+//! 104    8    identity of the folder (inode of this file): another one means a copy
+//! 112    8    number of the next segment
+//! 120    4    CRC32C of bytes 0 to 120
+//! ```
+
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
+use crate::fields::{Put, Take};
+use crate::log::Link;
+use crate::refusal::OpenError;
+use std::io;
+use std::sync::Arc;
+
+/// Name of its file.
+pub(crate) const FILE: &str = "superblock";
+
+const MAGIC: &[u8; 8] = b"STRONGBK";
+/// Version of the format that this program writes.
+pub(crate) const VERSION: u32 = 1;
+/// Incompatible features that this program knows.
+const KNOWN_INCOMPATIBLE: u32 = 0;
+
+/// Its fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) incompatible: u32,
+    pub(crate) compatible: u32,
+    pub(crate) epoch: u32,
+    pub(crate) generation: u64,
+    pub(crate) origin: u128,
+    pub(crate) log_bytes: u64,
+    pub(crate) tail: Link,
+    pub(crate) checkpoint_file: u32,
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) checkpoint_chain: u64,
+    pub(crate) identity: u64,
+    pub(crate) next_segment: u64,
+}
+
+/// What a page of the superblock says.
+enum Found {
+    Valid(Superblock),
+    Newer(String),
+    Nothing,
+}
+
+impl Superblock {
+    fn encode(&self) -> Vec<u8> {
+        let mut p = Put::default();
+        p.0.extend_from_slice(MAGIC);
+        p.u32(VERSION);
+        p.u32(self.incompatible);
+        p.u32(self.compatible);
+        p.u32(self.epoch);
+        p.u64(self.generation);
+        p.u128(self.origin);
+        p.u64(self.log_bytes);
+        p.u64(self.tail.position);
+        p.u64(self.tail.commit);
+        p.u64(self.tail.chain);
+        p.u32(self.tail.epoch);
+        p.u32(self.checkpoint_file);
+        p.u64(self.checkpoint_bytes);
+        p.u64(self.checkpoint_chain);
+        p.u64(self.identity);
+        p.u64(self.next_segment);
+        let crc = crc32c::crc32c(&p.0);
+        p.u32(crc);
+        p.0
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Found> {
+        let mut t = Take(bytes);
+        let nothing = Some(Found::Nothing);
+        if t.bytes(8)? != MAGIC {
+            return nothing;
+        }
+        let version = t.u32()?;
+        // The magic and the version stay where they are in every version to come.
+        if version > VERSION {
+            return Some(Found::Newer(format!("version {version}")));
+        }
+        if crc32c::crc32c(bytes.get(..120)?) != u32::from_le_bytes(bytes.get(120..124)?.try_into().ok()?) {
+            return nothing;
+        }
+        let incompatible = t.u32()?;
+        if incompatible & !KNOWN_INCOMPATIBLE != 0 {
+            return Some(Found::Newer(format!("features {incompatible:#x}")));
+        }
+        let (compatible, epoch, generation, origin, log_bytes) = (t.u32()?, t.u32()?, t.u64()?, t.u128()?, t.u64()?);
+        let tail = Link { position: t.u64()?, commit: t.u64()?, chain: t.u64()?, epoch: t.u32()? };
+        let checkpoint_file = t.u32()?;
+        Some(Found::Valid(Superblock {
+            incompatible,
+            compatible,
+            epoch,
+            generation,
+            origin,
+            log_bytes,
+            tail,
+            checkpoint_file,
+            checkpoint_bytes: t.u64()?,
+            checkpoint_chain: t.u64()?,
+            identity: t.u64()?,
+            next_segment: t.u64()?,
+        }))
+    }
+
+    /// Reads the newest valid page. Err names what is wrong.
+    pub(crate) fn read(disk: &dyn Disk, file: &dyn DiskFile) -> Result<Superblock, OpenError> {
+        let path = || format!("{}/{FILE}", disk.path());
+        let mut bytes = vec![0; 2 * PAGE_BYTES];
+        file.read_at(&mut bytes, 0).map_err(|source| OpenError::Io { path: path(), source })?;
+        let mut newest: Option<Superblock> = None;
+        for page in bytes.chunks(PAGE_BYTES) {
+            match Superblock::decode(page) {
+                Some(Found::Valid(s)) if newest.is_none_or(|n| s.generation > n.generation) => newest = Some(s),
+                Some(Found::Newer(found)) => {
+                    return Err(OpenError::Newer {
+                        path: disk.path(),
+                        found,
+                        known: format!("version {VERSION}, features {KNOWN_INCOMPATIBLE:#x}"),
+                    });
+                }
+                _ => {}
+            }
+        }
+        newest.ok_or_else(|| OpenError::Damaged {
+            path: path(),
+            reason: "neither copy (offsets 0 and 4096) has a valid checksum; restore the folder from a backup".into(),
+        })
+    }
+}
+
+/// The open superblock.
+pub(crate) struct SuperblockFile {
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) now: Superblock,
+}
+
+impl SuperblockFile {
+    /// Writes the first one of a new store.
+    pub(crate) fn create(disk: &dyn Disk, mut first: Superblock) -> io::Result<SuperblockFile> {
+        let file = disk.create(FILE, 2 * PAGE_BYTES as u64, Access::Log)?;
+        first.identity = disk.identity(FILE)?;
+        let mut this = SuperblockFile { file, now: first };
+        this.write(first)?;
+        Ok(this)
+    }
+
+    /// Replaces it durably: the other page, the next generation.
+    pub(crate) fn write(&mut self, mut next: Superblock) -> io::Result<()> {
+        next.generation = self.now.generation + 1;
+        let at = next.generation % 2 * PAGE_BYTES as u64;
+        self.file.write_at(&Pages::of(&next.encode()), at)?;
+        self.file.sync()?;
+        self.now = next;
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Views: immutable snapshots to read from beside the writer.
+//!
+//! Taking one costs an allocation. What it holds of a stream is fixed when that stream is first asked for
+//! and stays so for the view and its clones: the open rows first, the segments after them, so that a row
+//! that is being sealed in between is in one of the two for certain, and by its number in one only.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::catalog::Catalog;
+use crate::scan::Scanner;
+use crate::state::{StateCell, state_at};
+use crate::stream::*;
+use crate::stream_slot::OpenRows;
+use crate::{ScanError, shared::Shared};
+
+/// What to scan.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// The stream.
+    pub stream: StreamId,
+    /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
+    pub time: Range<i64>,
+    /// Rows from (inclusive) to (exclusive).
+    pub rows: Range<u64>,
+    /// Channels wanted; the batches' columns come in this order.
+    pub columns: Vec<ChannelIndex>,
+    /// Newest batches first (rows ascend within each batch all the same).
+    pub newest_first: bool,
+}
+
+impl Scan {
+    /// All rows and times of a stream.
+    pub fn all(stream: StreamId, columns: Vec<ChannelIndex>) -> Self {
+        Scan { stream, time: i64::MIN..i64::MAX, rows: 0..u64::MAX, columns, newest_first: false }
+    }
+}
+
+/// An immutable snapshot of the store.
+#[derive(Clone)]
+pub struct View {
+    inner: Arc<ViewInner>,
+}
+
+struct ViewInner {
+    shared: Arc<Shared>,
+    catalog: OnceLock<Arc<Catalog>>,
+    taken: i64,
+    streams: Mutex<HashMap<u32, Arc<StreamView>, foldhash::fast::RandomState>>,
+}
+
+/// What a view holds of one stream.
+#[derive(Debug)]
+pub(crate) struct StreamView {
+    /// Its definition: at least as new as every row.
+    pub(crate) stream: Arc<Stream>,
+    /// Its rows in memory.
+    pub(crate) open: Arc<OpenRows>,
+    /// Rows of the last chunk that belong to the view.
+    pub(crate) last_len: usize,
+    /// Next row.
+    pub(crate) next_row: u64,
+}
+
+impl StreamView {
+    /// Chunks and their rows in the view, oldest first.
+    pub(crate) fn chunks(&self) -> impl DoubleEndedIterator<Item = (&Arc<crate::chunk::Chunk>, usize)> {
+        let last = self.open.chunks.len().wrapping_sub(1);
+        self.open.chunks.iter().enumerate().map(move |(i, c)| (c, if i == last { self.last_len } else { c.len() }))
+    }
+}
+
+impl View {
+    pub(crate) fn new(shared: Arc<Shared>) -> View {
+        let taken = shared.now.load(Ordering::Relaxed);
+        let inner = ViewInner { shared, catalog: OnceLock::new(), taken, streams: Mutex::new(HashMap::default()) };
+        View { inner: Arc::new(inner) }
+    }
+
+    /// The catalog of this moment. A column of a batch may be wider than it says if the channel was
+    /// widened between the two.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        self.inner.catalog.get_or_init(|| self.inner.shared.catalog())
+    }
+
+    pub(crate) fn stream(&self, id: StreamId) -> Option<Arc<StreamView>> {
+        let mut streams = self.inner.streams.lock();
+        if let Some(have) = streams.get(&id.0) {
+            return Some(have.clone());
+        }
+        let slot = self.inner.shared.slots.get(id)?;
+        let open = slot.open.load_full();
+        let last_len = open.chunks.last().map_or(0, |c| c.len());
+        let next_row = open.chunks.last().map_or(open.first_row, |c| c.first_row + last_len as u64);
+        let view = Arc::new(StreamView { stream: slot.stream.load_full(), open, last_len, next_row });
+        streams.insert(id.0, view.clone());
+        Some(view)
+    }
+
+    /// Whether it has been held longer than a view may pin open memory.
+    pub(crate) fn check_age(&self) -> Result<(), ScanError> {
+        let shared = &self.inner.shared;
+        let age = shared.now.load(Ordering::Relaxed).saturating_sub(self.inner.taken);
+        if age > shared.max_view_ns { Err(ScanError::ViewTooOld) } else { Ok(()) }
+    }
+
+    /// Next row of a stream in this view.
+    pub fn next_row(&self, stream: StreamId) -> u64 {
+        self.stream(stream).map_or(0, |s| s.next_row)
+    }
+
+    /// Smallest and largest `time` of a stream in this view, from block headers and open blocks. It may
+    /// enclose rows appended since.
+    pub fn time_range(&self, stream: StreamId) -> Option<(i64, i64)> {
+        let view = self.stream(stream)?;
+        let ranges = view.chunks().filter(|(_, len)| *len > 0).filter_map(|(c, _)| c.time_range());
+        ranges.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// Whether frames of the stream in this view ascend in `time`.
+    pub fn time_sorted(&self, stream: StreamId) -> bool {
+        let Some(view) = self.stream(stream) else { return true };
+        let mut before = i64::MIN;
+        view.chunks().filter(|(_, len)| *len > 0).all(|(chunk, _)| {
+            let Some((min, max)) = chunk.time_range() else { return true };
+            let sorted = chunk.sorted() && min >= before;
+            before = max;
+            sorted
+        })
+    }
+
+    /// Batches of a stream in row order (or newest first), filtered exactly by time and rows.
+    pub fn scan(&self, scan: Scan) -> Scanner {
+        Scanner::new(self.clone(), scan)
+    }
+
+    /// The newest cell with a value (or `Unknown`) at or before `time` for each channel asked for; for equal
+    /// times the higher row. Bounded work: last-value tables, then blocks backwards. Frames whose `time` lies
+    /// more than `max_future` after their reception are left out.
+    pub fn state_at(
+        &self,
+        stream: StreamId,
+        time: i64,
+        columns: &[ChannelIndex],
+    ) -> Result<Vec<Option<StateCell>>, ScanError> {
+        self.check_age()?;
+        let Some(view) = self.stream(stream) else { return Ok(vec![None; columns.len()]) };
+        state_at(&view, time, columns, self.inner.shared.max_future_ns)
+    }
+}
+
+/// Instants of the newest call, as told by the callers.
+pub(crate) fn advance(now: &AtomicI64, to: i64) {
+    now.fetch_max(to, Ordering::Relaxed);
+}
