@@ -122,3 +122,76 @@ impl Packer {
         out[12..16].copy_from_slice(&length.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pad::{Pad, PadOptions, PadStep};
+
+    /// Any instant whose nanoseconds carry into the seconds within the packets below.
+    const START_NS: i64 = 1_763_653_267_985_000_000;
+
+    /// Packets of the first steps with the cells they carry.
+    fn packets(steps: u32) -> Vec<(Vec<u8>, Vec<Vec<Cell>>)> {
+        let mut pad = Pad::new(PadOptions { seed: 42, loss: 0.0, t0_ms: 2_000 });
+        let packers: Vec<_> = pad.streams().iter().map(Packer::new).collect();
+        let mut out = PadStep::default();
+        let mut all = Vec::new();
+        for _ in 0..steps {
+            pad.step(&mut out);
+            let mut frames = out.frames.as_slice();
+            while let [frame, ..] = frames {
+                let burst = pad.streams()[frame.stream].burst as usize;
+                let (now, rest) = frames.split_at(burst);
+                frames = rest;
+                let Some(packer) = &packers[frame.stream] else { continue };
+                let mut bytes = Vec::new();
+                packer.begin((frame.sequence / burst as u64) as u32, START_NS + frame.time_ns, &mut bytes);
+                for frame in now {
+                    packer.push(out.cells(frame), &mut bytes);
+                }
+                all.push((bytes, now.iter().map(|f| out.cells(f).to_vec()).collect()));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn packets_are_read_the_same_by_another_parser() {
+        let packets = packets(12);
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        if let Some(folder) = std::env::var_os("STRONGBACK_WRITE_PACKETS") {
+            let folder = std::path::Path::new(&folder);
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("pad.toml"), crate::settings::pad_config()).unwrap();
+            let lines: Vec<String> = packets.iter().map(|(bytes, _)| hex(bytes)).collect();
+            std::fs::write(folder.join("packets.hex"), lines.join("\n")).unwrap();
+            return;
+        }
+        let read: serde_json::Value = serde_json::from_str(include_str!("../tests/data/packets.json")).unwrap();
+        let read = read["packets"].as_array().unwrap();
+        assert_eq!(read.len(), packets.len());
+        for ((bytes, frames), read) in packets.iter().zip(read) {
+            assert_eq!(hex(bytes), read["packet"].as_str().unwrap());
+            assert_eq!(u64::from(u32::from_be_bytes(bytes[8..12].try_into().unwrap())), read["sequence"]);
+            let time = read["seconds"].as_i64().unwrap() * 1_000_000_000 + read["nanoseconds"].as_i64().unwrap();
+            assert!((START_NS - 20_000_000..START_NS + 61_000_000).contains(&time));
+            let values = read["frames"].as_array().unwrap();
+            assert_eq!(frames.len(), values.len());
+            for (cells, values) in frames.iter().zip(values) {
+                for (cell, value) in cells.iter().zip(values.as_array().unwrap()) {
+                    let same = match cell {
+                        Cell::Quantised { value: sent, .. } => {
+                            (value.as_f64().unwrap() - f64::from(*sent)).abs() < 1e-9
+                        }
+                        Cell::Bool(sent) => value.as_i64() == Some(i64::from(*sent)),
+                        Cell::I64(sent) => value.as_i64() == Some(*sent),
+                        Cell::F64(sent) => value.as_f64() == Some(*sent),
+                        Cell::F32(_) | Cell::Text(_) => false,
+                    };
+                    assert!(same, "{cell:?} was read as {value}");
+                }
+            }
+        }
+    }
+}

@@ -150,6 +150,16 @@ mod tests {
     }
 
     #[test]
+    fn layouts_hold_for_every_seed() {
+        let converters = |seed| {
+            let pad = Pad::new(PadOptions { seed, ..PadOptions::default() });
+            let fti = pad.streams().iter().filter(|s| s.source == PadSource::Fti);
+            fti.flat_map(|s| s.channels.iter().map(|c| c.converter())).collect::<Vec<_>>()
+        };
+        assert_eq!(converters(1), converters(2));
+    }
+
+    #[test]
     fn the_launch_view_names_channels_that_exist() {
         let pad = Pad::new(PadOptions::default());
         let mut names = BTreeSet::new();
