@@ -1,4 +1,4 @@
-//! PLC groups: eleven streams at 10 Hz with 1,000 channels, and one of 50 channels at 1 kHz.
+//! PLC groups: nine streams at 10 Hz with 1,000 channels, and one of 50 channels at 1 kHz.
 
 use crate::channel::{Feed, PadSource, PadStream};
 use crate::noise::Random;
