@@ -1,0 +1,37 @@
+import { describe, expect, it } from "vitest";
+import { toNumber } from "./message";
+import { count, Digits, fixed, rate, short } from "./number";
+
+describe("numbers in words", () => {
+  it("keeps digits in their columns once decimals were seen", () => {
+    const d = new Digits();
+    expect(d.text(4.31, "f64")).toBe("4.31");
+    expect(d.text(4.312744140625, "f32")).toBe("4.3127");
+    expect(d.text(4.3, "f64")).toBe("4.3000");
+    expect(d.text(-5, "f64")).toBe("−5.0000");
+  });
+  it("writes what JSON cannot hold as numbers", () => {
+    const d = new Digits();
+    expect(d.text("9007199254740993", "i64")).toBe("9007199254740993");
+    expect(d.text("18446744073709551615", "u64")).toBe("18446744073709551615");
+    expect(d.text("NaN", "f64")).toBe("NaN");
+    expect(d.text("-Infinity", "f64")).toBe("−∞");
+    expect(d.text(true, "bool")).toBe("true");
+    expect(d.text("OPEN", "string")).toBe("OPEN");
+    expect(d.text(null, "f64")).toBe("–");
+  });
+  it("has no negative zero and an exponent for the very small and large", () => {
+    expect(fixed(-0.0001, 2)).toBe("0.00");
+    expect(fixed(6.02e23, 2)).toBe("6.020e+23");
+    expect(fixed(1e-9, 4)).toBe("1.000e−9");
+  });
+  it("shortens rates and counts", () => {
+    expect([short(68_500), short(999_700), short(2_100_000), short(12), short(0)]).toEqual(["68.5 k", "1.00 M", "2.10 M", "12", "0"]);
+    expect([rate(25), rate(1000), rate(0.83), rate(1009)]).toEqual(["25.0 Hz", "1.00 kHz", "0.8 Hz", "1.01 kHz"]);
+    expect(count("12408")).toBe("12\u202f408");
+  });
+  it("plots numbers, truths and decimal text, nothing else", () => {
+    expect([toNumber(1.5), toNumber(true), toNumber("12"), toNumber("NaN"), toNumber("Infinity"), toNumber(null), toNumber("OPEN"), toNumber("")])
+      .toEqual([1.5, 1, 12, null, null, null, null, null]);
+  });
+});

@@ -1,0 +1,53 @@
+import { describe, expect, it } from "vitest";
+import { age, mark, parseTime, rfc3339, secondsBetween, tClock, utc, utcClock } from "./time";
+
+const NOW = 1_795_192_867_482_123_456n; // 2026-11-20 16:41:07.482123456 UTC
+
+describe("instants in words", () => {
+  it("writes UTC to the millisecond, floored", () => {
+    expect(utc(NOW)).toBe("2026-11-20 16:41:07.482");
+    expect(utc(-1n)).toBe("1969-12-31 23:59:59.999");
+    expect(utcClock(NOW, 2)).toBe("16:41:07.48");
+  });
+  it("keeps every nanosecond where it matters", () => {
+    expect(rfc3339(NOW)).toBe("2026-11-20T16:41:07.482123456Z");
+    expect(rfc3339(-1n)).toBe("1969-12-31T23:59:59.999999999Z");
+    expect(secondsBetween(NOW, NOW + 1n)).toBe(1e-9);
+  });
+  it("does not break on times no calendar has", () => {
+    expect(utc(9_223_372_036_854_775_807n)).toContain("2262");
+    expect(utc(10n ** 30n)).toContain("ns");
+  });
+  it("counts to and from T-0", () => {
+    expect(tClock(NOW, NOW + 10_200_000_000n)).toEqual({ clock: "T−00:00:10", tenth: "2" });
+    expect(tClock(NOW, NOW - 3_723_900_000_000n)).toEqual({ clock: "T+01:02:03", tenth: "9" });
+    expect(tClock(NOW, NOW)).toEqual({ clock: "T+00:00:00", tenth: "0" });
+    expect(mark(NOW, NOW + 14_000_000_000n)).toBe("T−00:14");
+    expect(mark(NOW, null)).toBe("16:41:07");
+  });
+  it("floors ages so that none looks older or younger than its words", () => {
+    expect(age(41_900_000n)).toBe("41 ms");
+    expect(age(2_190_000_000n)).toBe("2.1 s");
+    expect(age(21_000_000_000n)).toBe("21 s");
+    expect(age(185_000_000_000n)).toBe("3 min 05 s");
+    expect(age(7_800_000_000_000n)).toBe("2 h 10 min");
+    expect(age(-5n)).toBe("0 ms");
+  });
+});
+
+describe("times an operator types", () => {
+  it.each([
+    ["now", NOW], ["", NOW], ["now-30s", NOW - 30_000_000_000n], ["-5m", NOW - 300_000_000_000n],
+    ["+ 1.5 s", NOW + 1_500_000_000n], ["-20ms", NOW - 20_000_000n],
+    ["16:41:07.482123456", NOW], ["2026-11-20T16:41:07.482123456Z", NOW], ["2026-11-20 17:41:07.482123456+01:00", NOW],
+    ["1795192867482123456", NOW],
+  ])("%s", (text, expected) => expect(parseTime(text, NOW, null)).toBe(expected));
+  it("reads T-times only where there is a T-0", () => {
+    expect(parseTime("T-10", NOW, NOW)).toBe(NOW - 10_000_000_000n);
+    expect(parseTime("T+1:20", NOW, NOW)).toBe(NOW + 80_000_000_000n);
+    expect(parseTime("T−01:00:00", NOW, NOW)).toBe(NOW - 3_600_000_000_000n);
+    expect(parseTime("T-10", NOW, null)).toBeNull();
+  });
+  it.each(["yesterday", "25:00:00", "12:61", "T", "1.5", "2026-13-45T00:00:00Z"])("refuses %s", (text) =>
+    expect(parseTime(text, NOW, NOW)).toBeNull());
+});
