@@ -87,7 +87,7 @@ function cells(s, ch, from, to) {
 
 function series(ch, from, to, points) {
   const s = streams[ch.c.stream];
-  const a = Math.max(rowAt(s, from), rowAt(s, bootNs - 600_000_000_000n)), b = Math.min(rowAt(s, to), s.next);
+  const a = Math.max(rowAt(s, from), rowAt(s, bootNs - 60_000_000_000n)), b = Math.min(rowAt(s, to), s.next);
   const step = Math.max(1, Math.ceil((b - a) / points));
   const buckets = [];
   for (let r = a; r < b; r += step) {

@@ -4,6 +4,7 @@ import type { Channel } from "./message";
 import { theme } from "./theme";
 import { timeTicks } from "./ticks";
 import { stateColour } from "./track";
+import { tagWords } from "./tree";
 
 const AXIS_HEIGHT_PX = 24;
 const CHAR_PX = 6.7;
@@ -23,7 +24,7 @@ export interface BarsFrame {
 export function barNames(channels: Channel[]): string[] {
   return channels.map((c) => {
     const twins = channels.filter((other) => other.channel === c.channel).length > 1;
-    const tags = Object.values(c.tags).join(".");
+    const tags = tagWords(c.tags);
     return twins && tags !== "" ? `${tags}.${c.channel}` : c.channel;
   });
 }

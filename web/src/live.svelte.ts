@@ -10,7 +10,7 @@ import type {
 import { Digits } from "./number";
 import { type Age, ageOf } from "./stale";
 import { Stream } from "./stream";
-import { NS_PER_S, secondsBetween } from "./time";
+import { NS_PER_S, secondsBetween, utc } from "./time";
 import { sortChannels } from "./tree";
 import { type Trouble, troubles } from "./trouble";
 
@@ -71,6 +71,7 @@ class Live {
   private timers: ReturnType<typeof setInterval>[] = [];
   private lastPulseMs = 0;
   private drawers = new Set<() => void>();
+  private tickers = new Set<() => void>();
 
   constructor() {
     this.stream = new Stream({
@@ -142,6 +143,17 @@ class Live {
   onDraw(draw: () => void): () => void {
     this.drawers.add(draw);
     return () => this.drawers.delete(draw);
+  }
+
+  /** Runs `tick` with every turn of the page's own loop. */
+  onTick(tick: () => void): () => void {
+    this.tickers.add(tick);
+    return () => this.tickers.delete(tick);
+  }
+
+  /** When the last data reached this page. */
+  get lastDataWords(): string {
+    return this.lastDataNs === null ? "no data received yet" : `last data ${utc(this.lastDataNs)} UTC`;
   }
 
   /** Newest value of a channel. */
@@ -353,6 +365,7 @@ class Live {
     const ms = performance.now();
     this.stream.tick();
     this.liveness.tick(ms);
+    for (const tick of this.tickers) tick();
     if (this.liveness.mode === "live") this.beat++;
     if (this.mode !== this.liveness.mode || ms - this.lastPulseMs >= PULSE_MS - TICK_MS / 2) this.refresh(ms);
   }

@@ -19,9 +19,9 @@ export interface ChannelRow {
 
 export type TreeRow = TableRow | ChannelRow;
 
-/** `acu=1 site=a` */
+/** Tags in few characters: a value that is a number needs its key (`acu1`), a name does not (`imu`). */
 export function tagWords(tags: Record<string, string>): string {
-  return Object.entries(tags).map(([key, value]) => `${key}=${value}`).join(" ");
+  return Object.entries(tags).map(([key, value]) => (/^[\d.]+$/.test(value) ? key + value : value)).join(".");
 }
 
 /** Channels by name, grouped by table, digits in numbers compared as numbers. */

@@ -1,0 +1,31 @@
+// Channel patterns, read as the server reads them: a glob over `table.channel`, and in braces one over each
+// listed tag. The page uses them only to know which channels of its catalog a panel shows.
+import type { Channel } from "./message";
+
+/** `*` any run of characters, `?` one, `\` takes the next as it is. */
+function glob(text: string): RegExp {
+  let source = "";
+  for (let i = 0; i < text.length; i++) {
+    const c = text[i]!;
+    if (c === "*") source += "[^]*";
+    else if (c === "?") source += "[^]";
+    else source += (c === "\\" && i + 1 < text.length ? text[++i]! : c).replace(/[.+*?^${}()|[\]\\/]/g, "\\$&");
+  }
+  return new RegExp(`^${source}$`, "u");
+}
+
+/** The channels that a pattern or full name stands for. */
+export function matching(pattern: string, channels: Channel[]): Channel[] {
+  const exact = channels.find((c) => c.name === pattern);
+  if (exact) return [exact];
+  const brace = pattern.endsWith("}") ? pattern.search(/(?<!\\)\{/) : -1;
+  const name = glob(brace < 0 ? pattern : pattern.slice(0, brace));
+  const tags = (brace < 0 ? "" : pattern.slice(brace + 1, -1)).split(",").filter((pair) => pair !== "").map((pair) => {
+    const at = pair.indexOf("=");
+    return at < 0 ? { tag: pair, value: /^/ } : { tag: pair.slice(0, at), value: glob(pair.slice(at + 1)) };
+  });
+  return channels.filter(
+    (c) => name.test(`${c.table}.${c.channel}`) &&
+      tags.every(({ tag, value }) => c.tags[tag] !== undefined && value.test(c.tags[tag]!)),
+  );
+}
