@@ -11,8 +11,9 @@ use crate::catalog::{self, ShapeChange, ShapeHistory};
 use crate::chunk::Chunk;
 use crate::counts::{Counts, Outcome};
 use crate::frame::FrameRef;
-use crate::ledger::SequenceTracker;
+use crate::ledger::{Gap, GapCause, Seen, SequenceTracker, gaps_spec};
 use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
+use crate::recent::{self, RecentRows};
 use crate::record::{self, Control};
 use crate::row::{FRAME_BYTES_MAX, NONE, RowScratch, RowShape, Shapes};
 use crate::stream::*;
@@ -36,6 +37,10 @@ pub(crate) struct StreamWriter {
     /// Pending commit in which it was last marked dirty.
     pub(crate) dirty: u64,
     pub(crate) tracker: Option<Box<SequenceTracker>>,
+    /// Newest `time`, of streams whose `time` is the source's.
+    pub(crate) newest_time: i64,
+    /// What was sealed lately of such a stream.
+    pub(crate) recent: Option<Box<RecentRows>>,
     pub(crate) counts: Counts,
 }
 
@@ -69,8 +74,8 @@ pub(crate) struct Writer {
     pub(crate) open_bytes: usize,
     /// Rises with each change of the catalog.
     pub(crate) catalog_version: Arc<AtomicU64>,
-    /// Streams whose newest chunk became full: what seals look at first.
-    pub(crate) full: Vec<u32>,
+    /// Gaps found since the last commit.
+    pub(crate) gaps: GapsFound,
 }
 
 impl Writer {
@@ -95,7 +100,7 @@ impl Writer {
             disk_full: false,
             open_bytes: 0,
             catalog_version: version,
-            full: Vec::new(),
+            gaps: GapsFound::default(),
         }
     }
 
@@ -212,6 +217,8 @@ impl Writer {
             next_row: 0,
             dirty: 0,
             tracker: None,
+            newest_time: i64::MIN,
+            recent: None,
             counts: Counts::default(),
         });
         let hasher = self.hasher.clone();
@@ -255,6 +262,26 @@ impl Writer {
         };
         self.streams[index].counts.rejected += 1;
         Outcome::Rejected(reject)
+    }
+
+    /// Makes rows of the gaps found since the last commit, so that they are durable with the frames that
+    /// showed them. Without room they wait for the next.
+    pub(crate) fn flush_gaps(&mut self, now: i64) {
+        if self.gaps.found.is_empty() || !self.has_room(1 << 16) {
+            return;
+        }
+        let Ok((stream, _)) = self.resolve(&gaps_spec(), true) else { return };
+        let found = std::mem::take(&mut self.gaps.found);
+        self.gaps.index.clear();
+        let mut batch = crate::FrameBatch::new();
+        for (n, gap) in found.iter().enumerate() {
+            batch.clear();
+            gap.push(&stream, now, &mut batch);
+            if !matches!(self.append(&batch.frame(0), now), Outcome::Stored { .. }) {
+                self.gaps.found = found[n..].to_vec();
+                return;
+            }
+        }
     }
 
     /// Counts a frame that a store which takes nothing refuses.
@@ -302,14 +329,47 @@ impl Writer {
         if stream.shape.has_sequence
             && let Some(wire) = head.sequence
         {
-            let modulus = match &stream.tracker {
-                Some(tracker) => tracker.modulus,
-                None => stream.slot.stream.load().sequence_modulus.unwrap_or(1 << 32),
-            };
-            let tracker = stream.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(modulus)));
-            let (sequence, session) = tracker.unwrap(wire, head.receive_time, head.source_time);
+            let tracker = stream.tracker.get_or_insert_with(|| {
+                let modulus = stream.slot.stream.load().sequence_modulus;
+                Box::new(SequenceTracker::new(modulus.unwrap_or(1 << 32)))
+            });
+            let (sequence, seen) = tracker.judge(wire, head.receive_time, head.source_time);
+            if seen == Seen::Duplicate {
+                stream.counts.duplicate += 1;
+                return Ok(Outcome::Duplicate);
+            }
+            let before = tracker.newest();
+            let gap = if seen == Seen::Next { 0 } else { self.gaps.id_of(index as u32, seen) };
+            let session = tracker.take(sequence, seen, (head.receive_time, head.source_time), gap);
             self.scratch.words[2] = sequence as u64;
             self.scratch.words[3] = session as u64;
+            match seen {
+                Seen::After { from, to } => stream.counts.lost += (to - from + 1) as u64,
+                Seen::Filled { .. } => {
+                    stream.counts.filled += 1;
+                    stream.counts.late += 1;
+                }
+                Seen::Late => stream.counts.late += 1,
+                Seen::Restart => stream.counts.restarts += 1,
+                Seen::Next | Seen::Duplicate => {}
+            }
+            if !matches!(seen, Seen::Next | Seen::Late) {
+                let after = (head.receive_time, head.source_time);
+                let pick = |t: (i64, Option<i64>)| if stream.source_clock { t.1.unwrap_or(t.0) } else { t.0 };
+                let definition = stream.slot.stream.load();
+                self.gaps.add(&definition, seen, (sequence, session, gap), (pick(before), pick(after)));
+            }
+        } else if stream.source_clock {
+            let time = recent::time_of(&self.scratch, true);
+            if time > stream.newest_time {
+                stream.newest_time = time;
+            } else {
+                let open = stream.slot.open.load();
+                if recent::is_duplicate(&self.scratch, &stream.shape, time, &open, stream.recent.as_deref()) {
+                    stream.counts.duplicate += 1;
+                    return Ok(Outcome::Duplicate);
+                }
+            }
         }
         let row = self.push_row(index, now);
         let stream = &mut self.streams[index];
@@ -328,6 +388,9 @@ impl Writer {
     fn push_row(&mut self, index: usize, now: i64) -> u64 {
         let stream = &mut self.streams[index];
         let row = stream.next_row;
+        if stream.source_clock {
+            stream.newest_time = stream.newest_time.max(recent::time_of(&self.scratch, true));
+        }
         let chunk = match &stream.chunk {
             Some(chunk) if !chunk.is_full() => chunk,
             _ => {
@@ -387,5 +450,73 @@ fn extend_history(history: &mut ShapeHistory, retyped: &[(u16, crate::ChannelTyp
     history.changes.extend(retyped.iter().map(|&(channel, kind)| ShapeChange { channel, shape: history.newest, kind }));
     if sequenced {
         history.sequenced_from = Some(history.newest);
+    }
+}
+
+/// Gaps found since the last commit: of equal stream and cause, one.
+#[derive(Debug, Default)]
+pub(crate) struct GapsFound {
+    found: Vec<Gap>,
+    index: hashbrown::HashMap<(u32, u64), usize, foldhash::fast::RandomState>,
+    /// Epoch in the upper bits, so that an id never comes twice.
+    pub(crate) next_id: u64,
+}
+
+impl GapsFound {
+    /// The id for what a frame of a stream showed: that of the row it joins, or a new one.
+    fn id_of(&mut self, stream: u32, seen: Seen) -> u64 {
+        if let Seen::Filled { gap } = seen {
+            return gap;
+        }
+        if let (Seen::After { .. }, Some(&at)) = (seen, self.index.get(&(stream, 0))) {
+            return self.found[at].id;
+        }
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Adds a gap that somebody else found.
+    pub(crate) fn push(&mut self, mut gap: Gap) {
+        self.next_id += 1;
+        gap.id = self.next_id;
+        self.found.push(gap);
+    }
+
+    fn add(&mut self, stream: &Stream, seen: Seen, (sequence, session, id): (i64, u32, u64), time: (i64, i64)) {
+        let (cause, range, count) = match seen {
+            Seen::After { from, to } => (GapCause::Sequence, (from, to), (to - from + 1) as u64),
+            Seen::Filled { .. } => (GapCause::Filled, (sequence, sequence), 1),
+            _ => (GapCause::Restart, (sequence, sequence), 0),
+        };
+        // Losses of a stream join; fillings of one gap join; a restart stands alone.
+        let key = match cause {
+            GapCause::Sequence => Some((stream.id.0, 0)),
+            GapCause::Filled => Some((stream.id.0, id)),
+            _ => None,
+        };
+        if let Some(key) = key {
+            if let Some(gap) = self.index.get(&key).and_then(|&at| self.found.get_mut(at))
+                && gap.session == Some(session)
+            {
+                gap.count += count;
+                gap.sequence = gap.sequence.map(|(a, b)| (a.min(range.0), b.max(range.1)));
+                gap.time = (gap.time.0.min(time.0), gap.time.1.max(time.1));
+                return;
+            }
+            self.index.insert(key, self.found.len());
+        } else {
+            self.index.remove(&(stream.id.0, 0));
+        }
+        self.found.push(Gap {
+            id,
+            stream: Some(stream.id.0),
+            cause,
+            source: stream.source.clone(),
+            name: stream.key.to_string(),
+            session: Some(session),
+            sequence: Some(range),
+            time,
+            count,
+        });
     }
 }

@@ -152,18 +152,19 @@ impl Chunk {
         self.stored_last.load(Ordering::Relaxed)
     }
 
-    fn word(&self, row: usize, word: usize) -> u64 {
+    /// A word of a row.
+    pub(crate) fn row_word(&self, row: usize, word: usize) -> u64 {
         self.words[row * self.shape.words() + word].load(Ordering::Relaxed)
     }
 
     /// receive_time of a row.
     pub(crate) fn receive_time(&self, row: usize) -> i64 {
-        self.word(row, 0) as i64
+        self.row_word(row, 0) as i64
     }
 
     /// source_time of a row.
     pub(crate) fn source_time(&self, row: usize) -> Option<i64> {
-        Some(self.word(row, 1) as i64).filter(|&t| t != NONE)
+        Some(self.row_word(row, 1) as i64).filter(|&t| t != NONE)
     }
 
     /// Unwrapped sequence and session of a row.
@@ -171,8 +172,8 @@ impl Chunk {
         if !self.shape.has_sequence {
             return None;
         }
-        let sequence = self.word(row, 2) as i64;
-        (sequence != NONE).then(|| (sequence, self.word(row, 3) as u32))
+        let sequence = self.row_word(row, 2) as i64;
+        (sequence != NONE).then(|| (sequence, self.row_word(row, 3) as u32))
     }
 
     /// `time` of a row.
@@ -195,14 +196,14 @@ impl Chunk {
         if channel >= self.shape.fields.len() {
             return CellState::Absent;
         }
-        let word = self.word(row, self.shape.states + channel / 32);
+        let word = self.row_word(row, self.shape.states + channel / 32);
         CellState::from_code((word >> (channel % 32 * 2)) as u8 & 3).unwrap_or(CellState::Absent)
     }
 
     /// Bit pattern of a cell that is a value.
     pub(crate) fn bits(&self, row: usize, channel: usize) -> u64 {
         let field = self.shape.fields[channel];
-        self.word(row, field.word as usize) >> field.shift & mask(field.kind)
+        self.row_word(row, field.word as usize) >> field.shift & mask(field.kind)
     }
 
     /// The value of a cell that is one.

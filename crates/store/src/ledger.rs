@@ -1,4 +1,58 @@
-//! The ledger: what sequences say of loss.
+//! The ledger: what sequences say of loss, and the rows of `strongback.gaps` that say it on.
+//!
+//! Invariants: every missing frame is in exactly one interval or was in one; `lost − filled` is what the
+//! intervals hold, as far as no interval was forgotten (their number is bounded, oldest first).
+
+use std::sync::Arc;
+
+use crate::row::NONE;
+use crate::stream::{ChannelIndex, ChannelSpec, Clock, Stream, StreamKey, StreamSpec};
+use crate::value::{ChannelType, Value};
+
+/// Name of the table of gaps.
+pub(crate) const GAPS_TABLE: &str = "strongback.gaps";
+
+/// A sequence this far back can be a late frame; one further back whose source went on is a restart.
+const REORDER_FRAMES: i64 = 1024;
+/// A repeated sequence this long after the newest is a restart, where the source gives no time.
+const REORDER_NS: i64 = 2_000_000_000;
+/// A leap forward over more frames is a restart, not a loss.
+const LEAP_FRAMES: i64 = 1 << 24;
+/// Intervals of missing frames remembered a stream, so that late ones are known.
+const INTERVALS_MAX: usize = 256;
+
+/// What a frame's sequence says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The next one, or the first.
+    Next,
+    /// Frames before it are missing.
+    After {
+        /// First missing.
+        from: i64,
+        /// Last missing.
+        to: i64,
+    },
+    /// A missing one that came after all.
+    Filled {
+        /// The gap it was missing from.
+        gap: u64,
+    },
+    /// Older than what is known, or already given up.
+    Late,
+    /// Came before.
+    Duplicate,
+    /// The source began anew.
+    Restart,
+}
+
+/// Missing sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Interval {
+    from: i64,
+    to: i64,
+    gap: u64,
+}
 
 /// Follows the wire sequence of one stream and unwraps it.
 #[derive(Clone, Debug)]
@@ -6,41 +60,292 @@ pub(crate) struct SequenceTracker {
     /// Wire sequences count modulo this.
     pub(crate) modulus: u64,
     session: u32,
-    /// Highest unwrapped sequence of the session.
-    highest: Option<i64>,
+    /// Lowest and highest unwrapped sequence of the session.
+    range: Option<(i64, i64)>,
+    /// Times of the frame with the highest sequence.
+    receive_time: i64,
+    source_time: Option<i64>,
+    missing: Vec<Interval>,
 }
 
 impl SequenceTracker {
     pub(crate) fn new(modulus: u64) -> Self {
-        SequenceTracker { modulus: modulus.clamp(2, 1 << 62), session: 0, highest: None }
+        SequenceTracker {
+            modulus: modulus.clamp(2, 1 << 62),
+            session: 0,
+            range: None,
+            receive_time: NONE,
+            source_time: None,
+            missing: Vec::new(),
+        }
     }
 
-    /// Goes on after a frame of the log.
-    pub(crate) fn restore(&mut self, sequence: i64, session: u32) {
-        if sequence == crate::row::NONE {
+    /// Session and highest sequence, to go on after a restart of the store.
+    pub(crate) fn position(&self) -> Option<(u32, i64)> {
+        self.range.map(|(_, highest)| (self.session, highest))
+    }
+
+    /// `time`s of the newest frame: where a gap after it begins.
+    pub(crate) fn newest(&self) -> (i64, Option<i64>) {
+        (self.receive_time, self.source_time)
+    }
+
+    /// Goes on after a position.
+    pub(crate) fn resume(&mut self, session: u32, highest: i64) {
+        (self.session, self.range) = (session, Some((highest, highest)));
+    }
+
+    /// Takes a frame of the log back, as it was when it was judged first. `gap` names what it finds missing.
+    pub(crate) fn restore(&mut self, sequence: i64, session: u32, times: (i64, Option<i64>), gap: u64) {
+        if sequence == NONE {
             return;
         }
-        if session != self.session || self.highest.is_none_or(|h| sequence > h) {
-            self.highest = Some(sequence);
+        if session != self.session {
+            (self.session, self.range) = (session, None);
+            self.missing.clear();
         }
-        self.session = session;
+        self.place(sequence, times, gap);
     }
 
-    /// The unwrapped sequence and session of a frame.
-    pub(crate) fn unwrap(&mut self, wire: u64, _receive_time: i64, _source_time: Option<i64>) -> (i64, u32) {
+    /// Judges a frame; changes nothing. `sequence` is meant for [`SequenceTracker::take`].
+    pub(crate) fn judge(&self, wire: u64, receive_time: i64, source_time: Option<i64>) -> (i64, Seen) {
         let modulus = self.modulus as i64;
         let wire = (wire % self.modulus) as i64;
-        let sequence = match self.highest {
-            None => wire,
-            Some(highest) => {
-                let mut step = (wire - highest.rem_euclid(modulus)).rem_euclid(modulus);
-                if step > modulus / 2 {
-                    step -= modulus;
-                }
-                highest + step
-            }
+        let Some((lowest, highest)) = self.range else { return (wire, Seen::Next) };
+        let mut step = (wire - highest.rem_euclid(modulus)).rem_euclid(modulus);
+        if step > modulus / 2 {
+            step -= modulus;
+        }
+        let sequence = highest + step;
+        let newer = match (source_time, self.source_time) {
+            (Some(now), Some(before)) => Some(now > before),
+            _ => None,
         };
-        self.highest = Some(self.highest.map_or(sequence, |h| h.max(sequence)));
-        (sequence, self.session)
+        let quiet = receive_time.saturating_sub(self.receive_time) > REORDER_NS;
+        if step > 0 {
+            // Back near zero without having been near the end: not a wrap, and not that many lost.
+            let began_anew = step > REORDER_FRAMES && wire < REORDER_FRAMES && newer != Some(false);
+            if began_anew || step > LEAP_FRAMES {
+                return (wire, Seen::Restart);
+            }
+            return match step {
+                1 => (sequence, Seen::Next),
+                _ => (sequence, Seen::After { from: highest + 1, to: sequence - 1 }),
+            };
+        }
+        let within = -step <= REORDER_FRAMES;
+        // A source that goes on in time while its sequence falls back began anew.
+        if newer == Some(true) || newer.is_none() && (!within || quiet) {
+            return (wire, Seen::Restart);
+        }
+        if sequence < lowest {
+            return (sequence, Seen::Late);
+        }
+        match self.missing.iter().find(|i| (i.from..=i.to).contains(&sequence)) {
+            Some(interval) => (sequence, Seen::Filled { gap: interval.gap }),
+            None => (sequence, Seen::Duplicate),
+        }
+    }
+
+    /// Takes a judged frame that was stored; returns its session. `gap` names what it finds missing.
+    pub(crate) fn take(&mut self, sequence: i64, seen: Seen, times: (i64, Option<i64>), gap: u64) -> u32 {
+        if seen == Seen::Restart {
+            self.session += 1;
+            self.range = None;
+            self.missing.clear();
+        }
+        self.place(sequence, times, gap);
+        self.session
+    }
+
+    fn place(&mut self, sequence: i64, times: (i64, Option<i64>), gap: u64) {
+        let (lowest, highest) = self.range.unwrap_or((sequence, sequence));
+        if sequence >= highest {
+            (self.receive_time, self.source_time) = times;
+        }
+        if sequence > highest + 1 {
+            self.miss(Interval { from: highest + 1, to: sequence - 1, gap });
+        } else if let Some(at) = self.missing.iter().position(|i| (i.from..=i.to).contains(&sequence)) {
+            let interval = self.missing.remove(at);
+            for (from, to) in [(interval.from, sequence - 1), (sequence + 1, interval.to)] {
+                if from <= to {
+                    self.miss(Interval { from, to, gap: interval.gap });
+                }
+            }
+        }
+        self.range = Some((lowest.min(sequence), highest.max(sequence)));
+    }
+
+    fn miss(&mut self, interval: Interval) {
+        if self.missing.len() == INTERVALS_MAX {
+            self.missing.remove(0);
+        }
+        self.missing.push(interval);
+    }
+}
+
+/// What a row of `strongback.gaps` says. Its column `cause` has the words in quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapCause {
+    /// Lost before the receiver, by the sequence: "sequence".
+    Sequence,
+    /// Missing frames of an earlier row with the same `id` came late after all: "filled".
+    Filled,
+    /// The source began its sequence anew; nothing is known lost: "restart".
+    Restart,
+    /// The kernel dropped datagrams of a socket without sequences: "kernel".
+    Kernel,
+    /// A power cut tore the end of the commit log: "torn".
+    Torn,
+    /// What the store could not record while it refused: "not recorded".
+    NotRecorded,
+}
+
+impl GapCause {
+    /// The word in the column `cause`.
+    pub fn name(self) -> &'static str {
+        match self {
+            GapCause::Sequence => "sequence",
+            GapCause::Filled => "filled",
+            GapCause::Restart => "restart",
+            GapCause::Kernel => "kernel",
+            GapCause::Torn => "torn",
+            GapCause::NotRecorded => "not recorded",
+        }
+    }
+}
+
+/// A row of `strongback.gaps`. Of equal stream and cause, one row a commit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gap {
+    /// Names the gap; a `filled` row has the id of the gap it fills.
+    pub id: u64,
+    /// Number of the stream; none for what has no stream.
+    pub stream: Option<u32>,
+    /// Why.
+    pub cause: GapCause,
+    /// Name of the source.
+    pub source: String,
+    /// Name of the stream, `table{tag=value}`.
+    pub name: String,
+    /// Session of the sequences.
+    pub session: Option<u32>,
+    /// First and last missing sequence.
+    pub sequence: Option<(i64, i64)>,
+    /// `time` of the frame before and of the one after, nanoseconds since 1970 UTC.
+    pub time: (i64, i64),
+    /// Frames.
+    pub count: u64,
+}
+
+/// Columns of `strongback.gaps`, in order.
+const COLUMNS: [(&str, ChannelType, &str, &str); 11] = [
+    ("id", ChannelType::U64, "", "names the gap; a filled row has the id of the gap it fills"),
+    ("stream", ChannelType::U32, "", "number of the stream; null where there is none"),
+    ("cause", ChannelType::String, "", "sequence, filled, restart, kernel, torn, not recorded"),
+    ("source", ChannelType::String, "", "name of the source"),
+    ("name", ChannelType::String, "", "name of the stream"),
+    ("gap_session", ChannelType::U32, "", "session of the sequences"),
+    ("from_sequence", ChannelType::I64, "", "first missing sequence"),
+    ("to_sequence", ChannelType::I64, "", "last missing sequence"),
+    ("from_time", ChannelType::I64, "ns", "time of the frame before"),
+    ("to_time", ChannelType::I64, "ns", "time of the frame after"),
+    ("count", ChannelType::U64, "", "frames"),
+];
+
+/// The spec of `strongback.gaps`.
+pub(crate) fn gaps_spec() -> StreamSpec {
+    StreamSpec {
+        key: StreamKey::new(GAPS_TABLE, []),
+        source: "strongback".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: COLUMNS
+            .iter()
+            .map(|&(name, channel_type, unit, description)| ChannelSpec {
+                name: name.into(),
+                channel_type,
+                unit: unit.into(),
+                description: description.into(),
+            })
+            .collect(),
+    }
+}
+
+impl Gap {
+    /// Adds its row to a batch.
+    pub(crate) fn push(&self, stream: &Arc<Stream>, now: i64, batch: &mut crate::FrameBatch) {
+        batch.begin(crate::FrameHead { stream: stream.id, receive_time: now, source_time: None, sequence: None });
+        let mut put = |i: u16, value: Value<'_>| batch.push(ChannelIndex(i), value);
+        put(0, Value::U64(self.id));
+        if let Some(stream) = self.stream {
+            put(1, Value::U32(stream));
+        }
+        put(2, Value::String(self.cause.name()));
+        put(3, Value::String(&self.source));
+        put(4, Value::String(&self.name));
+        if let Some(session) = self.session {
+            put(5, Value::U32(session));
+        }
+        if let Some((from, to)) = self.sequence {
+            put(6, Value::I64(from));
+            put(7, Value::I64(to));
+        }
+        put(8, Value::I64(self.time.0));
+        put(9, Value::I64(self.time.1));
+        put(10, Value::U64(self.count));
+        batch.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds wire sequences, each with its source time, and counts (lost, filled, duplicate, late, restart).
+    fn run(modulus: u64, frames: &[(u64, i64)]) -> (Vec<i64>, [u64; 5], u32) {
+        let mut tracker = SequenceTracker::new(modulus);
+        let (mut sequences, mut counts, mut session) = (Vec::new(), [0; 5], 0);
+        for (n, &(wire, source)) in frames.iter().enumerate() {
+            let (sequence, seen) = tracker.judge(wire, n as i64 * 1000, Some(source));
+            match seen {
+                Seen::Next => {}
+                Seen::After { from, to } => counts[0] += (to - from + 1) as u64,
+                Seen::Filled { .. } => counts[1] += 1,
+                Seen::Duplicate => {
+                    counts[2] += 1;
+                    continue;
+                }
+                Seen::Late => counts[3] += 1,
+                Seen::Restart => counts[4] += 1,
+            }
+            session = tracker.take(sequence, seen, (n as i64 * 1000, Some(source)), n as u64);
+            sequences.push(sequence);
+        }
+        (sequences, counts, session)
+    }
+
+    #[test]
+    fn a_wrap_is_no_gap() {
+        let m = 1 << 32;
+        let (sequences, counts, _) = run(m, &[(m - 2, 1), (m - 1, 2), (0, 3), (1, 4), (4, 7)]);
+        let base = m as i64;
+        assert_eq!(sequences, [base - 2, base - 1, base, base + 1, base + 4]);
+        assert_eq!(counts, [2, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn late_frames_fill_and_twice_is_a_duplicate() {
+        let (_, counts, _) = run(1 << 32, &[(5, 5), (8, 8), (7, 7), (7, 7), (6, 6), (6, 6), (8, 8), (4, 4)]);
+        assert_eq!(counts, [2, 2, 3, 1, 0]);
+    }
+
+    #[test]
+    fn a_restart_is_neither_a_wrap_nor_billions_lost() {
+        for highest in [500, 70_000, 3_000_000_000] {
+            let (_, counts, session) = run(1 << 32, &[(highest, 1), (highest + 1, 2), (0, 100), (1, 101)]);
+            assert_eq!((counts, session), ([0, 0, 0, 0, 1], 1), "from {highest}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::log::{self, Link, LogReader, LogWriter, Ring};
 use crate::options::StoreOptions;
 use crate::record::{Control, Record, Records};
 use crate::refusal::OpenError;
+use crate::row::NONE;
 use crate::superblock::{self, Superblock, SuperblockFile};
 
 /// Name of the log's file.
@@ -102,6 +103,7 @@ pub(crate) fn open(
     writer.head = log.link.position;
     writer.tail = superblock.now.tail.position;
     writer.pending_commit = log.link.commit + 1;
+    writer.gaps.next_id = u64::from(epoch) << 32;
     for stream in &writer.streams {
         stream.slot.committed_row.store(stream.next_row, Ordering::Release);
     }
@@ -180,7 +182,9 @@ fn apply_frame(
     }
     if row_shape.has_sequence {
         let tracker = state.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(modulus.unwrap_or(1 << 32))));
-        tracker.restore(words[2] as i64, words[3] as u32);
+        // The gap's id of before is not known here: what fills it later refers to the frame that showed it.
+        let source = Some(words[1] as i64).filter(|&t| t != NONE);
+        tracker.restore(words[2] as i64, words[3] as u32, (words[0] as i64, source), row);
     }
     writer.restore(stream, shape, words, text, instant);
     report.frames += 1;

@@ -133,6 +133,25 @@ impl Store {
         self.inner.writer.lock().resolve(spec, false)
     }
 
+    /// As [`Store::resolve`], for the program's own tables under `strongback.` (events): they belong to a
+    /// retention group that is never the victim.
+    ///
+    /// # Errors
+    /// As [`Store::resolve`].
+    pub fn resolve_own(&self, spec: &StreamSpec, now: i64) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
+        advance(&self.inner.shared.now, now);
+        if let Some(refusal) = self.inner.poison() {
+            return Err(Reject::Refused(refusal));
+        }
+        self.inner.writer.lock().resolve(spec, true)
+    }
+
+    /// Adds a row to `strongback.gaps` with the next commit, for a loss that only its caller can see (a
+    /// kernel's drop counter). The store chooses the `id`.
+    pub fn report_gap(&self, gap: Gap) {
+        self.inner.writer.lock().gaps.push(gap);
+    }
+
     /// Appends frames: visible to views at once, durable with the next commit. Values are converted exactly
     /// to their channel's type. Never blocks on the disk.
     pub fn append(&self, batch: &FrameBatch, now: i64) -> Appended {
@@ -234,7 +253,11 @@ impl Store {
     /// The disk failed: what was not committed is lost.
     pub fn close(&self, now: i64) -> Result<(), Refusal> {
         advance(&self.inner.shared.now, now);
-        self.inner.writer.lock().closed = true;
+        {
+            let mut writer = self.inner.writer.lock();
+            writer.flush_gaps(now);
+            writer.closed = true;
+        }
         let done = self.inner.commit(now, log::CLEAN);
         let done = match done {
             // Closed before.
@@ -309,6 +332,7 @@ impl Inner {
         let Committer { log, records, dirty, rows, commits } = &mut *log;
         let number = {
             let mut writer = self.writer.lock();
+            writer.flush_gaps(now);
             if writer.pending.is_empty() && flags == 0 {
                 return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
             }

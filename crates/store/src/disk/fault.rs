@@ -1,1 +1,346 @@
+//! A disk in memory that fails as real ones do: it keeps a live image, which the process sees, and a durable
+//! one, which a power cut leaves. Between the two lie writes in order; at a cut each of them that no sync
+//! covers is dropped, kept, or torn within its pages, in any combination.
 
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
+
+/// What a power cut can still tear apart.
+enum Pending {
+    Write { offset: usize, bytes: Vec<u8> },
+    Truncate { size: usize },
+}
+
+#[derive(Default)]
+struct FileImage {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Pending>,
+}
+
+/// Names of files, as the folder says.
+type Names = BTreeMap<String, Arc<Mutex<FileImage>>>;
+
+#[derive(Default)]
+struct Images {
+    live: Names,
+    durable: Names,
+    used_bytes: u64,
+}
+
+/// What the disk does wrong, and what it counted.
+pub(crate) struct Faults {
+    /// Writes left before the power is cut: each one takes one.
+    pub(crate) writes_left: AtomicU64,
+    /// Syncs left before one fails with EIO.
+    pub(crate) syncs_left: AtomicU64,
+    /// Bytes that fit.
+    pub(crate) capacity_bytes: AtomicU64,
+    /// Syncs do nothing and say they did: a mutant.
+    pub(crate) sync_nothing: std::sync::atomic::AtomicBool,
+    /// Reads and bytes read.
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    /// Rises with each cut: what was opened before does nothing any more.
+    power: AtomicU64,
+    locked: Mutex<Option<u64>>,
+    random: Mutex<fastrand::Rng>,
+}
+
+/// A folder in memory. Clones share it.
+#[derive(Clone)]
+pub(crate) struct FaultDisk {
+    images: Arc<Mutex<Images>>,
+    pub(crate) faults: Arc<Faults>,
+    power: u64,
+}
+
+fn cut() -> io::Error {
+    io::Error::other("the power is cut")
+}
+
+impl FaultDisk {
+    /// An empty disk without faults.
+    pub(crate) fn new(seed: u64) -> FaultDisk {
+        let faults = Faults {
+            writes_left: AtomicU64::new(u64::MAX),
+            syncs_left: AtomicU64::new(u64::MAX),
+            capacity_bytes: AtomicU64::new(u64::MAX),
+            sync_nothing: false.into(),
+            reads: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            power: AtomicU64::new(0),
+            locked: Mutex::new(None),
+            random: Mutex::new(fastrand::Rng::with_seed(seed)),
+        };
+        FaultDisk { images: Arc::default(), faults: Arc::new(faults), power: 0 }
+    }
+
+    /// Whether a cut has come.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.faults.writes_left.load(Ordering::Relaxed) == 0
+    }
+
+    /// Cuts the power, decides the fate of what was not synced, and gives the disk after it.
+    pub(crate) fn after_cut(&self) -> FaultDisk {
+        let mut images = self.images.lock();
+        let mut random = self.faults.random.lock();
+        // Names that were not synced: the old folder or the new one, as the file system pleases.
+        let names = if random.bool() { images.live.clone() } else { images.durable.clone() };
+        for file in names.values() {
+            let mut file = file.lock();
+            let file = &mut *file;
+            let mood = random.u8(0..4);
+            for pending in file.pending.drain(..) {
+                let keep = match mood {
+                    0 => false,
+                    1 => true,
+                    _ => random.bool(),
+                };
+                if !keep && mood != 3 {
+                    continue;
+                }
+                match pending {
+                    Pending::Truncate { size } => file.durable.resize(size, 0),
+                    Pending::Write { offset, bytes } => {
+                        let end = offset + bytes.len();
+                        if file.durable.len() < end {
+                            file.durable.resize(end, 0);
+                        }
+                        // Torn: any of its sectors arrived, in any order.
+                        for (n, sector) in bytes.chunks(512).enumerate() {
+                            if keep || random.bool() {
+                                let at = offset + n * 512;
+                                file.durable[at..at + sector.len()].copy_from_slice(sector);
+                            }
+                        }
+                    }
+                }
+            }
+            file.live = file.durable.clone();
+        }
+        images.live = names.clone();
+        images.durable = names;
+        drop(images);
+        self.faults.writes_left.store(u64::MAX, Ordering::Relaxed);
+        self.faults.syncs_left.store(u64::MAX, Ordering::Relaxed);
+        *self.faults.locked.lock() = None;
+        let power = self.faults.power.fetch_add(1, Ordering::Relaxed) + 1;
+        FaultDisk { images: self.images.clone(), faults: self.faults.clone(), power }
+    }
+
+    /// Changes bytes of a file under the store: bit rot.
+    pub(crate) fn rot(&self, name: &str, offset: usize, with: u8) {
+        let images = self.images.lock();
+        if let Some(file) = images.live.get(name) {
+            let mut file = file.lock();
+            file.live[offset] ^= with;
+            file.durable[offset] ^= with;
+        }
+    }
+
+    fn check_power(&self) -> io::Result<()> {
+        let on = self.power == self.faults.power.load(Ordering::Relaxed) && !self.is_cut();
+        if on { Ok(()) } else { Err(cut()) }
+    }
+
+    /// Takes one write; the one that finds none left is cut off.
+    fn take_write(&self) -> io::Result<()> {
+        self.check_power()?;
+        self.faults.writes.fetch_add(1, Ordering::Relaxed);
+        let left = self.faults.writes_left.load(Ordering::Relaxed);
+        if left != u64::MAX {
+            self.faults.writes_left.store(left - 1, Ordering::Relaxed);
+            if left == 1 {
+                return Err(cut());
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&self, file: &Arc<Mutex<FileImage>>) -> Arc<dyn DiskFile> {
+        Arc::new(FaultFile { disk: self.clone(), file: file.clone() })
+    }
+}
+
+/// Releases the folder when the process "ends".
+struct Lock {
+    disk: FaultDisk,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let mut locked = self.disk.faults.locked.lock();
+        if *locked == Some(self.disk.power) {
+            *locked = None;
+        }
+    }
+}
+
+impl Disk for FaultDisk {
+    fn path(&self) -> String {
+        "memory".into()
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut locked = self.faults.locked.lock();
+        if locked.is_some() {
+            return Ok(None);
+        }
+        *locked = Some(self.power);
+        Ok(Some(Box::new(Lock { disk: self.clone() })))
+    }
+
+    fn open(&self, name: &str, _access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        self.check_power()?;
+        let images = self.images.lock();
+        images.live.get(name).map(|f| self.handle(f)).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn create(&self, name: &str, size_bytes: u64, _access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        self.take_write()?;
+        let mut images = self.images.lock();
+        if images.used_bytes + size_bytes > self.faults.capacity_bytes.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        images.used_bytes += size_bytes;
+        let file = Arc::new(Mutex::new(FileImage {
+            live: vec![0; size_bytes as usize],
+            durable: Vec::new(),
+            pending: vec![Pending::Truncate { size: size_bytes as usize }],
+        }));
+        images.live.insert(name.to_owned(), file.clone());
+        Ok(self.handle(&file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.take_write()?;
+        let mut images = self.images.lock();
+        let file = images.live.remove(name).ok_or(io::ErrorKind::NotFound)?;
+        images.used_bytes = images.used_bytes.saturating_sub(file.lock().live.len() as u64);
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.take_write()?;
+        let mut images = self.images.lock();
+        let file = images.live.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        images.live.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        self.check_power()?;
+        let images = self.images.lock();
+        Ok(images.live.iter().map(|(n, f)| (n.clone(), f.lock().live.len() as u64)).collect())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.check_power()?;
+        let mut images = self.images.lock();
+        images.durable = images.live.clone();
+        Ok(())
+    }
+
+    fn space(&self) -> io::Result<(u64, u64)> {
+        let capacity = self.faults.capacity_bytes.load(Ordering::Relaxed).min(1 << 40);
+        Ok((capacity, capacity.saturating_sub(self.images.lock().used_bytes)))
+    }
+
+    fn identity(&self, name: &str) -> io::Result<u64> {
+        self.images.lock().live.get(name).map(|_| 7).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn random(&self) -> io::Result<u128> {
+        Ok(self.faults.random.lock().u128(..))
+    }
+}
+
+struct FaultFile {
+    disk: FaultDisk,
+    file: Arc<Mutex<FileImage>>,
+}
+
+impl DiskFile for FaultFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.check_power()?;
+        self.disk.faults.reads.fetch_add(1, Ordering::Relaxed);
+        let file = self.file.lock();
+        let from = (offset as usize).min(file.live.len());
+        let len = buffer.len().min(file.live.len() - from);
+        buffer[..len].copy_from_slice(&file.live[from..from + len]);
+        self.disk.faults.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+
+    fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {
+        let bytes = bytes.as_slice();
+        assert!(bytes.len().is_multiple_of(PAGE_BYTES) && offset.is_multiple_of(PAGE_BYTES as u64), "aligned writes");
+        // The write at which the power goes off is under way: it may arrive, or a part of it.
+        let power = self.disk.take_write();
+        let alive =
+            power.is_ok() || self.disk.is_cut() && self.disk.power == self.disk.faults.power.load(Ordering::Relaxed);
+        if alive {
+            let mut file = self.file.lock();
+            let end = offset as usize + bytes.len();
+            if file.live.len() < end {
+                file.live.resize(end, 0);
+            }
+            file.live[offset as usize..end].copy_from_slice(bytes);
+            file.pending.push(Pending::Write { offset: offset as usize, bytes: bytes.to_vec() });
+        }
+        power
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.check_power()?;
+        let left = self.disk.faults.syncs_left.load(Ordering::Relaxed);
+        if left != u64::MAX {
+            if left == 0 {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            self.disk.faults.syncs_left.store(left - 1, Ordering::Relaxed);
+        }
+        if self.disk.faults.sync_nothing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut file = self.file.lock();
+        let file = &mut *file;
+        for pending in file.pending.drain(..) {
+            match pending {
+                Pending::Truncate { size } => file.durable.resize(size, 0),
+                Pending::Write { offset, bytes } => {
+                    let end = offset + bytes.len();
+                    if file.durable.len() < end {
+                        file.durable.resize(end, 0);
+                    }
+                    file.durable[offset..end].copy_from_slice(&bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file.lock().live.len() as u64)
+    }
+
+    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
+        self.disk.take_write()?;
+        let mut file = self.file.lock();
+        let size = size_bytes as usize;
+        let mut images = self.disk.images.lock();
+        images.used_bytes = (images.used_bytes + size_bytes).saturating_sub(file.live.len() as u64);
+        file.live.resize(size, 0);
+        file.pending.push(Pending::Truncate { size });
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! What is counted, found missing and found twice.
+
+use strongback_store::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+
+fn open(dir: &std::path::Path) -> Store {
+    Store::open(dir, StoreOptions { log_bytes: 4 << 20, ..StoreOptions::default() }, T0).expect("opened")
+}
+
+fn stream(store: &Store, clock: Clock, sequence_modulus: Option<u64>) -> (StreamId, ChannelIndex) {
+    let spec = StreamSpec {
+        key: StreamKey::new("fti.bay", []),
+        source: "fti".into(),
+        clock,
+        expected_period_ns: None,
+        sequence_modulus,
+        channels: vec![ChannelSpec::new("x", ChannelType::F64), ChannelSpec::new("s", ChannelType::String)],
+    };
+    let (stream, indices) = store.resolve(&spec, T0).expect("resolved");
+    (stream.id, indices[0])
+}
+
+/// The rows of `strongback.gaps` as (cause, from_sequence, to_sequence, count, id).
+fn gaps(store: &Store) -> Vec<(String, i64, i64, u64, u64)> {
+    let view = store.view();
+    let Some(table) = view.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps") else { return vec![] };
+    let columns: Vec<_> = ["cause", "from_sequence", "to_sequence", "count", "id"]
+        .iter()
+        .map(|n| table.layout.index(n).expect("a documented column"))
+        .collect();
+    let mut out = Vec::new();
+    for batch in view.scan(Scan::all(table.id, columns)) {
+        let batch = batch.expect("reads");
+        for i in 0..batch.len() {
+            let cells: Vec<_> = batch.columns.iter().map(|c| c.cell(i).expect("a value")).collect();
+            match cells[..] {
+                [Value::String(cause), Value::I64(a), Value::I64(b), Value::U64(n), Value::U64(id)] => {
+                    out.push((cause.to_owned(), a, b, n, id));
+                }
+                _ => panic!("columns of other types: {cells:?}"),
+            }
+        }
+    }
+    out
+}
+
+fn send(store: &Store, stream: StreamId, x: ChannelIndex, frames: &[(u64, i64)]) -> Vec<Outcome> {
+    let mut batch = FrameBatch::new();
+    for &(wire, source) in frames {
+        batch.begin(FrameHead {
+            stream,
+            receive_time: T0 + source,
+            source_time: Some(T0 + source),
+            sequence: Some(wire),
+        });
+        batch.push(x, Value::F64(wire as f64));
+        batch.end();
+    }
+    store.append(&batch, T0).outcomes
+}
+
+#[test]
+fn lost_frames_are_rows_and_late_ones_fill_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(dir.path());
+    let (s, x) = stream(&store, Clock::Receive, Some(1 << 32));
+    send(&store, s, x, &[(0xffff_fffe, 1), (0xffff_ffff, 2), (0, 3), (11, 14), (12, 15)]);
+    store.commit(T0).expect("committed");
+    let outcomes = send(&store, s, x, &[(12, 15), (5, 8), (20, 23), (5, 8), (0, 1000), (1, 1001)]);
+    assert_eq!(outcomes.iter().filter(|o| **o == Outcome::Duplicate).count(), 2);
+    store.commit(T0).expect("committed");
+    let counts = store.counts(s);
+    assert_eq!(counts.received, counts.stored + counts.duplicate + counts.reduced + counts.rejected);
+    assert_eq!((counts.lost, counts.filled, counts.late, counts.restarts, counts.duplicate), (17, 1, 1, 1, 2));
+    let wrap = 1i64 << 32;
+    let rows = gaps(&store);
+    let of = |cause: &str| rows.iter().filter(|r| r.0 == cause).map(|r| (r.1, r.2, r.3)).collect::<Vec<_>>();
+    assert_eq!(of("sequence"), [(wrap + 1, wrap + 10, 10), (wrap + 13, wrap + 19, 7)]);
+    assert_eq!(of("filled"), [(wrap + 5, wrap + 5, 1)]);
+    assert_eq!(of("restart"), [(0, 0, 0)]);
+    assert_eq!(rows.iter().find(|r| r.0 == "filled").map(|r| r.4), Some(rows[0].4));
+    // Sequences go on after the store was opened again.
+    drop(store);
+    let store = open(dir.path());
+    send(&store, s, x, &[(1, 1001), (2, 1002), (4, 1004)]);
+    let counts = store.counts(s);
+    assert_eq!((counts.duplicate, counts.lost, counts.stored), (1, 1, 2));
+    let view = store.view();
+    let last = view.scan(Scan { newest_first: true, ..Scan::all(s, vec![x]) }).next().expect("rows").expect("reads");
+    let (sequence, session) = (last.sequence.expect("sequences"), last.session.expect("sessions"));
+    assert_eq!((sequence.values.last(), session.last()), (Some(&4), Some(&1)));
+}
+
+#[test]
+fn a_retried_write_is_stored_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(dir.path());
+    let (s, x) = stream(&store, Clock::Source, None);
+    let batch = |shift: f64| {
+        let mut batch = FrameBatch::new();
+        for n in 0..5000 {
+            let time = Some(T0 + n / 2);
+            batch.begin(FrameHead { stream: s, receive_time: T0 + 9, source_time: time, sequence: None });
+            batch.push(x, Value::F64(n as f64 + shift));
+            if n % 3 == 0 {
+                batch.push(ChannelIndex(1), Value::String(&format!("text {n}")));
+            }
+            batch.end();
+        }
+        batch
+    };
+    let stored = |a: &Appended| a.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count();
+    assert_eq!(stored(&store.append(&batch(0.0), T0)), 5000);
+    assert_eq!(stored(&store.append(&batch(0.0), T0)), 0);
+    store.commit(T0).expect("committed");
+    drop(store);
+    let store = open(dir.path());
+    assert_eq!(stored(&store.append(&batch(0.0), T0)), 0);
+    // Same times with other values are other frames.
+    assert_eq!(stored(&store.append(&batch(0.5), T0)), 5000);
+    assert_eq!(
+        store.counts(s),
+        Counts { received: 10_000, stored: 5000, duplicate: 5000, points: 6667, ..store.counts(s) }
+    );
+}
