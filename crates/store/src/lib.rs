@@ -5,8 +5,13 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod block;
+pub mod bytes;
+pub mod codec;
 pub mod frame;
+pub mod limits;
 pub mod pattern;
+pub mod stats;
 pub mod stream;
 pub mod value;
 

@@ -1,0 +1,328 @@
+//! A batch to the bytes of a block.
+
+use super::{
+    BlockHeader, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_STATISTICS, SECTION_VALUES,
+    SYSTEM_COLUMNS, put_header,
+};
+use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
+use crate::bytes::{FormatError, check_limit, malformed, put_varint};
+use crate::codec::{self, Codec, CodecMemory, Effort, Encoded, Scratch, integer};
+use crate::limits::{
+    BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_CELLS, MAX_BLOCK_ROWS, MAX_CHANNELS, STATISTICS_MIN_ROWS,
+};
+use crate::stats::{self, ColumnStatistics};
+use crate::stream::Layout;
+use crate::value::{CellState, ChannelType};
+
+/// What the caller knows of a batch that the batch does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockMeta<'a> {
+    /// Node that received the frames.
+    pub origin: u128,
+    /// Opening of the store that received them.
+    pub epoch: u32,
+    /// First and last instant at which they were stored.
+    pub stored: (i64, i64),
+    /// Whether some `time` is not after every `time` of the stream's earlier blocks.
+    pub overlaps_previous: bool,
+    /// Indices of rows (0 is the batch's first) before which frames are known missing, ascending:
+    /// the integral does not run across them.
+    pub gaps: &'a [u32],
+    /// How hard to try.
+    pub effort: Effort,
+}
+
+/// Encodes blocks; keeps its scratch space from one to the next.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    scratch: Scratch,
+    directory: Vec<u8>,
+    values: Vec<u8>,
+    statistics: Vec<u8>,
+    integers: Vec<i64>,
+    times: stats::Times,
+}
+
+impl Encoder {
+    /// With no scratch space yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends one block to `out` and returns its header. `batch.columns` are the layout's channels in
+    /// order, of their types there; a layout that grew may have more. Rows are consecutive.
+    ///
+    /// # Errors
+    /// When the batch is empty, contradicts the layout, or passes a limit; `out` is as before.
+    pub fn encode(
+        &mut self,
+        meta: &BlockMeta<'_>,
+        batch: &Batch,
+        layout: &Layout,
+        memory: &mut CodecMemory,
+        out: &mut Vec<u8>,
+    ) -> Result<BlockHeader, FormatError> {
+        check_batch(batch, layout)?;
+        let rows = batch.len();
+        let times = batch.times();
+        let sorted = times.is_sorted();
+        let (time_min, time_max) = times.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+
+        self.directory.clear();
+        self.values.clear();
+        self.statistics.clear();
+        put_varint(&mut self.directory, batch.columns.len() as u64);
+        self.system_columns(batch);
+        let with_statistics = rows >= STATISTICS_MIN_ROWS;
+        if with_statistics {
+            self.times.set(&times, sorted, meta.gaps);
+        }
+        for (index, column) in batch.columns.iter().enumerate() {
+            self.channel(index, column, meta.effort, memory);
+            if with_statistics {
+                let interpolation = layout.channels[index].interpolation;
+                let statistics = ColumnStatistics::of(column, interpolation, &self.times);
+                statistics.put(&self.times, &mut self.statistics);
+            }
+        }
+        put_section(SECTION_DIRECTORY, &self.directory, out);
+        if with_statistics {
+            put_section(SECTION_STATISTICS, &self.statistics, out);
+        }
+        put_section(SECTION_VALUES, &self.values, out);
+        let length_bytes = (out.len() - start).next_multiple_of(BLOCK_ALIGN_BYTES);
+        if length_bytes > MAX_BLOCK_BYTES {
+            out.truncate(start);
+            return Err(FormatError::Limit {
+                what: "bytes of a block",
+                found: length_bytes as u64,
+                limit: MAX_BLOCK_BYTES as u64,
+            });
+        }
+        out.resize(start + length_bytes, 0);
+        let header = BlockHeader {
+            length_bytes,
+            origin: meta.origin,
+            epoch: meta.epoch,
+            stream: batch.stream,
+            layout_version: layout.version,
+            rows,
+            first_row: batch.rows[0],
+            time: (time_min, time_max),
+            stored: meta.stored,
+            time_sorted: sorted,
+            overlaps_previous: meta.overlaps_previous,
+            source_clock: batch.source_clock,
+            gap_before: meta.gaps.contains(&0),
+        };
+        let body_crc = crc32c::crc32c(&out[start + HEADER_BYTES..]);
+        let bytes = put_header(&header, body_crc);
+        out[start..start + HEADER_BYTES].copy_from_slice(&bytes);
+        Ok(header)
+    }
+
+    fn system_columns(&mut self, batch: &Batch) {
+        // Of two time columns the one with fewer bytes stands alone, the other relative to it.
+        let receive = &batch.receive_time;
+        match &batch.source_time {
+            None => {
+                self.times_column(receive);
+                put_entry(&mut self.directory, ChannelType::I64, Encoded::plainly(Codec::None), 0, 0);
+            }
+            Some(source) if source.valid.is_some() => {
+                self.times_column(receive);
+                self.optional_times(source, Some(receive));
+            }
+            Some(source) if source.values == *receive => {
+                self.times_column(receive);
+                put_entry(&mut self.directory, ChannelType::I64, Encoded::plainly(Codec::SameTime), 0, 0);
+            }
+            Some(source) => {
+                let delay: Vec<i64> = receive.iter().zip(&source.values).map(|(r, s)| r.wrapping_sub(*s)).collect();
+                let of_delay = integer::estimate_len(&delay);
+                let (of_receive, of_source) = (integer::estimate_len(receive), integer::estimate_len(&source.values));
+                if of_source < of_receive && of_delay < of_receive {
+                    self.integer_column(ChannelType::I64, Codec::TimeDifference, &delay);
+                    self.times_column(&source.values);
+                } else {
+                    self.times_column(receive);
+                    if of_delay < of_source {
+                        let lead: Vec<i64> = delay.iter().map(|d| d.wrapping_neg()).collect();
+                        self.integer_column(ChannelType::I64, Codec::TimeDifference, &lead);
+                    } else {
+                        self.times_column(&source.values);
+                    }
+                }
+            }
+        }
+        match &batch.sequence {
+            None => put_entry(&mut self.directory, ChannelType::I64, Encoded::plainly(Codec::None), 0, 0),
+            Some(sequence) => self.optional_times(sequence, None),
+        }
+        match &batch.session {
+            None => put_entry(&mut self.directory, ChannelType::U32, Encoded::plainly(Codec::None), 0, 0),
+            Some(session) => {
+                let session: Vec<i64> = session.iter().map(|s| i64::from(*s)).collect();
+                self.integer_column(ChannelType::U32, Codec::Integer, &session);
+            }
+        }
+    }
+
+    fn times_column(&mut self, times: &[i64]) {
+        self.integer_column(ChannelType::I64, Codec::Integer, times);
+    }
+
+    fn integer_column(&mut self, kind: ChannelType, codec: Codec, values: &[i64]) {
+        let start = self.values.len();
+        integer::encode(values, &mut self.values);
+        put_entry(&mut self.directory, kind, Encoded::plainly(codec), 0, self.values.len() - start);
+    }
+
+    /// A nullable column: cell states, then the valid values, relative to `base` where that is given
+    /// and smaller.
+    fn optional_times(&mut self, times: &OptionalTimes, base: Option<&[i64]>) {
+        let start = self.values.len();
+        if let Some(valid) = &times.valid {
+            self.integers.clear();
+            self.integers.extend(valid.iter().map(|v| if *v { 0 } else { CellState::Absent as i64 }));
+            integer::encode(&self.integers, &mut self.values);
+        }
+        let states_len = self.values.len() - start;
+        let valid = |row: &usize| times.valid.as_ref().is_none_or(|v| v[*row]);
+        let values: Vec<i64> = (0..times.values.len()).filter(valid).map(|row| times.values[row]).collect();
+        let mut encoded = Encoded::plainly(Codec::Integer);
+        if values.is_empty() {
+            encoded = Encoded::plainly(Codec::None);
+        }
+        let against: Option<Vec<i64>> = base.map(|base| {
+            (0..values.len().max(base.len()))
+                .filter(valid)
+                .map(|row| times.values[row].wrapping_sub(base[row]))
+                .collect()
+        });
+        match against {
+            Some(lead) if integer::estimate_len(&lead) < integer::estimate_len(&values) => {
+                encoded.codec = Codec::TimeDifference;
+                integer::encode(&lead, &mut self.values);
+            }
+            _ => integer::encode(&values, &mut self.values),
+        }
+        let values_len = self.values.len() - start - states_len;
+        put_entry(&mut self.directory, ChannelType::I64, encoded, states_len, values_len);
+    }
+
+    fn channel(&mut self, index: usize, column: &Column, effort: Effort, memory: &mut CodecMemory) {
+        let start = self.values.len();
+        let compact = column.states.as_ref().filter(|s| s.iter().any(|s| *s != CellState::Value)).map(|states| {
+            self.integers.clear();
+            self.integers.extend(states.iter().map(|s| *s as i64));
+            integer::encode(&self.integers, &mut self.values);
+            gather(&column.values, states)
+        });
+        let states_len = self.values.len() - start;
+        let values = compact.as_ref().unwrap_or(&column.values);
+        let encoded = codec::encode(values, memory.channel(index), effort, &mut self.scratch, &mut self.values);
+        let values_len = self.values.len() - start - states_len;
+        put_entry(&mut self.directory, values.channel_type(), encoded, states_len, values_len);
+    }
+}
+
+/// Whether a batch is what the encoder promises to take.
+fn check_batch(batch: &Batch, layout: &Layout) -> Result<(), FormatError> {
+    let rows = batch.len();
+    if rows == 0 {
+        return Err(malformed("a block of no rows"));
+    }
+    check_limit("rows of a block", rows as u64, MAX_BLOCK_ROWS)?;
+    check_limit("channels of a block", batch.columns.len() as u64, MAX_CHANNELS)?;
+    check_limit("cells of a block", (rows * (batch.columns.len() + SYSTEM_COLUMNS)) as u64, MAX_BLOCK_CELLS)?;
+    if batch.columns.len() > layout.channels.len() {
+        return Err(malformed("more columns than the layout has channels"));
+    }
+    let first = batch.rows[0];
+    if first.checked_add(rows as u64).is_none() || batch.rows.iter().zip(first..).any(|(row, want)| *row != want) {
+        return Err(malformed("rows are not consecutive"));
+    }
+    let fits = |times: &OptionalTimes| {
+        times.values.len() == rows && times.valid.as_ref().is_none_or(|valid| valid.len() == rows)
+    };
+    if batch.receive_time.len() != rows
+        || !batch.source_time.as_ref().is_none_or(fits)
+        || !batch.sequence.as_ref().is_none_or(fits)
+        || batch.session.as_ref().is_some_and(|s| s.len() != rows)
+    {
+        return Err(malformed("columns of different lengths"));
+    }
+    for (column, channel) in batch.columns.iter().zip(&layout.channels) {
+        if column.values.len() != rows || column.states.as_ref().is_some_and(|s| s.len() != rows) {
+            return Err(malformed("columns of different lengths"));
+        }
+        if column.values.channel_type() != channel.channel_type {
+            return Err(malformed("a column of another type than its channel"));
+        }
+    }
+    Ok(())
+}
+
+/// The values whose cell is a value, without the others between them.
+fn gather(values: &ColumnValues, states: &[CellState]) -> ColumnValues {
+    fn pick<T: Copy>(values: &[T], states: &[CellState]) -> Vec<T> {
+        values.iter().zip(states).filter(|(_, s)| **s == CellState::Value).map(|(v, _)| *v).collect()
+    }
+    match values {
+        ColumnValues::Bool(v) => ColumnValues::Bool(pick(v, states)),
+        ColumnValues::I8(v) => ColumnValues::I8(pick(v, states)),
+        ColumnValues::I16(v) => ColumnValues::I16(pick(v, states)),
+        ColumnValues::I32(v) => ColumnValues::I32(pick(v, states)),
+        ColumnValues::I64(v) => ColumnValues::I64(pick(v, states)),
+        ColumnValues::U8(v) => ColumnValues::U8(pick(v, states)),
+        ColumnValues::U16(v) => ColumnValues::U16(pick(v, states)),
+        ColumnValues::U32(v) => ColumnValues::U32(pick(v, states)),
+        ColumnValues::U64(v) => ColumnValues::U64(pick(v, states)),
+        ColumnValues::F32(v) => ColumnValues::F32(pick(v, states)),
+        ColumnValues::F64(v) => ColumnValues::F64(pick(v, states)),
+        ColumnValues::String { offsets, bytes } => {
+            let (mut at, mut text) = (vec![0u32], Vec::new());
+            for (row, state) in states.iter().enumerate() {
+                if *state == CellState::Value {
+                    text.extend_from_slice(&bytes[offsets[row] as usize..offsets[row + 1] as usize]);
+                    at.push(text.len() as u32);
+                }
+            }
+            ColumnValues::String { offsets: at, bytes: text }
+        }
+    }
+}
+
+fn put_section(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(kind);
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+impl Encoded {
+    fn plainly(codec: Codec) -> Self {
+        Encoded { codec, parameter_bytes: 0 }
+    }
+}
+
+/// `values_len` counts the parameters.
+fn put_entry(out: &mut Vec<u8>, kind: ChannelType, encoded: Encoded, states_len: usize, values_len: usize) {
+    let mut codec = encoded.codec as u8;
+    if encoded.parameter_bytes > 0 {
+        codec |= HAS_PARAMETERS;
+    }
+    if states_len > 0 {
+        codec |= HAS_STATES;
+    }
+    out.extend_from_slice(&[kind.code(), codec]);
+    if encoded.parameter_bytes > 0 {
+        put_varint(out, encoded.parameter_bytes as u64);
+    }
+    if states_len > 0 {
+        put_varint(out, states_len as u64);
+    }
+    put_varint(out, (values_len - encoded.parameter_bytes) as u64);
+}

@@ -1,0 +1,353 @@
+//! The bytes of a block to its directory, statistics and columns.
+
+use super::{
+    BlockHeader, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_STATISTICS, SECTION_VALUES,
+    SKIPPABLE, SYSTEM_COLUMNS, read_header_and_crc,
+};
+use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
+use crate::bytes::{Cursor, FormatError, check_limit, malformed};
+use crate::codec::{self, Codec, integer};
+use crate::limits::{BLOCK_ALIGN_BYTES, MAX_BLOCK_CELLS, MAX_CHANNELS, MAX_CODEC_PARAMETER_BYTES, MAX_SECTIONS};
+use crate::stats::ColumnStatistics;
+use crate::stream::{ChannelIndex, Layout};
+use crate::value::{CellState, ChannelType};
+
+/// One column of a block's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnEntry {
+    /// Type of its values as stored.
+    pub channel_type: ChannelType,
+    /// How they are encoded.
+    pub codec: Codec,
+    /// Bytes of its cell states; 0: every cell is a value.
+    pub states_bytes: usize,
+    /// Bytes of its codec's parameters.
+    pub parameter_bytes: usize,
+    /// Bytes of its values.
+    pub values_bytes: usize,
+    start: usize,
+}
+
+impl ColumnEntry {
+    /// Bytes of the column, its directory entry not counted.
+    pub fn bytes(&self) -> usize {
+        self.states_bytes + self.parameter_bytes + self.values_bytes
+    }
+}
+
+/// States, parameters and values of a column.
+type Parts<'a> = (&'a [u8], &'a [u8], &'a [u8]);
+
+/// A block whose checksums hold and whose directory is read; columns are decoded on demand.
+#[derive(Debug)]
+pub struct Block<'a> {
+    header: BlockHeader,
+    columns: Vec<ColumnEntry>,
+    statistics: Option<&'a [u8]>,
+    values: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    /// Reads the block at the beginning of `bytes`.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, newer, or contradict themselves.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, FormatError> {
+        let (header, expected) = read_header_and_crc(bytes)?;
+        let whole = Cursor::new(bytes).take(header.length_bytes, "block")?;
+        let body = &whole[HEADER_BYTES..];
+        let found = crc32c::crc32c(body);
+        if expected != found {
+            return Err(FormatError::Checksum { what: "block body", expected, found });
+        }
+        Self::of_body(header, body)
+    }
+
+    fn of_body(header: BlockHeader, body: &'a [u8]) -> Result<Self, FormatError> {
+        let sections = read_sections(body)?;
+        let columns = read_directory(sections.directory, header.rows, sections.values.len())?;
+        Ok(Block { header, columns, statistics: sections.statistics, values: sections.values })
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &BlockHeader {
+        &self.header
+    }
+
+    /// Directory of the channels, by [`ChannelIndex`].
+    pub fn columns(&self) -> &[ColumnEntry] {
+        &self.columns[SYSTEM_COLUMNS..]
+    }
+
+    /// Bytes of receive_time, source_time, sequence and session together.
+    pub fn system_bytes(&self) -> usize {
+        self.columns[..SYSTEM_COLUMNS].iter().map(ColumnEntry::bytes).sum()
+    }
+
+    /// Statistics of the channels, by [`ChannelIndex`], without decoding a value; none for blocks of
+    /// few rows.
+    ///
+    /// # Errors
+    /// When the section contradicts itself.
+    pub fn statistics(&self) -> Result<Option<Vec<ColumnStatistics>>, FormatError> {
+        let Some(bytes) = self.statistics else { return Ok(None) };
+        let mut cursor = Cursor::new(bytes);
+        let read = self
+            .columns()
+            .iter()
+            .map(|entry| ColumnStatistics::read(&mut cursor, entry.channel_type, self.header.rows, self.header.time))
+            .collect::<Result<_, _>>()?;
+        Ok(Some(read))
+    }
+
+    /// Decodes times, sequences and the channels asked for, in that order, in the types of `layout`
+    /// (the stream's current one). A channel the block does not have yet is absent in every row.
+    ///
+    /// # Errors
+    /// When the bytes are not what the directory says, or a channel is not in `layout`.
+    pub fn decode(&self, layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
+        let rows = self.header.rows;
+        check_limit("cells asked for", (rows * channels.len()) as u64, MAX_BLOCK_CELLS)?;
+        let (receive_time, source_time) = self.times()?;
+        let sequence = self.optional(2, None)?;
+        let session = self.session()?;
+        let columns = channels
+            .iter()
+            .map(|channel| {
+                let wanted = layout.channels.get(channel.0 as usize).ok_or(malformed("a channel beyond the layout"))?;
+                match self.columns().get(channel.0 as usize) {
+                    Some(entry) => self.column(entry, wanted.channel_type),
+                    None => Ok(absent(rows, wanted.channel_type)),
+                }
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Batch {
+            stream: self.header.stream,
+            rows: (self.header.first_row..self.header.next_row()).collect(),
+            receive_time,
+            source_time,
+            sequence,
+            session,
+            source_clock: self.header.source_clock,
+            columns,
+        })
+    }
+
+    /// The bytes of a column: states, parameters, values.
+    fn parts(&self, entry: &ColumnEntry) -> Result<Parts<'a>, FormatError> {
+        let mut bytes = Cursor::new(self.values.get(entry.start..).unwrap_or_default());
+        Ok((
+            bytes.take(entry.states_bytes, "cell states")?,
+            bytes.take(entry.parameter_bytes, "codec parameters")?,
+            bytes.take(entry.values_bytes, "values")?,
+        ))
+    }
+
+    fn column(&self, entry: &ColumnEntry, wanted: ChannelType) -> Result<Column, FormatError> {
+        let rows = self.header.rows;
+        let (states, parameters, values) = self.parts(entry)?;
+        if states.is_empty() {
+            let values = codec::decode(entry.channel_type, entry.codec, parameters, values, rows)?;
+            return Ok(Column { values: codec::widen(values, wanted)?, states: None });
+        }
+        let states = read_states(states, rows)?;
+        let valid = states.iter().filter(|s| **s == CellState::Value).count();
+        let values = codec::decode(entry.channel_type, entry.codec, parameters, values, valid)?;
+        let values = scatter(codec::widen(values, wanted)?, &states);
+        Ok(Column { values, states: Some(states) })
+    }
+
+    fn times(&self) -> Result<(Vec<i64>, Option<OptionalTimes>), FormatError> {
+        let [receive, source] = [&self.columns[0], &self.columns[1]];
+        if receive.codec == Codec::TimeDifference {
+            let source = self.optional(1, None)?.filter(|s| s.valid.is_none());
+            let source = source.ok_or(malformed("receive_time relative to a source_time with nulls"))?;
+            let mut times = self.integers(receive, self.header.rows)?;
+            times.iter_mut().zip(&source.values).for_each(|(t, base)| *t = t.wrapping_add(*base));
+            return Ok((times, Some(source)));
+        }
+        if receive.codec != Codec::Integer || receive.states_bytes > 0 {
+            return Err(malformed("receive_time with nulls"));
+        }
+        let times = self.integers(receive, self.header.rows)?;
+        let source = match source.codec {
+            Codec::SameTime => Some(OptionalTimes { values: times.clone(), valid: None }),
+            _ => self.optional(1, Some(&times))?,
+        };
+        Ok((times, source))
+    }
+
+    /// A nullable system column; `base` is what its values may be relative to.
+    fn optional(&self, index: usize, base: Option<&[i64]>) -> Result<Option<OptionalTimes>, FormatError> {
+        let entry = &self.columns[index];
+        let rows = self.header.rows;
+        if entry.codec == Codec::None && entry.states_bytes == 0 {
+            return Ok(None);
+        }
+        let (states, ..) = self.parts(entry)?;
+        let valid: Option<Vec<bool>> = match states {
+            [] => None,
+            states => Some(read_states(states, rows)?.iter().map(|s| *s == CellState::Value).collect()),
+        };
+        let count = valid.as_ref().map_or(rows, |valid| valid.iter().filter(|v| **v).count());
+        let mut found = self.integers(entry, count)?.into_iter();
+        let mut values = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let here = valid.as_ref().is_none_or(|valid| valid[row]);
+            let value = if here { found.next().unwrap_or_default() } else { 0 };
+            values.push(match (entry.codec, base) {
+                (Codec::TimeDifference, Some(base)) if here => value.wrapping_add(base[row]),
+                (Codec::TimeDifference, None) => return Err(malformed("a column relative to nothing")),
+                _ => value,
+            });
+        }
+        Ok(Some(OptionalTimes { values, valid }))
+    }
+
+    fn session(&self) -> Result<Option<Vec<u32>>, FormatError> {
+        let entry = &self.columns[3];
+        if entry.codec == Codec::None {
+            return Ok(None);
+        }
+        Ok(Some(self.integers(entry, self.header.rows)?.into_iter().map(|v| v as u32).collect()))
+    }
+
+    /// The values of a system column.
+    fn integers(&self, entry: &ColumnEntry, count: usize) -> Result<Vec<i64>, FormatError> {
+        let (_, parameters, values) = self.parts(entry)?;
+        let codec = match entry.codec {
+            Codec::TimeDifference => Codec::Integer,
+            codec => codec,
+        };
+        match codec::decode(ChannelType::I64, codec, parameters, values, count)? {
+            ColumnValues::I64(values) => Ok(values),
+            _ => Err(malformed("a system column of another type")),
+        }
+    }
+}
+
+/// Reads and decodes a block at once: see [`Block::read`] and [`Block::decode`].
+///
+/// # Errors
+/// As those two.
+pub fn decode(bytes: &[u8], layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
+    Block::read(bytes)?.decode(layout, channels)
+}
+
+/// A column that no frame has.
+pub(crate) fn absent(rows: usize, kind: ChannelType) -> Column {
+    let states = vec![CellState::Absent; rows];
+    Column { values: scatter(ColumnValues::empty(kind), &states), states: Some(states) }
+}
+
+fn read_states(bytes: &[u8], rows: usize) -> Result<Vec<CellState>, FormatError> {
+    let mut cursor = Cursor::new(bytes);
+    let mut codes = vec![0u8; rows];
+    integer::decode(&mut cursor, &mut codes, |v| u8::try_from(v).unwrap_or(u8::MAX))?;
+    if cursor.remaining() > 0 {
+        return Err(malformed("bytes left behind cell states"));
+    }
+    codes.into_iter().map(|c| CellState::from_code(c).ok_or(malformed("cell state"))).collect()
+}
+
+struct Sections<'a> {
+    directory: &'a [u8],
+    statistics: Option<&'a [u8]>,
+    values: &'a [u8],
+}
+
+fn read_sections(body: &[u8]) -> Result<Sections<'_>, FormatError> {
+    let mut cursor = Cursor::new(body);
+    let (mut directory, mut statistics, mut values) = (None, None, None);
+    // The values come last; what follows them is padding.
+    for _ in 0..MAX_SECTIONS {
+        let kind = cursor.u8("section")?;
+        let length = cursor.count("bytes of a section", body.len())?;
+        let bytes = cursor.take(length, "section")?;
+        match kind {
+            SECTION_DIRECTORY => directory = Some(bytes),
+            SECTION_STATISTICS => statistics = Some(bytes),
+            SECTION_VALUES => {
+                values = Some(bytes);
+                break;
+            }
+            skippable if skippable & SKIPPABLE != 0 => {}
+            unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
+        }
+    }
+    match (directory, values) {
+        (Some(directory), Some(values)) if cursor.remaining() < BLOCK_ALIGN_BYTES => {
+            Ok(Sections { directory, statistics, values })
+        }
+        (Some(_), Some(_)) => Err(malformed("bytes behind the last section")),
+        _ => Err(malformed("a block without directory or values")),
+    }
+}
+
+fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Result<Vec<ColumnEntry>, FormatError> {
+    let mut cursor = Cursor::new(bytes);
+    let channels = cursor.count("channels of a block", MAX_CHANNELS)?;
+    check_limit("cells of a block", (rows * (channels + SYSTEM_COLUMNS)) as u64, MAX_BLOCK_CELLS)?;
+    let mut columns = Vec::with_capacity(channels + SYSTEM_COLUMNS);
+    let mut start = 0;
+    for _ in 0..channels + SYSTEM_COLUMNS {
+        let kind = cursor.u8("channel type")?;
+        let channel_type = ChannelType::from_code(kind)
+            .ok_or(FormatError::Unsupported { what: "channel type", found: kind.into() })?;
+        let code = cursor.u8("codec")?;
+        let codec = Codec::from_code(code & !(HAS_PARAMETERS | HAS_STATES))
+            .ok_or(FormatError::Unsupported { what: "codec", found: code.into() })?;
+        let parameter_bytes = match code & HAS_PARAMETERS {
+            0 => 0,
+            _ => cursor.count("bytes of codec parameters", MAX_CODEC_PARAMETER_BYTES)?,
+        };
+        let states_bytes = match code & HAS_STATES {
+            0 => 0,
+            _ => cursor.count("bytes of cell states", values_len)?,
+        };
+        let values_bytes = cursor.count("bytes of values", values_len)?;
+        let entry = ColumnEntry { channel_type, codec, states_bytes, parameter_bytes, values_bytes, start };
+        start += entry.bytes();
+        columns.push(entry);
+    }
+    if start != values_len || cursor.remaining() > 0 {
+        return Err(malformed("the directory does not add up to the values"));
+    }
+    Ok(columns)
+}
+
+/// The inverse of the encoder's gathering; cells that are no value hold zero, false or no text.
+fn scatter(values: ColumnValues, states: &[CellState]) -> ColumnValues {
+    fn spread<T: Copy + Default>(values: Vec<T>, states: &[CellState]) -> Vec<T> {
+        let mut values = values.into_iter();
+        states
+            .iter()
+            .map(|s| if *s == CellState::Value { values.next().unwrap_or_default() } else { T::default() })
+            .collect()
+    }
+    match values {
+        ColumnValues::Bool(v) => ColumnValues::Bool(spread(v, states)),
+        ColumnValues::I8(v) => ColumnValues::I8(spread(v, states)),
+        ColumnValues::I16(v) => ColumnValues::I16(spread(v, states)),
+        ColumnValues::I32(v) => ColumnValues::I32(spread(v, states)),
+        ColumnValues::I64(v) => ColumnValues::I64(spread(v, states)),
+        ColumnValues::U8(v) => ColumnValues::U8(spread(v, states)),
+        ColumnValues::U16(v) => ColumnValues::U16(spread(v, states)),
+        ColumnValues::U32(v) => ColumnValues::U32(spread(v, states)),
+        ColumnValues::U64(v) => ColumnValues::U64(spread(v, states)),
+        ColumnValues::F32(v) => ColumnValues::F32(spread(v, states)),
+        ColumnValues::F64(v) => ColumnValues::F64(spread(v, states)),
+        ColumnValues::String { offsets, bytes } => {
+            let mut ends = offsets[1..].iter().copied();
+            let (mut at, mut end) = (Vec::with_capacity(states.len() + 1), 0);
+            at.push(0);
+            for state in states {
+                if *state == CellState::Value {
+                    end = ends.next().unwrap_or(end);
+                }
+                at.push(end);
+            }
+            ColumnValues::String { offsets: at, bytes }
+        }
+    }
+}

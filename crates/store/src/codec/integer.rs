@@ -1,0 +1,495 @@
+//! Integers: difference, frame of reference and common divisor, or run lengths.
+//!
+//! Everything that is an integer in a block goes through here: integer and boolean channels, times,
+//! sequences, cell states, text lengths, dictionary indices, and the `k` of quantised floats. Values
+//! are taken modulo 2⁶⁴, so every `i64` and `u64` comes back whatever its differences.
+//!
+//! ```text
+//! mode u8: bits 0-2  0 values, 1 first differences, 2 second differences, 3 run lengths
+//!          bit 3     a divisor follows            bit 4  patches follow the packed values
+//! modes 0-2: width u8, seed…, minimum, [divisor], packed residuals, [patches]
+//! mode 3:    run count, lengths − 1 (modes 0-2), values (modes 0-2)
+//! ```
+//! No value: no byte.
+
+use crate::bytes::{Cursor, FormatError, malformed, put_signed, put_varint, varint_len};
+use crate::codec::pack;
+
+const MODE_RUNS: u8 = 3;
+const MODE_MASK: u8 = 0b111;
+const HAS_DIVISOR: u8 = 1 << 3;
+const HAS_PATCHES: u8 = 1 << 4;
+
+/// A machine integer that differences are taken in, modulo its width. What fits `i32` with its
+/// second differences is worked on in half the memory and twice the lanes.
+pub(crate) trait Lane: Copy + Ord {
+    const ZERO: Self;
+    const LEAST: Self;
+    const MOST: Self;
+    fn minus(self, other: Self) -> Self;
+    fn wide(self) -> i64;
+    /// `self − least` as an unsigned number; `least` is not above `self` modulo the width.
+    fn above(self, least: Self) -> u64;
+}
+
+macro_rules! lane {
+    ($signed:ty, $unsigned:ty) => {
+        impl Lane for $signed {
+            const ZERO: Self = 0;
+            const LEAST: Self = <$signed>::MIN;
+            const MOST: Self = <$signed>::MAX;
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline(always)]
+            fn wide(self) -> i64 {
+                self as i64
+            }
+            #[inline(always)]
+            fn above(self, least: Self) -> u64 {
+                self.wrapping_sub(least) as $unsigned as u64
+            }
+        }
+    };
+}
+lane!(i32, u32);
+lane!(i64, u64);
+
+/// Values below this magnitude may be encoded as `i32`: their second differences still fit.
+pub(crate) const NARROW: i64 = 1 << 29;
+
+/// Appends `values`.
+pub(crate) fn encode(values: &[i64], out: &mut Vec<u8>) {
+    let (mut least, mut most) = (i64::MAX, i64::MIN);
+    for value in values {
+        least = least.min(*value);
+        most = most.max(*value);
+    }
+    if !values.is_empty() && least > -NARROW && most < NARROW {
+        let narrow: Vec<i32> = values.iter().map(|v| *v as i32).collect();
+        encode_lanes(&narrow, out);
+    } else {
+        encode_lanes(values, out);
+    }
+}
+
+/// Appends `values`; for `i32` all lie within ±[`NARROW`].
+pub(crate) fn encode_lanes<L: Lane>(values: &[L], out: &mut Vec<u8>) {
+    if values.is_empty() {
+        return;
+    }
+    let survey = Survey::of(values);
+    if survey.runs_pay(values.len()) {
+        let start = out.len();
+        encode_runs(values, survey.runs, out);
+        let runs_len = out.len() - start;
+        if runs_len <= survey.packed_len_bound(values.len()) {
+            return;
+        }
+        encode_packed(values, &survey, out);
+        // Both are at hand: keep the shorter.
+        if out.len() - start - runs_len < runs_len {
+            out.drain(start..start + runs_len);
+        } else {
+            out.truncate(start + runs_len);
+        }
+        return;
+    }
+    encode_packed(values, &survey, out);
+}
+
+/// Ranges of values, first and second differences, and the number of runs of equal values.
+struct Survey<L> {
+    least: [L; 3],
+    range: [u64; 3],
+    runs: usize,
+}
+
+impl<L: Lane> Survey<L> {
+    fn of(values: &[L]) -> Self {
+        let (mut low, mut high) = ([L::MOST; 3], [L::LEAST; 3]);
+        let mut note = |order: usize, value: L| {
+            low[order] = low[order].min(value);
+            high[order] = high[order].max(value);
+        };
+        let mut changes = 0u32;
+        for value in values {
+            note(0, *value);
+        }
+        for pair in values.windows(2) {
+            let step = pair[1].minus(pair[0]);
+            changes += u32::from(step != L::ZERO);
+            note(1, step);
+        }
+        for three in values.windows(3) {
+            note(2, three[2].minus(three[1]).minus(three[1].minus(three[0])));
+        }
+        let range = std::array::from_fn(|order| if values.len() > order { high[order].above(low[order]) } else { 0 });
+        Survey { least: low, range, runs: changes as usize + 1 }
+    }
+
+    /// The order of differences with the smallest range; the lower one of equals.
+    fn order(&self, count: usize) -> usize {
+        let mut best = 0;
+        for order in 1..3.min(count) {
+            if pack::width_of(self.range[order]) < pack::width_of(self.range[best]) {
+                best = order;
+            }
+        }
+        best
+    }
+
+    /// Most bytes that packing takes, divisor and patches unknown.
+    fn packed_len_bound(&self, count: usize) -> usize {
+        pack::packed_len(count, pack::width_of(self.range[self.order(count)]))
+    }
+
+    /// Whether run lengths are worth trying.
+    fn runs_pay(&self, count: usize) -> bool {
+        let width = pack::width_of(self.range[self.order(count)]) as usize;
+        let of_value = pack::width_of(self.range[0]) as usize;
+        let of_length = pack::width_of((count / self.runs) as u64) as usize + 1;
+        self.runs * 2 < count && 32 + self.runs * (of_value + of_length) < width * count
+    }
+}
+
+fn encode_runs<L: Lane>(values: &[L], runs: usize, out: &mut Vec<u8>) {
+    let (mut lengths, mut heads) = (Vec::with_capacity(runs), Vec::with_capacity(runs));
+    for run in values.chunk_by(|a, b| a == b) {
+        lengths.push(run.len() as i64 - 1);
+        heads.push(run[0]);
+    }
+    out.push(MODE_RUNS);
+    put_varint(out, runs as u64);
+    encode_packed(&lengths, &Survey::of(&lengths), out);
+    encode_packed(&heads, &Survey::of(&heads), out);
+}
+
+fn encode_packed<L: Lane>(values: &[L], survey: &Survey<L>, out: &mut Vec<u8>) {
+    let order = survey.order(values.len());
+    match order {
+        0 => encode_order(values, 0, survey, out, |i| values[i]),
+        1 => encode_order(values, 1, survey, out, |i| values[i + 1].minus(values[i])),
+        _ => encode_order(values, 2, survey, out, |i| {
+            values[i + 2].minus(values[i + 1]).minus(values[i + 1].minus(values[i]))
+        }),
+    }
+}
+
+#[inline(always)]
+fn encode_order<L: Lane>(
+    values: &[L],
+    order: usize,
+    survey: &Survey<L>,
+    out: &mut Vec<u8>,
+    difference: impl Fn(usize) -> L,
+) {
+    let count = values.len() - order;
+    let (least, range) = (survey.least[order], survey.range[order]);
+    let divisor = common_divisor(count, range, |i| difference(i).above(least));
+    let full = pack::width_of(range / divisor);
+    let residual = |i: usize| difference(i).above(least) / divisor;
+    let patched = patched_width(count, full, residual);
+    let mut mode = order as u8;
+    if divisor > 1 {
+        mode |= HAS_DIVISOR;
+    }
+    if patched < full {
+        mode |= HAS_PATCHES;
+    }
+    out.extend_from_slice(&[mode, patched as u8]);
+    if order > 0 {
+        put_signed(out, values[0].wide());
+    }
+    if order > 1 {
+        put_signed(out, values[1].minus(values[0]).wide());
+    }
+    put_signed(out, if count == 0 { 0 } else { least.wide() });
+    if divisor > 1 {
+        put_varint(out, divisor);
+    }
+    if patched < full {
+        let mask = (1u64 << patched) - 1;
+        pack::pack(count, patched, out, |i| residual(i) & mask);
+        encode_patches(count, patched, residual, out);
+    } else if divisor > 1 {
+        pack::pack(count, full, out, residual);
+    } else {
+        pack::pack(count, full, out, |i| difference(i).above(least));
+    }
+}
+
+/// Greatest number that divides every residual; 1 as soon as that is sure.
+fn common_divisor(count: usize, range: u64, residual: impl Fn(usize) -> u64) -> u64 {
+    let mut divisor = range;
+    for index in 0..count {
+        if divisor <= 1 {
+            break;
+        }
+        let r = residual(index);
+        if r != 0 && !r.is_multiple_of(divisor) {
+            let (mut a, mut b) = (divisor, r % divisor);
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            divisor = a;
+        }
+    }
+    divisor.max(1)
+}
+
+/// The width to pack in when the few residuals that need more become patches: a late datagram must
+/// not widen a thousand others. `full` when that saves less than an eighth.
+fn patched_width(count: usize, full: u32, residual: impl Fn(usize) -> u64) -> u32 {
+    if count < 128 || full < 4 {
+        return full;
+    }
+    // Patches pay only where few residuals use the upper bits; most series are ruled out here.
+    let large = 1u64 << (full - 2);
+    let few = count / 24;
+    if (0..count).filter(|i| residual(*i) >= large).count() > few {
+        return full;
+    }
+    let mut of_width = [0usize; 65];
+    for index in 0..count {
+        of_width[pack::width_of(residual(index)) as usize] += 1;
+    }
+    let cost = |width: u32, patches: usize| {
+        let high = width_bytes(full - width);
+        pack::packed_len(count, width) + patches * (1 + high) + if patches > 0 { 2 } else { 0 }
+    };
+    let plain = cost(full, 0);
+    let (mut best, mut best_cost) = (full, plain - plain / 8);
+    let mut patches = 0;
+    for width in (1..full).rev() {
+        patches += of_width[width as usize + 1];
+        if patches > count / 8 {
+            break;
+        }
+        let bytes = cost(width, patches);
+        if bytes < best_cost {
+            (best, best_cost) = (width, bytes);
+        }
+    }
+    best
+}
+
+fn width_bytes(bits: u32) -> usize {
+    bits.div_ceil(7) as usize
+}
+
+fn encode_patches(count: usize, width: u32, residual: impl Fn(usize) -> u64, out: &mut Vec<u8>) {
+    let patched = |i: &usize| residual(*i) >> width != 0;
+    put_varint(out, (0..count).filter(patched).count() as u64);
+    let mut next = 0;
+    for index in (0..count).filter(patched) {
+        put_varint(out, (index - next) as u64);
+        put_varint(out, residual(index) >> width);
+        next = index + 1;
+    }
+}
+
+/// Reads as many values as `out` has slots, each through `map`.
+///
+/// # Errors
+/// When the bytes end too early or contradict themselves.
+pub(crate) fn decode<T: Copy>(
+    cursor: &mut Cursor<'_>,
+    out: &mut [T],
+    map: impl Fn(i64) -> T,
+) -> Result<(), FormatError> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    let mode = cursor.u8("integer mode")?;
+    if mode != MODE_RUNS {
+        return decode_packed(mode, cursor, out, map);
+    }
+    let runs = cursor.count("runs", out.len())?;
+    let mut lengths = vec![0i64; runs];
+    let mut heads = vec![0i64; runs];
+    for values in [&mut lengths, &mut heads] {
+        if runs > 0 {
+            let mode = cursor.u8("integer mode")?;
+            decode_packed(mode, cursor, values, |v| v)?;
+        }
+    }
+    let mut rest = out;
+    for (length, head) in lengths.iter().zip(heads) {
+        let length = usize::try_from(*length).ok().and_then(|l| l.checked_add(1));
+        let Some((run, after)) = length.and_then(|l| rest.split_at_mut_checked(l)) else {
+            return Err(malformed("runs longer than the column"));
+        };
+        run.fill(map(head));
+        rest = after;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(malformed("runs shorter than the column")) }
+}
+
+fn decode_packed<T: Copy>(
+    mode: u8,
+    cursor: &mut Cursor<'_>,
+    out: &mut [T],
+    map: impl Fn(i64) -> T,
+) -> Result<(), FormatError> {
+    let order = usize::from(mode & MODE_MASK);
+    if order > 2 || mode & !(MODE_MASK | HAS_DIVISOR | HAS_PATCHES) != 0 {
+        return Err(FormatError::Unsupported { what: "integer mode", found: mode.into() });
+    }
+    if order > out.len() {
+        return Err(malformed("differences of too few values"));
+    }
+    let width = u32::from(cursor.u8("packed width")?);
+    let mut value = if order > 0 { cursor.signed("first value")? } else { 0 };
+    let mut step = if order > 1 { cursor.signed("first difference")? } else { 0 };
+    let least = cursor.signed("minimum")?;
+    let divisor = if mode & HAS_DIVISOR != 0 { cursor.varint("divisor")? } else { 1 };
+    let (seeds, rest) = out.split_at_mut(order);
+    if let Some(seed) = seeds.first_mut() {
+        *seed = map(value);
+    }
+    if let Some(seed) = seeds.get_mut(1) {
+        value = value.wrapping_add(step);
+        *seed = map(value);
+    }
+    if mode & HAS_PATCHES != 0 {
+        let mut residuals = vec![0u64; rest.len()];
+        pack::unpack(cursor, width, &mut residuals, |r| r)?;
+        apply_patches(cursor, width, &mut residuals)?;
+        for (slot, r) in rest.iter_mut().zip(residuals) {
+            let d = least.wrapping_add(r.wrapping_mul(divisor) as i64);
+            let v = match order {
+                0 => d,
+                1 => value.wrapping_add(d),
+                _ => {
+                    step = step.wrapping_add(d);
+                    value.wrapping_add(step)
+                }
+            };
+            value = v;
+            *slot = map(v);
+        }
+        return Ok(());
+    }
+    match (order, divisor) {
+        (0, 1) => pack::unpack(cursor, width, rest, |r| map(least.wrapping_add(r as i64))),
+        (0, _) => pack::unpack(cursor, width, rest, |r| map(least.wrapping_add(r.wrapping_mul(divisor) as i64))),
+        (1, 1) => pack::unpack(cursor, width, rest, |r| {
+            value = value.wrapping_add(least.wrapping_add(r as i64));
+            map(value)
+        }),
+        (1, _) => pack::unpack(cursor, width, rest, |r| {
+            value = value.wrapping_add(least.wrapping_add(r.wrapping_mul(divisor) as i64));
+            map(value)
+        }),
+        _ => pack::unpack(cursor, width, rest, |r| {
+            step = step.wrapping_add(least.wrapping_add(r.wrapping_mul(divisor) as i64));
+            value = value.wrapping_add(step);
+            map(value)
+        }),
+    }
+}
+
+fn apply_patches(cursor: &mut Cursor<'_>, width: u32, residuals: &mut [u64]) -> Result<(), FormatError> {
+    if width >= 64 {
+        return Err(malformed("patches above 64 bits"));
+    }
+    let patches = cursor.count("patches", residuals.len())?;
+    let mut next = 0usize;
+    for _ in 0..patches {
+        let skip = cursor.count("patch distance", residuals.len())?;
+        let high = cursor.varint("patch")?;
+        let slot = residuals.get_mut(next + skip).ok_or(malformed("patch beyond the column"))?;
+        *slot |= high << width;
+        next += skip + 1;
+    }
+    Ok(())
+}
+
+/// Bytes that [`encode`] takes for `values` at least, to compare encodings without writing them.
+pub(crate) fn estimate_len(values: &[i64]) -> usize {
+    if values.is_empty() {
+        return 0;
+    }
+    let survey = Survey::of(values);
+    let packed = survey.packed_len_bound(values.len());
+    let of_run =
+        pack::width_of(survey.range[0]) as usize + pack::width_of((values.len() / survey.runs) as u64) as usize;
+    packed.min(survey.runs * of_run / 8 + 4) + varint_len(values[0].unsigned_abs()) + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(values: &[i64]) -> usize {
+        let mut out = Vec::new();
+        encode(values, &mut out);
+        let mut got = vec![0i64; values.len()];
+        let mut cursor = Cursor::new(&out);
+        decode(&mut cursor, &mut got, |v| v).unwrap();
+        assert_eq!(got, values);
+        assert_eq!(cursor.remaining(), 0);
+        out.len()
+    }
+
+    #[test]
+    fn extremes_come_back() {
+        round_trip(&[]);
+        for v in [0, -1, i64::MIN, i64::MAX] {
+            round_trip(&[v]);
+        }
+        round_trip(&[i64::MIN, i64::MAX]);
+        round_trip(&[i64::MAX, i64::MIN, i64::MAX, 0, -1, 1]);
+        round_trip(&(0..3_000).map(|i| if i % 2 == 0 { i64::MIN } else { i64::MAX }).collect::<Vec<_>>());
+        round_trip(&[NARROW - 1, 1 - NARROW, NARROW - 1, 1 - NARROW]);
+    }
+
+    #[test]
+    fn series_take_the_form_that_is_small() {
+        let counter: Vec<i64> = (0..1_024).map(|i| 1_000_000 + 3 * i).collect();
+        assert!(round_trip(&counter) < 12);
+        let ramp: Vec<i64> = (0..1_024).map(|i| i * i * 1_000).collect();
+        assert!(round_trip(&ramp) < 16);
+        let microseconds: Vec<i64> =
+            (0..1_024).map(|i| 1_700_000_000_000_000_000 + i * 1_000_000 + i % 7 * 1_000).collect();
+        assert!(round_trip(&microseconds) < 560);
+        let states: Vec<i64> = (0..1_024).map(|i| i / 300).collect();
+        assert!(round_trip(&states) < 24);
+        let noise: Vec<i64> = (0..1_024).map(|i| i * 7_919 % 1_024).collect();
+        assert!(round_trip(&noise) < 1_300);
+    }
+
+    #[test]
+    fn one_late_datagram_does_not_widen_the_others() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut jitter: Vec<i64> = (0..1_024).map(|_| random.i64(0..1_000)).collect();
+        jitter[100] = 5_000_000_000;
+        jitter[900] = 40_000_000;
+        assert!(round_trip(&jitter) < 1_350);
+    }
+
+    #[test]
+    fn damage_is_an_error_or_other_values_never_a_panic() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let series: [Vec<i64>; 4] = [
+            (0..1_500).map(|_| random.i64(..)).collect(),
+            (0..1_500).map(|i| i / 200).collect(),
+            (0..1_500).map(|i| if i == 700 { 1 << 40 } else { i % 50 }).collect(),
+            (0..40).map(|i| i * 1_000).collect(),
+        ];
+        for values in series {
+            let mut out = Vec::new();
+            encode(&values, &mut out);
+            let mut got = vec![0i64; values.len()];
+            for _ in 0..2_000 {
+                let mut bad = out.clone();
+                let at = random.usize(..bad.len());
+                bad[at] ^= 1 << random.u8(..8);
+                let _ = decode(&mut Cursor::new(&bad), &mut got, |v| v);
+                let _ = decode(&mut Cursor::new(&bad[..at]), &mut got, |v| v);
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Bit packing: unsigned residuals of one width, 1,024 at a time by `fastlanes`, the rest bit by bit.
+//!
+//! The order of bits is part of the format. A whole chunk of 1,024 values of width W is packed in
+//! words of T bits, T the smallest of 8, 16, 32, 64 that is ≥ W; `docs/format/store.md` writes the
+//! order out and the tests hold a second decoder that follows the document, not this file.
+//! The last n mod 1,024 values stand one after the other, least significant bit first.
+
+use fastlanes::BitPacking;
+
+use crate::bytes::{Cursor, FormatError, malformed};
+
+/// Values packed together.
+pub(crate) const CHUNK: usize = 1_024;
+
+/// Bits that hold a value: 0 for 0.
+pub(crate) fn width_of(value: u64) -> u32 {
+    64 - value.leading_zeros()
+}
+
+/// Bytes that `count` values of `width` bits take.
+pub(crate) fn packed_len(count: usize, width: u32) -> usize {
+    let whole = count / CHUNK * (CHUNK / 8) * width as usize;
+    whole + (count % CHUNK * width as usize).div_ceil(8)
+}
+
+macro_rules! chunk_codec {
+    ($pack:ident, $unpack:ident, $word:ty, $($width:literal)*) => {
+        fn $pack(width: u32, input: &[$word; CHUNK], out: &mut Vec<u8>) {
+            match width {
+                $($width => {
+                    const WORDS: usize = CHUNK * $width / <$word>::BITS as usize;
+                    let mut packed = [0; WORDS];
+                    <$word>::pack::<$width, WORDS>(input, &mut packed);
+                    let start = out.len();
+                    out.resize(start + WORDS * size_of::<$word>(), 0);
+                    for (bytes, word) in out[start..].chunks_exact_mut(size_of::<$word>()).zip(packed) {
+                        bytes.copy_from_slice(&word.to_le_bytes());
+                    }
+                })*
+                _ => debug_assert_eq!(width, 0),
+            }
+        }
+
+        /// `input` has exactly the length of a chunk of `width`.
+        fn $unpack(width: u32, input: &[u8], output: &mut [$word; CHUNK]) {
+            match width {
+                $($width => {
+                    const WORDS: usize = CHUNK * $width / <$word>::BITS as usize;
+                    let mut packed = [0; WORDS];
+                    for (word, bytes) in packed.iter_mut().zip(input.as_chunks().0) {
+                        *word = <$word>::from_le_bytes(*bytes);
+                    }
+                    <$word>::unpack::<$width, WORDS>(&packed, output);
+                })*
+                _ => output.fill(0),
+            }
+        }
+    };
+}
+
+chunk_codec!(pack_u8, unpack_u8, u8, 1 2 3 4 5 6 7 8);
+chunk_codec!(pack_u16, unpack_u16, u16, 9 10 11 12 13 14 15 16);
+chunk_codec!(pack_u32, unpack_u32, u32, 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
+chunk_codec!(pack_u64, unpack_u64, u64,
+    33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
+
+/// Packs `count` values, the one at each index as `get` gives it; all fit `width` bits.
+pub(crate) fn pack(count: usize, width: u32, out: &mut Vec<u8>, get: impl Fn(usize) -> u64) {
+    if width == 0 {
+        return;
+    }
+    out.reserve(packed_len(count, width));
+    let whole = count / CHUNK * CHUNK;
+    for start in (0..whole).step_by(CHUNK) {
+        match width {
+            1..=8 => pack_u8(width, &std::array::from_fn(|i| get(start + i) as u8), out),
+            9..=16 => pack_u16(width, &std::array::from_fn(|i| get(start + i) as u16), out),
+            17..=32 => pack_u32(width, &std::array::from_fn(|i| get(start + i) as u32), out),
+            _ => pack_u64(width, &std::array::from_fn(|i| get(start + i)), out),
+        }
+    }
+    let (mut held, mut bits) = (0u128, 0u32);
+    for index in whole..count {
+        held |= u128::from(get(index)) << bits;
+        bits += width;
+        if bits >= 64 {
+            out.extend_from_slice(&(held as u64).to_le_bytes());
+            held >>= 64;
+            bits -= 64;
+        }
+    }
+    let bytes = bits.div_ceil(8) as usize;
+    out.extend_from_slice(&(held as u64).to_le_bytes()[..bytes]);
+}
+
+/// Unpacks as many values as `out` has slots, each through `map`, called in order.
+///
+/// # Errors
+/// When the bytes end too early or the width is over 64.
+pub(crate) fn unpack<T>(
+    cursor: &mut Cursor<'_>,
+    width: u32,
+    out: &mut [T],
+    mut map: impl FnMut(u64) -> T,
+) -> Result<(), FormatError> {
+    if width > 64 {
+        return Err(malformed("packed width over 64 bits"));
+    }
+    let bytes = cursor.take(packed_len(out.len(), width), "packed values")?;
+    if width == 0 {
+        out.iter_mut().for_each(|slot| *slot = map(0));
+        return Ok(());
+    }
+    let chunk_len = CHUNK / 8 * width as usize;
+    let whole = out.len() / CHUNK;
+    let (packed, packed_tail) = bytes.split_at(whole * chunk_len);
+    let (chunks, tail) = out.split_at_mut(whole * CHUNK);
+    let pairs = chunks.chunks_exact_mut(CHUNK).zip(packed.chunks_exact(chunk_len));
+    macro_rules! each_chunk {
+        ($word:ty, $unpack:ident) => {{
+            let mut words = [0 as $word; CHUNK];
+            for (slots, packed) in pairs {
+                $unpack(width, packed, &mut words);
+                for (slot, word) in slots.iter_mut().zip(&words) {
+                    *slot = map(u64::from(*word));
+                }
+            }
+        }};
+    }
+    match width {
+        1..=8 => each_chunk!(u8, unpack_u8),
+        9..=16 => each_chunk!(u16, unpack_u16),
+        17..=32 => each_chunk!(u32, unpack_u32),
+        _ => each_chunk!(u64, unpack_u64),
+    }
+    unpack_tail(packed_tail, width, tail, map);
+    Ok(())
+}
+
+fn unpack_tail<T>(bytes: &[u8], width: u32, out: &mut [T], mut map: impl FnMut(u64) -> T) {
+    let mask = u64::MAX >> (64 - width);
+    for (index, slot) in out.iter_mut().enumerate() {
+        let bit = index * width as usize;
+        let (byte, shift) = (bit / 8, bit % 8);
+        let value = match bytes.get(byte..).and_then(|b| b.first_chunk::<8>()) {
+            Some(eight) if width <= 56 => u64::from_le_bytes(*eight) >> shift,
+            _ => {
+                let mut padded = [0u8; 16];
+                let end = bytes.len().min(byte + 9);
+                padded[..end - byte].copy_from_slice(&bytes[byte..end]);
+                (u128::from_le_bytes(padded) >> shift) as u64
+            }
+        };
+        *slot = map(value & mask);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The order as `docs/format/store.md` writes it, bit by bit.
+    fn reference_unpack(bytes: &[u8], count: usize, width: usize) -> Vec<u64> {
+        let bit = |at: usize| u64::from(bytes[at / 8] >> (at % 8) & 1);
+        let word = [8, 16, 32, 64].into_iter().find(|t| width <= *t).unwrap();
+        let lanes = CHUNK / word;
+        let order = [0, 4, 2, 6, 1, 5, 3, 7];
+        let mut values = vec![0u64; count];
+        let whole = count / CHUNK * CHUNK;
+        for chunk in 0..whole / CHUNK {
+            for lane in 0..lanes {
+                for row in 0..word {
+                    let index = chunk * CHUNK + order[row / 8] * 16 + row % 8 * 128 + lane;
+                    for b in 0..width {
+                        let in_lane = row * width + b;
+                        let at = (in_lane / word * lanes + lane) * word + in_lane % word;
+                        values[index] |= bit(chunk * CHUNK * width + at) << b;
+                    }
+                }
+            }
+        }
+        for (index, value) in values[whole..].iter_mut().enumerate() {
+            for b in 0..width {
+                *value |= bit(whole * width + index * width + b) << b;
+            }
+        }
+        values
+    }
+
+    #[test]
+    fn every_width_comes_back_and_agrees_with_the_documents_decoder() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for width in 0..=64u32 {
+            for count in [0, 1, 7, 63, 1_023, 1_024, 1_025, 2_200] {
+                let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
+                let values: Vec<u64> = (0..count).map(|_| random.u64(..) & mask).collect();
+                let mut out = Vec::new();
+                pack(count, width, &mut out, |i| values[i]);
+                assert_eq!(out.len(), packed_len(count, width));
+                let mut got = vec![0; count];
+                unpack(&mut Cursor::new(&out), width, &mut got, |v| v).unwrap();
+                assert_eq!(got, values, "width {width} count {count}");
+                if width > 0 {
+                    assert_eq!(reference_unpack(&out, count, width as usize), values, "width {width} count {count}");
+                }
+                if !out.is_empty() {
+                    assert!(unpack(&mut Cursor::new(&out[..out.len() - 1]), width, &mut got, |v| v).is_err());
+                }
+            }
+        }
+        assert!(unpack(&mut Cursor::new(&[0; 100]), 65, &mut [0], |v| v).is_err());
+    }
+}

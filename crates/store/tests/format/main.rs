@@ -1,0 +1,4 @@
+//! The format against a naive model, damaged bytes, golden files and a second implementation.
+
+mod blocks;
+mod series;
