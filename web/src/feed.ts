@@ -74,8 +74,8 @@ export class Feed {
   }
 
   history(message: History): void {
+    // A long history comes as several messages, each with its own streams.
     this.tail.snapshot(message.rows);
-    this.shades = [];
     for (const one of message.series) {
       const channel = this.channels.find((c) => c.id === one.channel);
       if (!channel) continue;

@@ -3,6 +3,7 @@ import { mount } from "svelte";
 import App from "./App.svelte";
 import { setTheme } from "./theme";
 import "uplot/dist/uPlot.min.css";
+import "./fonts.css";
 import "./tokens.css";
 import "./base.css";
 

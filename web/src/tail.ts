@@ -15,7 +15,6 @@ export class Tail {
 
   /** The snapshot ends, per stream, before these rows. */
   snapshot(rows: Record<string, string>): void {
-    this.next.clear();
     for (const [stream, row] of Object.entries(rows)) this.next.set(Number(stream), BigInt(row));
   }
 

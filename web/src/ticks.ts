@@ -30,7 +30,9 @@ export function timeTicks(
     const fits = (widthPx * step) / span;
     const digits = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step)));
     const first = Math.ceil((base + from) / step - 1e-9) * step;
-    const label = (s: number) => (t0 === null ? clockLabel(origin, s - base, digits, step) : countLabel(s, digits));
+    // One axis, one form: seconds only where all of them are few.
+    const few = Math.max(Math.abs(base + from), Math.abs(base + to)) < 120;
+    const label = (s: number) => (t0 === null ? clockLabel(origin, s - base, digits, step) : countLabel(s, digits, few));
     const widest = Math.max(label(first).length, label(first + Math.floor(span / step) * step).length);
     if (fits < (widest + 2) * charPx) continue;
     const ticks: Tick[] = [];
@@ -52,11 +54,11 @@ function clockLabel(origin: bigint, s: number, digits: number, step: number): st
 }
 
 /** `T−70s`, `T+1:20`, `T−1:05:00`. */
-function countLabel(s: number, digits: number): string {
+function countLabel(s: number, digits: number, few: boolean): string {
   const sign = s < -1e-9 ? "−" : "+";
   const size = Math.abs(s);
   const rounded = Number(size.toFixed(digits));
-  if (rounded < 120) return `T${sign}${rounded.toFixed(digits)}s`;
+  if (few) return `T${sign}${rounded.toFixed(digits)}s`;
   const whole = Math.floor(rounded);
   const seconds = (rounded - whole + (whole % 60)).toFixed(digits).padStart(digits > 0 ? 3 + digits : 2, "0");
   const minutes = Math.floor(whole / 60) % 60;

@@ -1,0 +1,89 @@
+import { beforeEach, describe, expect, it } from "vitest";
+import { Feed, MAX_CHANNELS } from "./feed";
+import type { Bucket, Channel, Gap, ServerMessage, StreamWindow } from "./message";
+
+const ORIGIN = 1_795_192_867_000_000_000n;
+const at = (s: number) => (ORIGIN + BigInt(Math.round(s * 1e9))).toString();
+
+const channel = (id: number, more: Partial<Channel> = {}): Channel => ({
+  id, name: `t.c${id}`, table: "t", channel: `c${id}`, tags: {}, stream: 3, type: "f64", unit: "bar", description: "",
+  source: "s", expected_period_ns: "40000000", interpolation: "linear", ...more,
+});
+const bucket = (t: number, value: number): Bucket => [at(t), 2, value, value, value - 1, value + 1, value];
+const update = (rows: [string, string], t: [number, number], value: number, more: Partial<StreamWindow> = {}) =>
+  ({
+    type: "update", id: 1, epoch: 7, time: at(t[1]), conflated: 0, dropped: 0,
+    streams: [{
+      stream: 3, from_row: rows[0], to_row: rows[1], committed: null, recorded: true, time: [at(t[0]), at(t[1])],
+      receive_time: at(t[1]), gap: false, channels: [[17, 5, value, value, value - 2, value + 2, value]], ...more,
+    }],
+  }) as Extract<ServerMessage, { type: "update" }>;
+
+let feed: Feed;
+beforeEach(() => {
+  feed = new Feed(ORIGIN, 60, false);
+  feed.subscribed([channel(17)], []);
+  feed.history({
+    type: "history", id: 1, rows: { "3": "1200" },
+    series: [{ channel: 17, buckets: [bucket(-3, 1), bucket(-2, 2), bucket(-1, 3)], gaps: [[at(-1.9), at(-1.1)]] }],
+  });
+});
+const series = () => feed.series.get(17)!;
+const broken = () => Array.from({ length: series().length }, (_, i) => series().broken[series().slot(i)]);
+
+describe("a panel's feed", () => {
+  it("draws the snapshot, broken at its gap, then the tail", () => {
+    expect(feed.update(update(["1200", "1205"], [-0.2, 0], 4))).toBe(0);
+    expect(series().length).toBe(4);
+    expect(broken()).toEqual([0, 0, 1, 0]);
+    expect(series().extent(-60, 0)).toEqual({ min: 0, max: 6 });
+    expect(feed.shades).toEqual([{ stream: 3, from: -1.9, to: -1.1 }]);
+  });
+  it("draws no window twice, and breaks where one was missed", () => {
+    feed.update(update(["1200", "1205"], [-0.2, 0], 4));
+    expect(feed.update(update(["1200", "1205"], [-0.2, 0], 4))).toBe(0);
+    expect(series().length).toBe(4);
+    expect(feed.update(update(["1210", "1215"], [0.2, 0.4], 4))).toBe(1);
+    expect(broken()).toEqual([0, 0, 1, 0, 1]);
+  });
+  it("breaks where the server knows of missing frames, and shades the gap it tells of", () => {
+    feed.update(update(["1200", "1205"], [-0.2, 0], 4, { gap: true }));
+    expect(broken()).toEqual([0, 0, 1, 1]);
+    const gap = { id: 1, stream: "3", from_time: at(-0.3), to_time: at(-0.2) } as Gap;
+    feed.gap(gap);
+    feed.gap({ ...gap, to_time: at(-0.1) });
+    feed.gap({ ...gap, stream: "4" });
+    expect(feed.shades.slice(1)).toEqual([{ stream: 3, from: -0.3, to: -0.1 }]);
+    feed.expire(1);
+    expect(feed.shades).toEqual([]);
+  });
+  it("takes a history that comes in parts", () => {
+    feed.subscribed([channel(17), channel(18, { stream: 4 })], []);
+    feed.history({ type: "history", id: 1, rows: { "3": "1200" }, series: [{ channel: 17, buckets: [bucket(-3, 1)], gaps: [[at(-3), at(-2)]] }] });
+    feed.history({ type: "history", id: 1, rows: { "4": "7" }, series: [{ channel: 18, buckets: [bucket(-3, 1)], gaps: [] }] });
+    expect(feed.shades).toHaveLength(1);
+    expect(feed.update(update(["1201", "1205"], [-0.2, 0], 4))).toBe(1);
+  });
+  it("shows frames that are not recorded, and values that JSON cannot hold as nothing", () => {
+    feed.update(update(["1200", "1201"], [0, 0], 4, { from_row: null, to_row: null, recorded: false }));
+    expect(series().length).toBe(4);
+    feed.update(update(["1200", "1201"], [1, 1], 4, { channels: [[17, 1, "NaN", "NaN", null, null, null]] }));
+    expect(series().length).toBe(4);
+  });
+  it("keeps states as names, and marks those that flickered", () => {
+    feed.subscribed([channel(17, { type: "string" }), channel(18, { type: "bool" })], []);
+    feed.update(update(["1200", "1205"], [0, 0.2], 0, {
+      channels: [[17, 5, "OPEN", "CLOSED", null, null, null], [18, 5, false, false, false, true, 0.2]],
+    }));
+    expect(feed.tracks.get(17)!.segments.map((s) => s.state)).toEqual(["OPEN", "CLOSED"]);
+    expect(feed.tracks.get(18)!.segments).toMatchObject([{ state: "OFF", flicker: true }]);
+    expect(feed.series.size).toBe(0);
+  });
+  it("is bounded: counts the channels it does not draw", () => {
+    feed.subscribed(Array.from({ length: 1000 }, (_, i) => channel(i)), ["none.*"]);
+    expect([feed.channels.length, feed.hidden, feed.unmatched]).toEqual([MAX_CHANNELS, 1000 - MAX_CHANNELS, ["none.*"]]);
+    const version = feed.version;
+    feed.add([channel(0, { unit: "Pa" })]);
+    expect([feed.channels[0]!.unit, feed.version]).toEqual(["Pa", version + 1]);
+  });
+});
