@@ -11,7 +11,6 @@ cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt >&2 || die "
 debian_package chromium chromium
 debian_package psql postgresql-client
 debian_package python3 python3 python3-venv
-debian_package curl curl
 
 # Python: the clients the end-to-end tests write and read with.
 requirements=$root/tests/requirements.txt
