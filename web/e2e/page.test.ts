@@ -1,0 +1,197 @@
+// What an operator relies on, in a real browser against the real server: values with their units, nothing stale
+// that looks alive, no spike hidden, SQL, and the state at a time.
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Browser, open } from "./browser.mjs";
+import { type Server, start, until } from "./server";
+
+const CONFIG = `
+[[channel]]
+pattern = "pad.*"
+unit = "kPa"
+description = "written by the end-to-end test"
+
+[[channel]]
+pattern = "fast.*"
+unit = "bar"
+expected_period_ms = 1
+`;
+
+let server: Server;
+let browser: Browser;
+const sending = new Set<ReturnType<typeof setInterval>>();
+
+const nowNs = () => BigInt(Date.now()) * 1_000_000n;
+const page = () => browser.page;
+const mode = () => page().getByTestId("mode").getAttribute("data-mode");
+const banners = () => page().getByTestId("banner").evaluateAll((all) => all.map((b) => (b as HTMLElement).dataset.banner));
+
+/** Writes `line` each `everyMs` until the answered function is called, which waits for the last write. */
+function send(everyMs: number, line: () => string): () => Promise<void> {
+  let last = Promise.resolve();
+  const write = () => {
+    last = last.then(() => server.write(line())).catch((e: unknown) => console.error(String(e)));
+  };
+  write();
+  const timer = setInterval(write, everyMs);
+  sending.add(timer);
+  return async () => {
+    clearInterval(timer);
+    sending.delete(timer);
+    await last;
+  };
+}
+
+beforeAll(async () => {
+  server = await start("serve", CONFIG);
+  browser = await open();
+});
+afterAll(async () => {
+  for (const timer of sending) clearInterval(timer);
+  await browser?.close();
+  await server?.stop();
+});
+
+describe("the page", () => {
+  it("is live on an empty server and says that there is nothing yet", async () => {
+    await page().goto(server.url);
+    await until("live", 10_000, async () => (await mode()) === "live");
+    expect(await banners()).toEqual([]);
+  });
+
+  it("shows a random value that another program writes, with its unit, and turns it stale within 2 s of the last", async () => {
+    const value = Math.round(Math.random() * 99_999) / 1000;
+    const stop = send(100, () => `pad,rack=1 p_random=${value} ${nowNs()}`);
+    const tile = page().locator('[data-testid="tile"][data-channel="pad.p_random{rack=1}"]');
+    await until("a tile with the value", 15_000, async () => (await tile.count()) > 0 && (await tile.getAttribute("data-value")) === String(value));
+    expect(await tile.innerText()).toContain(String(value));
+    expect(await tile.innerText()).toContain("kPa");
+    expect(await tile.getAttribute("data-stale")).toBe("false");
+    const row = page().locator('[data-channel="pad.p_random{rack=1}"].channel');
+    await until("the tree shows it as well", 5000, async () => (await row.innerText()).includes(String(value)));
+
+    await stop();
+    const tookMs = await until("stale", 2500, async () => (await tile.getAttribute("data-stale")) === "true");
+    expect(tookMs).toBeLessThanOrEqual(2100);
+    expect(await tile.innerText()).toMatch(/STALE · 1\.9 s|STALE · 2\.\d s/);
+    expect(await tile.locator(".struck").evaluate((e) => getComputedStyle(e).textDecorationLine)).toBe("line-through");
+    expect(await row.getAttribute("data-stale")).toBe("true");
+    // The screen itself is alive: only the value is old.
+    expect(await mode()).toBe("live");
+
+    const next = send(100, () => `pad,rack=1 p_random=${value + 1} ${nowNs()}`);
+    await until("fresh again", 3000, async () => (await tile.getAttribute("data-stale")) === "false");
+    await next();
+  });
+
+  it("stands under a banner within 2 s when the server is stopped, every value stale, and recovers by itself", async () => {
+    const tiles = page().getByTestId("tile");
+    server.process.kill("SIGSTOP");
+    try {
+      await until("banner", 2000, async () => (await banners()).includes("silent"));
+      expect(await page().getByTestId("banner").first().innerText()).toMatch(/NOT LIVE · no heartbeat from the server · last data 20\d\d-/);
+      expect(await tiles.evaluateAll((all) => all.every((t) => (t as HTMLElement).dataset.stale === "true"))).toBe(true);
+      expect(await page().getByTestId("panel").first().innerText()).toContain("NOT LIVE");
+      const shown = await page().getByTestId("utc").innerText();
+      await page().waitForTimeout(300);
+      expect(await page().getByTestId("utc").innerText()).toBe(shown);
+    } finally {
+      server.process.kill("SIGCONT");
+    }
+    await until("live again", 10_000, async () => (await mode()) === "live");
+    await until("no banner", 2000, async () => (await banners()).length === 0);
+  });
+
+  it("stands under a banner after its own loop stalled, until the server has spoken again", async () => {
+    await page().evaluate(() => {
+      const element = document.querySelector('[data-testid="mode"]') as HTMLElement;
+      const seen: string[] = ((window as unknown as { seen: string[] }).seen = []);
+      new MutationObserver(() => seen.push(element.dataset.mode ?? "")).observe(element, { attributes: true });
+      const end = performance.now() + 1600;
+      while (performance.now() < end);
+    });
+    await until("live again", 10_000, async () => (await mode()) === "live");
+    expect(await page().evaluate(() => (window as unknown as { seen: string[] }).seen)).toContain("stalled");
+  });
+
+  it("shows a 1 ms spike of a 1 kHz channel in the plot's maximum, live and from history", async () => {
+    let spikes = 0;
+    let sentTo = nowNs();
+    const stop = send(100, () => {
+      const to = nowNs();
+      const lines: string[] = [];
+      for (; sentTo < to; sentTo += 1_000_000n) {
+        const spike = spikes === 0 && lines.length === 50;
+        if (spike) spikes++;
+        lines.push(`fast p_purge=${spike ? 987.5 : 6 + Math.random() / 100} ${sentTo}`);
+      }
+      return lines.join("\n");
+    });
+    await page().getByTestId("search").fill("p_purge");
+    const row = page().locator('[data-channel="fast.p_purge"].channel');
+    await until("the channel in the tree", 15_000, async () => (await row.count()) > 0);
+    await page().getByTitle("Add a plot").click();
+    await row.click();
+    const legend = page().locator('[data-testid="legend"][data-channel="fast.p_purge"]').last();
+    await until("the spike", 15_000, async () => (await legend.count()) > 0 && Number(await legend.getAttribute("data-max")) === 987.5);
+    expect(Number(await legend.getAttribute("data-min"))).toBeGreaterThan(5);
+    await page().reload();
+    await until("the spike from history", 15_000, async () => (await legend.count()) > 0 && Number(await legend.getAttribute("data-max")) === 987.5);
+    await stop();
+    expect(spikes).toBe(1);
+  });
+
+  it("answers SQL, and an error with its SQLSTATE", async () => {
+    await page().keyboard.press("Escape");
+    await page().getByTitle("SQL (q)").click();
+    const box = page().getByTestId("sql-text");
+    await box.fill("select max(p_purge) as top, count(*) as n from fast");
+    await box.press("Control+Enter");
+    await until("the answer", 15_000, async () => (await page().getByTestId("sql-table").count()) > 0);
+    expect(await page().getByTestId("sql-table").innerText()).toMatch(/top[\s\S]*987\.5/);
+    await box.fill("select * from no_such_table");
+    await box.press("Control+Enter");
+    await until("the error", 15_000, async () => (await page().getByTestId("sql-error").count()) > 0);
+    expect(await page().getByTestId("sql-error").innerText()).toContain("42P01");
+  });
+
+  it("shows the state of everything at a time, marked as not live", async () => {
+    const at = nowNs();
+    await server.write(`pad,rack=1 p_random=11.5 ${at - 2_000_000_000n}\npad,rack=1 p_random=12.5 ${at - 500_000_000n}`);
+    await page().getByTitle("State at a time (s)").click();
+    const time = page().getByTestId("state-time");
+    const row = page().locator('[data-testid="state-row"][data-channel="pad.p_random{rack=1}"]');
+    for (const [ns, value] of [[at - 1_000_000_000n, "11.5"], [at, "12.5"]] as const) {
+      await time.fill(ns.toString());
+      await page().getByTestId("state-go").click();
+      await until(`${value} at ${ns}`, 10_000, async () =>
+        (await page().getByTestId("state-at").count()) > 0 && (await page().getByTestId("state-at").getAttribute("data-at")) === ns.toString() &&
+        (await row.innerText()).includes(value));
+    }
+    expect(await row.innerText()).toMatch(/kPa[\s\S]*500 ms/);
+    expect(await page().getByTestId("state-at").innerText()).toContain("NOT LIVE");
+    await page().keyboard.press("Escape");
+  });
+
+  it("adds an event, which every page then shows", async () => {
+    await page().keyboard.press("Escape");
+    if ((await page().getByTestId("tool").count()) > 0) await page().getByLabel("Close").click();
+    await page().getByTestId("troubles").click();
+    await page().getByTestId("event-text").fill("umbilical released");
+    await page().getByTestId("event-text").press("Enter");
+    await until("the event", 5000, async () => (await page().getByTestId("event").allInnerTexts()).some((t) => t.includes("umbilical released")));
+  });
+
+  it("reconnects when the connection is cut, and asks again for what it shows", async () => {
+    const stop = send(100, () => `pad,rack=1 p_random=33.25 ${nowNs()}`);
+    const tile = page().locator('[data-testid="tile"][data-channel="pad.p_random{rack=1}"]');
+    await until("the value", 10_000, async () => (await tile.getAttribute("data-value")) === "33.25");
+    await page().context().setOffline(true);
+    await until("banner", 3000, async () => (await banners()).some((b) => b === "offline" || b === "silent"));
+    await page().context().setOffline(false);
+    await until("live again", 15_000, async () => (await mode()) === "live");
+    await until("fresh again", 5000, async () => (await tile.getAttribute("data-stale")) === "false");
+    await stop();
+  });
+
+  it("never threw", () => expect(browser.problems).toEqual([]));
+});
