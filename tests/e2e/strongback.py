@@ -56,10 +56,12 @@ class Server:
         self.config = folder / "strongback.toml"
         if config:
             self.config.write_text(config)
+        self.headers: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Server:
-        """Starts it and waits until it is healthy."""
+    def start(self, *, headers: dict[str, str] | None = None) -> Server:
+        """Starts it and waits until it is healthy; `headers` go with each later request."""
+        self.headers = headers or {}
         command = [BINARY, "serve", "--data", str(self.folder / "store")]
         if self.config.exists():
             command += ["--config", str(self.config)]
@@ -97,7 +99,8 @@ class Server:
 
     def get(self, path: str) -> Any:
         """JSON of a GET."""
-        with urllib.request.urlopen(self.url + path, timeout=TIMEOUT_S) as answer:
+        request = urllib.request.Request(self.url + path, headers=self.headers)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
 
     def write(self, lines: str | bytes, *, path: str = "/api/v2/write?precision=ns") -> tuple[int, Any]:
