@@ -84,6 +84,13 @@ impl FrameBatch {
         self.cells.push(PackedCell { bits: 0, channel: channel.0, channel_type: 0, state: state as u8 });
     }
 
+    /// Sets the source time of the open frame, for protocols that say it after the values.
+    pub fn set_source_time(&mut self, source_time: Option<i64>) {
+        if let Some((head, ..)) = &mut self.open {
+            head.source_time = source_time;
+        }
+    }
+
     /// Ends the open frame.
     pub fn end(&mut self) {
         if let Some((head, ..)) = self.open.take() {
