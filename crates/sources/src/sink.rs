@@ -3,22 +3,86 @@
 use std::sync::Arc;
 
 use strongback_store::{
-    Appended, ChannelIndex, CommitNumber, FrameBatch, Refusal, Reject, Stream, StreamId, StreamSpec,
+    Appended, ChannelIndex, CommitNumber, FrameBatch, Outcome, Refusal, Reject, Stream, StreamId, StreamSpec,
 };
 
 /// What stands behind the sources: the server's ingest path (store, then live). Sources never touch the
 /// disk themselves, and UDP sources never wait.
 pub trait Sink: Send + Sync {
     /// Finds, makes or grows a stream: [`strongback_store::Store::resolve`].
+    ///
+    /// The sink may fill in what the source cannot know: units, descriptions, expected periods.
     fn resolve(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject>;
 
     /// Takes frames: stored, shown live, counted. When the store refuses they are still shown, marked
     /// `not recorded`.
     fn accept(&self, batch: &FrameBatch) -> Appended;
 
+    /// Like [`Sink::accept`], for sources that can push back (TCP, HTTP, files): frames that the store refused
+    /// with [`Refusal::LogFull`] are offered again after the commit that makes room. A sink that shows frames
+    /// live should override this, so that frames offered twice are shown once.
+    fn accept_waiting(&self, batch: &FrameBatch) -> Appended {
+        offer_until_taken(self, batch)
+    }
+
     /// Blocks until a commit is durable.
     fn wait_durable(&self, commit: CommitNumber) -> Result<(), Refusal>;
 
     /// Counts frames of a known stream that were rejected before they became frames.
     fn count_rejected(&self, stream: StreamId, frames: u64);
+
+    /// Rises when stream and channel numbers given out earlier no longer hold (the store was reopened after a
+    /// failed disk). Sources then resolve their streams anew.
+    fn generation(&self) -> u64 {
+        0
+    }
+}
+
+/// Most times a batch is offered again without a single frame being taken.
+const MAX_FRUITLESS_OFFERS: u32 = 8;
+
+fn log_full(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Rejected(Reject::Refused(Refusal::LogFull)))
+}
+
+fn offer_until_taken<S: Sink + ?Sized>(sink: &S, batch: &FrameBatch) -> Appended {
+    let mut appended = sink.accept(batch);
+    let mut open: Vec<usize> = (0..appended.outcomes.len()).filter(|i| log_full(&appended.outcomes[*i])).collect();
+    let mut fruitless = 0;
+    while !open.is_empty() && fruitless < MAX_FRUITLESS_OFFERS {
+        if sink.wait_durable(appended.commit).is_err() {
+            break;
+        }
+        let mut rest = FrameBatch::new();
+        for &i in &open {
+            copy_frame(batch, i, &mut rest);
+        }
+        let again = sink.accept(&rest);
+        appended.commit = appended.commit.max(again.commit);
+        let before = open.len();
+        let mut still = Vec::new();
+        for (&i, outcome) in open.iter().zip(again.outcomes) {
+            if log_full(&outcome) {
+                still.push(i);
+            } else {
+                appended.outcomes[i] = outcome;
+            }
+        }
+        open = still;
+        fruitless = if open.len() == before { fruitless + 1 } else { 0 };
+    }
+    appended
+}
+
+/// Appends one frame of a batch to another batch.
+pub fn copy_frame(from: &FrameBatch, index: usize, to: &mut FrameBatch) {
+    let frame = from.frame(index);
+    to.begin(frame.head());
+    for (channel, cell) in frame.cells() {
+        match cell {
+            Ok(value) => to.push(channel, value),
+            Err(state) => to.push_state(channel, state),
+        }
+    }
+    to.end();
 }

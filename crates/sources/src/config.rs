@@ -1,0 +1,169 @@
+//! The `[[source]]` tables of `strongback.toml`, as written. [`SourceConfig::compile`] checks them and makes the
+//! [`crate::layout::SourceLayout`] that decoders use.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One `[[source]]`: a receiver of packets and the layouts of its streams.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceConfig {
+    /// Name, as `strongback.sources` shows it.
+    pub name: String,
+    /// Protocol.
+    pub kind: SourceKind,
+    /// Address and port; a multicast group is joined.
+    pub listen: String,
+    /// Network interface to join a multicast group on: its name (`eth1`) or one of its addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Time scale of the packets' PTP stamps; the packets do not say.
+    #[serde(default)]
+    pub ptp_scale: PtpScale,
+    /// Which time is `time`: that of reception or that of the packet.
+    #[serde(default)]
+    pub clock: ClockConfig,
+    /// Bytes of the kernel's receive buffer to ask for.
+    #[serde(default = "default_receive_buffer_bytes")]
+    pub receive_buffer_bytes: usize,
+    /// Streams that may arrive; others are counted by their id.
+    #[serde(default)]
+    pub stream: Vec<StreamConfig>,
+}
+
+/// 8 MiB: a tenth of a second of a full gigabit link.
+fn default_receive_buffer_bytes() -> usize {
+    8 << 20
+}
+
+/// Protocol of a packet source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceKind {
+    /// iNET-X over UDP.
+    Inetx,
+}
+
+/// Time scale of PTP stamps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PtpScale {
+    /// International atomic time: UTC is found by the leap seconds since 1972.
+    Tai,
+    /// Coordinated universal time.
+    #[default]
+    Utc,
+}
+
+/// Which time is a stream's `time`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockConfig {
+    /// That of reception: unsynchronised sources do no harm.
+    #[default]
+    Receive,
+    /// That of the packet.
+    Source,
+}
+
+/// One `[[source.stream]]`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConfig {
+    /// Stream id on the wire.
+    pub id: u32,
+    /// Table its frames go to.
+    pub table: String,
+    /// Tags of the stream.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// Nominal time between packets in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_ms: Option<f64>,
+    /// Channels of its payload.
+    #[serde(default)]
+    pub channel: Vec<ChannelConfig>,
+}
+
+/// One `[[source.stream.channel]]`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelConfig {
+    /// Name within the stream.
+    pub name: String,
+    /// First byte of its word in the payload (after header and option words).
+    pub offset: usize,
+    /// First bit within the word, 0 the most significant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bit: Option<u32>,
+    /// Bits it has; by default those of its type (1 for `bool`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits: Option<u32>,
+    /// Type of the word on the wire, and of the channel where there is no polynomial.
+    #[serde(rename = "type")]
+    pub wire_type: WireType,
+    /// Order of the word's bytes.
+    #[serde(default)]
+    pub endian: Endian,
+    /// c0, c1, c2, …: the value is c0 + c1·x + c2·x² + …, and the channel's type is [`ChannelConfig::store`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polynomial: Option<Vec<f64>>,
+    /// Type of the value of a polynomial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoredFloat>,
+    /// Unit of its values.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unit: String,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Samples in each packet. Channels with the same number form a stream of their own, table `<table>.x<n>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u32>,
+    /// Microseconds between samples of one packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_us: Option<f64>,
+    /// Bytes from one sample's word to the next; by default the size of the type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stride_bytes: Option<usize>,
+}
+
+/// Type of a word on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum WireType {
+    Bool,
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F32,
+    F64,
+}
+
+/// Order of bytes in a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Endian {
+    /// Most significant byte first.
+    #[default]
+    Big,
+    /// Least significant byte first.
+    Little,
+}
+
+/// Type of a polynomial's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoredFloat {
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+}

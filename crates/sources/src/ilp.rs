@@ -1,0 +1,121 @@
+//! InfluxDB line protocol: its parser, the writer that turns lines into frames, the TCP listener, and the
+//! body-level call that an HTTP handler makes.
+
+pub mod answer;
+mod cache;
+pub mod counts;
+pub mod gzip;
+mod number;
+pub mod parser;
+pub mod tcp;
+pub mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+
+pub use answer::Answer;
+pub use counts::IlpCounts;
+pub use parser::{Fault, Precision};
+pub use writer::{LineError, WriteReport};
+
+use crate::sink::Sink;
+use cache::SharedCache;
+use writer::Writer;
+
+/// Bytes of the longest line.
+pub const MAX_LINE_BYTES: usize = 1 << 20;
+/// Writers kept for HTTP requests; more requests at once make their own.
+const MAX_IDLE_WRITERS: usize = 16;
+
+/// Settings of the line protocol.
+#[derive(Clone, Debug)]
+pub struct IlpConfig {
+    /// Name of the source, as `strongback.sources` shows it.
+    pub source: String,
+    /// Other names for streams whose measurement begins with a prefix: (prefix, name), the first that fits.
+    pub source_prefixes: Vec<(String, String)>,
+    /// Most TCP connections at once.
+    pub max_connections: usize,
+    /// A connection silent for longer may be closed to make room for a new one; while there is room it stays.
+    pub idle_after_s: u64,
+}
+
+impl Default for IlpConfig {
+    fn default() -> Self {
+        IlpConfig { source: "ilp".to_owned(), source_prefixes: Vec::new(), max_connections: 256, idle_after_s: 600 }
+    }
+}
+
+impl IlpConfig {
+    /// The source that a measurement's streams belong to.
+    pub fn source_of(&self, measurement: &str) -> &str {
+        let prefixed = self.source_prefixes.iter().find(|(prefix, _)| measurement.starts_with(prefix.as_str()));
+        prefixed.map_or(self.source.as_str(), |(_, name)| name)
+    }
+}
+
+/// The line protocol's way into a sink: shared by the TCP listener and the HTTP handler.
+pub struct Ingress {
+    sink: Arc<dyn Sink>,
+    cache: Arc<SharedCache>,
+    counts: Arc<IlpCounts>,
+    config: Arc<IlpConfig>,
+    idle: Mutex<Vec<Writer>>,
+}
+
+impl Ingress {
+    /// A way into `sink`.
+    pub fn new(sink: Arc<dyn Sink>, config: IlpConfig) -> Arc<Ingress> {
+        Arc::new(Ingress {
+            sink,
+            cache: Arc::new(SharedCache::default()),
+            counts: Arc::new(IlpCounts::default()),
+            config: Arc::new(config),
+            idle: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> &Arc<IlpCounts> {
+        &self.counts
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &IlpConfig {
+        &self.config
+    }
+
+    pub(crate) fn writer(&self) -> Writer {
+        Writer::new(Arc::clone(&self.sink), Arc::clone(&self.cache), Arc::clone(&self.config))
+    }
+
+    /// Writes the lines of a whole body: the last needs no line feed. All of them have `receive_time`.
+    ///
+    /// It blocks while the store pushes back; call it where blocking is allowed. Nothing is durable before the
+    /// commit that the report names. When the store refuses, the rest of the body is left.
+    pub fn write_body(&self, body: &[u8], precision: Precision, receive_time: i64) -> WriteReport {
+        let mut writer = self.idle.lock().pop().unwrap_or_else(|| self.writer());
+        let mut report = WriteReport::default();
+        writer.write(body, writer::Origin::Body, precision.unit_ns(), receive_time, &mut report);
+        self.counts.add_report(body.len() as u64, &report);
+        self.counts.last_receive_time.store(receive_time, Relaxed);
+        let mut idle = self.idle.lock();
+        if idle.len() < MAX_IDLE_WRITERS {
+            idle.push(writer);
+        }
+        report
+    }
+
+    /// Blocks until what a report accepted is durable.
+    ///
+    /// # Errors
+    /// Why it cannot become so.
+    pub fn wait_durable(&self, report: &WriteReport) -> Result<(), strongback_store::Refusal> {
+        match report.commit {
+            Some(commit) => self.sink.wait_durable(commit),
+            None => Ok(()),
+        }
+    }
+}

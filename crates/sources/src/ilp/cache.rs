@@ -1,0 +1,165 @@
+//! From the raw text of measurement and tags to a stream of the store, so that a line costs one lookup.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+use strongback_store::{ChannelIndex, ChannelType, StreamId};
+
+/// Entries that all writers share. When full it is emptied: a million spellings cost time, not memory.
+const MAX_SHARED: usize = 1 << 18;
+/// Entries that one writer keeps at hand without a lock.
+const MAX_LOCAL: usize = 1 << 16;
+/// Fields from which on an entry keeps an index of them.
+const MIN_INDEXED: usize = 8;
+
+/// A field of a stream, as lines spell it.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownField {
+    pub(crate) raw_name: Box<str>,
+    /// Type of the value on the line.
+    pub(crate) kind: ChannelType,
+    pub(crate) channel: ChannelIndex,
+    /// Whether the channel is a second column because the type did not fit the first.
+    pub(crate) conflict: bool,
+}
+
+/// What is known of a key: never changed, replaced when it grows.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    key: Box<str>,
+    hash: u64,
+    pub(crate) stream: StreamId,
+    /// In the order in which lines brought them: the next line's fields are found by position.
+    pub(crate) fields: Vec<KnownField>,
+    index: HashTable<u16>,
+}
+
+impl Entry {
+    pub(crate) fn new(key: &str, stream: StreamId, fields: Vec<KnownField>) -> Entry {
+        let mut index = HashTable::new();
+        if fields.len() >= MIN_INDEXED {
+            index.reserve(fields.len(), |_| 0);
+            for (i, field) in fields.iter().enumerate() {
+                let hash = hash_of(&field.raw_name);
+                index.insert_unique(hash, i as u16, |i| hash_of(&fields[*i as usize].raw_name));
+            }
+        }
+        Entry { key: key.into(), hash: hash_of(key), stream, fields, index }
+    }
+
+    /// The field of a name and type; `position` is where it stood in earlier lines.
+    #[inline]
+    pub(crate) fn field(&self, position: usize, raw_name: &str, kind: ChannelType) -> Option<&KnownField> {
+        let fits = |f: &&KnownField| f.kind == kind && *f.raw_name == *raw_name;
+        if let Some(field) = self.fields.get(position).filter(fits) {
+            return Some(field);
+        }
+        if self.fields.len() < MIN_INDEXED {
+            return self.fields.iter().find(fits);
+        }
+        let found = self.index.find(hash_of(raw_name), |i| fits(&&self.fields[*i as usize]))?;
+        Some(&self.fields[*found as usize])
+    }
+}
+
+#[inline]
+pub(crate) fn hash_of(text: &str) -> u64 {
+    // Seeded by the process: senders cannot choose keys that collide.
+    FixedState::with_seed(seed()).hash_one(text.as_bytes())
+}
+
+fn seed() -> u64 {
+    use std::sync::OnceLock;
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| std::hash::RandomState::new().hash_one(0_u64))
+}
+
+type Table = HashTable<Arc<Entry>>;
+
+fn find<'a>(table: &'a Table, hash: u64, key: &str) -> Option<&'a Arc<Entry>> {
+    table.find(hash, |e| *e.key == *key)
+}
+
+/// Puts an entry in the place of the one with its key, if any.
+fn put(table: &mut Table, entry: Arc<Entry>, limit: usize) {
+    if let Some(old) = table.find_mut(entry.hash, |e| e.key == entry.key) {
+        *old = entry;
+        return;
+    }
+    if table.len() >= limit {
+        table.clear();
+    }
+    table.insert_unique(entry.hash, entry, |e| e.hash);
+}
+
+/// The entries of all writers.
+#[derive(Debug, Default)]
+pub(crate) struct SharedCache {
+    table: Mutex<(u64, Table)>,
+}
+
+impl SharedCache {
+    /// The entry of a key made for this generation of the sink.
+    fn get(&self, generation: u64, hash: u64, key: &str) -> Option<Arc<Entry>> {
+        let table = self.table.lock();
+        if table.0 == generation { find(&table.1, hash, key).cloned() } else { None }
+    }
+
+    fn put(&self, generation: u64, entry: Arc<Entry>) {
+        let mut table = self.table.lock();
+        if table.0 != generation {
+            *table = (generation, Table::new());
+        }
+        put(&mut table.1, entry, MAX_SHARED);
+    }
+}
+
+/// A writer's entries, backed by the shared ones.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    shared: Arc<SharedCache>,
+    local: Table,
+    generation: u64,
+}
+
+impl Cache {
+    pub(crate) fn new(shared: Arc<SharedCache>) -> Cache {
+        Cache { shared, local: Table::new(), generation: 0 }
+    }
+
+    /// Forgets everything if the sink's numbers changed.
+    pub(crate) fn set_generation(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.local.clear();
+        }
+    }
+
+    /// The entry of a key at hand.
+    #[inline]
+    pub(crate) fn get(&mut self, key: &str) -> Option<Arc<Entry>> {
+        let hash = hash_of(key);
+        if let Some(entry) = find(&self.local, hash, key) {
+            return Some(Arc::clone(entry));
+        }
+        let entry = self.shared.get(self.generation, hash, key)?;
+        put(&mut self.local, Arc::clone(&entry), MAX_LOCAL);
+        Some(entry)
+    }
+
+    /// The newest entry of a key, which another writer may have grown.
+    pub(crate) fn newest(&mut self, key: &str) -> Option<Arc<Entry>> {
+        let entry = self.shared.get(self.generation, hash_of(key), key)?;
+        put(&mut self.local, Arc::clone(&entry), MAX_LOCAL);
+        Some(entry)
+    }
+
+    /// Takes an entry for all writers.
+    pub(crate) fn put(&mut self, entry: Arc<Entry>) {
+        put(&mut self.local, Arc::clone(&entry), MAX_LOCAL);
+        self.shared.put(self.generation, entry);
+    }
+}

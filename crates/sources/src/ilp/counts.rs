@@ -1,0 +1,48 @@
+//! Counters of the line protocol, TCP and HTTP together.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use super::writer::WriteReport;
+use crate::counts::{Rejections, add};
+
+/// What came by line protocol and what became of it.
+#[derive(Debug, Default)]
+pub struct IlpCounts {
+    /// Lines read, without blanks and comments.
+    pub received: AtomicU64,
+    /// Bytes read.
+    pub bytes: AtomicU64,
+    /// Lines stored.
+    pub stored: AtomicU64,
+    /// Lines the store had already.
+    pub duplicate: AtomicU64,
+    /// Lines that made no frame, by what was wrong with them, and frames that the store refused, by its reasons.
+    pub rejected: Rejections,
+    /// Values that went to a second column because their type does not fit the first.
+    pub type_conflicts: AtomicU64,
+    /// Newest read, nanoseconds since 1970 UTC; 0 before the first.
+    pub last_receive_time: AtomicI64,
+    /// TCP connections open now.
+    pub connections: AtomicU64,
+    /// TCP connections since the start.
+    pub connections_total: AtomicU64,
+    /// TCP connections refused because there were too many.
+    pub connections_refused: AtomicU64,
+    /// Silent TCP connections closed to make room.
+    pub connections_evicted: AtomicU64,
+    /// HTTP bodies refused whole, and the lines in them therefore not counted: bad gzip, too large.
+    pub bodies_refused: AtomicU64,
+}
+
+impl IlpCounts {
+    pub(crate) fn add_report(&self, bytes: u64, report: &WriteReport) {
+        add(&self.bytes, bytes);
+        add(&self.received, report.received());
+        add(&self.stored, report.stored);
+        add(&self.duplicate, report.duplicate);
+        add(&self.type_conflicts, report.type_conflicts);
+        for (reason, n) in &report.reasons {
+            self.rejected.add(reason, *n);
+        }
+    }
+}

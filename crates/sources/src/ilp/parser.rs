@@ -1,0 +1,596 @@
+//! The line protocol: bytes to lines, lines to their parts. Pure, and without allocation for a line that
+//! has no escapes.
+//!
+//! ```text
+//! measurement[,tag=value]… field=value[,field=value]… [time]
+//! ```
+//! * A backslash before a comma, space, equals sign, backslash, line feed or carriage return stands for that byte
+//!   in measurements, tags and field names; before anything else it stands for itself.
+//! * In a quoted string a backslash stands before a quote, a backslash, a line feed or a carriage return; a line
+//!   feed needs none.
+//! * A line ends at a line feed that is neither escaped nor in a string; a carriage return before it is dropped.
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memchr2};
+
+use super::number::{self, NotANumber, Number};
+
+/// Most tags of a line.
+pub const MAX_TAGS: usize = 128;
+/// Most fields of a line: those a stream can have.
+pub const MAX_FIELDS: usize = 4_096;
+
+/// Unit of the times of lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Nanoseconds.
+    #[default]
+    Nanoseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Seconds.
+    Seconds,
+    /// Minutes.
+    Minutes,
+    /// Hours.
+    Hours,
+}
+
+impl Precision {
+    /// The parameter `precision` of `/write`; none if it is not one of `n ns u µ us ms s m h`.
+    pub fn from_v1(name: &str) -> Option<Precision> {
+        Some(match name {
+            "n" => Precision::Nanoseconds,
+            "u" | "µ" | "μ" => Precision::Microseconds,
+            "m" => Precision::Minutes,
+            "h" => Precision::Hours,
+            other => return Precision::from_v2(other),
+        })
+    }
+
+    /// The parameter `precision` of `/api/v2/write`; none if it is not one of `ns us ms s`.
+    pub fn from_v2(name: &str) -> Option<Precision> {
+        Some(match name {
+            "ns" => Precision::Nanoseconds,
+            "us" => Precision::Microseconds,
+            "ms" => Precision::Milliseconds,
+            "s" => Precision::Seconds,
+            _ => return None,
+        })
+    }
+
+    /// Nanoseconds in a unit.
+    pub fn unit_ns(self) -> i64 {
+        match self {
+            Precision::Nanoseconds => 1,
+            Precision::Microseconds => 1_000,
+            Precision::Milliseconds => 1_000_000,
+            Precision::Seconds => 1_000_000_000,
+            Precision::Minutes => 60_000_000_000,
+            Precision::Hours => 3_600_000_000_000,
+        }
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Fault {
+    #[error("invalid UTF-8")]
+    InvalidUtf8,
+    #[error("a measurement is missing")]
+    NoMeasurement,
+    #[error("no fields")]
+    NoFields,
+    #[error("a tag without a name")]
+    NoTagName,
+    #[error("a tag without `=`")]
+    NoTagValueSign,
+    #[error("a tag without a value")]
+    NoTagValue,
+    #[error("a tag is there twice")]
+    DuplicateTag,
+    #[error("more than {MAX_TAGS} tags")]
+    TooManyTags,
+    #[error("a name of more than {} bytes", crate::MAX_NAME_BYTES)]
+    NameTooLong,
+    #[error("a field without a name")]
+    NoFieldName,
+    #[error("a field without `=`")]
+    NoFieldValueSign,
+    #[error("a field without a value")]
+    NoFieldValue,
+    #[error("more than {MAX_FIELDS} fields")]
+    TooManyFields,
+    #[error("a field is there twice")]
+    DuplicateField,
+    #[error("no value of a known type (1 1.5 1i 1u 1t 1n t f \"text\")")]
+    BadValue,
+    #[error("an integer out of range")]
+    IntegerOutOfRange,
+    #[error("a string without its closing quote")]
+    OpenString,
+    #[error("after a string: a comma, a space or the end of the line is expected")]
+    AfterString,
+    #[error("no time: an integer is expected")]
+    BadTime,
+    #[error("a time out of range (1677 to 2262)")]
+    TimeOutOfRange,
+    #[error("more after the time")]
+    AfterTime,
+    #[error("a line of more than {} bytes", super::MAX_LINE_BYTES)]
+    TooLong,
+    #[error("the connection ended within the line")]
+    Truncated,
+}
+
+impl Fault {
+    /// The label in metrics.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Fault::InvalidUtf8 => "invalid_utf8",
+            Fault::IntegerOutOfRange => "integer_overflow",
+            Fault::BadTime | Fault::TimeOutOfRange => "bad_time",
+            Fault::TooLong => "line_too_long",
+            Fault::Truncated => "truncated",
+            _ => "syntax",
+        }
+    }
+}
+
+/// A fault and where it is: bytes from the start of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultAt {
+    /// What is wrong.
+    pub fault: Fault,
+    /// Bytes before it in its line.
+    pub offset: usize,
+}
+
+fn at<T>(fault: Fault, offset: usize) -> Result<T, FaultAt> {
+    Err(FaultAt { fault, offset })
+}
+
+/// A line found in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where the line begins, blanks before it skipped.
+    pub start: usize,
+    /// Where it ends, without its line feed and carriage return.
+    pub end: usize,
+    /// Where the next one begins.
+    pub next: usize,
+    /// Whether it holds quotes or backslashes.
+    pub escapes: bool,
+}
+
+/// What stands at a position of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A line.
+    Line(Found),
+    /// Nothing but blanks and comments up to `end`.
+    End,
+    /// The beginning of a line whose line feed is not in the buffer.
+    Open {
+        /// Where it begins.
+        start: usize,
+        /// Whether it is open within a string.
+        in_string: bool,
+    },
+}
+
+/// Finds the next line from `position` on. With `last`, the end of the buffer ends a line.
+#[inline]
+pub fn next_line(buffer: &[u8], position: usize, last: bool) -> Next {
+    let mut start = position;
+    loop {
+        while let Some(b' ' | b'\t' | b'\r' | b'\n') = buffer.get(start) {
+            start += 1;
+        }
+        match buffer.get(start) {
+            None => return Next::End,
+            Some(b'#') => match memchr(b'\n', &buffer[start..]) {
+                Some(n) => start += n + 1,
+                None if last => return Next::End,
+                None => return Next::Open { start, in_string: false },
+            },
+            Some(_) => break,
+        }
+    }
+    let rest = &buffer[start..];
+    let (mut end, mut closed) = match memchr(b'\n', rest) {
+        Some(n) => (n, true),
+        None => (rest.len(), false),
+    };
+    let escapes = memchr2(b'"', b'\\', &rest[..end]).is_some();
+    if escapes {
+        match careful_end(rest) {
+            CarefulEnd::At(n) => (end, closed) = (n, true),
+            CarefulEnd::Open { in_string } => {
+                if !last || in_string {
+                    return Next::Open { start, in_string };
+                }
+                (end, closed) = (rest.len(), false);
+            }
+        }
+    }
+    if !closed && !last {
+        return Next::Open { start, in_string: false };
+    }
+    let next = start + end + closed as usize;
+    let end = if end > 0 && rest[end - 1] == b'\r' { end - 1 } else { end };
+    Next::Line(Found { start, end: start + end, next, escapes })
+}
+
+enum CarefulEnd {
+    At(usize),
+    Open { in_string: bool },
+}
+
+/// The end of a line with quotes or backslashes. Quotes count only where a field's value begins.
+fn careful_end(line: &[u8]) -> CarefulEnd {
+    let open = CarefulEnd::Open { in_string: false };
+    // Measurement and tags, up to the first space.
+    let mut i = 0;
+    loop {
+        match line.get(i) {
+            None => return open,
+            Some(b'\n') => return CarefulEnd::At(i),
+            Some(b'\\') => i += 2,
+            Some(b' ') => break,
+            Some(_) => i += 1,
+        }
+    }
+    while line.get(i) == Some(&b' ') {
+        i += 1;
+    }
+    loop {
+        // A field's name, up to its `=`.
+        loop {
+            match line.get(i) {
+                None => return open,
+                Some(b'\n') => return CarefulEnd::At(i),
+                Some(b'\\') => i += 2,
+                Some(b'=') => break,
+                Some(b' ') => return rest_of(line, i),
+                Some(_) => i += 1,
+            }
+        }
+        i += 1;
+        if line.get(i) == Some(&b'"') {
+            match string_end(line, i + 1) {
+                Some(close) => i = close + 1,
+                None => return CarefulEnd::Open { in_string: true },
+            }
+        }
+        loop {
+            match line.get(i) {
+                None => return open,
+                Some(b'\n') => return CarefulEnd::At(i),
+                Some(b' ') => return rest_of(line, i),
+                Some(b',') => break,
+                Some(_) => i += 1,
+            }
+        }
+        i += 1;
+    }
+}
+
+fn rest_of(line: &[u8], from: usize) -> CarefulEnd {
+    match memchr(b'\n', &line[from..]) {
+        Some(n) => CarefulEnd::At(from + n),
+        None => CarefulEnd::Open { in_string: false },
+    }
+}
+
+/// The closing quote of a string whose text begins at `from`.
+fn string_end(bytes: &[u8], mut from: usize) -> Option<usize> {
+    loop {
+        let n = from + memchr2(b'"', b'\\', bytes.get(from..)?)?;
+        if bytes[n] == b'"' {
+            return Some(n);
+        }
+        from = n + 2;
+    }
+}
+
+/// A line split at its first space: the key that names its stream, and the fields and time behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// The whole line.
+    text: &'a str,
+    /// Bytes of measurement and tags, escapes and all.
+    key_end: usize,
+    /// Where the fields begin.
+    fields_start: usize,
+    escapes: bool,
+}
+
+impl<'a> Line<'a> {
+    /// Splits a line. `escapes` says whether it holds quotes or backslashes ([`Found::escapes`]).
+    ///
+    /// # Errors
+    /// Where there is no measurement or nothing after it.
+    #[inline]
+    pub fn split(text: &'a str, escapes: bool) -> Result<Line<'a>, FaultAt> {
+        let bytes = text.as_bytes();
+        let key_end = if escapes { unescaped_space(bytes) } else { memchr(b' ', bytes) };
+        let Some(key_end) = key_end else {
+            return at(Fault::NoFields, bytes.len());
+        };
+        if matches!(bytes[0], b',' | b' ') {
+            return at(Fault::NoMeasurement, 0);
+        }
+        let mut fields_start = key_end + 1;
+        while bytes.get(fields_start) == Some(&b' ') {
+            fields_start += 1;
+        }
+        if fields_start == bytes.len() {
+            return at(Fault::NoFields, fields_start);
+        }
+        Ok(Line { text, key_end, fields_start, escapes })
+    }
+
+    /// Measurement and tags as written: equal keys name equal streams.
+    #[inline]
+    pub fn key(&self) -> &'a str {
+        &self.text[..self.key_end]
+    }
+
+    /// Its fields, one after the other.
+    #[inline]
+    pub fn fields(&self) -> Fields<'a> {
+        Fields { text: self.text, position: self.fields_start, escapes: self.escapes, done: false }
+    }
+
+    /// Reads measurement and tags: the measurement, then the tags in the line's order.
+    ///
+    /// # Errors
+    /// The first fault in them.
+    pub fn series(&self) -> Result<Series, FaultAt> {
+        let bytes = &self.text.as_bytes()[..self.key_end];
+        let end = name_end(bytes, 0, b",");
+        check_length(end, 0)?;
+        let measurement = unescape(&self.text[..end]).into_owned();
+        let mut tags: Vec<(String, String)> = Vec::new();
+        let mut i = end;
+        while i < bytes.len() {
+            let start = i + 1;
+            let sign = name_end(bytes, start, b"=,");
+            if sign == start {
+                return at(Fault::NoTagName, start);
+            }
+            if bytes.get(sign) != Some(&b'=') {
+                return at(Fault::NoTagValueSign, start);
+            }
+            let value_end = name_end(bytes, sign + 1, b",");
+            if value_end == sign + 1 {
+                return at(Fault::NoTagValue, sign + 1);
+            }
+            check_length(sign - start, start)?;
+            check_length(value_end - sign - 1, sign + 1)?;
+            let key = unescape(&self.text[start..sign]).into_owned();
+            if tags.iter().any(|(have, _)| *have == key) {
+                return at(Fault::DuplicateTag, start);
+            }
+            if tags.len() == MAX_TAGS {
+                return at(Fault::TooManyTags, start);
+            }
+            tags.push((key, unescape(&self.text[sign + 1..value_end]).into_owned()));
+            i = value_end;
+        }
+        Ok(Series { measurement, tags })
+    }
+}
+
+/// Measurement and tags of a line, escapes resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Series {
+    /// The measurement.
+    pub measurement: String,
+    /// Tags in the line's order, keys unique.
+    pub tags: Vec<(String, String)>,
+}
+
+fn check_length(bytes: usize, offset: usize) -> Result<(), FaultAt> {
+    if bytes > crate::MAX_NAME_BYTES { at(Fault::NameTooLong, offset) } else { Ok(()) }
+}
+
+fn unescaped_space(bytes: &[u8]) -> Option<usize> {
+    let mut i = 0;
+    loop {
+        match bytes.get(i)? {
+            b' ' => return Some(i),
+            b'\\' => i += 2,
+            _ => i += 1,
+        }
+    }
+}
+
+/// Where a name ends: the first of `ends` that is not escaped, or the end of the bytes.
+fn name_end(bytes: &[u8], from: usize, ends: &[u8]) -> usize {
+    let mut i = from;
+    while let Some(b) = bytes.get(i) {
+        match b {
+            b'\\' => i += 2,
+            b if ends.contains(b) => return i,
+            _ => i += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// Resolves the escapes of a measurement, tag or field name.
+pub fn unescape(raw: &str) -> Cow<'_, str> {
+    unescape_before(raw, &[',', ' ', '=', '\\', '\n', '\r'])
+}
+
+/// Resolves the escapes of a string's text.
+pub fn unescape_string(raw: &str) -> Cow<'_, str> {
+    unescape_before(raw, &['"', '\\', '\n', '\r'])
+}
+
+fn unescape_before<'a>(raw: &'a str, escaped: &[char]) -> Cow<'a, str> {
+    if memchr(b'\\', raw.as_bytes()).is_none() {
+        return Cow::Borrowed(raw);
+    }
+    let mut out = String::with_capacity(raw.len());
+    let mut chars = raw.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some(next) if escaped.contains(&next) => out.push(next),
+            Some(next) => out.extend(['\\', next]),
+            None => out.push('\\'),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A field as written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Field<'a> {
+    /// Its name, escapes and all: [`unescape`] resolves them.
+    pub raw_name: &'a str,
+    /// Bytes before its name in the line.
+    pub offset: usize,
+    /// Its value.
+    pub value: FieldValue<'a>,
+}
+
+/// A field's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FieldValue<'a> {
+    /// No suffix.
+    F64(f64),
+    /// `i`, and times in nanoseconds (`t`, `n`).
+    I64(i64),
+    /// `u`.
+    U64(u64),
+    /// `t`, `f` and their longer spellings.
+    Bool(bool),
+    /// Text between quotes, escapes and all: [`unescape_string`] resolves them.
+    RawString(&'a str),
+}
+
+/// The fields of a line, then its time.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    text: &'a str,
+    position: usize,
+    escapes: bool,
+    done: bool,
+}
+
+impl<'a> Fields<'a> {
+    /// The next field, or none after the last.
+    ///
+    /// # Errors
+    /// Where it is no field.
+    #[inline]
+    pub fn next_field(&mut self) -> Result<Option<Field<'a>>, FaultAt> {
+        if self.done {
+            return Ok(None);
+        }
+        let bytes = self.text.as_bytes();
+        let start = self.position;
+        let sign = self.name(start)?;
+        let raw_name = &self.text[start..sign];
+        check_length(raw_name.len(), start)?;
+        let from = sign + 1;
+        let (value, len) = match bytes.get(from) {
+            None | Some(b',' | b' ') => return at(Fault::NoFieldValue, from),
+            Some(b'"') => {
+                let Some(close) = string_end(bytes, from + 1) else {
+                    return at(Fault::OpenString, from);
+                };
+                (FieldValue::RawString(&self.text[from + 1..close]), close + 1 - from)
+            }
+            Some(b't' | b'T' | b'f' | b'F') => {
+                truth(&bytes[from..]).ok_or(FaultAt { fault: Fault::BadValue, offset: from })?
+            }
+            Some(_) => match number::number(&bytes[from..]) {
+                Ok((Number::F64(v), len)) => (FieldValue::F64(v), len),
+                Ok((Number::I64(v) | Number::Time(v), len)) => (FieldValue::I64(v), len),
+                Ok((Number::U64(v), len)) => (FieldValue::U64(v), len),
+                Err(NotANumber::Malformed) => return at(Fault::BadValue, from),
+                Err(NotANumber::OutOfRange) => return at(Fault::IntegerOutOfRange, from),
+            },
+        };
+        let end = from + len;
+        match bytes.get(end) {
+            None => {
+                self.position = end;
+                self.done = true;
+            }
+            Some(b' ') => {
+                self.position = end;
+                self.done = true;
+            }
+            Some(b',') => self.position = end + 1,
+            Some(_) => return at(Fault::AfterString, end),
+        }
+        Ok(Some(Field { raw_name, offset: start, value }))
+    }
+
+    /// Where the `=` of the name that begins at `start` is.
+    #[inline]
+    fn name(&self, start: usize) -> Result<usize, FaultAt> {
+        let bytes = self.text.as_bytes();
+        let mut i = start;
+        loop {
+            match bytes.get(i) {
+                Some(b'=') if i == start => return at(Fault::NoFieldName, start),
+                Some(b'=') => return Ok(i),
+                Some(b'\\') if self.escapes => i += 2,
+                None | Some(b' ' | b',') if i == start => return at(Fault::NoFieldName, start),
+                None | Some(b' ' | b',') => return at(Fault::NoFieldValueSign, start),
+                Some(_) => i += 1,
+            }
+        }
+    }
+
+    /// The line's time in nanoseconds, if it has one. Call it after the last field.
+    ///
+    /// # Errors
+    /// Where there is something else than a time.
+    #[inline]
+    pub fn time(&self, unit_ns: i64) -> Result<Option<i64>, FaultAt> {
+        debug_assert!(self.done, "the fields are not read yet");
+        let bytes = self.text.as_bytes();
+        let mut start = self.position;
+        while bytes.get(start) == Some(&b' ') {
+            start += 1;
+        }
+        let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) else {
+            return Ok(None);
+        };
+        let len = memchr(b' ', rest).unwrap_or(rest.len());
+        let time = match number::timestamp(&rest[..len], unit_ns) {
+            Ok(time) => time,
+            Err(NotANumber::Malformed) => return at(Fault::BadTime, start),
+            Err(NotANumber::OutOfRange) => return at(Fault::TimeOutOfRange, start),
+        };
+        match rest[len..].iter().position(|b| *b != b' ') {
+            Some(n) => at(Fault::AfterTime, start + len + n),
+            None => Ok(Some(time)),
+        }
+    }
+}
+
+fn truth<'a>(bytes: &[u8]) -> Option<(FieldValue<'a>, usize)> {
+    let len = number::token_len(bytes);
+    let value = match &bytes[..len] {
+        b"t" | b"T" | b"true" | b"True" | b"TRUE" => true,
+        b"f" | b"F" | b"false" | b"False" | b"FALSE" => false,
+        _ => return None,
+    };
+    Some((FieldValue::Bool(value), len))
+}

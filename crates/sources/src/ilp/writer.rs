@@ -1,0 +1,379 @@
+//! Lines to frames: each line's key is looked up, its fields are pushed to their channels, and frames are handed
+//! to the sink in batches.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use memchr::{memchr, memchr_iter};
+use strongback_store::{
+    ChannelIndex, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Outcome, Refusal, Reject,
+    StreamKey, StreamSpec, Value,
+};
+
+use super::cache::{Cache, Entry, KnownField, SharedCache};
+use super::parser::{self, Fault, FaultAt, Field, FieldValue, Line, MAX_FIELDS, Next};
+use super::{IlpConfig, MAX_LINE_BYTES};
+use crate::sink::Sink;
+
+/// A batch is handed over at this size: bounds memory, and what a refused batch costs.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// Tag keys that would hide a column of every table; they get `_tag`.
+const RESERVED_TAGS: [&str; 8] =
+    ["time", "time_ns", "receive_time", "receive_time_ns", "source_time", "source_time_ns", "sequence", "session"];
+
+/// What became of the lines of a body or a read.
+#[derive(Clone, Debug, Default)]
+pub struct WriteReport {
+    /// Lines stored.
+    pub stored: u64,
+    /// Lines the store had already: accepted, not stored again.
+    pub duplicate: u64,
+    /// Lines rejected.
+    pub rejected: u64,
+    /// Rejected lines by reason.
+    pub reasons: Vec<(&'static str, u64)>,
+    /// Values that went to a second column because their type does not fit the first.
+    pub type_conflicts: u64,
+    /// The first line that was rejected.
+    pub first_error: Option<LineError>,
+    /// Why the store took nothing more, if so: the writer shall try again.
+    pub refusal: Option<Refusal>,
+    /// Once it is durable, every accepted line is.
+    pub commit: Option<CommitNumber>,
+}
+
+impl WriteReport {
+    /// Lines accepted: stored now or before.
+    pub fn accepted(&self) -> u64 {
+        self.stored + self.duplicate
+    }
+
+    /// Lines read.
+    pub fn received(&self) -> u64 {
+        self.accepted() + self.rejected
+    }
+
+    fn reject(&mut self, reason: &'static str) {
+        self.rejected += 1;
+        match self.reasons.iter_mut().find(|(have, _)| *have == reason) {
+            Some((_, n)) => *n += 1,
+            None => self.reasons.push((reason, 1)),
+        }
+    }
+}
+
+/// A rejected line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineError {
+    /// Number of the line, from 1; line feeds in strings count.
+    pub line: u64,
+    /// Byte in the line, from 1.
+    pub column: u64,
+    /// What is wrong.
+    pub message: String,
+    /// Bytes before the line in the body or read.
+    pub offset: usize,
+}
+
+/// Where bytes come from: what their end and a refusal mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A whole body: its end ends a line, a refusal ends the writing.
+    Body,
+    /// A part of a stream of bytes: a line without its line feed waits for more; refused lines are lost and counted.
+    Connection,
+}
+
+/// Why a line made no frame.
+enum Rejection {
+    Fault(FaultAt),
+    Store(Reject),
+}
+
+impl From<FaultAt> for Rejection {
+    fn from(fault: FaultAt) -> Self {
+        Rejection::Fault(fault)
+    }
+}
+
+/// Turns lines into frames of a sink. Kept between bodies for its cache.
+pub(crate) struct Writer {
+    sink: Arc<dyn Sink>,
+    cache: Cache,
+    config: Arc<IlpConfig>,
+    batch: FrameBatch,
+    /// Where the line of each frame of the batch begins.
+    offsets: Vec<usize>,
+    /// For each channel index, the number of the last frame that had it.
+    marks: Vec<u64>,
+    frame_number: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(sink: Arc<dyn Sink>, shared: Arc<SharedCache>, config: Arc<IlpConfig>) -> Writer {
+        Writer {
+            sink,
+            cache: Cache::new(shared),
+            config,
+            batch: FrameBatch::new(),
+            offsets: Vec::new(),
+            marks: Vec::new(),
+            frame_number: 0,
+        }
+    }
+
+    /// Writes the lines in `buffer` and hands their frames over. Returns how many bytes it is done with: all of a
+    /// body; up to the last line that is not whole of a connection's.
+    pub(crate) fn write(
+        &mut self,
+        buffer: &[u8],
+        origin: Origin,
+        unit_ns: i64,
+        receive_time: i64,
+        report: &mut WriteReport,
+    ) -> usize {
+        self.cache.set_generation(self.sink.generation());
+        let valid = match std::str::from_utf8(buffer) {
+            Ok(text) => text,
+            Err(e) => std::str::from_utf8(&buffer[..e.valid_up_to()]).unwrap_or_default(),
+        };
+        let last = origin == Origin::Body;
+        let mut position = 0;
+        let consumed = loop {
+            match parser::next_line(buffer, position, last) {
+                Next::End => break buffer.len(),
+                Next::Open { start, .. } if !last => break start,
+                Next::Open { start, .. } => {
+                    // A string that never ends has swallowed what follows: go on after the line it began in.
+                    let end = memchr(b'\n', &buffer[start..]).map_or(buffer.len(), |n| start + n + 1);
+                    reject(report, start, Rejection::Fault(FaultAt { fault: Fault::OpenString, offset: 0 }));
+                    position = end;
+                }
+                Next::Line(found) => {
+                    let text = match valid.get(found.start..found.end) {
+                        Some(text) => Ok(text),
+                        None => std::str::from_utf8(&buffer[found.start..found.end]).map_err(|e| e.valid_up_to()),
+                    };
+                    let done = match text {
+                        Ok(text) if text.len() <= MAX_LINE_BYTES => {
+                            self.line(text, found.escapes, unit_ns, receive_time, report)
+                        }
+                        Ok(_) => Err(FaultAt { fault: Fault::TooLong, offset: MAX_LINE_BYTES }.into()),
+                        Err(offset) => Err(FaultAt { fault: Fault::InvalidUtf8, offset }.into()),
+                    };
+                    match done {
+                        Ok(()) => self.offsets.push(found.start),
+                        Err(rejection) => {
+                            self.batch.abort();
+                            if let Rejection::Store(Reject::Refused(refusal)) = &rejection {
+                                report.refusal = Some(refusal.clone());
+                            }
+                            reject(report, found.start, rejection);
+                        }
+                    }
+                    position = found.next;
+                }
+            }
+            if self.batch.size_bytes() >= BATCH_BYTES {
+                self.hand_over(report);
+            }
+            if last && report.refusal.is_some() {
+                break position;
+            }
+        };
+        self.hand_over(report);
+        if let Some(error) = &mut report.first_error
+            && error.line == 0
+        {
+            error.line = 1 + memchr_iter(b'\n', &buffer[..error.offset]).count() as u64;
+        }
+        consumed
+    }
+
+    /// Appends the frame of a line to the batch.
+    #[inline]
+    fn line(
+        &mut self,
+        text: &str,
+        escapes: bool,
+        unit_ns: i64,
+        receive_time: i64,
+        report: &mut WriteReport,
+    ) -> Result<(), Rejection> {
+        let line = Line::split(text, escapes)?;
+        if let Some(entry) = self.cache.get(line.key())
+            && self.push(&line, &entry, unit_ns, receive_time, report)?
+        {
+            return Ok(());
+        }
+        // Another writer may know the field already.
+        if let Some(entry) = self.cache.newest(line.key())
+            && self.push(&line, &entry, unit_ns, receive_time, report)?
+        {
+            return Ok(());
+        }
+        let entry = self.learn(&line, unit_ns)?;
+        // The entry has every field of this line.
+        self.push(&line, &entry, unit_ns, receive_time, report)?;
+        Ok(())
+    }
+
+    /// Pushes the frame of a line whose stream is known. Says no, with the batch as before, where the entry lacks
+    /// one of its fields.
+    #[inline]
+    fn push(
+        &mut self,
+        line: &Line<'_>,
+        entry: &Entry,
+        unit_ns: i64,
+        receive_time: i64,
+        report: &mut WriteReport,
+    ) -> Result<bool, Rejection> {
+        self.frame_number += 1;
+        self.batch.begin(FrameHead { stream: entry.stream, receive_time, source_time: None, sequence: None });
+        let mut fields = line.fields();
+        let (mut position, mut conflicts) = (0, 0);
+        while let Some(field) = fields.next_field()? {
+            let Some(known) = entry.field(position, field.raw_name, kind_of(&field.value)) else {
+                self.batch.abort();
+                return Ok(false);
+            };
+            position += 1;
+            conflicts += known.conflict as u64;
+            self.mark(known.channel, field.offset)?;
+            match field.value {
+                FieldValue::F64(v) => self.batch.push(known.channel, Value::F64(v)),
+                FieldValue::I64(v) => self.batch.push(known.channel, Value::I64(v)),
+                FieldValue::U64(v) => self.batch.push(known.channel, Value::U64(v)),
+                FieldValue::Bool(v) => self.batch.push(known.channel, Value::Bool(v)),
+                FieldValue::RawString(raw) => {
+                    self.batch.push(known.channel, Value::String(&parser::unescape_string(raw)));
+                }
+            }
+        }
+        self.batch.set_source_time(fields.time(unit_ns)?);
+        self.batch.end();
+        report.type_conflicts += conflicts;
+        Ok(true)
+    }
+
+    /// Notes that the open frame has a channel; a second value for it is a fault.
+    #[inline]
+    fn mark(&mut self, channel: ChannelIndex, offset: usize) -> Result<(), FaultAt> {
+        let i = channel.0 as usize;
+        if i >= self.marks.len() {
+            self.marks.resize(i + 1, 0);
+        }
+        if self.marks[i] == self.frame_number {
+            return Err(FaultAt { fault: Fault::DuplicateField, offset });
+        }
+        self.marks[i] = self.frame_number;
+        Ok(())
+    }
+
+    /// Has the sink make or grow the stream of a line, and remembers what it said.
+    #[cold]
+    fn learn(&mut self, line: &Line<'_>, unit_ns: i64) -> Result<Arc<Entry>, Rejection> {
+        let series = line.series()?;
+        let mut fields = line.fields();
+        let mut known: Vec<KnownField> =
+            self.cache.newest(line.key()).map_or_else(Vec::new, |entry| entry.fields.clone());
+        let have: HashSet<(Box<str>, ChannelType)> = known.iter().map(|k| (k.raw_name.clone(), k.kind)).collect();
+        let mut seen = HashSet::new();
+        let mut fresh: Vec<Field<'_>> = Vec::new();
+        let mut channels = Vec::new();
+        while let Some(field) = fields.next_field()? {
+            let kind = kind_of(&field.value);
+            if !seen.insert((field.raw_name, kind)) {
+                return Err(FaultAt { fault: Fault::DuplicateField, offset: field.offset }.into());
+            }
+            if seen.len() > MAX_FIELDS {
+                return Err(FaultAt { fault: Fault::TooManyFields, offset: field.offset }.into());
+            }
+            if !have.contains(&(Box::from(field.raw_name), kind)) {
+                channels.push(ChannelSpec::new(parser::unescape(field.raw_name), kind));
+                fresh.push(field);
+            }
+        }
+        // A line that is wrong at its end shall not make a stream.
+        fields.time(unit_ns)?;
+        let tags = series.tags.into_iter().map(|(k, v)| {
+            let reserved = RESERVED_TAGS.contains(&k.as_str());
+            (if reserved { k + "_tag" } else { k }, v)
+        });
+        let spec = StreamSpec {
+            source: self.config.source_of(&series.measurement).to_owned(),
+            key: StreamKey::new(series.measurement, tags),
+            clock: Clock::Source,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels,
+        };
+        let (stream, indexes) = self.sink.resolve(&spec).map_err(Rejection::Store)?;
+        for ((field, channel), index) in fresh.iter().zip(&spec.channels).zip(indexes) {
+            known.push(KnownField {
+                raw_name: field.raw_name.into(),
+                kind: channel.channel_type,
+                channel: index,
+                conflict: is_second_column(&stream.layout.channel(index).name, &channel.name),
+            });
+        }
+        let entry = Arc::new(Entry::new(line.key(), stream.id, known));
+        self.cache.put(Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    fn hand_over(&mut self, report: &mut WriteReport) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let appended = self.sink.accept_waiting(&self.batch);
+        report.commit = report.commit.max(Some(appended.commit));
+        for (outcome, offset) in appended.outcomes.into_iter().zip(&self.offsets) {
+            match outcome {
+                Outcome::Stored { .. } => report.stored += 1,
+                Outcome::Duplicate => report.duplicate += 1,
+                Outcome::Rejected(rejected) => {
+                    if let Reject::Refused(refusal) = &rejected {
+                        report.refusal = Some(refusal.clone());
+                    }
+                    reject(report, *offset, Rejection::Store(rejected));
+                }
+            }
+        }
+        self.batch.clear();
+        self.offsets.clear();
+    }
+}
+
+/// Whether the store gave a value another column than its name's (a reserved name's `_field` is its own).
+fn is_second_column(column: &str, name: &str) -> bool {
+    column != name && column.strip_prefix(name) != Some("_field")
+}
+
+fn kind_of(value: &FieldValue<'_>) -> ChannelType {
+    match value {
+        FieldValue::F64(_) => ChannelType::F64,
+        FieldValue::I64(_) => ChannelType::I64,
+        FieldValue::U64(_) => ChannelType::U64,
+        FieldValue::Bool(_) => ChannelType::Bool,
+        FieldValue::RawString(_) => ChannelType::String,
+    }
+}
+
+/// Counts a rejected line; its words are made only if it is the first so far. Its number is found at the end.
+fn reject(report: &mut WriteReport, offset: usize, rejection: Rejection) {
+    let (reason, column) = match &rejection {
+        Rejection::Fault(at) => (at.fault.reason(), at.offset as u64 + 1),
+        Rejection::Store(reject) => (reject.reason(), 1),
+    };
+    report.reject(reason);
+    if report.first_error.as_ref().is_none_or(|first| offset < first.offset) {
+        let message = match rejection {
+            Rejection::Fault(at) => at.fault.to_string(),
+            Rejection::Store(reject) => reject.to_string(),
+        };
+        report.first_error = Some(LineError { line: 0, column, message, offset });
+    }
+}

@@ -1,0 +1,201 @@
+//! An iNET-X source: its socket, its thread, its decoder, its counters.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use strongback_store::{FrameBatch, Outcome, Reject};
+
+use super::decoder::{DecodeError, Decoded, Decoder};
+use super::packet::PacketError;
+use crate::clock::Now;
+use crate::counts::{self, PacketCounts};
+use crate::layout::SourceLayout;
+use crate::sink::Sink;
+use crate::throttle::{Throttle, hex_sample};
+use crate::udp::{Datagrams, Listen, Receiver, Socket, SocketError};
+
+/// Why a source does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its socket cannot be had.
+    #[error("source {name}: {source}")]
+    Socket {
+        /// Name of the source.
+        name: String,
+        /// Why.
+        source: SocketError,
+    },
+    /// The store refuses one of its streams.
+    #[error("source {name}: {source}")]
+    Stream {
+        /// Name of the source.
+        name: String,
+        /// Why.
+        source: Reject,
+    },
+    /// No thread can be had.
+    #[error("source {name}: {source}")]
+    Thread {
+        /// Name of the source.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Starts iNET-X sources.
+#[derive(Debug)]
+pub struct Source;
+
+impl Source {
+    /// Binds the layout's streams, opens the socket, starts receiving.
+    ///
+    /// # Errors
+    /// Where a stream, the socket or the thread cannot be had.
+    pub fn start(layout: SourceLayout, sink: Arc<dyn Sink>, now: Now) -> Result<Running, StartError> {
+        let name = layout.name.clone();
+        let listen = Listen {
+            address: layout.listen,
+            interface: layout.interface.clone(),
+            receive_buffer_bytes: layout.receive_buffer_bytes,
+        };
+        let decoder =
+            Decoder::bind(layout, sink.as_ref()).map_err(|source| StartError::Stream { name: name.clone(), source })?;
+        let socket = Socket::open(&listen).map_err(|source| StartError::Socket { name: name.clone(), source })?;
+        let address = socket.local_addr().map_err(|source| StartError::Thread { name: name.clone(), source })?;
+        let counts = Arc::new(PacketCounts::default());
+        let intake = Intake::new(name.clone(), decoder, sink, Arc::clone(&counts), Arc::clone(&now));
+        let receiver = Receiver::start(&name, socket, Arc::clone(&counts), now, intake)
+            .map_err(|source| StartError::Thread { name: name.clone(), source })?;
+        tracing::info!(source = name, %address, "receiving iNET-X");
+        Ok(Running { name, address, counts, receiver })
+    }
+}
+
+/// A source at work. Dropping it stops it.
+#[derive(Debug)]
+pub struct Running {
+    /// Name of the source.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it counted so far.
+    pub counts: Arc<PacketCounts>,
+    receiver: Receiver,
+}
+
+impl Running {
+    /// Takes what the kernel still has, then ends.
+    pub fn stop(&mut self) {
+        self.receiver.stop();
+    }
+}
+
+/// Decodes datagrams, counts what came of them, hands the frames of each batch to the sink.
+pub(crate) struct Intake {
+    name: String,
+    decoder: Decoder,
+    sink: Arc<dyn Sink>,
+    counts: Arc<PacketCounts>,
+    now: Now,
+    batch: FrameBatch,
+    log: Throttle,
+}
+
+impl Intake {
+    pub(crate) fn new(
+        name: String,
+        decoder: Decoder,
+        sink: Arc<dyn Sink>,
+        counts: Arc<PacketCounts>,
+        now: Now,
+    ) -> Self {
+        // Two rejected datagrams a ten seconds are enough to know what is wrong; the counters have the rest.
+        let log = Throttle::new(2, 10_000_000_000);
+        Intake { name, decoder, sink, counts, now, batch: FrameBatch::new(), log }
+    }
+
+    fn refuse(&mut self, error: &DecodeError, bytes: &[u8]) {
+        self.counts.rejected.add(reason(error), 1);
+        match error {
+            DecodeError::UnknownStream { stream_id } => {
+                if self.counts.unknown_streams.add(*stream_id)
+                    && let Some(held) = self.log.pass((self.now)())
+                {
+                    tracing::warn!(source = self.name, held, sample = hex_sample(bytes), "{error}");
+                }
+                return;
+            }
+            DecodeError::ShortPayload { layout, .. } => {
+                for stream in self.decoder.streams_of(*layout) {
+                    self.sink.count_rejected(stream, 1);
+                }
+            }
+            DecodeError::Packet(_) => {}
+        }
+        if let Some(held) = self.log.pass((self.now)()) {
+            tracing::warn!(source = self.name, held, sample = hex_sample(bytes), "rejected: {error}");
+        }
+    }
+}
+
+/// The label of an error in metrics.
+pub(crate) fn reason(error: &DecodeError) -> &'static str {
+    match error {
+        DecodeError::Packet(PacketError::Truncated { .. }) => "truncated",
+        DecodeError::Packet(PacketError::Version { .. }) => "version",
+        DecodeError::Packet(PacketError::Length { .. }) => "length",
+        DecodeError::UnknownStream { .. } => "unknown_stream",
+        DecodeError::ShortPayload { .. } => "short_payload",
+    }
+}
+
+/// Adds what a packet said of itself to the counters.
+pub(crate) fn count_decoded(counts: &PacketCounts, decoded: Decoded) {
+    counts::add(&counts.frames, decoded.frames as u64);
+    counts::add(&counts.payload_errors, decoded.payload_error as u64);
+    counts::add(&counts.chassis_lost, decoded.chassis_lost as u64);
+    counts::add(&counts.timeouts, decoded.timeout as u64);
+    counts::add(&counts.bad_ptp, decoded.bad_ptp as u64);
+}
+
+/// Adds what became of frames to the counters.
+pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome]) {
+    let (mut stored, mut duplicate) = (0, 0);
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Stored { .. } => stored += 1,
+            Outcome::Duplicate => duplicate += 1,
+            Outcome::Rejected(reject) => counts.rejected.add(reject.reason(), 1),
+        }
+    }
+    counts::add(&counts.stored, stored);
+    counts::add(&counts.duplicate, duplicate);
+}
+
+impl Datagrams for Intake {
+    fn datagram(&mut self, bytes: &[u8], receive_time: i64) {
+        match self.decoder.decode(bytes, receive_time, &mut self.batch) {
+            Ok(decoded) => count_decoded(&self.counts, decoded),
+            Err(error) => self.refuse(&error, bytes),
+        }
+    }
+
+    fn batch_end(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let appended = self.sink.accept(&self.batch);
+        count_outcomes(&self.counts, &appended.outcomes);
+        self.batch.clear();
+        if let Err(error) = self.decoder.rebind_if_stale(self.sink.as_ref())
+            && let Some(held) = self.log.pass((self.now)())
+        {
+            tracing::error!(
+                source = self.name,
+                held,
+                "streams cannot be resolved after the store was reopened: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! Layouts: where in a packet each channel is. Made from the configuration once, checked whole, then only read.
+
+use std::net::SocketAddr;
+
+use hashbrown::{HashMap, HashSet};
+use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec, Value};
+
+use crate::config::{
+    ChannelConfig, ClockConfig, Endian, PtpScale, SourceConfig, SourceKind, StoredFloat, StreamConfig, WireType,
+};
+
+/// Bytes of the largest UDP payload: no channel can lie beyond.
+const MAX_PAYLOAD_BYTES: usize = 65_507;
+/// Channels a stream can have (a limit of the store's layouts).
+const MAX_CHANNELS: usize = 4_096;
+/// Samples of one channel in a packet.
+const MAX_SAMPLES: u32 = 32_768;
+/// Coefficients of a polynomial.
+const MAX_COEFFICIENTS: usize = 16;
+/// Wire sequences of iNET-X count modulo this.
+pub const SEQUENCE_MODULUS: u64 = 1 << 32;
+
+/// What is wrong with a layout, and where in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct LayoutError {
+    /// Path of the key, as `source[0].stream[2].channel[5].bits`.
+    pub path: String,
+    /// What is wrong with its value.
+    pub reason: String,
+}
+
+impl LayoutError {
+    fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        LayoutError { path: path.into(), reason: reason.into() }
+    }
+}
+
+/// A checked `[[source]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceLayout {
+    /// Name of the source.
+    pub name: String,
+    /// Protocol.
+    pub kind: SourceKind,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Interface to join a multicast group on.
+    pub interface: Option<String>,
+    /// Time scale of its stamps.
+    pub ptp_scale: PtpScale,
+    /// Bytes of kernel receive buffer to ask for.
+    pub receive_buffer_bytes: usize,
+    /// Streams it knows.
+    pub streams: Vec<StreamLayout>,
+    by_id: HashMap<u32, usize, foldhash::fast::RandomState>,
+}
+
+impl SourceLayout {
+    /// Index into [`SourceLayout::streams`] of a stream id.
+    pub fn index_of(&self, stream_id: u32) -> Option<usize> {
+        self.by_id.get(&stream_id).copied()
+    }
+
+    /// Adds a tag to every stream: imports keep their run apart with it.
+    pub fn add_tag(&mut self, key: &str, value: &str) {
+        for table in self.streams.iter_mut().flat_map(|s| &mut s.tables) {
+            let old = table.spec.key.clone();
+            let tags = old.tags.into_iter().chain([(key.to_owned(), value.to_owned())]);
+            table.spec.key = StreamKey::new(old.table, tags);
+        }
+    }
+}
+
+/// The layout of one stream id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamLayout {
+    /// Stream id on the wire.
+    pub id: u32,
+    /// Bytes a payload must have so that every channel lies within.
+    pub payload_bytes: usize,
+    /// The table of the packet itself, then one for each number of samples.
+    pub tables: Vec<TableLayout>,
+}
+
+/// Channels of a packet that go to one stream of the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableLayout {
+    /// The stream as the store shall know it; channels are those of `fields`, in order.
+    pub spec: StreamSpec,
+    /// Frames a packet makes.
+    pub samples: u32,
+    /// Nanoseconds between them; 0 for one.
+    pub sample_period_ns: i64,
+    /// Where each channel is.
+    pub fields: Vec<Field>,
+}
+
+/// Where a channel is in the payload and how it is read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// First byte of its first word.
+    pub offset: usize,
+    /// Bytes from one sample's word to the next.
+    pub stride_bytes: usize,
+    word: Word,
+    /// Bits to the right of it in its word.
+    shift: u32,
+    /// Bits above it in a u64 once shifted.
+    unused: u32,
+    kind: ChannelType,
+    conversion: Conversion,
+}
+
+/// How a word is fetched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Word {
+    One,
+    Big2,
+    Big4,
+    Big8,
+    Little2,
+    Little4,
+    Little8,
+}
+
+impl Word {
+    fn of(size_bytes: usize, endian: Endian) -> Word {
+        match (size_bytes, endian) {
+            (1, _) => Word::One,
+            (2, Endian::Big) => Word::Big2,
+            (4, Endian::Big) => Word::Big4,
+            (_, Endian::Big) => Word::Big8,
+            (2, Endian::Little) => Word::Little2,
+            (4, Endian::Little) => Word::Little4,
+            (_, Endian::Little) => Word::Little8,
+        }
+    }
+}
+
+/// What becomes of the number on the wire.
+#[derive(Clone, Debug, PartialEq)]
+enum Conversion {
+    /// Kept as it is.
+    None,
+    /// A straight line to f64.
+    Line(f64, f64),
+    /// A polynomial to f64, lowest coefficient first.
+    Polynomial(Box<[f64]>),
+    /// A polynomial rounded to f32.
+    Narrow(Box<[f64]>),
+}
+
+impl Field {
+    /// The value of a sample, or nothing if its word does not lie within the payload.
+    #[inline]
+    pub fn value(&self, payload: &[u8], sample: usize) -> Option<Value<'static>> {
+        let at = self.offset + sample * self.stride_bytes;
+        let raw = self.raw(payload.get(at..)?)?;
+        Some(match &self.conversion {
+            Conversion::None => Value::from_bits(self.kind, raw),
+            Conversion::Line(c0, c1) => Value::F64(c0 + c1 * self.number(raw)),
+            Conversion::Polynomial(c) => Value::F64(horner(c, self.number(raw))),
+            Conversion::Narrow(c) => Value::F32(horner(c, self.number(raw)) as f32),
+        })
+    }
+
+    /// Its bits, sign-extended to 64 where its type is signed.
+    #[inline]
+    fn raw(&self, from: &[u8]) -> Option<u64> {
+        let word = match self.word {
+            Word::One => *from.first()? as u64,
+            Word::Big2 => u16::from_be_bytes(*from.first_chunk()?) as u64,
+            Word::Big4 => u32::from_be_bytes(*from.first_chunk()?) as u64,
+            Word::Big8 => u64::from_be_bytes(*from.first_chunk()?),
+            Word::Little2 => u16::from_le_bytes(*from.first_chunk()?) as u64,
+            Word::Little4 => u32::from_le_bytes(*from.first_chunk()?) as u64,
+            Word::Little8 => u64::from_le_bytes(*from.first_chunk()?),
+        };
+        let left = (word >> self.shift) << self.unused;
+        Some(match self.kind {
+            ChannelType::I8 | ChannelType::I16 | ChannelType::I32 | ChannelType::I64 => {
+                (left as i64 >> self.unused) as u64
+            }
+            _ => left >> self.unused,
+        })
+    }
+
+    /// The number on the wire as f64.
+    #[inline]
+    fn number(&self, raw: u64) -> f64 {
+        match self.kind {
+            ChannelType::I8 | ChannelType::I16 | ChannelType::I32 | ChannelType::I64 => raw as i64 as f64,
+            ChannelType::F32 => f32::from_bits(raw as u32) as f64,
+            ChannelType::F64 => f64::from_bits(raw),
+            _ => raw as f64,
+        }
+    }
+}
+
+/// c0 + x·(c1 + x·(c2 + …)).
+#[inline]
+fn horner(coefficients: &[f64], x: f64) -> f64 {
+    coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c)
+}
+
+fn wire_kind(wire: WireType) -> ChannelType {
+    match wire {
+        WireType::Bool => ChannelType::Bool,
+        WireType::U8 => ChannelType::U8,
+        WireType::U16 => ChannelType::U16,
+        WireType::U32 => ChannelType::U32,
+        WireType::U64 => ChannelType::U64,
+        WireType::I8 => ChannelType::I8,
+        WireType::I16 => ChannelType::I16,
+        WireType::I32 => ChannelType::I32,
+        WireType::I64 => ChannelType::I64,
+        WireType::F32 => ChannelType::F32,
+        WireType::F64 => ChannelType::F64,
+    }
+}
+
+/// Checks every `[[source]]` and what they must not share: names, addresses, stream identities.
+///
+/// # Errors
+/// The first key that is wrong.
+pub fn compile_all(sources: &[SourceConfig]) -> Result<Vec<SourceLayout>, LayoutError> {
+    let mut layouts = Vec::with_capacity(sources.len());
+    let mut names = HashSet::new();
+    let mut addresses = HashSet::new();
+    let mut keys: HashMap<StreamKey, String> = HashMap::new();
+    for (i, source) in sources.iter().enumerate() {
+        let path = format!("source[{i}]");
+        let layout = source.compile(&path)?;
+        if !names.insert(source.name.as_str()) {
+            return Err(LayoutError::new(
+                format!("{path}.name"),
+                format!("{:?} names another source too", source.name),
+            ));
+        }
+        if layout.listen.port() != 0 && !addresses.insert((layout.listen, layout.interface.clone())) {
+            return Err(LayoutError::new(
+                format!("{path}.listen"),
+                format!("{} belongs to another source too", source.listen),
+            ));
+        }
+        for (s, table) in layout.streams.iter().enumerate().flat_map(|(s, l)| l.tables.iter().map(move |t| (s, t))) {
+            let here = format!("{path}.stream[{s}]");
+            if let Some(other) = keys.insert(table.spec.key.clone(), here.clone())
+                && other != here
+            {
+                return Err(LayoutError::new(
+                    format!("{here}.table"),
+                    format!("{} is fed by {other} too: give one of them a tag", table.spec.key),
+                ));
+            }
+        }
+        layouts.push(layout);
+    }
+    Ok(layouts)
+}
+
+impl SourceConfig {
+    /// Checks the source and makes its layout. `path` is its place in the configuration, as `source[0]`.
+    ///
+    /// # Errors
+    /// The first key that is wrong.
+    pub fn compile(&self, path: &str) -> Result<SourceLayout, LayoutError> {
+        check_name(&self.name, &format!("{path}.name"))?;
+        let listen: SocketAddr = self.listen.parse().map_err(|_| {
+            LayoutError::new(
+                format!("{path}.listen"),
+                format!("{:?} is not an address and port, as 127.0.0.1:4440 or [ff02::1]:4440", self.listen),
+            )
+        })?;
+        if self.interface.is_some() && !listen.ip().is_multicast() {
+            return Err(LayoutError::new(
+                format!("{path}.interface"),
+                format!("only a multicast group is joined on an interface, and {} is none", listen.ip()),
+            ));
+        }
+        if !(4_096..=1 << 30).contains(&self.receive_buffer_bytes) {
+            return Err(LayoutError::new(
+                format!("{path}.receive_buffer_bytes"),
+                format!("{} is not between 4096 and 1 GiB", self.receive_buffer_bytes),
+            ));
+        }
+        let mut by_id = HashMap::default();
+        let mut streams: Vec<StreamLayout> = Vec::with_capacity(self.stream.len());
+        for (i, stream) in self.stream.iter().enumerate() {
+            let path = format!("{path}.stream[{i}]");
+            if by_id.insert(stream.id, i).is_some() {
+                return Err(LayoutError::new(
+                    format!("{path}.id"),
+                    format!("{:#010x} has another layout in this source too", stream.id),
+                ));
+            }
+            streams.push(self.compile_stream(stream, &path)?);
+        }
+        Ok(SourceLayout {
+            name: self.name.clone(),
+            kind: self.kind,
+            listen,
+            interface: self.interface.clone(),
+            ptp_scale: self.ptp_scale,
+            receive_buffer_bytes: self.receive_buffer_bytes,
+            streams,
+            by_id,
+        })
+    }
+
+    fn compile_stream(&self, stream: &StreamConfig, path: &str) -> Result<StreamLayout, LayoutError> {
+        check_name(&stream.table, &format!("{path}.table"))?;
+        for (key, value) in &stream.tags {
+            check_name(key, &format!("{path}.tags"))?;
+            check_name(value, &format!("{path}.tags.{key}"))?;
+        }
+        if stream.channel.is_empty() {
+            return Err(LayoutError::new(format!("{path}.channel"), "a stream needs at least one channel"));
+        }
+        let period_ns = match stream.period_ms {
+            None => None,
+            Some(ms) => Some(nanoseconds(ms, 1e6, &format!("{path}.period_ms"))?),
+        };
+        let clock = match self.clock {
+            ClockConfig::Receive => Clock::Receive,
+            ClockConfig::Source => Clock::Source,
+        };
+        let mut tables: Vec<TableLayout> = Vec::new();
+        let mut payload_bytes = 0;
+        let mut names = HashSet::new();
+        for (i, channel) in stream.channel.iter().enumerate() {
+            let path = format!("{path}.channel[{i}]");
+            let samples = channel.samples.unwrap_or(1);
+            let sample_period_ns = sample_period_ns(channel, samples, &path)?;
+            let (field, stored) = compile_field(channel, samples, &path)?;
+            payload_bytes = payload_bytes.max(field_end(&field, samples));
+            if !names.insert((samples, channel.name.as_str())) {
+                return Err(LayoutError::new(
+                    format!("{path}.name"),
+                    format!("{:?} names another channel of this stream too", channel.name),
+                ));
+            }
+            let table = match tables.iter_mut().find(|t| t.samples == samples) {
+                Some(table) if table.sample_period_ns != sample_period_ns => {
+                    return Err(LayoutError::new(
+                        format!("{path}.period_us"),
+                        format!("channels with samples = {samples} of one stream share one period"),
+                    ));
+                }
+                Some(table) => table,
+                None => {
+                    let name = match samples {
+                        1 => stream.table.clone(),
+                        n => format!("{}.x{n}", stream.table),
+                    };
+                    tables.push(TableLayout {
+                        spec: StreamSpec {
+                            key: StreamKey::new(name, stream.tags.clone()),
+                            source: self.name.clone(),
+                            clock,
+                            expected_period_ns: if samples == 1 { period_ns } else { Some(sample_period_ns) },
+                            sequence_modulus: Some(SEQUENCE_MODULUS * samples as u64),
+                            channels: Vec::new(),
+                        },
+                        samples,
+                        sample_period_ns,
+                        fields: Vec::new(),
+                    });
+                    tables.last_mut().expect("pushed above")
+                }
+            };
+            if table.fields.len() == MAX_CHANNELS {
+                return Err(LayoutError::new(path, format!("a stream has at most {MAX_CHANNELS} channels")));
+            }
+            table.spec.channels.push(ChannelSpec {
+                name: channel.name.clone(),
+                channel_type: stored,
+                unit: channel.unit.clone(),
+                description: channel.description.clone(),
+            });
+            table.fields.push(field);
+        }
+        tables.sort_by_key(|t| t.samples);
+        Ok(StreamLayout { id: stream.id, payload_bytes, tables })
+    }
+}
+
+/// First byte after the last word of a field.
+fn field_end(field: &Field, samples: u32) -> usize {
+    field.offset + (samples as usize - 1) * field.stride_bytes + field.word_bytes()
+}
+
+impl Field {
+    fn word_bytes(&self) -> usize {
+        match self.word {
+            Word::One => 1,
+            Word::Big2 | Word::Little2 => 2,
+            Word::Big4 | Word::Little4 => 4,
+            Word::Big8 | Word::Little8 => 8,
+        }
+    }
+}
+
+fn sample_period_ns(channel: &ChannelConfig, samples: u32, path: &str) -> Result<i64, LayoutError> {
+    if samples == 0 || samples > MAX_SAMPLES {
+        return Err(LayoutError::new(
+            format!("{path}.samples"),
+            format!("{samples} is not between 1 and {MAX_SAMPLES}"),
+        ));
+    }
+    match (samples, channel.period_us) {
+        (1, None) => Ok(0),
+        (1, Some(_)) => Err(LayoutError::new(format!("{path}.period_us"), "only with samples of 2 and more")),
+        (_, None) => Err(LayoutError::new(
+            format!("{path}.period_us"),
+            format!("missing: microseconds between the {samples} samples of a packet"),
+        )),
+        (_, Some(us)) => nanoseconds(us, 1e3, &format!("{path}.period_us")),
+    }
+}
+
+fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(Field, ChannelType), LayoutError> {
+    check_name(&channel.name, &format!("{path}.name"))?;
+    let kind = wire_kind(channel.wire_type);
+    let size_bytes = kind.size_bytes();
+    let word_bits = size_bytes as u32 * 8;
+    let (mut offset, mut bit) = (channel.offset, channel.bit.unwrap_or(0));
+    let whole = if kind == ChannelType::Bool { 1 } else { word_bits };
+    let bits = channel.bits.unwrap_or(whole);
+    if kind == ChannelType::Bool {
+        // A truth value may be any bit of a wider word: it lies in one byte of it.
+        if channel.endian == Endian::Little && bit > 7 {
+            return Err(LayoutError::new(
+                format!("{path}.bit"),
+                "a bool of a little-endian word: give the offset of its byte and a bit from 0 to 7",
+            ));
+        }
+        offset = offset.saturating_add(bit as usize / 8);
+        bit %= 8;
+        if bits != 1 {
+            return Err(LayoutError::new(format!("{path}.bits"), format!("a bool has 1 bit, not {bits}")));
+        }
+    }
+    if bits == 0 || bit.saturating_add(bits) > word_bits {
+        return Err(LayoutError::new(
+            format!("{path}.bits"),
+            format!("bits {bit} to {} are not within the {word_bits} of {}", bit.saturating_add(bits), kind.name()),
+        ));
+    }
+    if kind.is_float() && bits != word_bits {
+        return Err(LayoutError::new(format!("{path}.bits"), format!("{} is read whole", kind.name())));
+    }
+    let stride_bytes = channel.stride_bytes.unwrap_or(size_bytes);
+    if channel.stride_bytes.is_some() && samples == 1 {
+        return Err(LayoutError::new(format!("{path}.stride_bytes"), "only with samples of 2 and more"));
+    }
+    if stride_bytes == 0 || stride_bytes > MAX_PAYLOAD_BYTES {
+        return Err(LayoutError::new(format!("{path}.stride_bytes"), format!("{stride_bytes} is out of range")));
+    }
+    let (conversion, stored) = conversion(channel, kind, path)?;
+    let field = Field {
+        offset,
+        stride_bytes,
+        word: Word::of(size_bytes, channel.endian),
+        shift: word_bits - bit - bits,
+        unused: 64 - bits,
+        kind,
+        conversion,
+    };
+    if offset > MAX_PAYLOAD_BYTES || field_end(&field, samples) > MAX_PAYLOAD_BYTES {
+        return Err(LayoutError::new(
+            format!("{path}.offset"),
+            format!("its last byte lies beyond {MAX_PAYLOAD_BYTES}, the largest payload of a datagram"),
+        ));
+    }
+    Ok((field, stored))
+}
+
+fn conversion(
+    channel: &ChannelConfig,
+    kind: ChannelType,
+    path: &str,
+) -> Result<(Conversion, ChannelType), LayoutError> {
+    let Some(coefficients) = &channel.polynomial else {
+        if channel.store.is_some() {
+            return Err(LayoutError::new(format!("{path}.store"), "only beside a polynomial"));
+        }
+        return Ok((Conversion::None, kind));
+    };
+    let path = format!("{path}.polynomial");
+    if kind == ChannelType::Bool {
+        return Err(LayoutError::new(path, "a bool has no polynomial"));
+    }
+    if coefficients.is_empty() || coefficients.len() > MAX_COEFFICIENTS {
+        return Err(LayoutError::new(
+            path,
+            format!("1 to {MAX_COEFFICIENTS} coefficients, not {}", coefficients.len()),
+        ));
+    }
+    if let Some(bad) = coefficients.iter().find(|c| !c.is_finite()) {
+        return Err(LayoutError::new(path, format!("coefficient {bad} is not finite")));
+    }
+    Ok(match (channel.store.unwrap_or(StoredFloat::F64), coefficients.as_slice()) {
+        (StoredFloat::F32, c) => (Conversion::Narrow(c.into()), ChannelType::F32),
+        (StoredFloat::F64, &[c0, c1]) => (Conversion::Line(c0, c1), ChannelType::F64),
+        (StoredFloat::F64, c) => (Conversion::Polynomial(c.into()), ChannelType::F64),
+    })
+}
+
+fn nanoseconds(count: f64, unit_ns: f64, path: &str) -> Result<i64, LayoutError> {
+    let ns = (count * unit_ns).round();
+    // A day: longer cycles are a slip of units.
+    if (1.0..=86_400e9).contains(&ns) {
+        Ok(ns as i64)
+    } else {
+        Err(LayoutError::new(path, format!("{count} is not between 1 ns and a day")))
+    }
+}
+
+fn check_name(name: &str, path: &str) -> Result<(), LayoutError> {
+    let why = if name.is_empty() {
+        "is empty"
+    } else if name.len() > crate::MAX_NAME_BYTES {
+        "is too long"
+    } else if name.chars().any(char::is_control) {
+        "holds a control character"
+    } else if name.starts_with("strongback.") {
+        "begins with `strongback.`, which is reserved"
+    } else {
+        return Ok(());
+    };
+    Err(LayoutError::new(path, format!("the name {name:?} {why}")))
+}

@@ -1,0 +1,5 @@
+//! The sources against a sink that records: sockets, decoders and writers as the server runs them.
+
+mod ilp;
+mod recording;
+mod tcp;

@@ -1,0 +1,147 @@
+//! Line protocol over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use strongback_sources::ilp::tcp::Listener;
+use strongback_sources::ilp::{IlpConfig, Ingress};
+use strongback_sources::{Now, wall_clock};
+use strongback_store::Refusal;
+
+use crate::recording::{Kept, Recording, eventually};
+
+fn start(sink: &Arc<Recording>, config: IlpConfig, now: Now) -> (Listener, Arc<Ingress>) {
+    let ingress = Ingress::new(Arc::clone(sink) as _, config);
+    let listener = Listener::start("127.0.0.1:0".parse().unwrap(), Arc::clone(&ingress), now).unwrap();
+    (listener, ingress)
+}
+
+fn connect(listener: &Listener) -> TcpStream {
+    TcpStream::connect(listener.address).unwrap()
+}
+
+fn closed_by_peer(stream: &mut TcpStream) -> bool {
+    matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_))
+}
+
+#[test]
+fn a_bad_line_is_counted_and_the_connection_lives() {
+    let sink = Recording::new();
+    let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    let mut stream = connect(&listener);
+    stream.write_all(b"m v=1 1\nm v=x 2\n\xff\xff\nm v=3 3\n").unwrap();
+    sink.wait_for_frames(2);
+    stream.write_all(b"m v=4 4\n").unwrap();
+    sink.wait_for_frames(3);
+    assert_eq!(ingress.counts().rejected.snapshot(), [("syntax", 1), ("invalid_utf8", 1)]);
+    assert_eq!(ingress.counts().received.load(Relaxed), 5);
+    assert_eq!(ingress.counts().connections.load(Relaxed), 1);
+}
+
+#[test]
+fn lines_are_whole_however_slowly_they_come() {
+    let sink = Recording::new();
+    let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    let mut stream = connect(&listener);
+    stream.set_nodelay(true).unwrap();
+    for byte in "m,t=é s=\"two\nlines\",v=1.25 1\nm,t=é v=2 2\n".as_bytes() {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    sink.wait_for_frames(2);
+    assert_eq!(
+        sink.rows("m{t=é}")[0],
+        [("s".to_owned(), Kept::Text("two\nlines".to_owned())), ("v".to_owned(), Kept::f64(1.25))]
+    );
+    assert_eq!(ingress.counts().rejected.total(), 0);
+}
+
+#[test]
+fn a_line_cut_by_the_end_of_the_connection_is_not_stored() {
+    let sink = Recording::new();
+    let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    let mut stream = connect(&listener);
+    // Had it been whole, the value might have been 123.
+    stream.write_all(b"m v=1 1\nm v=12").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert!(closed_by_peer(&mut stream));
+    eventually("the truncated line", || (ingress.counts().rejected.snapshot() == [("truncated", 1)]).then_some(()));
+    assert_eq!(sink.frames().len(), 1);
+    eventually("the end of the connection", || (ingress.counts().connections.load(Relaxed) == 0).then_some(()));
+}
+
+#[test]
+fn a_line_without_end_is_given_up_and_the_next_one_taken() {
+    let sink = Recording::new();
+    let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    let mut stream = connect(&listener);
+    stream.write_all(b"m s=\"").unwrap();
+    stream.write_all(&vec![b'x'; 5 << 20]).unwrap();
+    stream.write_all(b"\nm v=1 1\n").unwrap();
+    sink.wait_for_frames(1);
+    assert_eq!(ingress.counts().rejected.snapshot(), [("line_too_long", 1)]);
+    // A line of nearly a MiB is none too long.
+    let long = format!("m s=\"{}\" 2\n", "y".repeat(1_000_000));
+    stream.write_all(long.as_bytes()).unwrap();
+    sink.wait_for_frames(2);
+}
+
+#[test]
+fn too_many_connections_are_refused_and_the_silent_make_room() {
+    let sink = Recording::new();
+    let time = Arc::new(AtomicI64::new(1_000_000_000_000));
+    let clock = Arc::clone(&time);
+    let config = IlpConfig { max_connections: 2, idle_after_s: 60, ..IlpConfig::default() };
+    let (listener, ingress) = start(&sink, config, Arc::new(move || clock.load(Relaxed)));
+    let mut first = connect(&listener);
+    first.write_all(b"m v=1 1\n").unwrap();
+    sink.wait_for_frames(1);
+    let mut second = connect(&listener);
+    second.write_all(b"m v=2 2\n").unwrap();
+    sink.wait_for_frames(2);
+    let mut third = connect(&listener);
+    assert!(closed_by_peer(&mut third));
+    assert_eq!(ingress.counts().connections_refused.load(Relaxed), 1);
+    // A minute later the second has spoken again, the first has not.
+    time.fetch_add(61_000_000_000, Relaxed);
+    second.write_all(b"m v=3 3\n").unwrap();
+    sink.wait_for_frames(3);
+    let mut fourth = connect(&listener);
+    fourth.write_all(b"m v=4 4\n").unwrap();
+    sink.wait_for_frames(4);
+    assert!(closed_by_peer(&mut first));
+    assert_eq!(ingress.counts().connections_evicted.load(Relaxed), 1);
+    second.write_all(b"m v=5 5\n").unwrap();
+    sink.wait_for_frames(5);
+}
+
+#[test]
+fn a_stop_takes_what_was_received_and_returns() {
+    let sink = Recording::new();
+    let (mut listener, _ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    let mut streams: Vec<TcpStream> = (0..8).map(|_| connect(&listener)).collect();
+    for (i, stream) in streams.iter_mut().enumerate() {
+        stream.write_all(format!("m v={i} {i}\n").as_bytes()).unwrap();
+    }
+    sink.wait_for_frames(8);
+    streams[0].write_all(b"m v=9 9\n").unwrap();
+    listener.stop();
+    assert!(closed_by_peer(&mut streams[3]));
+    assert!(TcpStream::connect(listener.address).is_err());
+}
+
+#[test]
+fn a_full_log_holds_the_sender_and_loses_nothing() {
+    let sink = Recording::new();
+    let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    sink.refuse(Refusal::LogFull, 1_000);
+    let mut stream = connect(&listener);
+    for i in 0..5_000 {
+        stream.write_all(format!("m v={i} {i}\n").as_bytes()).unwrap();
+    }
+    let frames = sink.wait_for_frames(5_000);
+    assert_eq!(frames.len(), 5_000);
+    assert_eq!(ingress.counts().rejected.total(), 0);
+    assert!(sink.waits() > 0);
+}
