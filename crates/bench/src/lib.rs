@@ -2,5 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod command;
 pub mod crash;
+mod feeder;
 pub mod http;
+pub mod ingest;
+pub mod live;
+pub mod machine;
+pub mod peers;
+pub mod query;
+pub mod recording;
+pub mod serving;
+pub mod table;
+
+pub use command::{BenchCommand, run_bench};

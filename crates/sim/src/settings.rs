@@ -82,12 +82,11 @@ fn layout(stream: &PadStream, out: &mut String) {
 
 /// The prepared page layout of `GET /api/view`.
 ///
-/// `run.t0` is null, as holds move it; `run.clock` names the channel that carries the countdown clock in
-/// seconds, negative before lift-off.
+/// `run.t0` is null, as holds move it; `plc.gse.t_clock` is the countdown clock in seconds.
 pub fn launch_view() -> serde_json::Value {
     json!({
         "title": "Launch view",
-        "run": { "name": "Simulated pad", "t0": null, "clock": "plc.gse.t_clock" },
+        "run": { "name": "Simulated pad", "t0": null },
         "panels": [
             {
                 "kind": "plot", "title": "LOX tank", "span_s": 60,
@@ -111,6 +110,7 @@ pub fn launch_view() -> serde_json::Value {
             {
                 "kind": "now", "title": "Now", "span_s": 60,
                 "channels": [
+                    "plc.gse.t_clock", "plc.gse.phase",
                     "avionics.sensor_values.p_lox_tank{acu=1}", "avionics.sensor_values.p_fuel_tank{acu=1}",
                     "avionics.gnc.thrust_cmd", "avionics.sensor_values.bus_28v{acu=1}",
                     "avionics.imu.acc_x{unit=a}", "plc.gse.wind_gust"
@@ -169,7 +169,7 @@ mod tests {
             names.extend(stream.channels.iter().map(|c| format!("{}.{}{tags}", stream.table, c.name)));
         }
         let view = launch_view();
-        let mut channels = vec![view["run"]["clock"].as_str().unwrap()];
+        let mut channels = Vec::new();
         for panel in view["panels"].as_array().unwrap() {
             channels.extend(panel["channels"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()));
         }

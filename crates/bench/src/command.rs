@@ -1,0 +1,29 @@
+//! `strongback bench …`: one line a benchmark.
+
+use crate::{crash, ingest, live, query};
+
+/// Benchmarks. Each prints its tables, the machine, and what its figures were worth on disk.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum BenchCommand {
+    /// Durable ingest: the embedded store beside SQLite, line protocol into servers
+    Ingest(ingest::IngestArguments),
+    /// Latency from the stamp in the payload to after decoding at 20 subscribers
+    Live(live::LiveArguments),
+    /// The last 500 ms of 8 channels over the PostgreSQL wire
+    Query(query::QueryArguments),
+    /// Kills the server again and again while it writes, and compares every row
+    Crash(crash::CrashArguments),
+}
+
+/// Runs a benchmark.
+///
+/// # Errors
+/// Whatever stops it; a figure is printed only for what was read back.
+pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
+    match command {
+        BenchCommand::Ingest(arguments) => ingest::run(arguments),
+        BenchCommand::Live(arguments) => live::run(arguments),
+        BenchCommand::Query(arguments) => query::run(arguments),
+        BenchCommand::Crash(arguments) => crash::run(arguments).map(drop),
+    }
+}

@@ -1,0 +1,218 @@
+//! `strongback bench ingest`: how fast telemetry becomes durable, beside other engines in the same run.
+//!
+//! Two questions. *Embedded*: pad data made beforehand into the store and into SQLite, on one core, with the
+//! same commits. *Server*: narrow rows of line protocol over HTTP and TCP into a server of its own process, and
+//! into those of others. Whatever is not read back does not count.
+
+mod embedded;
+mod narrow;
+mod sqlite;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Serialize;
+use strongback_store::Store;
+
+use crate::machine::{Machine, on_one_core};
+use crate::peers::PeerRecipes;
+use crate::recording::Recording;
+use crate::serving::ServerProgram;
+use crate::table::{Table, short};
+use narrow::NarrowResult;
+
+/// Options of `strongback bench ingest`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct IngestArguments {
+    /// Less data: under a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Folder for the stores; a temporary one if none
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Prints the results as one JSON object on the last line
+    #[arg(long)]
+    pub json: bool,
+    /// Only the embedded engines, or only the servers
+    #[arg(long, value_enum)]
+    pub only: Option<Part>,
+    #[command(flatten)]
+    program: ServerProgram,
+    #[command(flatten)]
+    peers: PeerRecipes,
+}
+
+/// A part of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Pad data into the embedded store and SQLite.
+    Embedded,
+    /// Narrow rows of line protocol into servers.
+    Servers,
+}
+
+/// When an engine commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cadence {
+    /// After each 50 ms of pad time, as if the data came live: about 3,400 points.
+    PadTime,
+    /// Whenever 50 ms have passed on the clock, flat out.
+    WallTime,
+}
+
+impl Cadence {
+    fn name(self) -> &'static str {
+        match self {
+            Cadence::PadTime => "each 50 ms of data",
+            Cadence::WallTime => "each 50 ms",
+        }
+    }
+
+    /// Whether a commit is due, after a stretch of 50 ms of pad time.
+    fn due(self, last: Instant) -> bool {
+        self == Cadence::PadTime || last.elapsed() >= Duration::from_millis(50)
+    }
+}
+
+/// What one engine did with the recording.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineResult {
+    /// Name and version.
+    pub engine: String,
+    /// When it committed.
+    pub cadence: &'static str,
+    /// What a commit is worth.
+    pub durability: String,
+    /// Points written, read back, and found equal.
+    pub points: u64,
+    /// From the first append to the end of the last commit.
+    pub seconds: f64,
+    /// Processor time in it.
+    pub cpu_s: f64,
+    /// Commits.
+    pub commits: u64,
+    /// Median time of a commit in microseconds.
+    pub commit_us_p50: f64,
+    /// 99th percentile of it.
+    pub commit_us_p99: f64,
+    /// Bytes on disk for each point; none if nothing was sealed.
+    pub bytes_per_point: Option<f64>,
+}
+
+impl EngineResult {
+    fn points_per_s(&self) -> f64 {
+        self.points as f64 / self.seconds
+    }
+}
+
+#[derive(Serialize)]
+struct IngestReport {
+    machine: Machine,
+    embedded: Vec<EngineResult>,
+    ratio_to_sqlite: Vec<f64>,
+    servers: Vec<NarrowResult>,
+}
+
+/// Runs it and prints its tables.
+///
+/// # Errors
+/// An engine that loses or changes a point, or a folder that cannot be written.
+pub fn run(arguments: &IngestArguments) -> anyhow::Result<()> {
+    let temporary = tempfile::tempdir().context("temporary folder")?;
+    let dir = arguments.dir.as_deref().unwrap_or(temporary.path());
+    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let machine = Machine::look(dir)?;
+    println!("{}\n", machine.line());
+    let mut report = IngestReport { machine, embedded: Vec::new(), ratio_to_sqlite: Vec::new(), servers: Vec::new() };
+    if arguments.only != Some(Part::Servers) {
+        embedded(arguments.quick, dir, &mut report)?;
+    }
+    if arguments.only != Some(Part::Embedded) {
+        let rows = if arguments.quick { 1_000_000 } else { 5_000_000 };
+        report.servers = narrow::run(rows, &arguments.program, &arguments.peers)?;
+        println!("\nLine protocol, one value, two tags, a time, 1,000 streams: {} rows\n", short(rows as f64));
+        print_servers(&report.servers);
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string(&report)?);
+    }
+    Ok(())
+}
+
+fn embedded(quick: bool, dir: &Path, report: &mut IngestReport) -> anyhow::Result<()> {
+    let seconds = if quick { 20 } else { 120 };
+    let recording = Recording::of_pad(seconds, 1_763_653_267_000_000_000);
+    println!(
+        "Durable ingest, embedded, one core: {} points of {seconds} s of pad data, each read back\n",
+        short(recording.points() as f64)
+    );
+    for cadence in [Cadence::PadTime, Cadence::WallTime] {
+        let ours = in_folder(dir, "strongback", |dir| embedded::run(&recording, dir, cadence))?;
+        let theirs = in_folder(dir, "sqlite", |dir| sqlite::run(&recording, dir, cadence))?;
+        report.ratio_to_sqlite.push(ours.points_per_s() / theirs.points_per_s());
+        report.embedded.extend([ours, theirs]);
+    }
+    print_embedded(&report.embedded);
+    println!("\nRatio to SQLite: {:.1} and {:.1}", report.ratio_to_sqlite[0], report.ratio_to_sqlite[1]);
+    Ok(())
+}
+
+fn print_servers(results: &[NarrowResult]) {
+    let mut table = Table::new(["server", "over", "rows/s queryable", "rows/s sent", "a sent row is"]);
+    for r in results {
+        table.row([
+            r.engine.clone(),
+            r.protocol.into(),
+            short(r.rows_per_s()),
+            short(r.sent_per_s()),
+            r.durability.clone(),
+        ]);
+    }
+    table.print();
+    println!();
+}
+
+/// Runs an engine on one core in a folder of its own, which is removed.
+fn in_folder(
+    dir: &Path,
+    name: &str,
+    work: impl FnOnce(&Path) -> anyhow::Result<EngineResult>,
+) -> anyhow::Result<EngineResult> {
+    let own = tempfile::Builder::new().prefix(name).tempdir_in(dir).context("folder of an engine")?;
+    on_one_core(|| work(own.path()))?.with_context(|| name.to_string())
+}
+
+fn print_embedded(results: &[EngineResult]) {
+    let mut table =
+        Table::new(["engine", "commit", "points/s", "CPU ns/point", "commit p50 µs", "p99 µs", "bytes/point"]);
+    for r in results {
+        table.row([
+            r.engine.clone(),
+            r.cadence.into(),
+            short(r.points_per_s()),
+            format!("{:.0}", r.cpu_s * 1e9 / r.points as f64),
+            format!("{:.0}", r.commit_us_p50),
+            format!("{:.0}", r.commit_us_p99),
+            r.bytes_per_point.map_or_else(|| "–".into(), |b| format!("{b:.2}")),
+        ]);
+    }
+    table.print();
+    println!();
+    for r in results.iter().take(2) {
+        println!("{}: {}", r.engine, r.durability);
+    }
+}
+
+/// The value below which a share of the values lies; 0 of none. Sorts them.
+pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let index = (values.len() as f64 * share) as usize;
+    values.get(index.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+/// Bytes of encoded blocks for each point in them; without blocks, nothing.
+fn block_bytes_per_point(store: &Store, _dir: &Path, _points: u64) -> Option<f64> {
+    let stats = store.stats();
+    (stats.block_points > 0).then(|| stats.block_bytes as f64 / stats.block_points as f64)
+}

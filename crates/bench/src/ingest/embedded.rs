@@ -1,0 +1,142 @@
+//! Durable ingest into the embedded store: append, commit, seal, all on one thread, then closed, opened again
+//! and every point read back.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use strongback_store::{ChannelIndex, FrameBatch, FrameHead, Outcome, Refusal, Scan, Store, StoreOptions, StreamId};
+
+use super::{Cadence, EngineResult};
+use crate::machine::thread_time;
+use crate::recording::{Recording, point_hash};
+
+/// What the figures stand for.
+const DURABILITY: &str = "every commit synced to disk";
+
+/// Runs the recording into a new store in `dir`.
+pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow::Result<EngineResult> {
+    let first_ns = recording.frames.first().map_or(0, |f| f.time_ns);
+    let options = StoreOptions { max_bytes: Some(8 << 30), ..StoreOptions::default() };
+    let store = Store::open(dir, options.clone(), first_ns).context("open")?;
+    let mut targets: Vec<(StreamId, Vec<ChannelIndex>)> = Vec::new();
+    for spec in &recording.streams {
+        let (stream, channels) = store.resolve(spec, first_ns)?;
+        targets.push((stream.id, channels));
+    }
+    store.commit(first_ns)?;
+    let mut batch = FrameBatch::new();
+    let mut commits_us = Vec::new();
+    let (begin, begin_cpu) = (Instant::now(), thread_time());
+    let mut committed = Instant::now();
+    for stretch in recording.each_stretch() {
+        let now = stretch.last().map_or(first_ns, |f| f.time_ns);
+        batch.clear();
+        for frame in stretch {
+            let (stream, channels) = &targets[frame.stream];
+            batch.begin(FrameHead {
+                stream: *stream,
+                receive_time: now,
+                source_time: Some(frame.time_ns),
+                sequence: None,
+            });
+            for (channel, value) in channels.iter().zip(recording.cells(frame)) {
+                batch.push(*channel, *value);
+            }
+            batch.end();
+        }
+        append(&store, &batch, now)?;
+        if cadence.due(committed) {
+            let at = Instant::now();
+            store.commit(now)?;
+            commits_us.push(at.elapsed().as_secs_f64() * 1e6);
+            committed = Instant::now();
+        }
+        // Seals what is due, a slice at a time, as the server's second thread does.
+        while store.maintain(now)? {}
+    }
+    let now = recording.frames.last().map_or(first_ns, |f| f.time_ns);
+    store.commit(now)?;
+    let (elapsed, cpu) = (begin.elapsed(), thread_time() - begin_cpu);
+    store.close(now).context("close")?;
+    drop(store);
+    let (verified, stats) = verify(recording, dir, options, now, &targets)?;
+    Ok(EngineResult {
+        engine: "strongback".into(),
+        cadence: cadence.name(),
+        durability: DURABILITY.into(),
+        points: verified,
+        seconds: elapsed.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+        commits: commits_us.len() as u64 + 1,
+        commit_us_p50: super::percentile(&mut commits_us, 0.5),
+        commit_us_p99: super::percentile(&mut commits_us, 0.99),
+        bytes_per_point: stats,
+    })
+}
+
+/// Appends a batch; a full log is committed and what it refused is tried once more.
+fn append(store: &Store, batch: &FrameBatch, now: i64) -> anyhow::Result<()> {
+    let appended = store.append(batch, now);
+    let mut again = FrameBatch::new();
+    for (frame, outcome) in batch.frames().zip(&appended.outcomes) {
+        match outcome {
+            Outcome::Stored { .. } => {}
+            Outcome::Rejected(strongback_store::Reject::Refused(Refusal::LogFull)) => {
+                again.begin(frame.head());
+                for (channel, cell) in frame.cells() {
+                    if let Ok(value) = cell {
+                        again.push(channel, value);
+                    }
+                }
+                again.end();
+            }
+            other => bail!("a frame was not stored: {other:?}"),
+        }
+    }
+    if again.is_empty() {
+        return Ok(());
+    }
+    store.commit(now)?;
+    while store.maintain(now)? {}
+    let appended = store.append(&again, now);
+    match appended.outcomes.iter().find(|o| !matches!(o, Outcome::Stored { .. })) {
+        None => Ok(()),
+        Some(outcome) => bail!("a frame was not stored after a commit: {outcome:?}"),
+    }
+}
+
+/// Opens the store again and reads every point; returns how many agree, and the bytes of each in blocks.
+fn verify(
+    recording: &Recording,
+    dir: &Path,
+    options: StoreOptions,
+    now: i64,
+    targets: &[(StreamId, Vec<ChannelIndex>)],
+) -> anyhow::Result<(u64, Option<f64>)> {
+    let store = Store::open(dir, options, now).context("open again")?;
+    let view = store.view();
+    let (mut checksum, mut points) = (0u64, 0u64);
+    for (index, (stream, channels)) in targets.iter().enumerate() {
+        for batch in view.scan(Scan::all(*stream, channels.clone())) {
+            let batch = batch?;
+            for row in 0..batch.len() {
+                for (channel, column) in batch.columns.iter().enumerate() {
+                    let Ok(value) = column.cell(row) else { bail!("{index}.{channel}: row {row} has no value") };
+                    let hash = point_hash(index, batch.rows[row], channel, batch.time(row), value);
+                    checksum = checksum.wrapping_add(hash);
+                    points += 1;
+                }
+            }
+        }
+    }
+    if checksum != recording.checksum || points != recording.points() {
+        bail!(
+            "read back {points} points with checksum {checksum:016x}, expected {} with {:016x}",
+            recording.points(),
+            recording.checksum
+        );
+    }
+    let bytes = super::block_bytes_per_point(&store, dir, points);
+    Ok((points, bytes))
+}

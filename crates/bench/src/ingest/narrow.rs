@@ -1,0 +1,336 @@
+//! Narrow rows of line protocol into servers of their own process: one value, two tags, a time, 1,000 streams.
+//!
+//! The lines are made beforehand. A run is over when every row can be queried; then each stream's count and sum
+//! are compared with what was sent. Values are multiples of a quarter below 1,024, so sums are exact in any order.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use tokio_postgres::{NoTls, SimpleQueryMessage};
+
+use crate::http::HttpConnection;
+use crate::peers::{Peer, PeerRecipes};
+use crate::serving::{ServerProcess, ServerProgram};
+
+const STREAMS: usize = 1_000;
+/// Rows in one HTTP request, and in one write to a TCP connection.
+const ROWS_PER_REQUEST: usize = 10_000;
+/// Connections, each with its own share of the streams.
+const CONNECTIONS: usize = 2;
+/// Longest wait for an answer, and for the last row to show.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two counts.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One server, one protocol.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct NarrowResult {
+    /// Server.
+    pub engine: String,
+    /// `http` or `tcp`.
+    pub protocol: &'static str,
+    /// What an acknowledged row is worth.
+    pub durability: String,
+    /// Rows sent, found and compared.
+    pub rows: u64,
+    /// Until the last answer (HTTP) or the last byte written (TCP), in seconds.
+    pub sent_s: f64,
+    /// Until the last row could be queried, in seconds.
+    pub visible_s: f64,
+}
+
+impl NarrowResult {
+    /// Rows a second until they could be queried.
+    pub(super) fn rows_per_s(&self) -> f64 {
+        self.rows as f64 / self.visible_s
+    }
+
+    /// Rows a second until they were acknowledged, or written where nothing is.
+    pub(super) fn sent_per_s(&self) -> f64 {
+        self.rows as f64 / self.sent_s
+    }
+}
+
+/// Lines made beforehand, and what must be found.
+struct Lines {
+    /// Requests of each connection.
+    requests: Vec<Vec<Vec<u8>>>,
+    /// Rows and sum of each stream.
+    expected: Vec<(u64, f64)>,
+    rows: u64,
+}
+
+impl Lines {
+    fn new(measurement: &str, rows: usize, start_ns: i64) -> Lines {
+        let mut random = fastrand::Rng::with_seed(9);
+        let mut levels: Vec<i64> = (0..STREAMS).map(|_| random.i64(400..3_600)).collect();
+        let mut expected = vec![(0, 0.0); STREAMS];
+        let mut requests = vec![vec![Vec::new()]; CONNECTIONS];
+        let mut in_request = [0usize; CONNECTIONS];
+        for row in 0..rows / STREAMS * STREAMS {
+            let stream = row % STREAMS;
+            levels[stream] = (levels[stream] + random.i64(-3..=3)).clamp(0, 4_095);
+            let value = levels[stream] as f64 * 0.25;
+            let time_ns = start_ns + (row / STREAMS) as i64 * 1_000_000 + stream as i64;
+            let connection = stream % CONNECTIONS;
+            if in_request[connection] == ROWS_PER_REQUEST {
+                requests[connection].push(Vec::new());
+                in_request[connection] = 0;
+            }
+            in_request[connection] += 1;
+            if let Some(request) = requests[connection].last_mut() {
+                let (site, sensor) = (stream / 100, stream);
+                // Writing to memory cannot fail.
+                let _ = writeln!(request, "{measurement},site=s{site},sensor=n{sensor:03} value={value} {time_ns}");
+            }
+            expected[stream].0 += 1;
+            expected[stream].1 += value;
+        }
+        let rows = expected.iter().map(|(n, _)| n).sum();
+        Lines { requests, expected, rows }
+    }
+}
+
+/// Where rows go and how they are counted.
+#[derive(Clone, Debug)]
+enum Target {
+    Http(SocketAddr, &'static str),
+    Tcp(SocketAddr),
+}
+
+/// Runs our server, then each rival that can be had.
+///
+/// # Errors
+/// Our server failing; a rival that loses rows is an error too, as its figure would be worth nothing.
+pub(super) fn run(rows: usize, program: &ServerProgram, peers: &PeerRecipes) -> anyhow::Result<Vec<NarrowResult>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let start_ns = 1_763_653_267_000_000_000;
+    let mut results = Vec::new();
+    for protocol in ["http", "tcp"] {
+        let dir = tempfile::tempdir().context("temporary folder")?;
+        let server = ServerProcess::start(program, dir.path())?;
+        let lines = Lines::new("narrow", rows, start_ns);
+        let target = match protocol {
+            "http" => Target::Http(server.http, "/write"),
+            _ => Target::Tcp(server.ilp),
+        };
+        let sql = Counting::Sql {
+            config: format!("host=127.0.0.1 port={} user=bench dbname=strongback", server.pg.port()),
+            table: "narrow".into(),
+        };
+        let durability = match protocol {
+            "http" => "synced to disk before the answer",
+            _ => "synced to disk within 50 ms",
+        };
+        results.push(measure(&runtime, "strongback", protocol, durability, &lines, &target, &sql)?);
+        server.stop()?;
+    }
+    if let Some(running) = peers.start(Peer::QuestDb) {
+        for protocol in ["http", "tcp"] {
+            let measurement = format!("narrow_{protocol}");
+            let lines = Lines::new(&measurement, rows, start_ns);
+            let target = match protocol {
+                "http" => Target::Http(running.peer.http(), "/write"),
+                _ => Target::Tcp(running.peer.ilp()),
+            };
+            let sql = Counting::Sql { config: running.peer.postgres().into(), table: measurement };
+            let (name, durability) = (running.peer.name(), running.peer.durability());
+            results.push(measure(&runtime, name, protocol, durability, &lines, &target, &sql)?);
+        }
+    }
+    if let Some(running) = peers.start(Peer::InfluxDb) {
+        let mut http = HttpConnection::open(running.peer.http(), PATIENCE)?;
+        let answer = http.post("/query?q=CREATE%20DATABASE%20bench", b"")?;
+        if answer.status != 200 {
+            bail!("InfluxDB made no database: {} {}", answer.status, answer.body);
+        }
+        let lines = Lines::new("narrow", rows, start_ns);
+        let target = Target::Http(running.peer.http(), "/write?db=bench");
+        let counting = Counting::Influx(running.peer.http());
+        let (name, durability) = (running.peer.name(), running.peer.durability());
+        results.push(measure(&runtime, name, "http", durability, &lines, &target, &counting)?);
+    }
+    Ok(results)
+}
+
+fn measure(
+    runtime: &tokio::runtime::Runtime,
+    engine: &str,
+    protocol: &'static str,
+    durability: &str,
+    lines: &Lines,
+    target: &Target,
+    counting: &Counting,
+) -> anyhow::Result<NarrowResult> {
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let senders: Vec<_> = lines
+            .requests
+            .iter()
+            .map(|requests| {
+                scope.spawn(move || match target {
+                    Target::Http(address, path) => send_http(*address, path, requests),
+                    Target::Tcp(address) => send_tcp(*address, requests),
+                })
+            })
+            .collect();
+        senders.into_iter().try_for_each(|sender| match sender.join() {
+            Ok(sent) => sent,
+            Err(_) => bail!("a sender panicked"),
+        })
+    })
+    .with_context(|| format!("{engine} over {protocol}"))?;
+    let sent_s = begin.elapsed().as_secs_f64();
+    let visible = loop {
+        let rows = runtime.block_on(counting.rows()).unwrap_or(0);
+        let at = begin.elapsed();
+        if rows >= lines.rows {
+            break at;
+        }
+        if at > PATIENCE + Duration::from_secs_f64(sent_s) {
+            bail!("{engine} over {protocol}: {rows} of {} rows can be queried", lines.rows);
+        }
+        std::thread::park_timeout(LOOK);
+    };
+    let found = runtime.block_on(counting.sums()).with_context(|| format!("{engine}: read back"))?;
+    if found != lines.expected {
+        let wrong = found.iter().zip(&lines.expected).filter(|(a, b)| a != b).count();
+        bail!("{engine} over {protocol}: {wrong} of {STREAMS} streams read back with another count or sum");
+    }
+    Ok(NarrowResult {
+        engine: engine.into(),
+        protocol,
+        durability: durability.into(),
+        rows: lines.rows,
+        sent_s,
+        visible_s: visible.as_secs_f64(),
+    })
+}
+
+fn send_http(address: SocketAddr, path: &str, requests: &[Vec<u8>]) -> anyhow::Result<()> {
+    let mut http = HttpConnection::open(address, PATIENCE)?;
+    for request in requests {
+        let answer = http.post(path, request)?;
+        if !(200..300).contains(&answer.status) {
+            bail!("refused: {} {}", answer.status, answer.body);
+        }
+    }
+    Ok(())
+}
+
+fn send_tcp(address: SocketAddr, requests: &[Vec<u8>]) -> anyhow::Result<()> {
+    let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
+    socket.set_nodelay(true)?;
+    for request in requests {
+        socket.write_all(request)?;
+    }
+    socket.shutdown(Shutdown::Write)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    // The server closes when it has read everything.
+    let mut rest = [0u8; 64];
+    while matches!(socket.read(&mut rest), Ok(n) if n > 0) {}
+    Ok(())
+}
+
+/// How rows are counted and summed.
+enum Counting {
+    Sql { config: String, table: String },
+    Influx(SocketAddr),
+}
+
+impl Counting {
+    async fn rows(&self) -> anyhow::Result<u64> {
+        match self {
+            Counting::Sql { config, table } => {
+                let rows = query(config, &format!("SELECT count(*) FROM {table}")).await?;
+                Ok(rows.first().and_then(|r| r.first()).context("no count")?.parse()?)
+            }
+            Counting::Influx(address) => {
+                let answer = influx(*address, "SELECT count(value) FROM narrow")?;
+                answer["results"][0]["series"][0]["values"][0][1].as_u64().context("no count")
+            }
+        }
+    }
+
+    /// Count and sum of each stream, in their order.
+    async fn sums(&self) -> anyhow::Result<Vec<(u64, f64)>> {
+        let mut found = vec![(0, 0.0); STREAMS];
+        match self {
+            Counting::Sql { config, table } => {
+                let sql = format!("SELECT sensor, count(*), sum(value) FROM {table} GROUP BY sensor");
+                for row in query(config, &sql).await? {
+                    let [sensor, count, sum] = row.as_slice() else { bail!("a row of {} columns", row.len()) };
+                    *found.get_mut(sensor_number(sensor)?).context("unknown stream")? = (count.parse()?, sum.parse()?);
+                }
+            }
+            Counting::Influx(address) => {
+                let answer = influx(*address, "SELECT count(value), sum(value) FROM narrow GROUP BY sensor")?;
+                for series in answer["results"][0]["series"].as_array().context("no series")? {
+                    let sensor = sensor_number(series["tags"]["sensor"].as_str().unwrap_or_default())?;
+                    let values = &series["values"][0];
+                    let (count, sum) = (values[1].as_u64(), values[2].as_f64());
+                    *found.get_mut(sensor).context("unknown stream")? =
+                        (count.context("no count")?, sum.context("no sum")?);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn sensor_number(name: &str) -> anyhow::Result<usize> {
+    name.strip_prefix('n').and_then(|n| n.parse().ok()).with_context(|| format!("stream {name:?}"))
+}
+
+async fn query(config: &str, sql: &str) -> anyhow::Result<Vec<Vec<String>>> {
+    let (client, connection) = tokio_postgres::connect(config, NoTls).await?;
+    let connection = tokio::spawn(connection);
+    let messages = client.simple_query(sql).await;
+    drop(client);
+    connection.await??;
+    Ok(messages?
+        .iter()
+        .filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|c| row.get(c).unwrap_or_default().to_string()).collect())
+            }
+            _ => None,
+        })
+        .collect())
+}
+
+/// HTTP/1.0, so that the answer is not chunked.
+fn influx(address: SocketAddr, question: &str) -> anyhow::Result<serde_json::Value> {
+    let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let question = question.replace(' ', "%20");
+    write!(socket, "GET /query?db=bench&q={question} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer)?;
+    let body = answer.split_once("\r\n\r\n").context("no body")?.1;
+    serde_json::from_str(body).with_context(|| body.chars().take(200).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_split_by_stream_and_counted() {
+        let lines = Lines::new("m", 5_000, 1_000_000_000);
+        assert_eq!(lines.rows, 5_000);
+        assert!(lines.expected.iter().all(|(count, _)| *count == 5));
+        let mut rows = 0;
+        for (connection, requests) in lines.requests.iter().enumerate() {
+            for line in requests.iter().flat_map(|r| std::str::from_utf8(r).unwrap().lines()) {
+                let sensor = line.split("sensor=").nth(1).unwrap().split(' ').next().unwrap();
+                assert_eq!(sensor_number(sensor).unwrap() % CONNECTIONS, connection);
+                rows += 1;
+            }
+        }
+        assert_eq!(rows, 5_000);
+    }
+}

@@ -1,0 +1,221 @@
+//! A server of its own process, as users start it, and the simulated pad that feeds it.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use crate::http::HttpConnection;
+
+/// Longest wait for a started server to answer, and for an ended one to go.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at something that will come.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Which program is measured.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServerProgram {
+    /// The server's program; this one if none
+    #[arg(long, value_name = "PATH")]
+    pub server: Option<PathBuf>,
+}
+
+impl ServerProgram {
+    fn path(&self) -> anyhow::Result<PathBuf> {
+        self.server.clone().map_or_else(|| std::env::current_exe().context("path of this program"), Ok)
+    }
+}
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Usage {
+    /// Processor time in seconds.
+    pub cpu_s: f64,
+    /// Most memory held at once, in MiB.
+    pub rss_mib_max: f64,
+}
+
+/// A running `strongback serve`.
+pub struct ServerProcess {
+    child: Child,
+    program: PathBuf,
+    log: PathBuf,
+    /// Page, REST, line protocol over HTTP.
+    pub http: SocketAddr,
+    /// Line protocol over TCP.
+    pub ilp: SocketAddr,
+    /// PostgreSQL wire.
+    pub pg: SocketAddr,
+    /// iNET-X.
+    pub fti: SocketAddr,
+}
+
+impl ServerProcess {
+    /// Starts a server on a folder, with the pad's layouts and units, at free ports, and waits until it is healthy.
+    ///
+    /// # Errors
+    /// A server that ends or stays silent; its last words are in the message.
+    pub fn start(program: &ServerProgram, dir: &Path) -> anyhow::Result<ServerProcess> {
+        let program = program.path()?;
+        let log = dir.join("server.log");
+        // Held together, so that they differ.
+        let ports = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let [http, ilp, pg] = ports.map(|port| port.and_then(|p| p.local_addr()));
+        let (http, ilp, pg) = (http?, ilp?, pg?);
+        let fti = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let config = dir.join("strongback.toml");
+        File::create(&config)?.write_all(strongback_sim::pad_config_at(fti).as_bytes())?;
+        let file = File::create(&log)?;
+        let child = Command::new(&program)
+            .arg("serve")
+            .args(["--config".as_ref(), config.as_os_str(), "--data".as_ref(), dir.join("store").as_os_str()])
+            .args(["--http", &http.to_string(), "--ilp", &ilp.to_string(), "--pg", &pg.to_string()])
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| program.display().to_string())?;
+        let mut server = ServerProcess { child, program, log, http, ilp, pg, fti };
+        let begin = Instant::now();
+        loop {
+            let healthy = HttpConnection::open(http, PATIENCE)
+                .and_then(|mut http| http.get("/api/health"))
+                .is_ok_and(|answer| answer.status == 200);
+            if healthy {
+                return Ok(server);
+            }
+            if let Some(status) = server.child.try_wait()? {
+                bail!("the server ended at its start with {status}: {}", server.last_words());
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!("the server was not healthy within {PATIENCE:?}: {}", server.last_words());
+            }
+            std::thread::park_timeout(LOOK);
+        }
+    }
+
+    /// Starts the simulated pad against it.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start_pad(&self, dir: &Path) -> anyhow::Result<PadProcess> {
+        start_pad(&self.program, dir, self.fti, self.ilp)
+    }
+
+    /// What it has used.
+    pub fn usage(&self) -> Usage {
+        usage(self.child.id())
+    }
+
+    /// SIGTERM; it must end with code 0.
+    ///
+    /// # Errors
+    /// Another code, or no end.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        end(&mut self.child).with_context(|| self.last_words())
+    }
+
+    fn last_words(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        put_away(&mut self.child);
+    }
+}
+
+/// A running `strongback simulate pad`.
+pub struct PadProcess {
+    child: Child,
+}
+
+/// Starts the pad against any line-protocol server.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn start_pad_at(program: &ServerProgram, dir: &Path, ilp: SocketAddr) -> anyhow::Result<PadProcess> {
+    // Its packets go to a port that this socket had: nobody listens there.
+    let fti = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    start_pad(&program.path()?, dir, fti, ilp)
+}
+
+fn start_pad(program: &Path, dir: &Path, fti: SocketAddr, ilp: SocketAddr) -> anyhow::Result<PadProcess> {
+    let log = File::create(dir.join("pad.log"))?;
+    let child = Command::new(program)
+        .args(["simulate", "pad", "--t0", "62s", "--fti", &fti.to_string(), "--ilp", &ilp.to_string()])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| program.display().to_string())?;
+    Ok(PadProcess { child })
+}
+
+impl PadProcess {
+    /// SIGTERM; it must end with code 0.
+    ///
+    /// # Errors
+    /// Another code, or no end.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        end(&mut self.child).context("the simulated pad")
+    }
+
+    /// What it has used.
+    pub fn usage(&self) -> Usage {
+        usage(self.child.id())
+    }
+}
+
+impl Drop for PadProcess {
+    fn drop(&mut self) {
+        put_away(&mut self.child);
+    }
+}
+
+fn end(child: &mut Child) -> anyhow::Result<()> {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+    let begin = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => bail!("it ended with {status} after SIGTERM"),
+            None if begin.elapsed() > PATIENCE => bail!("it did not end within {PATIENCE:?} of SIGTERM"),
+            None => std::thread::park_timeout(LOOK),
+        }
+    }
+}
+
+fn put_away(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(None)) {
+        // It is on its way out with us; what cannot be killed is gone already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn usage(pid: u32) -> Usage {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    // After the name in parentheses: state is the third field, user and system time are the 14th and 15th.
+    let stat = read("stat");
+    let ticks: u64 = stat
+        .rsplit(')')
+        .next()
+        .map(|rest| rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum())
+        .unwrap_or(0);
+    let status = read("status");
+    let kib = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or_default();
+    let kib: f64 = kib.trim().trim_end_matches(" kB").parse().unwrap_or(0.0);
+    // USER_HZ is 100 on every Linux that we run on.
+    Usage { cpu_s: ticks as f64 / 100.0, rss_mib_max: kib / 1024.0 }
+}
