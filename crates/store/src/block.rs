@@ -13,10 +13,10 @@
 //! | 4 | 4 | length_bytes | whole block with header and padding, a multiple of 8 |
 //! | 8 | 2 | incompatible | feature bits; an unknown one: refuse |
 //! | 10 | 2 | compatible | feature bits; an unknown one: ignore |
-//! | 12 | 4 | flags | 1 time_sorted, 2 overlaps_previous, 4 source_clock, 8 gap_before |
+//! | 12 | 4 | flags | 1 time_sorted, 2 overlaps_previous, 4 source_clock, 8 gap_before, 16 mixed |
 //! | 16 | 16 | origin | node that received the frames |
 //! | 32 | 4 | epoch | opening of the store that received them |
-//! | 36 | 4 | stream | number of the stream at its origin |
+//! | 36 | 4 | stream | number of the stream at its origin; 0xffffffff in a mixed block |
 //! | 40 | 4 | layout_version | of the stream |
 //! | 44 | 4 | rows | number of frames |
 //! | 48 | 8 | first_row | row of the first frame |
@@ -40,8 +40,9 @@ use crate::limits::{BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_ROWS};
 use crate::stream::StreamId;
 
 pub use encode::{BlockMeta, Encoder};
-pub(crate) use read::absent;
+pub(crate) use encode::{finish, put_section};
 pub use read::{Block, ColumnEntry, decode};
+pub(crate) use read::{absent, checked_body};
 
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 96;
@@ -52,12 +53,15 @@ const FLAG_TIME_SORTED: u32 = 1;
 const FLAG_OVERLAPS_PREVIOUS: u32 = 2;
 const FLAG_SOURCE_CLOCK: u32 = 4;
 const FLAG_GAP_BEFORE: u32 = 8;
+const FLAG_MIXED: u32 = 16;
 
 /// Section numbers; those of [`SKIPPABLE`] and above may be passed over by a reader that does not know them.
 const SECTION_DIRECTORY: u8 = 1;
 const SECTION_VALUES: u8 = 2;
+pub(crate) const SECTION_PARTS: u8 = 3;
+pub(crate) const SECTION_ROWS: u8 = 4;
 const SECTION_STATISTICS: u8 = SKIPPABLE | 1;
-const SKIPPABLE: u8 = 0x80;
+pub(crate) const SKIPPABLE: u8 = 0x80;
 
 /// Columns before the channels: receive_time, source_time, sequence, session.
 const SYSTEM_COLUMNS: usize = 4;
@@ -93,6 +97,8 @@ pub struct BlockHeader {
     pub source_clock: bool,
     /// Frames are known missing before the first one.
     pub gap_before: bool,
+    /// Frames of many streams: see [`crate::mixed`].
+    pub mixed: bool,
 }
 
 impl BlockHeader {
@@ -100,18 +106,42 @@ impl BlockHeader {
     pub fn next_row(&self) -> u64 {
         self.first_row + self.rows as u64
     }
+
+    /// The flags as they are written.
+    pub(crate) fn flags(&self) -> u32 {
+        let flags = [
+            (self.time_sorted, FLAG_TIME_SORTED),
+            (self.overlaps_previous, FLAG_OVERLAPS_PREVIOUS),
+            (self.source_clock, FLAG_SOURCE_CLOCK),
+            (self.gap_before, FLAG_GAP_BEFORE),
+            (self.mixed, FLAG_MIXED),
+        ];
+        flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag)
+    }
+
+    /// A header of which nothing but the flags is known yet.
+    pub(crate) fn of_flags(flags: u32) -> Self {
+        BlockHeader {
+            length_bytes: 0,
+            origin: 0,
+            epoch: 0,
+            stream: StreamId(0),
+            layout_version: 0,
+            rows: 0,
+            first_row: 0,
+            time: (0, 0),
+            stored: (0, 0),
+            time_sorted: flags & FLAG_TIME_SORTED != 0,
+            overlaps_previous: flags & FLAG_OVERLAPS_PREVIOUS != 0,
+            source_clock: flags & FLAG_SOURCE_CLOCK != 0,
+            gap_before: flags & FLAG_GAP_BEFORE != 0,
+            mixed: flags & FLAG_MIXED != 0,
+        }
+    }
 }
 
-fn put_header(header: &BlockHeader, body_crc: u32) -> [u8; HEADER_BYTES] {
-    let mut flags = 0;
-    for (set, flag) in [
-        (header.time_sorted, FLAG_TIME_SORTED),
-        (header.overlaps_previous, FLAG_OVERLAPS_PREVIOUS),
-        (header.source_clock, FLAG_SOURCE_CLOCK),
-        (header.gap_before, FLAG_GAP_BEFORE),
-    ] {
-        flags |= if set { flag } else { 0 };
-    }
+pub(crate) fn put_header(header: &BlockHeader, body_crc: u32) -> [u8; HEADER_BYTES] {
+    let flags = header.flags();
     let mut bytes = [0; HEADER_BYTES];
     let mut at = 0;
     let mut put = |field: &[u8]| {
@@ -147,7 +177,7 @@ pub fn read_header(bytes: &[u8]) -> Result<BlockHeader, FormatError> {
     read_header_and_crc(bytes).map(|(header, _)| header)
 }
 
-fn read_header_and_crc(bytes: &[u8]) -> Result<(BlockHeader, u32), FormatError> {
+pub(crate) fn read_header_and_crc(bytes: &[u8]) -> Result<(BlockHeader, u32), FormatError> {
     let mut all = Cursor::new(bytes);
     let bytes = all.take(HEADER_BYTES, "block header")?;
     let mut fields = Cursor::new(bytes);
@@ -195,10 +225,7 @@ fn read_header_and_crc(bytes: &[u8]) -> Result<(BlockHeader, u32), FormatError> 
         first_row,
         time,
         stored,
-        time_sorted: flags & FLAG_TIME_SORTED != 0,
-        overlaps_previous: flags & FLAG_OVERLAPS_PREVIOUS != 0,
-        source_clock: flags & FLAG_SOURCE_CLOCK != 0,
-        gap_before: flags & FLAG_GAP_BEFORE != 0,
+        ..BlockHeader::of_flags(flags)
     };
     Ok((header, body_crc))
 }

@@ -92,18 +92,8 @@ impl Encoder {
             put_section(SECTION_STATISTICS, &self.statistics, out);
         }
         put_section(SECTION_VALUES, &self.values, out);
-        let length_bytes = (out.len() - start).next_multiple_of(BLOCK_ALIGN_BYTES);
-        if length_bytes > MAX_BLOCK_BYTES {
-            out.truncate(start);
-            return Err(FormatError::Limit {
-                what: "bytes of a block",
-                found: length_bytes as u64,
-                limit: MAX_BLOCK_BYTES as u64,
-            });
-        }
-        out.resize(start + length_bytes, 0);
         let header = BlockHeader {
-            length_bytes,
+            length_bytes: 0,
             origin: meta.origin,
             epoch: meta.epoch,
             stream: batch.stream,
@@ -116,11 +106,9 @@ impl Encoder {
             overlaps_previous: meta.overlaps_previous,
             source_clock: batch.source_clock,
             gap_before: meta.gaps.contains(&0),
+            mixed: false,
         };
-        let body_crc = crc32c::crc32c(&out[start + HEADER_BYTES..]);
-        let bytes = put_header(&header, body_crc);
-        out[start..start + HEADER_BYTES].copy_from_slice(&bytes);
-        Ok(header)
+        finish(header, start, out)
     }
 
     fn system_columns(&mut self, batch: &Batch) {
@@ -296,7 +284,26 @@ fn gather(values: &ColumnValues, states: &[CellState]) -> ColumnValues {
     }
 }
 
-fn put_section(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
+/// Pads the block that begins at `start` and writes its header.
+pub(crate) fn finish(mut header: BlockHeader, start: usize, out: &mut Vec<u8>) -> Result<BlockHeader, FormatError> {
+    header.length_bytes = (out.len() - start).next_multiple_of(BLOCK_ALIGN_BYTES);
+    let bounds = if header.time.0 > header.time.1 || header.stored.0 > header.stored.1 {
+        Err(malformed("time range of a block"))
+    } else {
+        check_limit("bytes of a block", header.length_bytes as u64, MAX_BLOCK_BYTES)
+    };
+    if let Err(error) = bounds {
+        out.truncate(start);
+        return Err(error);
+    }
+    out.resize(start + header.length_bytes, 0);
+    let body_crc = crc32c::crc32c(&out[start + HEADER_BYTES..]);
+    let bytes = put_header(&header, body_crc);
+    out[start..start + HEADER_BYTES].copy_from_slice(&bytes);
+    Ok(header)
+}
+
+pub(crate) fn put_section(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(kind);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

@@ -35,6 +35,18 @@ impl ColumnEntry {
     }
 }
 
+/// Header and body of the block at the beginning of `bytes`, both checksums checked.
+pub(crate) fn checked_body(bytes: &[u8]) -> Result<(BlockHeader, &[u8]), FormatError> {
+    let (header, expected) = read_header_and_crc(bytes)?;
+    let whole = Cursor::new(bytes).take(header.length_bytes, "block")?;
+    let body = &whole[HEADER_BYTES..];
+    let found = crc32c::crc32c(body);
+    if expected != found {
+        return Err(FormatError::Checksum { what: "block body", expected, found });
+    }
+    Ok((header, body))
+}
+
 /// States, parameters and values of a column.
 type Parts<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
@@ -53,12 +65,9 @@ impl<'a> Block<'a> {
     /// # Errors
     /// When the bytes are damaged, newer, or contradict themselves.
     pub fn read(bytes: &'a [u8]) -> Result<Self, FormatError> {
-        let (header, expected) = read_header_and_crc(bytes)?;
-        let whole = Cursor::new(bytes).take(header.length_bytes, "block")?;
-        let body = &whole[HEADER_BYTES..];
-        let found = crc32c::crc32c(body);
-        if expected != found {
-            return Err(FormatError::Checksum { what: "block body", expected, found });
+        let (header, body) = checked_body(bytes)?;
+        if header.mixed {
+            return Err(malformed("a mixed block where one stream's is expected"));
         }
         Self::of_body(header, body)
     }

@@ -1,4 +1,5 @@
 //! The format against a naive model, damaged bytes, golden files and a second implementation.
 
 mod blocks;
+mod segments;
 mod series;

@@ -1,0 +1,91 @@
+//! Stream definitions as a segment's footer carries them, so that a segment can be read alone.
+//!
+//! ```text
+//! stream, table, tags, (key, value)…, source, clock u8, expected_period_ns + 1 or 0,
+//! sequence modulus or 0, layout version, channels, then of each:
+//! id, type u8, interpolation u8, name, source name or "" if the same, unit, description
+//! ```
+//! Numbers are varints; text is a varint length and UTF-8.
+
+use std::sync::Arc;
+
+use crate::bytes::{Cursor, FormatError, malformed, put_text, put_varint};
+use crate::limits::{MAX_CHANNELS, MAX_NAME_BYTES, MAX_TAGS};
+use crate::stream::{Channel, ChannelId, Clock, Interpolation, Layout, Stream, StreamId, StreamKey};
+use crate::value::ChannelType;
+
+/// Appends the definition of a stream.
+pub fn encode(stream: &Stream, out: &mut Vec<u8>) {
+    put_varint(out, stream.id.0.into());
+    put_text(out, &stream.key.table);
+    put_varint(out, stream.key.tags.len() as u64);
+    for (key, value) in &stream.key.tags {
+        put_text(out, key);
+        put_text(out, value);
+    }
+    put_text(out, &stream.source);
+    out.push(stream.clock as u8);
+    put_varint(out, stream.expected_period_ns.filter(|p| *p >= 0).map_or(0, |p| p as u64 + 1));
+    put_varint(out, stream.sequence_modulus.unwrap_or(0));
+    put_varint(out, stream.layout.version.into());
+    put_varint(out, stream.layout.channels.len() as u64);
+    for channel in &stream.layout.channels {
+        put_varint(out, channel.id.0.into());
+        out.extend_from_slice(&[channel.channel_type.code(), channel.interpolation as u8]);
+        put_text(out, &channel.name);
+        put_text(out, if channel.source_name == channel.name { "" } else { &channel.source_name });
+        put_text(out, &channel.unit);
+        put_text(out, &channel.description);
+    }
+}
+
+/// Reads what [`encode`] appended.
+pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Stream, FormatError> {
+    let number = |value: u64, what| u32::try_from(value).map_err(|_| malformed(what));
+    let id = StreamId(number(cursor.varint("stream")?, "stream")?);
+    let table = cursor.text("table", MAX_NAME_BYTES)?.to_owned();
+    let tags = cursor.count("tags", MAX_TAGS)?;
+    let mut key = StreamKey { table, tags: Vec::new() };
+    for _ in 0..tags {
+        let tag = (cursor.text("tag", MAX_NAME_BYTES)?.to_owned(), cursor.text("tag", MAX_NAME_BYTES)?.to_owned());
+        if key.tags.last().is_some_and(|(last, _)| *last >= tag.0) {
+            return Err(malformed("tags out of order"));
+        }
+        key.tags.push(tag);
+    }
+    let source = cursor.text("source", MAX_NAME_BYTES)?.to_owned();
+    let clock = match cursor.u8("clock")? {
+        0 => Clock::Receive,
+        1 => Clock::Source,
+        other => return Err(FormatError::Unsupported { what: "clock", found: other.into() }),
+    };
+    let period = cursor.varint("expected period")?;
+    let modulus = cursor.varint("sequence modulus")?;
+    let version = number(cursor.varint("layout version")?, "layout version")?;
+    let count = cursor.count("channels", MAX_CHANNELS)?;
+    let mut channels = Vec::new();
+    for _ in 0..count {
+        let id = ChannelId(number(cursor.varint("channel")?, "channel")?);
+        let code = cursor.u8("channel type")?;
+        let channel_type = ChannelType::from_code(code)
+            .ok_or(FormatError::Unsupported { what: "channel type", found: code.into() })?;
+        let interpolation = match cursor.u8("interpolation")? {
+            0 => Interpolation::Hold,
+            1 => Interpolation::Linear,
+            other => return Err(FormatError::Unsupported { what: "interpolation", found: other.into() }),
+        };
+        let mut text = || cursor.text("channel name", MAX_NAME_BYTES).map(str::to_owned);
+        let (name, source_name, unit, description) = (text()?, text()?, text()?, text()?);
+        let source_name = if source_name.is_empty() { name.clone() } else { source_name };
+        channels.push(Channel { id, name, source_name, channel_type, unit, description, interpolation });
+    }
+    Ok(Stream {
+        id,
+        key,
+        source,
+        clock,
+        expected_period_ns: period.checked_sub(1).and_then(|p| i64::try_from(p).ok()),
+        sequence_modulus: (modulus > 0).then_some(modulus),
+        layout: Arc::new(Layout { version, channels }),
+    })
+}

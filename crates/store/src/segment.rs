@@ -1,0 +1,262 @@
+//! Segments: fixed-size, append-only containers of blocks; *open*, then *sealed*, then immutable.
+//!
+//! ```text
+//!  block ─> write group ─> [segment] ─> scan, recovery, inspect
+//!
+//!  | header page | group | pad | group | pad | … | footer | pad | trailer page |
+//! ```
+//! Every part begins at a multiple of 4 KiB, so that no durable page is ever written again. The trailer is
+//! the last page of the file or region; a segment without one is open and is read by walking its groups.
+//!
+//! Header page, 4,096 bytes, little-endian:
+//!
+//! | offset | size | field | meaning |
+//! |---|---|---|---|
+//! | 0 | 4 | magic | `SBSG` |
+//! | 4 | 4 | version | format version, bit 31 set while it is a draft |
+//! | 8 | 8 | incompatible | feature bits; an unknown one: refuse |
+//! | 16 | 8 | compatible | feature bits; an unknown one: ignore |
+//! | 24 | 16 | origin | the store that wrote it |
+//! | 40 | 8 | id | number of the segment, rising |
+//! | 48 | 8 | generation | rises whenever the same place is used anew |
+//! | 56 | 8 | size_bytes | of the file or region |
+//! | 64 | 8 | created | instant, ns since 1970 UTC |
+//! | 72 | 2 | group_len | bytes of the retention group's name |
+//! | 74 | … | group | its name, UTF-8 |
+//! | 4092 | 4 | crc | CRC32C of bytes 0 to 4092 |
+//!
+//! Write group header, 40 bytes, blocks behind it:
+//!
+//! | offset | size | field | meaning |
+//! |---|---|---|---|
+//! | 0 | 4 | magic | `SBWG` |
+//! | 4 | 4 | length_bytes | header and blocks, padding not counted |
+//! | 8 | 4 | blocks | number of blocks |
+//! | 12 | 4 | index | number of the group in its segment, from 0 |
+//! | 16 | 8 | segment | id of the segment |
+//! | 24 | 8 | generation | of the segment: what lies behind the last group of an open one may be older |
+//! | 32 | 4 | body_crc | CRC32C of bytes 40 to length_bytes |
+//! | 36 | 4 | header_crc | CRC32C of bytes 0 to 36 |
+//!
+//! A group has at most 256 KiB, unless it holds one single block that is larger.
+
+mod build;
+mod footer;
+
+use crate::bytes::{Cursor, FormatError, check_limit, malformed};
+use crate::limits::{
+    BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_GROUP_BYTES, MAX_NAME_BYTES, MAX_SEGMENT_BLOCKS, MAX_SEGMENT_BYTES,
+    MIN_SEGMENT_BYTES, PAGE_BYTES,
+};
+
+pub use build::{Builder, Group, Sealed};
+#[doc(hidden)]
+pub use footer::forge_footer_checksums;
+pub use footer::{Footer, IndexEntry, Trailer, read_footer, read_trailer};
+
+/// First four bytes of a segment.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SBSG");
+/// First four bytes of a write group.
+pub const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"SBWG");
+/// Bytes of a write group's header.
+pub const GROUP_HEADER_BYTES: usize = 40;
+/// Version 1, not yet frozen.
+pub const VERSION: u32 = 1 | DRAFT;
+const DRAFT: u32 = 1 << 31;
+const CRC_AT: usize = PAGE_BYTES - 4;
+
+/// How a version reads: `1-draft`.
+pub fn version_name(version: u32) -> String {
+    format!("{}{}", version & !DRAFT, if version & DRAFT != 0 { "-draft" } else { "" })
+}
+
+/// What a segment says of itself from its first page on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The store that wrote it.
+    pub origin: u128,
+    /// Number, rising.
+    pub id: u64,
+    /// Rises whenever the same place is used anew.
+    pub generation: u64,
+    /// Bytes of the file or region.
+    pub size_bytes: u64,
+    /// Instant at which it was begun, nanoseconds since 1970 UTC.
+    pub created: i64,
+    /// Retention group of all that is in it.
+    pub group: String,
+}
+
+impl SegmentHeader {
+    /// The header page.
+    ///
+    /// # Errors
+    /// When the size or the group's name passes a limit.
+    pub fn page(&self) -> Result<Vec<u8>, FormatError> {
+        self.check()?;
+        let mut page = Vec::with_capacity(PAGE_BYTES);
+        page.extend_from_slice(&MAGIC.to_le_bytes());
+        page.extend_from_slice(&VERSION.to_le_bytes());
+        page.extend_from_slice(&[0; 16]);
+        page.extend_from_slice(&self.origin.to_le_bytes());
+        for field in [self.id, self.generation, self.size_bytes, self.created as u64] {
+            page.extend_from_slice(&field.to_le_bytes());
+        }
+        page.extend_from_slice(&(self.group.len() as u16).to_le_bytes());
+        page.extend_from_slice(self.group.as_bytes());
+        Ok(seal_page(page))
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        check_limit("bytes of a segment", self.size_bytes, MAX_SEGMENT_BYTES as usize)?;
+        if self.size_bytes < MIN_SEGMENT_BYTES || !self.size_bytes.is_multiple_of(PAGE_BYTES as u64) {
+            return Err(malformed("size of a segment"));
+        }
+        check_limit("bytes of a group's name", self.group.len() as u64, MAX_NAME_BYTES.min(CRC_AT - 74))?;
+        Ok(())
+    }
+
+    /// Reads a header page.
+    ///
+    /// # Errors
+    /// When it is none, is damaged, newer, or contradicts itself.
+    pub fn read(bytes: &[u8]) -> Result<Self, FormatError> {
+        let page = Cursor::new(bytes).take(PAGE_BYTES, "segment header")?;
+        let mut fields = Cursor::new(page);
+        check_magic("segment", MAGIC, fields.u32("magic")?)?;
+        // The version before the checksum: a newer one may have another.
+        let version = fields.u32("version")?;
+        if version != VERSION {
+            check_page("segment header", page)?;
+            return Err(FormatError::Unsupported { what: "segment format version", found: version.into() });
+        }
+        check_page("segment header", page)?;
+        let incompatible = fields.u64("incompatible features")?;
+        if incompatible != 0 {
+            return Err(FormatError::Unsupported { what: "segment feature", found: incompatible });
+        }
+        fields.u64("compatible features")?;
+        let header = SegmentHeader {
+            origin: fields.u128("origin")?,
+            id: fields.u64("id")?,
+            generation: fields.u64("generation")?,
+            size_bytes: fields.u64("size")?,
+            created: fields.i64("created")?,
+            group: {
+                let length = fields.u16("group")?;
+                let name = fields.take(length.into(), "group")?;
+                std::str::from_utf8(name).map_err(|_| malformed("text is not UTF-8"))?.to_owned()
+            },
+        };
+        header.check()?;
+        Ok(header)
+    }
+}
+
+/// Fills a page with zeros and puts its checksum at the end.
+fn seal_page(mut page: Vec<u8>) -> Vec<u8> {
+    page.resize(CRC_AT, 0);
+    let crc = crc32c::crc32c(&page);
+    page.extend_from_slice(&crc.to_le_bytes());
+    page
+}
+
+fn check_page(what: &'static str, page: &[u8]) -> Result<(), FormatError> {
+    check_crc(what, Cursor::new(&page[CRC_AT..]).u32(what)?, &page[..CRC_AT])
+}
+
+fn check_crc(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatError> {
+    let found = crc32c::crc32c(bytes);
+    if expected == found { Ok(()) } else { Err(FormatError::Checksum { what, expected, found }) }
+}
+
+fn check_magic(what: &'static str, expected: u32, found: u32) -> Result<(), FormatError> {
+    if expected == found { Ok(()) } else { Err(FormatError::Magic { what, expected, found }) }
+}
+
+/// What the header of a write group says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupHeader {
+    /// Header and blocks, padding not counted.
+    pub length_bytes: usize,
+    /// Blocks in it.
+    pub blocks: usize,
+    /// Number in its segment, from 0.
+    pub index: u32,
+    /// Id of its segment.
+    pub segment: u64,
+    /// Generation of its segment.
+    pub generation: u64,
+    body_crc: u32,
+}
+
+impl GroupHeader {
+    /// Bytes with padding: where the next group begins.
+    pub fn padded_bytes(&self) -> usize {
+        self.length_bytes.next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Reads and checks the header at the beginning of `bytes`; its blocks need not be there.
+    ///
+    /// # Errors
+    /// When it is none, is damaged, or contradicts itself.
+    pub fn read(bytes: &[u8]) -> Result<Self, FormatError> {
+        let header = Cursor::new(bytes).take(GROUP_HEADER_BYTES, "group header")?;
+        let mut fields = Cursor::new(header);
+        check_magic("write group", GROUP_MAGIC, fields.u32("magic")?)?;
+        let crc = Cursor::new(&header[GROUP_HEADER_BYTES - 4..]).u32("crc")?;
+        check_crc("group header", crc, &header[..GROUP_HEADER_BYTES - 4])?;
+        let length = fields.u32("length")?;
+        let blocks = check_limit("blocks of a group", fields.u32("blocks")?.into(), MAX_SEGMENT_BLOCKS)?;
+        // One block beyond the usual length stands alone.
+        let most = if blocks == 1 { GROUP_HEADER_BYTES + MAX_BLOCK_BYTES } else { MAX_GROUP_BYTES };
+        let length_bytes = check_limit("bytes of a group", length.into(), most)?;
+        if length_bytes < GROUP_HEADER_BYTES || blocks == 0 || !length_bytes.is_multiple_of(BLOCK_ALIGN_BYTES) {
+            return Err(malformed("length of a group"));
+        }
+        Ok(GroupHeader {
+            length_bytes,
+            blocks,
+            index: fields.u32("index")?,
+            segment: fields.u64("segment")?,
+            generation: fields.u64("generation")?,
+            body_crc: fields.u32("crc")?,
+        })
+    }
+
+    /// The blocks of the group that `bytes` begin with, its checksum checked.
+    ///
+    /// # Errors
+    /// When they are not all there or are damaged.
+    pub fn body<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], FormatError> {
+        let whole = Cursor::new(bytes).take(self.length_bytes, "write group")?;
+        let body = &whole[GROUP_HEADER_BYTES..];
+        check_crc("write group", self.body_crc, body)?;
+        Ok(body)
+    }
+
+    fn of(header: &SegmentHeader, index: u32, blocks: usize, body: &[u8]) -> Self {
+        GroupHeader {
+            length_bytes: GROUP_HEADER_BYTES + body.len(),
+            blocks,
+            index,
+            segment: header.id,
+            generation: header.generation,
+            body_crc: crc32c::crc32c(body),
+        }
+    }
+
+    fn bytes(&self) -> [u8; GROUP_HEADER_BYTES] {
+        let mut bytes = [0; GROUP_HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&GROUP_MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&(self.length_bytes as u32).to_le_bytes());
+        bytes[8..12].copy_from_slice(&(self.blocks as u32).to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.index.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.segment.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.body_crc.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..36]);
+        bytes[36..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+}

@@ -1,0 +1,254 @@
+//! An open segment in memory: collects blocks into write groups and knows what its footer will say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::footer::{self, IndexEntry};
+use super::{GROUP_HEADER_BYTES, GroupHeader, SegmentHeader};
+use crate::block::{self, BlockHeader};
+use crate::bytes::{FormatError, malformed};
+use crate::definition;
+use crate::limits::{MAX_GROUP_BYTES, PAGE_BYTES};
+use crate::mixed::MixedBlock;
+use crate::stream::{Stream, StreamId};
+
+/// A write group ready for the disk.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Where it goes in the segment: a multiple of 4 KiB.
+    pub offset: u64,
+    /// Its bytes, padded to 4 KiB.
+    pub bytes: Vec<u8>,
+    /// Blocks in it.
+    pub blocks: usize,
+}
+
+/// What sealing writes, in this order: footer, sync, trailer, sync. Where the file may shrink, it can be cut
+/// behind the trailer if that follows the footer at once.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Where the footer goes: a multiple of 4 KiB.
+    pub footer_offset: u64,
+    /// The footer, padded to 4 KiB.
+    pub footer: Vec<u8>,
+    /// The trailer page: goes to the last 4 KiB of the file or region.
+    pub trailer: Vec<u8>,
+}
+
+/// An open segment. Blocks go in by [`Builder::push`], groups come out by [`Builder::take_group`], in the order
+/// in which they must be written.
+#[derive(Debug)]
+pub struct Builder {
+    header: SegmentHeader,
+    /// Where the group under way begins.
+    group_offset: u64,
+    group_index: u32,
+    group: Vec<u8>,
+    group_blocks: usize,
+    entries: Vec<IndexEntry>,
+    streams: BTreeMap<StreamId, (Arc<Stream>, usize)>,
+    definition_bytes: usize,
+}
+
+impl Builder {
+    /// A new segment; its header page is [`SegmentHeader::page`].
+    pub fn new(header: SegmentHeader) -> Self {
+        Builder {
+            header,
+            group_offset: PAGE_BYTES as u64,
+            group_index: 0,
+            group: Vec::new(),
+            group_blocks: 0,
+            entries: Vec::new(),
+            streams: BTreeMap::new(),
+            definition_bytes: 0,
+        }
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// Everything pushed so far, in the order of offsets; a mixed block has an entry for each of its parts.
+    pub fn entries(&self) -> &[IndexEntry] {
+        &self.entries
+    }
+
+    /// Whether nothing was pushed yet.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of blocks waiting for [`Builder::take_group`].
+    pub fn pending_bytes(&self) -> usize {
+        self.group.len()
+    }
+
+    /// Bytes from the beginning of the segment to the end of what was pushed.
+    pub fn used_bytes(&self) -> u64 {
+        self.group_offset + if self.group.is_empty() { 0 } else { (GROUP_HEADER_BYTES + self.group.len()) as u64 }
+    }
+
+    /// Whether a block of these bytes goes into the group under way; if not, take that first.
+    pub fn fits_group(&self, block_bytes: usize) -> bool {
+        self.group.is_empty() || GROUP_HEADER_BYTES + self.group.len() + block_bytes <= MAX_GROUP_BYTES
+    }
+
+    /// Whether a block of these bytes and streams still leaves room for the footer. `parts` is 1 for an
+    /// ordinary block.
+    pub fn fits<'s>(&self, block_bytes: usize, parts: usize, streams: impl IntoIterator<Item = &'s Stream>) -> bool {
+        let mut definitions = self.definition_bytes;
+        for stream in streams {
+            let known = self.streams.get(&stream.id);
+            if known.is_none_or(|(known, _)| known.layout.version < stream.layout.version) {
+                definitions = definitions + definition_len(stream) - known.map_or(0, |(_, len)| *len);
+            }
+        }
+        let group_end = if self.fits_group(block_bytes) {
+            self.group_offset + (GROUP_HEADER_BYTES + self.group.len() + block_bytes) as u64
+        } else {
+            let begun = GROUP_HEADER_BYTES + self.group.len();
+            self.group_offset + (begun.next_multiple_of(PAGE_BYTES) + GROUP_HEADER_BYTES + block_bytes) as u64
+        };
+        let footer = footer::most_bytes(self.entries.len() + parts, definitions).next_multiple_of(PAGE_BYTES);
+        group_end.next_multiple_of(PAGE_BYTES as u64) + (footer + PAGE_BYTES) as u64 <= self.header.size_bytes
+    }
+
+    /// Takes in a block that [`block::Encoder::encode`] or [`crate::mixed::encode`] made, and the definitions of
+    /// its streams. Returns its offset in the segment.
+    ///
+    /// # Errors
+    /// When the block does not fit the group or the segment, is none, or a definition is missing.
+    pub fn push<'s>(
+        &mut self,
+        block: &[u8],
+        streams: impl IntoIterator<Item = &'s Arc<Stream>> + Clone,
+    ) -> Result<u64, FormatError> {
+        let header = block::read_header(block)?;
+        if header.length_bytes != block.len() {
+            return Err(malformed("length of a block"));
+        }
+        if !self.fits_group(block.len()) {
+            return Err(malformed("a block beyond its write group"));
+        }
+        let entries = index_entries(block, header, self.group_offset + (GROUP_HEADER_BYTES + self.group.len()) as u64)?;
+        if !self.fits(block.len(), entries.len(), streams.clone().into_iter().map(|s| &**s)) {
+            return Err(malformed("a block beyond its segment"));
+        }
+        self.define(&entries, streams)?;
+        let offset = entries[0].offset;
+        self.entries.extend(entries);
+        self.group.extend_from_slice(block);
+        self.group_blocks += 1;
+        Ok(offset)
+    }
+
+    fn define<'s>(
+        &mut self,
+        entries: &[IndexEntry],
+        streams: impl IntoIterator<Item = &'s Arc<Stream>>,
+    ) -> Result<(), FormatError> {
+        for stream in streams {
+            let length = definition_len(stream);
+            let known = self.streams.get(&stream.id);
+            if known.is_none_or(|(known, _)| known.layout.version < stream.layout.version) {
+                self.definition_bytes = self.definition_bytes + length - known.map_or(0, |(_, len)| *len);
+                self.streams.insert(stream.id, (Arc::clone(stream), length));
+            }
+        }
+        if entries.iter().all(|entry| self.streams.contains_key(&entry.header.stream)) {
+            Ok(())
+        } else {
+            Err(malformed("a block without the definition of its stream"))
+        }
+    }
+
+    /// The group under way, if it holds a block; the next one begins behind it.
+    pub fn take_group(&mut self) -> Option<Group> {
+        if self.group.is_empty() {
+            return None;
+        }
+        let header = GroupHeader::of(&self.header, self.group_index, self.group_blocks, &self.group);
+        let mut bytes = Vec::with_capacity(header.padded_bytes());
+        bytes.extend_from_slice(&header.bytes());
+        bytes.append(&mut self.group);
+        bytes.resize(header.padded_bytes(), 0);
+        let group = Group { offset: self.group_offset, bytes, blocks: self.group_blocks };
+        self.group_offset += group.bytes.len() as u64;
+        self.group_index += 1;
+        self.group_blocks = 0;
+        Some(group)
+    }
+
+    /// Takes back, in recovery, a group that lies on disk: its bytes from `offset` on. Returns how many bytes it
+    /// takes with padding, or none where the segment's groups end.
+    ///
+    /// # Errors
+    /// When a group of this segment and generation is damaged, or a stream has no definition.
+    pub fn resume_group(
+        &mut self,
+        bytes: &[u8],
+        mut definition: impl FnMut(StreamId) -> Option<Arc<Stream>>,
+    ) -> Result<Option<usize>, FormatError> {
+        let header = match GroupHeader::read(bytes) {
+            Ok(header) => header,
+            Err(_) => return Ok(None),
+        };
+        if (header.segment, header.generation, header.index)
+            != (self.header.id, self.header.generation, self.group_index)
+        {
+            return Ok(None);
+        }
+        let body = header.body(bytes)?;
+        let mut entries = Vec::new();
+        for found in block::headers(body) {
+            let (range, of_block) = found.map_err(|(_, error)| error)?;
+            let offset = self.group_offset + (GROUP_HEADER_BYTES + range.start) as u64;
+            entries.extend(index_entries(&body[range], of_block, offset)?);
+        }
+        let streams: Vec<Arc<Stream>> = entries.iter().filter_map(|entry| definition(entry.header.stream)).collect();
+        self.define(&entries, &streams)?;
+        self.entries.extend(entries);
+        self.group_offset += header.padded_bytes() as u64;
+        self.group_index += 1;
+        Ok(Some(header.padded_bytes()))
+    }
+
+    /// What sealing writes; every group must have been taken.
+    ///
+    /// # Errors
+    /// When blocks still wait for [`Builder::take_group`].
+    pub fn seal(&self) -> Result<Sealed, FormatError> {
+        if !self.group.is_empty() {
+            return Err(malformed("sealing with a group under way"));
+        }
+        let streams = self.streams.values().map(|(stream, _)| &**stream);
+        let footer = footer::encode(&self.header, &self.entries, streams);
+        let trailer = footer::trailer_page(&self.header, self.group_offset, footer.len());
+        let mut padded = footer;
+        padded.resize(padded.len().next_multiple_of(PAGE_BYTES), 0);
+        Ok(Sealed { footer_offset: self.group_offset, footer: padded, trailer })
+    }
+}
+
+fn definition_len(stream: &Stream) -> usize {
+    let mut bytes = Vec::new();
+    definition::encode(stream, &mut bytes);
+    bytes.len()
+}
+
+fn index_entries(block: &[u8], header: BlockHeader, offset: u64) -> Result<Vec<IndexEntry>, FormatError> {
+    let length_bytes = header.length_bytes;
+    if !header.mixed {
+        return Ok(vec![IndexEntry { offset, length_bytes, part: None, header }]);
+    }
+    let mixed = MixedBlock::read(block)?;
+    let entry = |(part, found): (usize, &crate::mixed::PartEntry)| IndexEntry {
+        offset,
+        length_bytes,
+        part: Some(part as u32),
+        header: BlockHeader { length_bytes, ..found.header.clone() },
+    };
+    Ok(mixed.parts().iter().enumerate().map(entry).collect())
+}

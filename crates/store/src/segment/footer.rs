@@ -1,0 +1,333 @@
+//! The footer of a sealed segment: where each block is and what its streams are.
+//!
+//! Footer header, 32 bytes, little-endian, sections behind it:
+//!
+//! | offset | size | field | meaning |
+//! |---|---|---|---|
+//! | 0 | 4 | magic | `SBFT` |
+//! | 4 | 4 | length_bytes | header and sections, padding not counted |
+//! | 8 | 8 | segment | id of the segment |
+//! | 16 | 8 | generation | of the segment |
+//! | 24 | 4 | body_crc | CRC32C of bytes 32 to length_bytes |
+//! | 28 | 4 | header_crc | CRC32C of bytes 0 to 28 |
+//!
+//! Sections are a number (u8; from 0x80 on a reader that does not know it passes over it), a length (varint)
+//! and bytes. 1 is the index, 2 the stream definitions (count, then each: see `definition`):
+//!
+//! ```text
+//! 1 index: origins, u128 of each; entries; then of each, zigzag differences to the entry before unless said:
+//!          flags u8 (as in a block's header: 1 to 16; 32: same block as the entry before)
+//!          [offset / 8 less the end of the block before, length / 8: plain]   without flag 32
+//!          [part: plain]                                                     with flag 16
+//!          origin (plain), epoch, stream, layout_version, rows (plain), first_row less the row after the
+//!          last of the entry before, time_min, time_max − time_min (plain), stored_first, stored_last −
+//!          stored_first (plain)
+//! ```
+//!
+//! Trailer page: magic `SBTR`, u32 0, footer offset u64, footer length u64, segment u64, generation u64,
+//! CRC32C of bytes 0 to 4092 at 4092.
+
+use super::{CRC_AT, SegmentHeader, check_crc, check_magic, check_page, seal_page};
+use crate::block::{BlockHeader, HEADER_BYTES, SKIPPABLE, put_section};
+use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_signed, put_varint};
+use crate::definition;
+use crate::limits::{
+    BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_ROWS, MAX_FOOTER_BYTES, MAX_MIXED_PARTS, MAX_SECTIONS,
+    MAX_SEGMENT_BYTES, PAGE_BYTES,
+};
+use crate::stream::{Stream, StreamId};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"SBFT");
+const TRAILER_MAGIC: u32 = u32::from_le_bytes(*b"SBTR");
+const FOOTER_HEADER_BYTES: usize = 32;
+const SECTION_INDEX: u8 = 1;
+const SECTION_STREAMS: u8 = 2;
+const FLAG_SAME_BLOCK: u8 = 32;
+/// Most bytes of an index entry: flags and eleven varints, most of which cannot take their ten bytes.
+const ENTRY_MAX_BYTES: usize = 1 + 3 * 5 + 3 * 5 + 3 + 3 + 10 + 4 * 10;
+/// Fewest bytes of an index entry.
+const ENTRY_MIN_BYTES: usize = 11;
+
+/// Where a block or a part of a mixed block is, and what its header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Offset of the block in the segment.
+    pub offset: u64,
+    /// Bytes of the block: for a part those of the whole mixed block.
+    pub length_bytes: usize,
+    /// Number of the part in a mixed block.
+    pub part: Option<u32>,
+    /// The block's header, or the part's as if it were a block.
+    pub header: BlockHeader,
+}
+
+/// The footer of a sealed segment.
+#[derive(Clone, Debug, Default)]
+pub struct Footer {
+    /// Blocks and parts in the order of offsets.
+    pub entries: Vec<IndexEntry>,
+    /// Definitions of every stream in the segment, at the newest layout version that it knew.
+    pub streams: Vec<Stream>,
+}
+
+impl Footer {
+    /// The definition of a stream.
+    pub fn stream(&self, id: StreamId) -> Option<&Stream> {
+        self.streams.iter().find(|stream| stream.id == id)
+    }
+}
+
+/// Where the footer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// Offset of the footer in the segment.
+    pub footer_offset: u64,
+    /// Its bytes, padding not counted.
+    pub footer_bytes: usize,
+    /// Id of the segment.
+    pub segment: u64,
+    /// Generation of the segment.
+    pub generation: u64,
+}
+
+/// Bytes that a footer takes at most.
+pub(super) fn most_bytes(entries: usize, definition_bytes: usize) -> usize {
+    FOOTER_HEADER_BYTES + 64 + entries * (ENTRY_MAX_BYTES + size_of::<u128>()) + definition_bytes
+}
+
+pub(super) fn encode<'s>(
+    header: &SegmentHeader,
+    entries: &[IndexEntry],
+    streams: impl Iterator<Item = &'s Stream> + Clone,
+) -> Vec<u8> {
+    let mut index = Vec::new();
+    put_index(entries, &mut index);
+    let mut definitions = Vec::new();
+    put_varint(&mut definitions, streams.clone().count() as u64);
+    streams.for_each(|stream| definition::encode(stream, &mut definitions));
+
+    let mut out = vec![0; FOOTER_HEADER_BYTES];
+    put_section(SECTION_INDEX, &index, &mut out);
+    put_section(SECTION_STREAMS, &definitions, &mut out);
+    let length = out.len() as u32;
+    let body_crc = crc32c::crc32c(&out[FOOTER_HEADER_BYTES..]);
+    out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+    out[4..8].copy_from_slice(&length.to_le_bytes());
+    out[8..16].copy_from_slice(&header.id.to_le_bytes());
+    out[16..24].copy_from_slice(&header.generation.to_le_bytes());
+    out[24..28].copy_from_slice(&body_crc.to_le_bytes());
+    let crc = crc32c::crc32c(&out[..28]);
+    out[28..32].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// What an index entry is written relative to.
+#[derive(Default)]
+struct Before {
+    end: u64,
+    block: (u64, usize),
+    epoch: u32,
+    stream: u32,
+    layout_version: u32,
+    next_row: u64,
+    time: i64,
+    stored: i64,
+}
+
+impl Before {
+    fn advance(&mut self, entry: &IndexEntry) {
+        let header = &entry.header;
+        *self = Before {
+            end: entry.offset + entry.length_bytes as u64,
+            block: (entry.offset, entry.length_bytes),
+            epoch: header.epoch,
+            stream: header.stream.0,
+            layout_version: header.layout_version,
+            next_row: header.next_row(),
+            time: header.time.0,
+            stored: header.stored.0,
+        };
+    }
+}
+
+fn put_index(entries: &[IndexEntry], out: &mut Vec<u8>) {
+    let mut origins: Vec<u128> = Vec::new();
+    for entry in entries {
+        if !origins.contains(&entry.header.origin) {
+            origins.push(entry.header.origin);
+        }
+    }
+    put_varint(out, origins.len() as u64);
+    origins.iter().for_each(|origin| out.extend_from_slice(&origin.to_le_bytes()));
+    put_varint(out, entries.len() as u64);
+    let mut before = Before::default();
+    for entry in entries {
+        let header = &entry.header;
+        let same = entry.part.is_some() && before.block == (entry.offset, entry.length_bytes);
+        out.push(header.flags() as u8 | if same { FLAG_SAME_BLOCK } else { 0 });
+        if !same {
+            put_varint(out, (entry.offset - before.end) / BLOCK_ALIGN_BYTES as u64);
+            put_varint(out, (entry.length_bytes / BLOCK_ALIGN_BYTES) as u64);
+        }
+        if let Some(part) = entry.part {
+            put_varint(out, part.into());
+        }
+        let origin = origins.iter().position(|o| *o == header.origin).unwrap_or_default();
+        let step = |now: u32, before: u32| i64::from(now) - i64::from(before);
+        put_varint(out, origin as u64);
+        put_signed(out, step(header.epoch, before.epoch));
+        put_signed(out, step(header.stream.0, before.stream));
+        put_signed(out, step(header.layout_version, before.layout_version));
+        put_varint(out, header.rows as u64);
+        put_signed(out, header.first_row.wrapping_sub(before.next_row) as i64);
+        put_signed(out, header.time.0.wrapping_sub(before.time));
+        put_varint(out, header.time.1.abs_diff(header.time.0));
+        put_signed(out, header.stored.0.wrapping_sub(before.stored));
+        put_varint(out, header.stored.1.abs_diff(header.stored.0));
+        before.advance(entry);
+    }
+}
+
+pub(super) fn trailer_page(header: &SegmentHeader, footer_offset: u64, footer_bytes: usize) -> Vec<u8> {
+    let mut page = Vec::with_capacity(PAGE_BYTES);
+    page.extend_from_slice(&TRAILER_MAGIC.to_le_bytes());
+    page.extend_from_slice(&[0; 4]);
+    for field in [footer_offset, footer_bytes as u64, header.id, header.generation] {
+        page.extend_from_slice(&field.to_le_bytes());
+    }
+    seal_page(page)
+}
+
+/// Reads the last page of a segment. An error of kind magic says that it is still open.
+///
+/// # Errors
+/// When it is no trailer, is damaged, or contradicts itself.
+pub fn read_trailer(bytes: &[u8]) -> Result<Trailer, FormatError> {
+    let page = Cursor::new(bytes).take(PAGE_BYTES, "trailer")?;
+    let mut fields = Cursor::new(page);
+    check_magic("trailer", TRAILER_MAGIC, fields.u32("magic")?)?;
+    check_page("trailer", &page[..CRC_AT + 4])?;
+    fields.u32("reserved")?;
+    let footer_offset = fields.u64("footer offset")?;
+    let footer_bytes = check_limit("bytes of a footer", fields.u64("footer length")?, MAX_FOOTER_BYTES)?;
+    if footer_bytes < FOOTER_HEADER_BYTES || !footer_offset.is_multiple_of(PAGE_BYTES as u64) {
+        return Err(malformed("place of a footer"));
+    }
+    if footer_offset.saturating_add(footer_bytes as u64) > MAX_SEGMENT_BYTES {
+        return Err(malformed("place of a footer"));
+    }
+    Ok(Trailer { footer_offset, footer_bytes, segment: fields.u64("segment")?, generation: fields.u64("generation")? })
+}
+
+/// Reads the footer at the beginning of `bytes`, of the segment that `trailer` is of.
+///
+/// # Errors
+/// When it is none, is of another segment, is damaged, newer, or contradicts itself.
+pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatError> {
+    let whole = Cursor::new(bytes).take(trailer.footer_bytes, "footer")?;
+    let mut fields = Cursor::new(whole);
+    check_magic("footer", MAGIC, fields.u32("magic")?)?;
+    let length = fields.u32("length")?;
+    let (segment, generation) = (fields.u64("segment")?, fields.u64("generation")?);
+    let body_crc = fields.u32("crc")?;
+    check_crc("footer header", fields.u32("crc")?, &whole[..FOOTER_HEADER_BYTES - 4])?;
+    if length as usize != trailer.footer_bytes || (segment, generation) != (trailer.segment, trailer.generation) {
+        return Err(malformed("a footer of another segment"));
+    }
+    let body = &whole[FOOTER_HEADER_BYTES..];
+    check_crc("footer", body_crc, body)?;
+    let mut cursor = Cursor::new(body);
+    let mut footer = Footer::default();
+    for _ in 0..MAX_SECTIONS {
+        if cursor.remaining() == 0 {
+            return Ok(footer);
+        }
+        let kind = cursor.u8("section")?;
+        let length = cursor.count("bytes of a section", body.len())?;
+        let section = cursor.take(length, "section")?;
+        match kind {
+            SECTION_INDEX => footer.entries = read_index(section)?,
+            SECTION_STREAMS => footer.streams = read_streams(section)?,
+            skippable if skippable & SKIPPABLE != 0 => {}
+            unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
+        }
+    }
+    Err(FormatError::Limit { what: "sections", found: MAX_SECTIONS as u64 + 1, limit: MAX_SECTIONS as u64 })
+}
+
+fn read_streams(section: &[u8]) -> Result<Vec<Stream>, FormatError> {
+    let mut cursor = Cursor::new(section);
+    let count = cursor.count("streams of a segment", section.len())?;
+    let streams = (0..count).map(|_| definition::read(&mut cursor)).collect::<Result<_, _>>()?;
+    if cursor.remaining() > 0 { Err(malformed("bytes left behind the definitions")) } else { Ok(streams) }
+}
+
+fn read_index(section: &[u8]) -> Result<Vec<IndexEntry>, FormatError> {
+    let mut cursor = Cursor::new(section);
+    let count = cursor.count("origins of a segment", section.len() / size_of::<u128>())?;
+    let origins = (0..count).map(|_| cursor.u128("origin")).collect::<Result<Vec<_>, _>>()?;
+    let count = cursor.count("blocks of a segment", section.len() / ENTRY_MIN_BYTES)?;
+    let mut entries = Vec::with_capacity(count);
+    let mut before = Before::default();
+    for _ in 0..count {
+        let entry = read_entry(&mut cursor, &origins, &before)?;
+        before.advance(&entry);
+        entries.push(entry);
+    }
+    if cursor.remaining() > 0 { Err(malformed("bytes left behind the index")) } else { Ok(entries) }
+}
+
+fn read_entry(cursor: &mut Cursor<'_>, origins: &[u128], before: &Before) -> Result<IndexEntry, FormatError> {
+    let flags = cursor.u8("flags of an entry")?;
+    let (offset, length_bytes) = if flags & FLAG_SAME_BLOCK != 0 {
+        before.block
+    } else {
+        let skip = cursor.varint("offset")?.saturating_mul(BLOCK_ALIGN_BYTES as u64);
+        let offset = before.end.saturating_add(skip);
+        let length = cursor.varint("length")?.saturating_mul(BLOCK_ALIGN_BYTES as u64);
+        (offset, check_limit("bytes of a block", length, MAX_BLOCK_BYTES)?)
+    };
+    if length_bytes < HEADER_BYTES || offset.saturating_add(length_bytes as u64) > MAX_SEGMENT_BYTES {
+        return Err(malformed("place of a block"));
+    }
+    let mut header = BlockHeader::of_flags(flags.into());
+    let part = match header.mixed {
+        true => Some(cursor.count("part of a mixed block", MAX_MIXED_PARTS)? as u32),
+        false => None,
+    };
+    let origin = cursor.varint("origin")? as usize;
+    header.origin = *origins.get(origin).ok_or(malformed("origin of a block"))?;
+    let mut step = |before: u32| {
+        let now = i64::from(before).checked_add(cursor.signed("number of an entry")?);
+        now.and_then(|n| u32::try_from(n).ok()).ok_or(malformed("number of an entry"))
+    };
+    header.epoch = step(before.epoch)?;
+    header.stream = StreamId(step(before.stream)?);
+    header.layout_version = step(before.layout_version)?;
+    header.rows = cursor.count("rows of a block", MAX_BLOCK_ROWS)?;
+    header.first_row = before.next_row.wrapping_add(cursor.signed("first row")? as u64);
+    let mut range = |before: i64| {
+        let first = before.wrapping_add(cursor.signed("time")?);
+        let last = first.checked_add_unsigned(cursor.varint("time")?).ok_or(malformed("time range of a block"))?;
+        Ok::<_, FormatError>((first, last))
+    };
+    header.time = range(before.time)?;
+    header.stored = range(before.stored)?;
+    header.length_bytes = length_bytes;
+    if header.rows == 0 || header.first_row.checked_add(header.rows as u64).is_none() {
+        return Err(malformed("row range of a block"));
+    }
+    Ok(IndexEntry { offset, length_bytes, part, header })
+}
+
+/// Makes the checksums of a footer fit its bytes again: for tests that attack what lies behind them.
+#[doc(hidden)]
+pub fn forge_footer_checksums(bytes: &mut [u8]) {
+    if bytes.len() < FOOTER_HEADER_BYTES {
+        return;
+    }
+    let crc = crc32c::crc32c(&bytes[FOOTER_HEADER_BYTES..]);
+    bytes[24..28].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..28]);
+    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+}
