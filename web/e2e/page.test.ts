@@ -113,6 +113,31 @@ describe("the page", () => {
     expect(await page().evaluate(() => (window as unknown as { seen: string[] }).seen)).toContain("stalled");
   });
 
+  it("is covered by its worker's banner while it hangs", async () => {
+    const session = await page().context().newCDPSession(page());
+    let frames = 0;
+    session.on("Page.screencastFrame", (frame) => {
+      frames++;
+      session.send("Page.screencastFrameAck", { sessionId: frame.sessionId }).catch(() => {});
+    });
+    await session.send("Page.startScreencast", { format: "jpeg" });
+    const hang = page().evaluate(() => {
+      const end = performance.now() + 4000;
+      while (performance.now() < end);
+    });
+    // A page that hangs paints nothing by itself: what still changes on the screen is the worker's.
+    await until("the page paints no more", 3000, async () => {
+      const before = frames;
+      await new Promise((resolve) => setTimeout(resolve, 400));
+      return frames === before;
+    });
+    const before = frames;
+    await until("the banner is painted", 3000, () => frames > before);
+    await hang;
+    await session.detach();
+    await until("live again", 10_000, async () => (await mode()) === "live");
+  });
+
   it("shows a 1 ms spike of a 1 kHz channel in the plot's maximum, live and from history", async () => {
     let spikes = 0;
     let sentTo = nowNs();

@@ -65,7 +65,7 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
   }
 
   const names = barNames(feed.channels);
-  const rowPx = Math.min(40, (bottom - 8) / Math.max(1, feed.channels.length));
+  const rowPx = Math.min(44, (bottom - 8) / Math.max(1, feed.channels.length));
   const barPx = Math.max(6, Math.min(22, rowPx - 5));
   feed.channels.forEach((channel, i) => {
     const top = 8 + i * rowPx + (rowPx - barPx) / 2;

@@ -34,7 +34,7 @@ export function timeTicks(
     const few = Math.max(Math.abs(base + from), Math.abs(base + to)) < 120;
     const label = (s: number) => (t0 === null ? clockLabel(origin, s - base, digits, step) : countLabel(s, digits, few));
     const widest = Math.max(label(first).length, label(first + Math.floor(span / step) * step).length);
-    if (fits < (widest + 2) * charPx) continue;
+    if (fits < (widest + 3) * charPx) continue;
     const ticks: Tick[] = [];
     for (let i = 0; i < 200; i++) {
       const s = first + i * step;

@@ -73,9 +73,14 @@ export class Track {
 const RESTING =
   /^(off|false|0|closed|safe|idle|standby|disconnected|disabled|inactive|none|external|stopped|released|unlocked)$/i;
 
+/** Colours of states that every plant has; what opens or is connected looks the same everywhere. */
+const USUAL = new Map([["OPEN", 1], ["ON", 1], ["TRUE", 1], ["RUNNING", 1], ["CONNECTED", 3], ["ENABLED", 3], ["ARMED", 2], ["INTERNAL", 5]]);
+
 /** Series colour (1 to 6) of a state's bar, or 0 for the neutral one of resting states; the same name, the same colour. */
 export function stateColour(state: string): number {
   if (RESTING.test(state)) return 0;
+  const usual = USUAL.get(state.toUpperCase());
+  if (usual !== undefined) return usual;
   let hash = 2166136261;
   for (let i = 0; i < state.length; i++) hash = Math.imul(hash ^ state.charCodeAt(i), 16777619);
   return 1 + ((hash >>> 0) % 6);
