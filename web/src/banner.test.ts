@@ -38,7 +38,7 @@ describe("banners", () => {
     b.viewConflated(0, 0, 0);
     expect(ids(b, {}, 0)).toEqual([]);
     b.viewConflated(3, 1, 100);
-    expect(b.list(calm, 200)[0]!.text).toMatch(/3 updates merged, 1 windows lost/);
+    expect(b.list(calm, 200)[0]!.text).toMatch(/3 updates merged, min and max kept, 1 windows lost/);
     expect(ids(b, {}, 101 + HOLD_MS)).toEqual([]);
   });
   it("puts what makes the whole screen untrue first", () => {

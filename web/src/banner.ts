@@ -98,11 +98,14 @@ export class Banners {
       });
     }
     if (monotonicMs - this.conflatedAtMs <= HOLD_MS) {
-      const lost = this.lostWindows > 0 ? `, ${this.lostWindows} windows lost` : "";
+      const told = [
+        this.conflated > 0 ? `${this.conflated} updates merged, min and max kept` : "",
+        this.lostWindows > 0 ? `${this.lostWindows} windows lost` : "",
+      ].filter((words) => words !== "");
       banners.push({
         id: "conflated",
         severity: "warning",
-        text: `VIEW CONFLATED · this page is too slow: ${this.conflated} updates merged${lost} (min and max kept, the store has every frame)`,
+        text: `VIEW CONFLATED · this page could not keep up: ${told.join(", ")} · the store has every frame`,
       });
     }
     return banners;
