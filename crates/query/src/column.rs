@@ -1,0 +1,334 @@
+//! Columns of an SQL table: what streams and layouts look like from SQL, and store batches as arrow arrays.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int16Array, Int32Array,
+    Int64Array, StringArray, TimestampMicrosecondArray, new_null_array,
+};
+use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
+use strongback_store::{Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId};
+
+use crate::error::{QueryError, sqlstate};
+
+/// Time zone of every time column.
+pub(crate) const UTC: &str = "+00:00";
+
+/// Which of a frame's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FrameTime {
+    /// `time`: one of the two below, by the stream's clock.
+    Time,
+    /// When this node received it.
+    Receive,
+    /// When its source says it was sampled.
+    Source,
+}
+
+/// Where a column's values come from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ColumnSource {
+    /// A time, floored to microseconds.
+    Micros(FrameTime),
+    /// The same, exact.
+    Nanos(FrameTime),
+    /// The unwrapped sequence.
+    Sequence,
+    /// A tag of the stream.
+    Tag(String),
+    /// Channels of one name; for each stream that has it, the index in its layout.
+    Channel {
+        /// The type that holds the values of all streams.
+        channel_type: ChannelType,
+        /// Sorted by stream.
+        indices: Vec<(StreamId, ChannelIndex)>,
+    },
+}
+
+/// One column of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TableColumn {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its values.
+    pub(crate) source: ColumnSource,
+}
+
+impl TableColumn {
+    /// Its arrow type.
+    pub(crate) fn data_type(&self) -> DataType {
+        match &self.source {
+            ColumnSource::Micros(_) => timestamp_type(),
+            ColumnSource::Nanos(_) | ColumnSource::Sequence => DataType::Int64,
+            ColumnSource::Tag(_) => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+            ColumnSource::Channel { channel_type, .. } => arrow_type(*channel_type),
+        }
+    }
+
+    /// The channel of a stream behind it.
+    pub(crate) fn channel(&self, stream: StreamId) -> Option<ChannelIndex> {
+        match &self.source {
+            ColumnSource::Channel { indices, .. } => {
+                indices.binary_search_by_key(&stream, |(id, _)| *id).ok().map(|i| indices[i].1)
+            }
+            _ => None,
+        }
+    }
+
+    fn nullable(&self) -> bool {
+        !matches!(
+            self.source,
+            ColumnSource::Micros(FrameTime::Time | FrameTime::Receive)
+                | ColumnSource::Nanos(FrameTime::Time | FrameTime::Receive)
+        )
+    }
+}
+
+/// `timestamptz`.
+pub(crate) fn timestamp_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
+}
+
+/// The arrow type that SQL sees a channel type as: one that PostgreSQL has and that holds every value.
+pub(crate) fn arrow_type(channel_type: ChannelType) -> DataType {
+    match channel_type {
+        ChannelType::Bool => DataType::Boolean,
+        ChannelType::I8 | ChannelType::I16 | ChannelType::U8 => DataType::Int16,
+        ChannelType::I32 | ChannelType::U16 => DataType::Int32,
+        ChannelType::I64 | ChannelType::U32 => DataType::Int64,
+        ChannelType::U64 => DataType::Decimal128(20, 0),
+        ChannelType::F32 => DataType::Float32,
+        ChannelType::F64 => DataType::Float64,
+        ChannelType::String => DataType::Utf8,
+    }
+}
+
+/// Microseconds of a nanosecond time, floored.
+pub(crate) fn floor_micros(time_ns: i64) -> i64 {
+    time_ns.div_euclid(1_000)
+}
+
+/// The columns of a table over all its streams: times and sequence, tags, channels.
+///
+/// Channels of one name share a column of the type that holds them all exactly; where there is none, the
+/// later stream's channel goes to `name_<type>`, as the store does within a stream. A channel named as a tag
+/// of another stream becomes `name_field`.
+pub(crate) fn table_columns(streams: &[Arc<Stream>]) -> Vec<TableColumn> {
+    use FrameTime::{Receive, Source, Time};
+    let mut columns: Vec<TableColumn> = [
+        ("time", ColumnSource::Micros(Time)),
+        ("time_ns", ColumnSource::Nanos(Time)),
+        ("receive_time", ColumnSource::Micros(Receive)),
+        ("receive_time_ns", ColumnSource::Nanos(Receive)),
+        ("source_time", ColumnSource::Micros(Source)),
+        ("source_time_ns", ColumnSource::Nanos(Source)),
+        ("sequence", ColumnSource::Sequence),
+    ]
+    .into_iter()
+    .map(|(name, source)| TableColumn { name: name.to_owned(), source })
+    .collect();
+    let tags: BTreeSet<&str> = streams.iter().flat_map(|s| s.key.tags.iter().map(|(key, _)| key.as_str())).collect();
+    for tag in &tags {
+        // The store keeps reserved names free of tags; one that slipped in stays reachable.
+        let name = if columns.iter().any(|c| c.name == *tag) { format!("{tag}_tag") } else { (*tag).to_owned() };
+        columns.push(TableColumn { name, source: ColumnSource::Tag((*tag).to_owned()) });
+    }
+    let mut by_name: HashMap<String, usize> =
+        columns.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect();
+    for stream in streams {
+        for (index, channel) in stream.layout.channels.iter().enumerate() {
+            let index = ChannelIndex(index as u16);
+            let mut name = channel.name.clone();
+            let mut attempt = 0;
+            loop {
+                match by_name.get(&name).copied() {
+                    None => {
+                        by_name.insert(name.clone(), columns.len());
+                        let indices = vec![(stream.id, index)];
+                        let source = ColumnSource::Channel { channel_type: channel.channel_type, indices };
+                        columns.push(TableColumn { name, source });
+                        break;
+                    }
+                    Some(at) => {
+                        if let ColumnSource::Channel { channel_type, indices } = &mut columns[at].source
+                            && indices.last().is_none_or(|(id, _)| *id != stream.id)
+                            && let Some(wide) = channel_type.widen(channel.channel_type)
+                        {
+                            *channel_type = wide;
+                            indices.push((stream.id, index));
+                            break;
+                        }
+                        attempt += 1;
+                        name = match (&columns[at].source, attempt) {
+                            (ColumnSource::Channel { .. }, 1) => {
+                                format!("{}_{}", channel.name, channel.channel_type.name())
+                            }
+                            (ColumnSource::Channel { .. }, n) => {
+                                format!("{}_{}_{n}", channel.name, channel.channel_type.name())
+                            }
+                            (_, _) => format!("{name}_field"),
+                        };
+                    }
+                }
+            }
+        }
+    }
+    columns
+}
+
+/// The arrow schema of columns.
+pub(crate) fn table_schema(columns: &[TableColumn]) -> SchemaRef {
+    Arc::new(Schema::new(columns.iter().map(|c| Field::new(&c.name, c.data_type(), c.nullable())).collect::<Vec<_>>()))
+}
+
+/// Tag values of streams as one arrow column each, row `i` for stream `i`: what tag filters are tried on.
+pub(crate) fn tag_column(tag: &str, streams: &[Arc<Stream>]) -> ArrayRef {
+    let values: DictionaryArray<Int32Type> = streams.iter().map(|s| s.key.tag(tag)).collect();
+    Arc::new(values)
+}
+
+/// The arrow array of a column for a batch whose `columns[position]` is its channel.
+///
+/// # Errors
+/// If the channel's type no longer fits the column: the catalog changed since the query was planned.
+pub(crate) fn batch_array(
+    column: &TableColumn,
+    batch: &Batch,
+    stream: &Stream,
+    position: Option<usize>,
+) -> Result<ArrayRef, QueryError> {
+    let rows = batch.len();
+    Ok(match &column.source {
+        ColumnSource::Micros(which) => {
+            let (values, nulls) = times(batch, *which);
+            let micros: Vec<i64> = values.into_iter().map(floor_micros).collect();
+            Arc::new(TimestampMicrosecondArray::new(ScalarBuffer::from(micros), nulls).with_timezone(UTC))
+        }
+        ColumnSource::Nanos(which) => {
+            let (values, nulls) = times(batch, *which);
+            Arc::new(Int64Array::new(ScalarBuffer::from(values), nulls))
+        }
+        ColumnSource::Sequence => match &batch.sequence {
+            None => new_null_array(&DataType::Int64, rows),
+            Some(sequence) => {
+                Arc::new(Int64Array::new(ScalarBuffer::from(sequence.values.clone()), valid(sequence.valid.as_deref())))
+            }
+        },
+        ColumnSource::Tag(tag) => match stream.key.tag(tag) {
+            None => new_null_array(&column.data_type(), rows),
+            Some(value) => Arc::new(DictionaryArray::<Int32Type>::new(
+                Int32Array::from(vec![0; rows]),
+                Arc::new(StringArray::from(vec![value])),
+            )),
+        },
+        ColumnSource::Channel { channel_type, .. } => match position {
+            None => new_null_array(&arrow_type(*channel_type), rows),
+            Some(position) => {
+                channel_array(&batch.columns[position], *channel_type).ok_or_else(|| changed(&column.name))?
+            }
+        },
+    })
+}
+
+/// The catalog changed under a planned query in a way that its types cannot show.
+pub(crate) fn changed(column: &str) -> QueryError {
+    QueryError::new("40001", format!("column \"{column}\" changed its type while the query ran"))
+        .with_hint("Run the query again.")
+}
+
+fn times(batch: &Batch, which: FrameTime) -> (Vec<i64>, Option<NullBuffer>) {
+    match which {
+        FrameTime::Time => (batch.times(), None),
+        FrameTime::Receive => (batch.receive_time.clone(), None),
+        FrameTime::Source => match &batch.source_time {
+            None => (vec![0; batch.len()], Some(NullBuffer::new_null(batch.len()))),
+            Some(times) => (times.values.clone(), valid(times.valid.as_deref())),
+        },
+    }
+}
+
+fn valid(valid: Option<&[bool]>) -> Option<NullBuffer> {
+    valid.map(NullBuffer::from)
+}
+
+/// A channel's column as arrow, widened to a type. None where that type does not hold it.
+pub(crate) fn channel_array(column: &Column, to: ChannelType) -> Option<ArrayRef> {
+    let nulls = column
+        .states
+        .as_ref()
+        .map(|states| NullBuffer::from_iter(states.iter().map(|state| *state == CellState::Value)));
+    let from = column.values.channel_type();
+    if from.widen(to) != Some(to) {
+        return None;
+    }
+    macro_rules! widened {
+        ($values:expr) => {
+            match arrow_type(to) {
+                DataType::Int16 => array!(Int16Array, i16, $values),
+                DataType::Int32 => array!(Int32Array, i32, $values),
+                DataType::Int64 => array!(Int64Array, i64, $values),
+                DataType::Float64 => array!(Float64Array, f64, $values),
+                DataType::Decimal128(precision, scale) => {
+                    let values: Vec<i128> = $values.iter().map(|v| *v as i128).collect();
+                    Arc::new(
+                        Decimal128Array::new(ScalarBuffer::from(values), nulls)
+                            .with_precision_and_scale(precision, scale)
+                            .ok()?,
+                    )
+                }
+                _ => return None,
+            }
+        };
+    }
+    macro_rules! array {
+        ($array:ident, $native:ty, $values:expr) => {
+            Arc::new($array::new(ScalarBuffer::from($values.iter().map(|v| *v as $native).collect::<Vec<_>>()), nulls))
+                as ArrayRef
+        };
+    }
+    Some(match &column.values {
+        ColumnValues::Bool(values) => Arc::new(BooleanArray::new(values.as_slice().into(), nulls)),
+        ColumnValues::I8(values) => widened!(values),
+        ColumnValues::I16(values) => widened!(values),
+        ColumnValues::I32(values) => widened!(values),
+        ColumnValues::I64(values) => widened!(values),
+        ColumnValues::U8(values) => widened!(values),
+        ColumnValues::U16(values) => widened!(values),
+        ColumnValues::U32(values) => widened!(values),
+        ColumnValues::U64(values) => widened!(values),
+        ColumnValues::F32(values) if to == ChannelType::F32 => {
+            Arc::new(Float32Array::new(ScalarBuffer::from(values.clone()), nulls))
+        }
+        ColumnValues::F32(values) => array!(Float64Array, f64, values),
+        ColumnValues::F64(values) => Arc::new(Float64Array::new(ScalarBuffer::from(values.clone()), nulls)),
+        ColumnValues::String { offsets, bytes } => {
+            let offsets: Vec<i32> = offsets.iter().map(|o| i32::try_from(*o)).collect::<Result<_, _>>().ok()?;
+            if offsets.first() != Some(&0) || offsets.windows(2).any(|pair| pair[0] > pair[1]) {
+                return None;
+            }
+            let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+            Arc::new(StringArray::try_new(offsets, bytes.clone().into(), nulls).ok()?)
+        }
+    })
+}
+
+/// The tables of a catalog: each name with its streams in the order of their ids.
+pub(crate) fn tables(streams: &[Arc<Stream>]) -> BTreeMap<String, Vec<Arc<Stream>>> {
+    let mut tables: BTreeMap<String, Vec<Arc<Stream>>> = BTreeMap::new();
+    for stream in streams {
+        match tables.get_mut(&stream.key.table) {
+            Some(all) => all.push(stream.clone()),
+            None => {
+                tables.insert(stream.key.table.clone(), vec![stream.clone()]);
+            }
+        }
+    }
+    tables
+}
+
+/// The error for a table that is not there.
+pub(crate) fn no_table(name: &str) -> QueryError {
+    QueryError::new(sqlstate::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
+}

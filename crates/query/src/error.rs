@@ -1,0 +1,300 @@
+//! What a query can fail with: a message for people and an SQLSTATE for programs.
+
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::parser::ParserError;
+use strongback_store::{PatternError, ScanError};
+
+/// SQLSTATE codes in use (PostgreSQL, appendix A).
+pub mod sqlstate {
+    /// Bytes on the wire that are no message.
+    pub const PROTOCOL_VIOLATION: &str = "08P01";
+    /// Not offered.
+    pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
+    /// A number does not fit its type.
+    pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
+    /// A time that is none.
+    pub const INVALID_DATETIME: &str = "22007";
+    /// Division by zero.
+    pub const DIVISION_BY_ZERO: &str = "22012";
+    /// An argument outside what a function takes.
+    pub const INVALID_PARAMETER: &str = "22023";
+    /// Text that is no value of its type.
+    pub const INVALID_TEXT: &str = "22P02";
+    /// Bytes that are no value of their type.
+    pub const INVALID_BINARY: &str = "22P03";
+    /// Any other value that cannot be worked with.
+    pub const DATA_EXCEPTION: &str = "22000";
+    /// A write in a database that is read-only by construction.
+    pub const READ_ONLY: &str = "25006";
+    /// A statement in a failed transaction.
+    pub const IN_FAILED_TRANSACTION: &str = "25P02";
+    /// No statement of this name.
+    pub const INVALID_STATEMENT_NAME: &str = "26000";
+    /// No portal of this name.
+    pub const INVALID_CURSOR_NAME: &str = "34000";
+    /// Wrong password.
+    pub const INVALID_PASSWORD: &str = "28P01";
+    /// No such database.
+    pub const INVALID_CATALOG_NAME: &str = "3D000";
+    /// Not SQL.
+    pub const SYNTAX_ERROR: &str = "42601";
+    /// A column that two tables have.
+    pub const AMBIGUOUS_COLUMN: &str = "42702";
+    /// No such column.
+    pub const UNDEFINED_COLUMN: &str = "42703";
+    /// Types that do not go together.
+    pub const DATATYPE_MISMATCH: &str = "42804";
+    /// No such function, or not with these arguments.
+    pub const UNDEFINED_FUNCTION: &str = "42883";
+    /// A name that several tables or columns answer to.
+    pub const AMBIGUOUS_NAME: &str = "42P09";
+    /// No such setting.
+    pub const UNDEFINED_OBJECT: &str = "42704";
+    /// No such table.
+    pub const UNDEFINED_TABLE: &str = "42P01";
+    /// A parameter without a type or value.
+    pub const INDETERMINATE_DATATYPE: &str = "42P18";
+    /// The memory for queries is used up.
+    pub const OUT_OF_MEMORY: &str = "53200";
+    /// Every connection slot is taken.
+    pub const TOO_MANY_CONNECTIONS: &str = "53300";
+    /// A result or statement beyond a limit of this program.
+    pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
+    /// Cancelled or timed out.
+    pub const QUERY_CANCELED: &str = "57014";
+    /// The server is stopping.
+    pub const ADMIN_SHUTDOWN: &str = "57P01";
+    /// The disk refused a read.
+    pub const IO_ERROR: &str = "58030";
+    /// What the query was to read was expired under it, or it held its view too long.
+    pub const SNAPSHOT_TOO_OLD: &str = "72000";
+    /// A block failed its checksum.
+    pub const DATA_CORRUPTED: &str = "XX001";
+    /// A defect of this program.
+    pub const INTERNAL_ERROR: &str = "XX000";
+}
+
+/// Why a query failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct QueryError {
+    /// Five characters of [`sqlstate`].
+    pub sqlstate: &'static str,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// What to do, where that is known.
+    pub hint: Option<String>,
+}
+
+impl QueryError {
+    /// An error with a code and a message.
+    pub fn new(sqlstate: &'static str, message: impl Into<String>) -> Self {
+        QueryError { sqlstate, message: message.into(), hint: None }
+    }
+
+    /// The same with a hint.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The query was cancelled by its client.
+    pub fn cancelled() -> Self {
+        QueryError::new(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
+    }
+
+    /// The query ran longer than `statement_timeout`.
+    pub fn timed_out() -> Self {
+        QueryError::new(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
+    }
+
+    /// A write was asked of a database that only reads.
+    pub fn read_only(what: &str) -> Self {
+        QueryError::new(sqlstate::READ_ONLY, format!("cannot execute {what}: this database is read-only"))
+            .with_hint("Frames come in through the sources; SQL only reads.")
+    }
+
+    pub(crate) fn into_datafusion(self) -> DataFusionError {
+        DataFusionError::External(Box::new(self))
+    }
+}
+
+impl From<PatternError> for QueryError {
+    fn from(error: PatternError) -> Self {
+        QueryError::new(sqlstate::INVALID_PARAMETER, error.to_string())
+    }
+}
+
+impl From<ScanError> for QueryError {
+    fn from(error: ScanError) -> Self {
+        QueryError::new(scan_sqlstate(&error), error.to_string())
+    }
+}
+
+impl From<ParserError> for QueryError {
+    fn from(error: ParserError) -> Self {
+        let message = match error {
+            ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
+            ParserError::RecursionLimitExceeded => {
+                return QueryError::new("54001", "the statement is nested too deeply");
+            }
+        };
+        QueryError::new(sqlstate::SYNTAX_ERROR, format!("syntax error: {message}"))
+    }
+}
+
+impl From<DataFusionError> for QueryError {
+    fn from(error: DataFusionError) -> Self {
+        let code = datafusion_sqlstate(&error);
+        match find_own(&error) {
+            Some(own) => own,
+            None => QueryError::new(code, readable(&error)),
+        }
+    }
+}
+
+fn scan_sqlstate(error: &ScanError) -> &'static str {
+    match error {
+        ScanError::Expired | ScanError::ViewTooOld => sqlstate::SNAPSHOT_TOO_OLD,
+        ScanError::Damaged { .. } => sqlstate::DATA_CORRUPTED,
+        ScanError::Io { .. } => sqlstate::IO_ERROR,
+    }
+}
+
+/// An error of ours that travelled through DataFusion.
+fn find_own(error: &DataFusionError) -> Option<QueryError> {
+    match error {
+        DataFusionError::External(inner) => own_cause(inner.as_ref()),
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            datafusion::arrow::error::ArrowError::ExternalError(inner) => own_cause(inner.as_ref()),
+            _ => None,
+        },
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => find_own(inner),
+        DataFusionError::Shared(inner) => find_own(inner),
+        DataFusionError::Collection(all) => all.iter().find_map(find_own),
+        _ => None,
+    }
+}
+
+fn own_cause(error: &(dyn std::error::Error + 'static)) -> Option<QueryError> {
+    if let Some(own) = error.downcast_ref::<QueryError>() {
+        return Some(own.clone());
+    }
+    if let Some(scan) = error.downcast_ref::<ScanError>() {
+        return Some(QueryError::new(scan_sqlstate(scan), scan.to_string()));
+    }
+    error.downcast_ref::<DataFusionError>().and_then(find_own)
+}
+
+fn datafusion_sqlstate(error: &DataFusionError) -> &'static str {
+    use datafusion::arrow::error::ArrowError;
+    match error {
+        DataFusionError::SQL(..) => sqlstate::SYNTAX_ERROR,
+        DataFusionError::NotImplemented(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+        DataFusionError::ResourcesExhausted(_) => sqlstate::OUT_OF_MEMORY,
+        DataFusionError::SchemaError(schema, _) => match schema.as_ref() {
+            SchemaError::FieldNotFound { .. } => sqlstate::UNDEFINED_COLUMN,
+            SchemaError::AmbiguousReference { .. } => sqlstate::AMBIGUOUS_COLUMN,
+            _ => "42701",
+        },
+        DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
+            ArrowError::DivideByZero => sqlstate::DIVISION_BY_ZERO,
+            ArrowError::ArithmeticOverflow(_) => sqlstate::NUMERIC_OUT_OF_RANGE,
+            ArrowError::CastError(text) => cast_sqlstate(text),
+            ArrowError::ParseError(text) => cast_sqlstate(text),
+            ArrowError::ComputeError(text) if text.contains("verflow") => sqlstate::NUMERIC_OUT_OF_RANGE,
+            _ => sqlstate::DATA_EXCEPTION,
+        },
+        DataFusionError::Plan(text) => plan_sqlstate(text),
+        DataFusionError::Execution(text) => match text.as_str() {
+            t if t.contains("ivide by zero") => sqlstate::DIVISION_BY_ZERO,
+            t if t.contains("verflow") || t.contains("out of range") => sqlstate::NUMERIC_OUT_OF_RANGE,
+            t if t.contains("parsing timestamp") || t.contains("Error parsing") => sqlstate::INVALID_DATETIME,
+            t if t.contains("laceholder") => sqlstate::INDETERMINATE_DATATYPE,
+            _ => sqlstate::DATA_EXCEPTION,
+        },
+        DataFusionError::Configuration(_) => sqlstate::INVALID_PARAMETER,
+        DataFusionError::IoError(_) => sqlstate::IO_ERROR,
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => datafusion_sqlstate(inner),
+        DataFusionError::Shared(inner) => datafusion_sqlstate(inner),
+        DataFusionError::Collection(all) => all.first().map_or(sqlstate::INTERNAL_ERROR, datafusion_sqlstate),
+        DataFusionError::External(inner) => {
+            inner.downcast_ref::<DataFusionError>().map_or(sqlstate::INTERNAL_ERROR, datafusion_sqlstate)
+        }
+        _ => sqlstate::INTERNAL_ERROR,
+    }
+}
+
+fn cast_sqlstate(text: &str) -> &'static str {
+    if text.contains("imestamp") || text.contains("Date") || text.contains("date") || text.contains("nterval") {
+        sqlstate::INVALID_DATETIME
+    } else if text.contains("verflow") || text.contains("out of range") || text.contains("too large") {
+        sqlstate::NUMERIC_OUT_OF_RANGE
+    } else {
+        sqlstate::INVALID_TEXT
+    }
+}
+
+/// DataFusion's planner says most things in free text.
+fn plan_sqlstate(text: &str) -> &'static str {
+    let lower = text.to_ascii_lowercase();
+    if (lower.contains("table") || lower.contains("relation")) && lower.contains("not found") {
+        sqlstate::UNDEFINED_TABLE
+    } else if lower.contains("invalid function") || lower.contains("no function matches") || lower.contains("function")
+    {
+        sqlstate::UNDEFINED_FUNCTION
+    } else if lower.contains("ddl not supported")
+        || lower.contains("dml not supported")
+        || lower.contains("copy to not")
+        || lower.contains("statement not supported")
+    {
+        sqlstate::READ_ONLY
+    } else if lower.contains("placeholder") {
+        sqlstate::INDETERMINATE_DATATYPE
+    } else if lower.contains("group by") {
+        "42803"
+    } else if lower.contains("coerc") || lower.contains("cast") || lower.contains("type") {
+        sqlstate::DATATYPE_MISMATCH
+    } else {
+        sqlstate::SYNTAX_ERROR
+    }
+}
+
+/// The innermost message, without DataFusion's prefixes and without the help it appends.
+fn readable(error: &DataFusionError) -> String {
+    match error {
+        DataFusionError::SchemaError(schema, _) => match schema.as_ref() {
+            SchemaError::FieldNotFound { field, valid_fields } => {
+                let mut names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();
+                names.dedup();
+                let more = names.len().saturating_sub(20);
+                names.truncate(20);
+                let mut list = names.join(", ");
+                if more > 0 {
+                    list.push_str(&format!(" and {more} more"));
+                }
+                format!("column \"{}\" does not exist; there are {list}", field.name)
+            }
+            other => other.to_string(),
+        },
+        DataFusionError::Diagnostic(_, inner) => readable(inner),
+        DataFusionError::Context(text, inner) => format!("{text}: {}", readable(inner)),
+        DataFusionError::Shared(inner) => readable(inner),
+        DataFusionError::Collection(all) if !all.is_empty() => readable(&all[0]),
+        DataFusionError::Plan(text)
+        | DataFusionError::Execution(text)
+        | DataFusionError::NotImplemented(text)
+        | DataFusionError::ResourcesExhausted(text)
+        | DataFusionError::Configuration(text) => first_line(text),
+        DataFusionError::ArrowError(arrow, _) => first_line(&arrow.to_string()),
+        DataFusionError::SQL(parser, _) => first_line(&parser.to_string()),
+        DataFusionError::External(inner) => first_line(&inner.to_string()),
+        other => first_line(&other.to_string()),
+    }
+}
+
+fn first_line(text: &str) -> String {
+    let end = text.find("\n\nbacktrace").unwrap_or(text.len());
+    text[..end].trim().to_owned()
+}

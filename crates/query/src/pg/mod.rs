@@ -1,0 +1,2 @@
+//! PostgreSQL's wire.
+pub(crate) mod encode;

@@ -1,0 +1,62 @@
+//! Plans by the text of their statement, shared by all sessions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::Statement;
+use parking_lot::Mutex;
+
+use crate::query::Plan;
+
+/// Most statements kept.
+const PLANS_MAX: usize = 512;
+/// Longest statement kept, in bytes.
+const SQL_BYTES_MAX: usize = 16 << 10;
+
+/// A parsed statement with its newest plan.
+#[derive(Clone)]
+pub(crate) struct CachedPlan {
+    pub(crate) statement: Arc<Statement>,
+    pub(crate) plan: Arc<Plan>,
+}
+
+/// A bounded map; when full, the half that was used longest ago goes.
+#[derive(Default)]
+pub(crate) struct PlanCache {
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    clock: u64,
+    by_sql: HashMap<String, (u64, CachedPlan)>,
+}
+
+impl PlanCache {
+    /// The plan of a statement, if it was made against this version of the catalog.
+    pub(crate) fn get(&self, sql: &str, version: u64) -> Option<CachedPlan> {
+        let mut entries = self.entries.lock();
+        entries.clock += 1;
+        let clock = entries.clock;
+        let (used, cached) = entries.by_sql.get_mut(sql)?;
+        *used = clock;
+        (cached.plan.version == version).then(|| cached.clone())
+    }
+
+    /// Keeps a plan.
+    pub(crate) fn put(&self, sql: &str, cached: CachedPlan) {
+        if sql.len() > SQL_BYTES_MAX || !cached.plan.reusable {
+            return;
+        }
+        let mut entries = self.entries.lock();
+        entries.clock += 1;
+        let clock = entries.clock;
+        if entries.by_sql.len() >= PLANS_MAX && !entries.by_sql.contains_key(sql) {
+            let mut uses: Vec<u64> = entries.by_sql.values().map(|(used, _)| *used).collect();
+            uses.sort_unstable();
+            let median = uses[uses.len() / 2];
+            entries.by_sql.retain(|_, (used, _)| *used > median);
+        }
+        entries.by_sql.insert(sql.to_owned(), (clock, cached));
+    }
+}

@@ -1,0 +1,340 @@
+//! The query engine of a server: plans SQL over the store, runs it on its own threads with a bound on memory,
+//! and answers the server's questions about state and export.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::catalog::TableFunctionImpl;
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::Statement;
+use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+use futures::StreamExt;
+use strongback_store::{Pattern, Store, View};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+
+use crate::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
+use crate::clock::now_ns;
+use crate::cooperation::Cooperation;
+use crate::error::{QueryError, sqlstate};
+use crate::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
+use crate::names;
+use crate::parameter;
+use crate::plan_cache::PlanCache;
+use crate::runtime::Threads;
+use crate::setting::{SERVER_VERSION, Settings, SharedSettings};
+use crate::state::{self, StateRow};
+use crate::system::SystemRows;
+use crate::table::PinnedView;
+use crate::types::Types;
+
+/// Batches under way between a running query and its client.
+const BATCHES_IN_FLIGHT: usize = 2;
+
+/// Longest statement accepted, in bytes.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 20;
+
+/// Bounds of the query engine.
+#[derive(Clone, Debug)]
+pub struct QueryOptions {
+    /// Threads that run queries; as many again serve connections.
+    pub threads: usize,
+    /// Memory of all running queries together.
+    pub memory_bytes: usize,
+    /// Queries that run at a time; more wait.
+    pub queries_max: usize,
+    /// Connections at a time; more are refused.
+    pub connections_max: usize,
+    /// Default of `statement_timeout`; none: no bound.
+    pub statement_timeout: Option<Duration>,
+    /// Niceness of the threads that run queries (0 to 19). Those that serve connections take half of it.
+    pub niceness: i32,
+}
+
+impl Default for QueryOptions {
+    fn default() -> Self {
+        QueryOptions {
+            threads: 2,
+            memory_bytes: 256 << 20,
+            queries_max: 8,
+            connections_max: 100,
+            statement_timeout: None,
+            niceness: 10,
+        }
+    }
+}
+
+/// The query engine. Clones share it.
+#[derive(Clone)]
+pub struct Query {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Store,
+    pub(crate) system: Arc<dyn SystemRows>,
+    pub(crate) database: Arc<Database>,
+    pub(crate) options: QueryOptions,
+    pub(crate) plans: PlanCache,
+    /// Cloned for each session.
+    template: SessionState,
+    parser: PostgresCompatibilityParser,
+    permits: Arc<Semaphore>,
+    /// Runs plans.
+    heavy: Threads,
+    /// Serves connections and short reads.
+    pub(crate) wire: Threads,
+}
+
+impl Query {
+    /// A query engine over a store. It starts its own threads.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
+    pub fn new(store: Store, system: Arc<dyn SystemRows>, options: QueryOptions) -> io::Result<Query> {
+        let heavy = Threads::start("sql", options.threads, options.niceness)?;
+        let wire = Threads::start("sql-wire", options.threads, options.niceness / 2)?;
+        let database = Arc::new(Database::new(store.clone(), system.clone()));
+        let template = template(&store, &system, &database, &options).map_err(io::Error::other)?;
+        let permits = Arc::new(Semaphore::new(options.queries_max.max(1)));
+        let parser = PostgresCompatibilityParser::new();
+        let plans = PlanCache::default();
+        let inner = Inner { store, system, database, options, plans, template, parser, permits, heavy, wire };
+        Ok(Query { inner: Arc::new(inner) })
+    }
+
+    /// The state of all channels that match any of the patterns, at an instant (nanoseconds since 1970 UTC)
+    /// or now. Reads the store on the calling thread.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn state(&self, at_ns: Option<i64>, patterns: &[Pattern]) -> Result<Vec<StateRow>, QueryError> {
+        let at = at_ns.unwrap_or_else(now_ns);
+        let until = if at_ns.is_some() { at } else { at.saturating_add(LATEST_AHEAD_NS) };
+        state::state(&self.inner.store.view(), self.inner.system.as_ref(), until, at, patterns)
+    }
+
+    pub(crate) fn session(&self) -> Session {
+        let settings = Settings::new(self.inner.options.statement_timeout).shared();
+        let mut state = self.inner.template.clone();
+        let function = Arc::new(ScalarUDF::from(CurrentSetting::new(settings.clone())));
+        use datafusion::execution::FunctionRegistry;
+        if let Err(error) = state.register_udf(function) {
+            tracing::warn!(%error, "sessions go without current_setting");
+        }
+        Session { query: self.clone(), state, settings }
+    }
+}
+
+/// The SQL state that every session starts from.
+fn template(
+    store: &Store,
+    system: &Arc<dyn SystemRows>,
+    database: &Arc<Database>,
+    options: &QueryOptions,
+) -> datafusion::error::Result<SessionState> {
+    let mut config = SessionConfig::new()
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(DATABASE, PUBLIC)
+        .with_information_schema(true)
+        .with_target_partitions(options.threads.max(1));
+    let settings = config.options_mut();
+    settings.execution.time_zone = Some(crate::column::UTC.to_owned());
+    settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
+    let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
+        FairSpillPool::new(options.memory_bytes),
+        std::num::NonZeroUsize::new(3).unwrap_or(std::num::NonZeroUsize::MIN),
+    ));
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(pool)
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
+        .build_arc()?;
+    let context = SessionContext::new_with_config_rt(config, runtime);
+    context.register_catalog(DATABASE, Arc::new(DatabaseRef(database.clone())));
+    datafusion_pg_catalog::setup_pg_catalog(&context, DATABASE, EmptyContextProvider).map_err(|e| *e)?;
+    for timed in [false, true] {
+        let function = StateFunction { timed, store: store.clone(), system: system.clone() };
+        let name = format!("{function:?}");
+        context.register_udtf(&name, Arc::new(function) as Arc<dyn TableFunctionImpl>);
+    }
+    context.register_udf(ScalarUDF::from(Now::new()));
+    let version = format!("PostgreSQL {SERVER_VERSION} (Strongback {})", env!("CARGO_PKG_VERSION"));
+    let user = ScalarValue::from("strongback");
+    for function in [
+        Constant::new("version", &[], ScalarValue::from(version)),
+        Constant::new("current_user", &["user", "current_role"], user),
+        Constant::new("pg_is_in_recovery", &[], ScalarValue::from(false)),
+        Constant::of_any("obj_description", ScalarValue::Utf8(None)),
+        Constant::of_any("col_description", ScalarValue::Utf8(None)),
+        Constant::of_any("shobj_description", ScalarValue::Utf8(None)),
+        Constant::of_any("pg_get_serial_sequence", ScalarValue::Utf8(None)),
+    ] {
+        context.register_udf(function);
+    }
+    let state = context.state();
+    Ok(SessionStateBuilder::new_from_existing(state)
+        .with_type_planner(Arc::new(Types))
+        .with_physical_optimizer_rule(Arc::new(Cooperation))
+        .build())
+}
+
+/// One client's SQL session.
+pub(crate) struct Session {
+    pub(crate) query: Query,
+    state: SessionState,
+    pub(crate) settings: SharedSettings,
+}
+
+/// A statement, planned against one version of the catalog.
+pub(crate) struct Plan {
+    /// The store's catalog version that it was planned against.
+    pub(crate) version: u64,
+    /// With placeholders, not yet optimised.
+    pub(crate) logical: LogicalPlan,
+    /// Columns of its result.
+    pub(crate) schema: SchemaRef,
+    /// Types of `$1`, `$2`, … as far as they are known.
+    pub(crate) parameters: Vec<Option<DataType>>,
+    /// Whether it may be used again: not if a table function fixed its arguments.
+    pub(crate) reusable: bool,
+    /// How to run it without DataFusion, if it is that simple.
+    pub(crate) direct: Option<crate::direct::DirectPlan>,
+}
+
+impl Session {
+    /// Parses SQL into statements, with the rewrites that PostgreSQL clients need.
+    pub(crate) fn parse(&self, sql: &str) -> Result<Vec<Statement>, QueryError> {
+        if sql.len() > STATEMENT_BYTES_MAX {
+            return Err(QueryError::new(
+                sqlstate::PROGRAM_LIMIT_EXCEEDED,
+                format!("statement of {} bytes, at most {STATEMENT_BYTES_MAX}", sql.len()),
+            ));
+        }
+        Ok(self.query.inner.parser.parse(sql)?)
+    }
+
+    /// Plans a statement that only reads.
+    pub(crate) async fn plan(&self, statement: &Statement) -> Result<Arc<Plan>, QueryError> {
+        let tables = self.query.inner.database.tables();
+        let mut statement = statement.clone();
+        let functions = parameter::in_table_functions(&statement);
+        let reusable = !parameter::has_table_function(&statement);
+        if !functions.is_empty() {
+            parameter::bind_in_table_functions(&mut statement, &[]);
+        }
+        names::resolve(&mut statement, &tables)?;
+        let statement = DataFusionStatement::Statement(Box::new(statement));
+        let logical = self.state.statement_to_plan(statement).await?;
+        SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false)
+            .verify_plan(&logical)?;
+        let mut parameters = parameter::types(&logical)?;
+        for (number, kind) in functions {
+            if parameters.len() < number {
+                parameters.resize(number, None);
+            }
+            parameters[number - 1].get_or_insert(kind);
+        }
+        let schema = Arc::new(logical.schema().as_arrow().clone());
+        let direct = crate::direct::DirectPlan::recognise(&logical, &tables);
+        Ok(Arc::new(Plan { version: tables.version, logical, schema, parameters, reusable, direct }))
+    }
+
+    /// Runs a plan with values for its parameters. Waits for its turn first.
+    pub(crate) async fn run(&self, plan: &Plan, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
+        let logical = if values.is_empty() {
+            plan.logical.clone()
+        } else {
+            let values = ParamValues::List(values.into_iter().map(Into::into).collect());
+            plan.logical.clone().with_param_values(values)?
+        };
+        let inner = &self.query.inner;
+        let permit = inner
+            .permits
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| QueryError::new(sqlstate::ADMIN_SHUTDOWN, "the server is stopping"))?;
+        let mut state = self.state.clone();
+        state.config_mut().set_extension(Arc::new(PinnedView(inner.store.view())));
+        state.mark_start_execution();
+        let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
+        let task = inner.heavy.handle().spawn(produce(state, logical, sender, permit));
+        Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task) })
+    }
+
+    /// A view of the store as it is now.
+    pub(crate) fn view(&self) -> View {
+        self.query.inner.store.view()
+    }
+}
+
+async fn produce(
+    state: SessionState,
+    logical: LogicalPlan,
+    sender: mpsc::Sender<Result<RecordBatch, QueryError>>,
+    permit: OwnedSemaphorePermit,
+) {
+    let run = async {
+        let physical = state.create_physical_plan(&logical).await?;
+        let mut batches = execute_stream(physical, state.task_ctx())?;
+        while let Some(batch) = batches.next().await {
+            let batch = batch?;
+            if batch.num_rows() > 0 && sender.send(Ok(batch)).await.is_err() {
+                break;
+            }
+        }
+        Ok::<(), datafusion::error::DataFusionError>(())
+    };
+    if let Err(error) = run.await {
+        // A client that has gone needs no error.
+        let _ = sender.send(Err(error.into())).await;
+    }
+    drop(permit);
+}
+
+/// The result of a running query. Dropping it stops the query at its next yield.
+pub(crate) struct Rows {
+    /// Columns of every batch.
+    pub(crate) schema: SchemaRef,
+    receiver: mpsc::Receiver<Result<RecordBatch, QueryError>>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Rows {
+    /// The next batch; none at the end.
+    pub(crate) async fn next(&mut self) -> Option<Result<RecordBatch, QueryError>> {
+        if let Some(batch) = self.receiver.recv().await {
+            return Some(batch);
+        }
+        match self.task.take()?.await {
+            Err(error) if error.is_panic() => {
+                tracing::error!(%error, "a query ended by a defect");
+                Some(Err(QueryError::new(sqlstate::INTERNAL_ERROR, "the query ended by a defect of the server")))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}

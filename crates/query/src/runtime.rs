@@ -1,0 +1,46 @@
+//! The threads that queries run on: fewer, and of lower priority than ingest and live.
+
+use std::io;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// A tokio runtime whose threads yield to the rest of the program.
+pub(crate) struct Threads {
+    runtime: Option<Runtime>,
+}
+
+impl Threads {
+    /// Starts `count` threads with a name and a niceness (0 to 19, higher is humbler).
+    pub(crate) fn start(name: &str, count: usize, niceness: i32) -> io::Result<Threads> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(count.max(1))
+            .max_blocking_threads(4)
+            .thread_name(name)
+            .on_thread_start(move || {
+                // On Linux the "process" of setpriority is a thread; none is the calling one.
+                if let Err(error) = rustix::process::setpriority_process(None, niceness) {
+                    tracing::warn!(%error, "query threads keep the priority of the rest of the server");
+                }
+            })
+            .enable_all()
+            .build()?;
+        Ok(Threads { runtime: Some(runtime) })
+    }
+
+    /// Where to spawn.
+    pub(crate) fn handle(&self) -> Handle {
+        match &self.runtime {
+            Some(runtime) => runtime.handle().clone(),
+            None => unreachable!("taken only when dropped"),
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting here would block an async caller; queries under way end at their next yield.
+            runtime.shutdown_background();
+        }
+    }
+}

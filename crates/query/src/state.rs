@@ -1,0 +1,187 @@
+//! The state of everything at an instant: each channel's newest value, its age, and whether to trust it.
+
+use std::sync::Arc;
+
+use strongback_store::{ChannelIndex, OwnedValue, Pattern, Stream, Value, View};
+
+use crate::error::QueryError;
+use crate::system::SystemRows;
+
+/// Age beyond which a value of a stream without a fixed cycle is stale.
+pub const STALE_AFTER_NS: i64 = 2_000_000_000;
+/// Expected periods beyond which a value is stale.
+pub const STALE_AFTER_PERIODS: i64 = 3;
+
+/// How far a value can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Within three expected periods (or 2 s).
+    Fresh,
+    /// Older than that.
+    Stale,
+    /// Frames after it are known to be missing, or it is known to be unknown.
+    Gap,
+    /// There was no value yet.
+    Never,
+}
+
+impl Status {
+    /// `fresh`, `stale`, `gap`, `never`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Fresh => "fresh",
+            Status::Stale => "stale",
+            Status::Gap => "gap",
+            Status::Never => "never",
+        }
+    }
+}
+
+/// The state of one channel.
+#[derive(Clone, Debug)]
+pub struct StateRow {
+    /// Its stream.
+    pub stream: Arc<Stream>,
+    /// Its index in the stream's layout.
+    pub channel: ChannelIndex,
+    /// Its newest value; none if there was none yet or it is unknown.
+    pub value: Option<OwnedValue>,
+    /// `time` of that value's frame, nanoseconds since 1970 UTC.
+    pub time_ns: Option<i64>,
+    /// `receive_time` of that value's frame, nanoseconds since 1970 UTC.
+    pub receive_time_ns: Option<i64>,
+    /// From its reception to the instant asked for; 0 if it was received later.
+    pub age_ns: Option<i64>,
+    /// Whether to trust it.
+    pub status: Status,
+}
+
+impl StateRow {
+    /// The channel's full name.
+    pub fn name(&self) -> String {
+        self.stream.key.channel_name(&self.stream.layout.channel(self.channel).name)
+    }
+
+    /// The value as a number, where it is one.
+    pub fn number(&self) -> Option<f64> {
+        match &self.value {
+            Some(OwnedValue::Plain(value)) => value.as_f64(),
+            _ => None,
+        }
+    }
+
+    /// The value as text: numbers in their shortest exact form.
+    pub fn text(&self) -> Option<String> {
+        Some(match self.value.as_ref()? {
+            OwnedValue::String(text) => text.clone(),
+            OwnedValue::Plain(value) => plain_text(value),
+        })
+    }
+}
+
+/// A value as text: numbers in their shortest exact form.
+pub(crate) fn plain_text(value: &Value<'_>) -> String {
+    match value {
+        Value::Bool(v) => v.to_string(),
+        Value::I8(v) => v.to_string(),
+        Value::I16(v) => v.to_string(),
+        Value::I32(v) => v.to_string(),
+        Value::I64(v) => v.to_string(),
+        Value::U8(v) => v.to_string(),
+        Value::U16(v) => v.to_string(),
+        Value::U32(v) => v.to_string(),
+        Value::U64(v) => v.to_string(),
+        Value::F32(v) => float_text(*v as f64, v.to_string()),
+        Value::F64(v) => float_text(*v, v.to_string()),
+        Value::String(v) => (*v).to_owned(),
+    }
+}
+
+fn float_text(value: f64, finite: String) -> String {
+    if value.is_nan() {
+        "NaN".to_owned()
+    } else if value.is_infinite() {
+        if value > 0.0 { "Infinity".to_owned() } else { "-Infinity".to_owned() }
+    } else {
+        finite
+    }
+}
+
+/// The channels that patterns choose in a view, stream by stream; each once.
+pub(crate) fn chosen(view: &View, patterns: &[Pattern]) -> Vec<(Arc<Stream>, Vec<ChannelIndex>)> {
+    let mut all = Vec::new();
+    for stream in &view.catalog().streams {
+        if !patterns.iter().any(|p| p.matches_tags(&stream.key) || p.as_str().contains('{')) {
+            continue;
+        }
+        let channels: Vec<ChannelIndex> = stream
+            .layout
+            .channels
+            .iter()
+            .enumerate()
+            .filter(|(_, channel)| patterns.iter().any(|p| p.matches(&stream.key, &channel.name)))
+            .map(|(index, _)| ChannelIndex(index as u16))
+            .collect();
+        if !channels.is_empty() {
+            all.push((stream.clone(), channels));
+        }
+    }
+    all
+}
+
+/// The state of the chosen channels: values up to `until_ns`, ages from `at_ns`. The two differ only for
+/// `latest`, which also takes frames whose source clock runs ahead.
+pub(crate) fn state(
+    view: &View,
+    system: &dyn SystemRows,
+    until_ns: i64,
+    at_ns: i64,
+    patterns: &[Pattern],
+) -> Result<Vec<StateRow>, QueryError> {
+    let mut rows = Vec::new();
+    for (stream, channels) in chosen(view, patterns) {
+        let cells = view.state_at(stream.id, until_ns, &channels)?;
+        let stale_after_ns = stream
+            .expected_period_ns
+            .filter(|period| *period > 0)
+            .map_or(STALE_AFTER_NS, |period| period.saturating_mul(STALE_AFTER_PERIODS));
+        // Gaps are asked for once a stream, from its oldest value on; each value then looks at its own span.
+        let oldest = cells.iter().flatten().map(|c| c.time).min();
+        let gaps = match oldest {
+            Some(oldest) => system.open_gaps(stream.id, oldest..at_ns.saturating_add(1).max(oldest)),
+            None => Vec::new(),
+        };
+        for (channel, cell) in channels.into_iter().zip(cells) {
+            rows.push(match cell {
+                None => StateRow {
+                    stream: stream.clone(),
+                    channel,
+                    value: None,
+                    time_ns: None,
+                    receive_time_ns: None,
+                    age_ns: None,
+                    status: Status::Never,
+                },
+                Some(cell) => {
+                    let age_ns = at_ns.saturating_sub(cell.receive_time).max(0);
+                    let missing = gaps.iter().any(|gap| gap.from_time_ns >= cell.time && gap.from_time_ns <= at_ns);
+                    let status = match (&cell.value, missing) {
+                        (None, _) | (_, true) => Status::Gap,
+                        _ if age_ns > stale_after_ns => Status::Stale,
+                        _ => Status::Fresh,
+                    };
+                    StateRow {
+                        stream: stream.clone(),
+                        channel,
+                        value: cell.value,
+                        time_ns: Some(cell.time),
+                        receive_time_ns: Some(cell.receive_time),
+                        age_ns: Some(age_ns),
+                        status,
+                    }
+                }
+            });
+        }
+    }
+    Ok(rows)
+}

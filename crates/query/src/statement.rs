@@ -1,0 +1,207 @@
+//! What a statement asks for: rows, a change of the session, or something that a read-only database refuses.
+
+use datafusion::sql::sqlparser::ast::{
+    CopyOption, CopySource, CopyTarget, Expr, ObjectName, ObjectNamePart, Query as SqlQuery, Set, Statement, Value,
+};
+
+use crate::error::{QueryError, sqlstate};
+
+/// A statement by what the session does with it.
+pub(crate) enum Request {
+    /// Plan and run it.
+    Rows,
+    /// Send the rows of a query as copy data.
+    CopyOut(Box<SqlQuery>, CopyForm),
+    /// Change a setting (none: its default) and answer with a tag.
+    Set(Vec<(String, Option<String>)>, &'static str),
+    /// Show a setting; none: all.
+    Show(Option<String>),
+    /// Begin a transaction.
+    Begin,
+    /// End it. A failed one is rolled back either way.
+    End {
+        /// Whether by `COMMIT`.
+        commit: bool,
+    },
+    /// Inside a transaction: a savepoint made, released or rolled back to. Nothing was written, so nothing is undone.
+    Savepoint(&'static str),
+    /// Forget prepared statements (none: all).
+    Deallocate(Option<String>),
+    /// Forget everything of the session.
+    Discard,
+    /// Settings back to their defaults.
+    ResetAll,
+    /// Accepted without effect.
+    Nothing(&'static str),
+    /// Refused.
+    Refused(QueryError),
+}
+
+/// How `COPY … TO STDOUT` writes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CopyForm {
+    /// CSV instead of PostgreSQL's text format.
+    pub(crate) csv: bool,
+    /// First a line with the names.
+    pub(crate) header: bool,
+    /// Between columns.
+    pub(crate) delimiter: char,
+    /// For NULL.
+    pub(crate) null: String,
+}
+
+/// What a statement asks for.
+pub(crate) fn request(statement: &Statement) -> Request {
+    match statement {
+        Statement::Query(_) | Statement::Explain { .. } => Request::Rows,
+        Statement::Set(set) => set_request(set),
+        Statement::Reset(reset) => match &reset.reset {
+            datafusion::sql::sqlparser::ast::Reset::ALL => Request::ResetAll,
+            datafusion::sql::sqlparser::ast::Reset::ConfigurationParameter(name) => {
+                Request::Set(vec![(plain(name), None)], "RESET")
+            }
+        },
+        Statement::ShowVariable { variable } => {
+            let name = variable.iter().map(|i| i.value.as_str()).collect::<Vec<_>>().join(" ").to_lowercase();
+            match name.as_str() {
+                "all" => Request::Show(None),
+                "transaction isolation level" => Request::Show(Some("transaction_isolation".to_owned())),
+                "time zone" => Request::Show(Some("timezone".to_owned())),
+                _ => Request::Show(Some(name.replace(' ', "."))),
+            }
+        }
+        Statement::StartTransaction { .. } => Request::Begin,
+        Statement::Commit { .. } => Request::End { commit: true },
+        Statement::Rollback { savepoint: Some(_), .. } => Request::Savepoint("ROLLBACK"),
+        Statement::Rollback { .. } => Request::End { commit: false },
+        Statement::Savepoint { .. } => Request::Savepoint("SAVEPOINT"),
+        Statement::ReleaseSavepoint { .. } => Request::Savepoint("RELEASE"),
+        Statement::Deallocate { name, .. } => match name.value.to_lowercase().as_str() {
+            "all" => Request::Deallocate(None),
+            _ => Request::Deallocate(Some(name.value.clone())),
+        },
+        Statement::Discard { .. } => Request::Discard,
+        Statement::LISTEN { .. } => Request::Nothing("LISTEN"),
+        Statement::UNLISTEN { .. } => Request::Nothing("UNLISTEN"),
+        Statement::Copy { source, to: true, target: CopyTarget::Stdout, options, .. } => copy_out(source, options),
+        other => Request::Refused(refusal(other)),
+    }
+}
+
+fn copy_out(source: &CopySource, options: &[CopyOption]) -> Request {
+    let query = match source {
+        CopySource::Query(query) => query.clone(),
+        CopySource::Table { table_name, columns } => {
+            let columns = match columns.as_slice() {
+                [] => "*".to_owned(),
+                columns => columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            };
+            let sql = format!("SELECT {columns} FROM {table_name}");
+            let dialect = datafusion::sql::sqlparser::dialect::PostgreSqlDialect {};
+            match datafusion::sql::sqlparser::parser::Parser::parse_sql(&dialect, &sql).map(|mut all| all.pop()) {
+                Ok(Some(Statement::Query(query))) => query,
+                _ => return Request::Refused(QueryError::new(sqlstate::SYNTAX_ERROR, "COPY of no table")),
+            }
+        }
+    };
+    let csv = options.iter().any(|o| matches!(o, CopyOption::Format(f) if f.value.eq_ignore_ascii_case("csv")));
+    let mut form = CopyForm {
+        csv,
+        header: false,
+        delimiter: if csv { ',' } else { '\t' },
+        null: if csv { String::new() } else { "\\N".to_owned() },
+    };
+    for option in options {
+        match option {
+            CopyOption::Format(f) if ["csv", "text"].contains(&f.value.to_lowercase().as_str()) => {}
+            CopyOption::Header(header) => form.header = *header,
+            CopyOption::Delimiter(delimiter) if delimiter.is_ascii() => form.delimiter = *delimiter,
+            CopyOption::Null(null) => form.null.clone_from(null),
+            CopyOption::Encoding(encoding) if encoding.to_lowercase().replace('-', "") == "utf8" => {}
+            other => {
+                let message = format!("COPY option {other} is not offered");
+                return Request::Refused(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, message));
+            }
+        }
+    }
+    Request::CopyOut(query, form)
+}
+
+fn set_request(set: &Set) -> Request {
+    match set {
+        Set::SingleAssignment { variable, values, .. } => {
+            Request::Set(vec![(plain(variable), setting_value(values))], "SET")
+        }
+        Set::SetTimeZone { value, .. } => {
+            Request::Set(vec![("timezone".to_owned(), setting_value(std::slice::from_ref(value)))], "SET")
+        }
+        Set::SetNames { charset_name, .. } => {
+            Request::Set(vec![("client_encoding".to_owned(), Some(charset_name.value.clone()))], "SET")
+        }
+        Set::SetNamesDefault {} => Request::Set(vec![("client_encoding".to_owned(), None)], "SET"),
+        Set::SetTransaction { modes, .. } => {
+            use datafusion::sql::sqlparser::ast::{TransactionAccessMode, TransactionMode};
+            let writes =
+                modes.iter().any(|m| matches!(m, TransactionMode::AccessMode(TransactionAccessMode::ReadWrite)));
+            if writes {
+                Request::Refused(QueryError::read_only("a transaction in read-write mode"))
+            } else {
+                Request::Nothing("SET")
+            }
+        }
+        Set::SetSessionParam(_) | Set::SetSessionAuthorization(_) | Set::SetRole { .. } => Request::Nothing("SET"),
+        other => {
+            let message = format!("SET {other} is not offered");
+            Request::Refused(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, message))
+        }
+    }
+}
+
+fn plain(name: &ObjectName) -> String {
+    let part = |part: &ObjectNamePart| match part {
+        ObjectNamePart::Identifier(ident) => ident.value.clone(),
+        other => other.to_string(),
+    };
+    name.0.iter().map(part).collect::<Vec<_>>().join(".")
+}
+
+/// The text of a setting's value; none for `DEFAULT`.
+fn setting_value(values: &[Expr]) -> Option<String> {
+    let texts: Vec<String> = values
+        .iter()
+        .map(|value| match value {
+            Expr::Value(value) => match &value.value {
+                Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => text.clone(),
+                other => other.to_string(),
+            },
+            Expr::Identifier(ident) => ident.value.clone(),
+            other => other.to_string(),
+        })
+        .collect();
+    match texts.as_slice() {
+        [only] if only.eq_ignore_ascii_case("default") => None,
+        _ => Some(texts.join(", ")),
+    }
+}
+
+/// Why a statement is not run here: a write, or not offered.
+pub(crate) fn refusal(statement: &Statement) -> QueryError {
+    let text = statement.to_string();
+    let words: Vec<String> = text.split_whitespace().take(2).map(str::to_uppercase).collect();
+    let first = words.first().map_or("", String::as_str);
+    let what = match first {
+        "CREATE" | "DROP" | "ALTER" => words.join(" "),
+        _ => first.to_owned(),
+    };
+    match first {
+        "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE" | "CREATE" | "DROP" | "ALTER" | "COPY" | "GRANT"
+        | "REVOKE" | "COMMENT" | "VACUUM" | "REINDEX" | "LOCK" | "REPLACE" | "LOAD" | "CALL" | "UNLOAD" => {
+            QueryError::read_only(&what)
+        }
+        "DECLARE" | "FETCH" | "CLOSE" | "MOVE" => {
+            QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "server-side cursors in SQL are not offered")
+                .with_hint("The extended protocol fetches a portal in parts.")
+        }
+        _ => QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("{what} is not offered here")),
+    }
+}

@@ -1,0 +1,116 @@
+//! Rows that the server knows and SQL shows: `strongback.sources`, `strongback.gaps`, `strongback.events`.
+
+use std::ops::Range;
+
+use strongback_store::StreamId;
+
+/// One row of `strongback.sources`. Counters count since the start of the server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SourceRow {
+    /// Name, as channels refer to it.
+    pub name: String,
+    /// `inetx`, `ilp`, `internal`, `import`.
+    pub kind: String,
+    /// Where it listens.
+    pub address: String,
+    /// `ok`, `silent`, `slow`, `dropping`.
+    pub status: String,
+    /// Streams it feeds.
+    pub streams: u64,
+    /// Frames received.
+    pub received: u64,
+    /// Frames stored.
+    pub stored: u64,
+    /// Frames seen before.
+    pub duplicate: u64,
+    /// Frames refused.
+    pub rejected: u64,
+    /// Frames found missing.
+    pub lost: u64,
+    /// Missing frames that came late after all.
+    pub filled: u64,
+    /// Frames that came after a later one.
+    pub late: u64,
+    /// Source restarts seen.
+    pub restarts: u64,
+    /// Datagrams that the kernel dropped.
+    pub kernel_drops: u64,
+    /// Newest `receive_time`, nanoseconds since 1970 UTC.
+    pub last_receive_time_ns: Option<i64>,
+}
+
+/// One row of `strongback.gaps`: frames known lost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GapRow {
+    /// Number of the gap.
+    pub id: u64,
+    /// The stream; none where only a socket's counter tells.
+    pub stream: Option<StreamId>,
+    /// Name of the stream, `table{tag=value}`.
+    pub stream_name: String,
+    /// Name of the source.
+    pub source: String,
+    /// `time` of the last frame before it, nanoseconds since 1970 UTC.
+    pub from_time_ns: i64,
+    /// `time` of the first frame after it, nanoseconds since 1970 UTC.
+    pub to_time_ns: i64,
+    /// First missing sequence.
+    pub from_sequence: Option<i64>,
+    /// Last missing sequence.
+    pub to_sequence: Option<i64>,
+    /// Frames missing when it was found.
+    pub count: u64,
+    /// Frames still missing: late ones fill.
+    pub open: u64,
+    /// Why, where that is known.
+    pub cause: String,
+    /// The whole in words.
+    pub words: String,
+}
+
+/// One row of `strongback.events`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventRow {
+    /// When, nanoseconds since 1970 UTC.
+    pub time_ns: i64,
+    /// `info`, `watch`, `warning`, `critical`.
+    pub level: String,
+    /// Who said it.
+    pub source: String,
+    /// What happened.
+    pub text: String,
+}
+
+/// What the server knows beyond the store. Called for each query of these tables, from query threads: it must
+/// answer from memory and not wait.
+pub trait SystemRows: Send + Sync + 'static {
+    /// All sources.
+    fn sources(&self) -> Vec<SourceRow>;
+
+    /// Gaps that touch a time range (nanoseconds since 1970 UTC, end exclusive).
+    fn gaps(&self, time: Range<i64>) -> Vec<GapRow>;
+
+    /// Events of a time range (nanoseconds since 1970 UTC, end exclusive).
+    fn events(&self, time: Range<i64>) -> Vec<EventRow>;
+
+    /// Gaps of one stream with frames still missing that touch a time range.
+    fn open_gaps(&self, stream: StreamId, time: Range<i64>) -> Vec<GapRow> {
+        self.gaps(time).into_iter().filter(|gap| gap.stream == Some(stream) && gap.open > 0).collect()
+    }
+}
+
+/// A store without a server: no sources, gaps or events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoSystemRows;
+
+impl SystemRows for NoSystemRows {
+    fn sources(&self) -> Vec<SourceRow> {
+        Vec::new()
+    }
+    fn gaps(&self, _: Range<i64>) -> Vec<GapRow> {
+        Vec::new()
+    }
+    fn events(&self, _: Range<i64>) -> Vec<EventRow> {
+        Vec::new()
+    }
+}
