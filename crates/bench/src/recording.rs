@@ -28,8 +28,10 @@ pub struct Recording {
     pub frames: Vec<RecordedFrame>,
     /// Ends of the stretches of 50 ms, as indexes into `frames`.
     pub stretches: Vec<usize>,
-    /// Sum over all points of [`point_hash`].
-    pub checksum: u64,
+    /// Nanoseconds of pad time.
+    pub span_ns: i64,
+    /// Frames of each stream.
+    pub rows: Vec<u64>,
     cells: Vec<Value<'static>>,
 }
 
@@ -41,7 +43,6 @@ impl Recording {
         let streams: Vec<StreamSpec> = pad.streams().iter().map(stream_spec).collect();
         let mut rows = vec![0u64; streams.len()];
         let (mut frames, mut stretches, mut cells) = (Vec::new(), Vec::new(), Vec::new());
-        let mut checksum = 0u64;
         for _ in 0..u64::from(seconds) * 20 {
             pad.frames(0.05, |frame, stream, sent| {
                 let first = cells.len();
@@ -49,14 +50,34 @@ impl Recording {
                 let row = rows[frame.stream];
                 rows[frame.stream] += 1;
                 let time_ns = start_ns + frame.time_ns;
-                for (channel, value) in cells[first..].iter().enumerate() {
-                    checksum = checksum.wrapping_add(point_hash(frame.stream, row, channel, time_ns, *value));
-                }
                 frames.push(RecordedFrame { stream: frame.stream, row, time_ns, first, count: sent.len() });
             });
             stretches.push(frames.len());
         }
-        Recording { streams, frames, stretches, checksum, cells }
+        Recording { streams, frames, stretches, span_ns: i64::from(seconds) * 1_000_000_000, rows, cells }
+    }
+
+    /// A frame as it comes in a later lap: the same values, its time and row moved on.
+    pub fn in_lap(&self, frame: &RecordedFrame, lap: u32) -> RecordedFrame {
+        RecordedFrame {
+            row: frame.row + u64::from(lap) * self.rows[frame.stream],
+            time_ns: frame.time_ns + i64::from(lap) * self.span_ns,
+            ..*frame
+        }
+    }
+
+    /// Sum over all points of some laps of [`point_hash`].
+    pub fn checksum(&self, laps: u32) -> u64 {
+        let mut sum = 0u64;
+        for lap in 0..laps {
+            for frame in &self.frames {
+                let moved = self.in_lap(frame, lap);
+                for (channel, value) in self.cells(frame).iter().enumerate() {
+                    sum = sum.wrapping_add(point_hash(frame.stream, moved.row, channel, moved.time_ns, *value));
+                }
+            }
+        }
+        sum
     }
 
     /// The values of a frame, one a channel of its stream.
@@ -145,7 +166,8 @@ mod tests {
         assert_eq!(recording.points(), 68_500);
         assert_eq!(recording.stretches.len(), 20);
         assert_eq!(recording.each_stretch().map(<[_]>::len).sum::<usize>(), recording.frames.len());
-        assert_eq!(recording.checksum, Recording::of_pad(1, 1_700_000_000_000_000_000).checksum);
+        assert_eq!(recording.checksum(2), Recording::of_pad(1, 1_700_000_000_000_000_000).checksum(2));
+        assert_ne!(recording.checksum(1).wrapping_mul(2), recording.checksum(2), "laps differ");
         let base = point_hash(1, 2, 3, 4, Value::F64(5.0));
         for other in [
             point_hash(2, 2, 3, 4, Value::F64(5.0)),

@@ -7,15 +7,16 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use strongback_store::{ChannelIndex, FrameBatch, FrameHead, Outcome, Refusal, Scan, Store, StoreOptions, StreamId};
 
-use super::{Cadence, EngineResult};
+use super::{Course, EngineResult};
 use crate::machine::thread_time;
-use crate::recording::{Recording, point_hash};
+use crate::recording::point_hash;
 
 /// What the figures stand for.
 const DURABILITY: &str = "every commit synced to disk";
 
 /// Runs the recording into a new store in `dir`.
-pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow::Result<EngineResult> {
+pub(super) fn run(course: &Course<'_>, dir: &Path) -> anyhow::Result<EngineResult> {
+    let recording = course.recording;
     let first_ns = recording.frames.first().map_or(0, |f| f.time_ns);
     let options = StoreOptions { max_bytes: Some(8 << 30), ..StoreOptions::default() };
     let store = Store::open(dir, options.clone(), first_ns).context("open")?;
@@ -29,15 +30,17 @@ pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow
     let mut commits_us = Vec::new();
     let (begin, begin_cpu) = (Instant::now(), thread_time());
     let mut committed = Instant::now();
-    for stretch in recording.each_stretch() {
-        let now = stretch.last().map_or(first_ns, |f| f.time_ns);
+    let mut now = first_ns;
+    for (lap, stretch) in course.stretches() {
+        now = stretch.last().map_or(now, |f| recording.in_lap(f, lap).time_ns);
         batch.clear();
         for frame in stretch {
+            let moved = recording.in_lap(frame, lap);
             let (stream, channels) = &targets[frame.stream];
             batch.begin(FrameHead {
                 stream: *stream,
                 receive_time: now,
-                source_time: Some(frame.time_ns),
+                source_time: Some(moved.time_ns),
                 sequence: None,
             });
             for (channel, value) in channels.iter().zip(recording.cells(frame)) {
@@ -46,7 +49,7 @@ pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow
             batch.end();
         }
         append(&store, &batch, now)?;
-        if cadence.due(committed) {
+        if course.cadence.due(committed) {
             let at = Instant::now();
             store.commit(now)?;
             commits_us.push(at.elapsed().as_secs_f64() * 1e6);
@@ -55,15 +58,14 @@ pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow
         // Seals what is due, a slice at a time, as the server's second thread does.
         while store.maintain(now)? {}
     }
-    let now = recording.frames.last().map_or(first_ns, |f| f.time_ns);
     store.commit(now)?;
     let (elapsed, cpu) = (begin.elapsed(), thread_time() - begin_cpu);
     store.close(now).context("close")?;
     drop(store);
-    let (verified, stats) = verify(recording, dir, options, now, &targets)?;
+    let (verified, bytes_per_point) = verify(course, dir, options, now, &targets)?;
     Ok(EngineResult {
         engine: "strongback".into(),
-        cadence: cadence.name(),
+        cadence: course.cadence.name(),
         durability: DURABILITY.into(),
         points: verified,
         seconds: elapsed.as_secs_f64(),
@@ -71,7 +73,7 @@ pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow
         commits: commits_us.len() as u64 + 1,
         commit_us_p50: super::percentile(&mut commits_us, 0.5),
         commit_us_p99: super::percentile(&mut commits_us, 0.99),
-        bytes_per_point: stats,
+        bytes_per_point,
     })
 }
 
@@ -108,7 +110,7 @@ fn append(store: &Store, batch: &FrameBatch, now: i64) -> anyhow::Result<()> {
 
 /// Opens the store again and reads every point; returns how many agree, and the bytes of each in blocks.
 fn verify(
-    recording: &Recording,
+    course: &Course<'_>,
     dir: &Path,
     options: StoreOptions,
     now: i64,
@@ -130,13 +132,8 @@ fn verify(
             }
         }
     }
-    if checksum != recording.checksum || points != recording.points() {
-        bail!(
-            "read back {points} points with checksum {checksum:016x}, expected {} with {:016x}",
-            recording.points(),
-            recording.checksum
-        );
-    }
-    let bytes = super::block_bytes_per_point(&store, dir, points);
+    course.check(points, checksum)?;
+    let stats = store.stats();
+    let bytes = (stats.block_points > 0).then(|| stats.block_bytes as f64 / stats.block_points as f64);
     Ok((points, bytes))
 }

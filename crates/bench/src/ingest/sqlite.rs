@@ -8,12 +8,13 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Statement};
 use strongback_store::{ChannelType, Value};
 
-use super::{Cadence, EngineResult};
+use super::{Course, EngineResult};
 use crate::machine::thread_time;
-use crate::recording::{Recording, point_hash};
+use crate::recording::point_hash;
 
 /// Runs the recording into a new database in `dir`.
-pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow::Result<EngineResult> {
+pub(super) fn run(course: &Course<'_>, dir: &Path) -> anyhow::Result<EngineResult> {
+    let recording = course.recording;
     let path = dir.join("pad.sqlite");
     let connection = Connection::open(&path)?;
     let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
@@ -35,10 +36,10 @@ pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow
     let (begin, begin_cpu) = (Instant::now(), thread_time());
     let mut committed = Instant::now();
     connection.execute_batch("BEGIN")?;
-    for stretch in recording.each_stretch() {
+    for (lap, stretch) in course.stretches() {
         for frame in stretch {
             let insert = &mut inserts[frame.stream];
-            insert.raw_bind_parameter(1, frame.time_ns)?;
+            insert.raw_bind_parameter(1, recording.in_lap(frame, lap).time_ns)?;
             for (index, value) in recording.cells(frame).iter().enumerate() {
                 match *value {
                     Value::F32(v) => insert.raw_bind_parameter(index + 2, f64::from(v))?,
@@ -51,7 +52,7 @@ pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow
             }
             insert.raw_execute()?;
         }
-        if cadence.due(committed) {
+        if course.cadence.due(committed) {
             let at = Instant::now();
             connection.execute_batch("COMMIT")?;
             commits_us.push(at.elapsed().as_secs_f64() * 1e6);
@@ -63,11 +64,11 @@ pub(super) fn run(recording: &Recording, dir: &Path, cadence: Cadence) -> anyhow
     let (elapsed, cpu) = (begin.elapsed(), thread_time() - begin_cpu);
     drop(inserts);
     connection.close().map_err(|(_, error)| error)?;
-    let points = verify(recording, &path)?;
+    let points = verify(course, &path)?;
     let bytes = std::fs::metadata(&path)?.len();
     Ok(EngineResult {
         engine: format!("SQLite {}", rusqlite::version()),
-        cadence: cadence.name(),
+        cadence: course.cadence.name(),
         durability: "WAL, synchronous=FULL: every commit synced to disk".into(),
         points,
         seconds: elapsed.as_secs_f64(),
@@ -87,10 +88,10 @@ fn affinity(channel_type: ChannelType) -> &'static str {
     }
 }
 
-fn verify(recording: &Recording, path: &Path) -> anyhow::Result<u64> {
+fn verify(course: &Course<'_>, path: &Path) -> anyhow::Result<u64> {
     let connection = Connection::open(path)?;
     let (mut checksum, mut points) = (0u64, 0u64);
-    for (index, stream) in recording.streams.iter().enumerate() {
+    for (index, stream) in course.recording.streams.iter().enumerate() {
         let mut select = connection.prepare(&format!("SELECT * FROM s{index} ORDER BY rowid"))?;
         let mut rows = select.query([])?;
         let mut ordinal = 0;
@@ -109,8 +110,6 @@ fn verify(recording: &Recording, path: &Path) -> anyhow::Result<u64> {
             ordinal += 1;
         }
     }
-    if checksum != recording.checksum || points != recording.points() {
-        bail!("SQLite read back {points} points with another checksum than was written");
-    }
+    course.check(points, checksum)?;
     Ok(points)
 }
