@@ -6,6 +6,7 @@
 
 mod embedded;
 mod narrow;
+mod sizes;
 mod sqlite;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use crate::recording::{RecordedFrame, Recording};
 use crate::serving::ServerProgram;
 use crate::table::{Table, short};
 use narrow::NarrowResult;
+use sizes::SizeResult;
 
 /// Options of `strongback bench ingest`.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,6 +35,9 @@ pub struct IngestArguments {
     /// Prints the results as one JSON object on the last line
     #[arg(long)]
     pub json: bool,
+    /// Folder with recordings (launch, vehicle_j1939, inetx) whose bytes a point are printed as well
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
     /// Only the embedded engines, or only the servers
     #[arg(long, value_enum)]
     pub only: Option<Part>,
@@ -142,6 +147,7 @@ struct IngestReport {
     machine: Machine,
     embedded: Vec<EngineResult>,
     ratio_to_sqlite: Vec<f64>,
+    sizes: Vec<SizeResult>,
     servers: Vec<NarrowResult>,
 }
 
@@ -155,9 +161,23 @@ pub fn run(arguments: &IngestArguments) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     let machine = Machine::look(dir)?;
     println!("{}\n", machine.line());
-    let mut report = IngestReport { machine, embedded: Vec::new(), ratio_to_sqlite: Vec::new(), servers: Vec::new() };
+    let mut report = IngestReport {
+        machine,
+        embedded: Vec::new(),
+        ratio_to_sqlite: Vec::new(),
+        sizes: Vec::new(),
+        servers: Vec::new(),
+    };
     if arguments.only != Some(Part::Servers) {
         embedded(arguments.quick, dir, &mut report)?;
+        println!("\nBytes a point of real recordings, times and headers included, every point read back\n");
+        match &arguments.data_dir {
+            Some(folder) => {
+                report.sizes = sizes::run(folder, dir)?;
+                print_sizes(&report.sizes);
+            }
+            None => println!("left out: no --data-dir"),
+        }
     }
     if arguments.only != Some(Part::Embedded) {
         let rows = if arguments.quick { 1_000_000 } else { 5_000_000 };
@@ -186,6 +206,20 @@ fn embedded(quick: bool, dir: &Path, report: &mut IngestReport) -> anyhow::Resul
     print_embedded(&report.embedded);
     println!("\nRatio to SQLite: {:.1} and {:.1}", report.ratio_to_sqlite[0], report.ratio_to_sqlite[1]);
     Ok(())
+}
+
+fn print_sizes(results: &[SizeResult]) {
+    let mut table = Table::new(["recording", "streams", "frames", "points", "bytes/point"]);
+    for r in results {
+        table.row([
+            r.name.clone(),
+            r.streams.to_string(),
+            short(r.frames as f64),
+            short(r.points as f64),
+            format!("{:.2}", r.bytes_per_point),
+        ]);
+    }
+    table.print();
 }
 
 fn print_servers(results: &[NarrowResult]) {
@@ -248,4 +282,35 @@ pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let index = (values.len() as f64 * share) as usize;
     values.get(index.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_keep_every_point_and_a_changed_one_is_found() {
+        let recording = Recording::of_pad(1, 1_763_653_267_000_000_000);
+        let mut course = Course::new(&recording, 2, Cadence::PadTime);
+        for engine in [embedded::run, sqlite::run] {
+            let dir = tempfile::tempdir().unwrap();
+            let result = engine(&course, dir.path()).unwrap();
+            assert_eq!(result.points, 2 * 68_500);
+            assert_eq!(result.commits, 2 * 20 + 1);
+        }
+        course.checksum ^= 1;
+        for engine in [embedded::run, sqlite::run] {
+            let dir = tempfile::tempdir().unwrap();
+            let error = engine(&course, dir.path()).unwrap_err().to_string();
+            assert!(error.contains("checksum"), "{error}");
+        }
+    }
+
+    #[test]
+    fn percentiles_are_of_the_sorted_values() {
+        let mut values = vec![3.0, 1.0, 2.0, 4.0];
+        assert_eq!(percentile(&mut values, 0.5), 3.0);
+        assert_eq!(percentile(&mut values, 1.0), 4.0);
+        assert_eq!(percentile(&mut [], 0.5), 0.0);
+    }
 }
