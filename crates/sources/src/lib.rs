@@ -2,10 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod clock;
 pub mod config;
 pub mod counts;
 pub mod ilp;
+pub mod import;
 pub mod inetx;
 pub mod layout;
 pub mod leap;

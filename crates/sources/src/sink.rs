@@ -1,6 +1,7 @@
 //! Where sources hand their frames.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use strongback_store::{
     Appended, ChannelIndex, CommitNumber, FrameBatch, Outcome, Refusal, Reject, Stream, StreamId, StreamSpec,
@@ -38,8 +39,10 @@ pub trait Sink: Send + Sync {
     }
 }
 
-/// Most times a batch is offered again without a single frame being taken.
-const MAX_FRUITLESS_OFFERS: u32 = 8;
+/// Most times in a row that frames are offered again without one of them being taken: about ten seconds.
+const MAX_FRUITLESS_OFFERS: u32 = 200;
+/// Longest pause before frames are offered again after a fruitless offer.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
 
 fn log_full(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Rejected(Reject::Refused(Refusal::LogFull)))
@@ -69,7 +72,13 @@ fn offer_until_taken<S: Sink + ?Sized>(sink: &S, batch: &FrameBatch) -> Appended
             }
         }
         open = still;
-        fruitless = if open.len() == before { fruitless + 1 } else { 0 };
+        if open.len() < before {
+            fruitless = 0;
+        } else {
+            // The commit that was waited for made no room: the log's tail has yet to be sealed.
+            fruitless += 1;
+            std::thread::sleep(Duration::from_millis(1 << fruitless.min(6)).min(MAX_PAUSE));
+        }
     }
     appended
 }

@@ -94,6 +94,12 @@ impl Recording {
         self.state.lock().refuse = Some((refusal, frames));
     }
 
+    /// Holds everyone who hands over frames while `f` runs.
+    pub(crate) fn while_stalled(&self, f: impl FnOnce()) {
+        let _held = self.state.lock();
+        f();
+    }
+
     /// As after a reopening that lost the newest streams.
     pub(crate) fn forget_streams(&self) {
         let mut state = self.state.lock();
@@ -226,7 +232,10 @@ impl Sink for Recording {
             // As the store: stream, time and all values equal.
             if kept.source_time.is_some()
                 && kept.sequence.is_none()
-                && state.frames.iter().any(|f| KeptFrame { receive_time: kept.receive_time, ..f.clone() } == kept)
+                && state
+                    .frames
+                    .iter()
+                    .any(|f| f.source_time == kept.source_time && f.stream == kept.stream && f.cells == kept.cells)
             {
                 outcomes.push(Outcome::Duplicate);
                 continue;

@@ -135,7 +135,7 @@ fn a_stop_takes_what_was_received_and_returns() {
 fn a_full_log_holds_the_sender_and_loses_nothing() {
     let sink = Recording::new();
     let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
-    sink.refuse(Refusal::LogFull, 1_000);
+    sink.refuse(Refusal::LogFull, 40);
     let mut stream = connect(&listener);
     for i in 0..5_000 {
         stream.write_all(format!("m v={i} {i}\n").as_bytes()).unwrap();

@@ -1,0 +1,362 @@
+//! Captures into a sink: the decoders of the sockets, with the capture's times as `receive_time`.
+//!
+//! An import belongs to a named run: every stream it feeds has the tag `run`, so that two runs hold the same
+//! channels and times without mixing.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use hashbrown::HashMap;
+use sha2::{Digest, Sha256};
+use strongback_store::{CommitNumber, FrameBatch, Outcome, Refusal, Reject, StreamId, StreamKey};
+
+use crate::capture::{self, CaptureError, Captured, Datagram, End};
+use crate::inetx::source::reason;
+use crate::inetx::{DecodeError, Decoder, Packet};
+use crate::layout::SourceLayout;
+use crate::sink::Sink;
+
+/// A batch is handed over at this size.
+const BATCH_BYTES: usize = 256 << 10;
+/// Bytes of the capture between two calls of the progress.
+const PROGRESS_BYTES: u64 = 1 << 20;
+/// Unknown stream ids counted one by one.
+const MAX_UNKNOWN_STREAMS: usize = crate::counts::MAX_UNKNOWN_STREAMS;
+
+/// What an import needs.
+#[derive(Clone, Debug)]
+pub struct ImportConfig {
+    /// Name of the run: the tag `run` of every stream.
+    pub run: String,
+    /// Layouts of the sources whose packets may be in the capture.
+    pub sources: Vec<SourceLayout>,
+}
+
+/// How far an import is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the capture read.
+    pub bytes: u64,
+    /// Bytes it has.
+    pub total_bytes: u64,
+    /// Packets read.
+    pub packets: u64,
+}
+
+/// What an import did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImportReport {
+    /// SHA-256 of the file in hexadecimal: importing it into the same run again is to be refused.
+    pub file_sha256: String,
+    /// Packets of the capture.
+    pub packets: u64,
+    /// Whole UDP datagrams among them.
+    pub datagrams: u64,
+    /// Parts of fragmented datagrams, which are not put together.
+    pub fragments: u64,
+    /// Packets of which the capture holds too little.
+    pub truncated: u64,
+    /// Packets without a time.
+    pub untimed: u64,
+    /// Packets that are no UDP datagrams, and datagrams for no source that are no iNET-X.
+    pub other: u64,
+    /// Datagrams for a source that made no frame, and frames that the store refused, by reason.
+    pub rejected: BTreeMap<&'static str, u64>,
+    /// iNET-X packets whose stream id no layout has.
+    pub unknown_streams: BTreeMap<u32, u64>,
+    /// Streams fed, by source and stream id.
+    pub streams: Vec<StreamReport>,
+    /// Whether the capture ends in the middle of a packet.
+    pub cut: bool,
+    /// Once it is durable, everything imported is; it was waited for.
+    pub commit: Option<CommitNumber>,
+}
+
+impl ImportReport {
+    /// Frames stored over all streams.
+    pub fn stored(&self) -> u64 {
+        self.streams.iter().map(|s| s.stored).sum()
+    }
+
+    /// Frames the store had already, over all streams.
+    pub fn duplicate(&self) -> u64 {
+        self.streams.iter().map(|s| s.duplicate).sum()
+    }
+}
+
+/// What became of the packets of one stream of the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamReport {
+    /// Name of the source.
+    pub source: String,
+    /// Stream id on the wire.
+    pub stream_id: u32,
+    /// The stream they went to.
+    pub key: StreamKey,
+    /// Its number in the store.
+    pub stream: StreamId,
+    /// Frames made.
+    pub frames: u64,
+    /// Frames stored.
+    pub stored: u64,
+    /// Frames the store had already.
+    pub duplicate: u64,
+    /// Frames the store refused.
+    pub rejected: u64,
+    /// Reception of the first and last frame, nanoseconds since 1970 UTC.
+    pub time: Option<(i64, i64)>,
+}
+
+/// Why an import ended early. What was stored before stays.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The refusal.
+        source: std::io::Error,
+    },
+    /// It is no capture, or damaged.
+    #[error("{path}: {source}")]
+    Capture {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        source: CaptureError,
+    },
+    /// The store refuses a stream.
+    #[error("{path}: {source}")]
+    Stream {
+        /// The file.
+        path: String,
+        /// Why.
+        source: Reject,
+    },
+    /// The store takes nothing more.
+    #[error("{path}: stopped after {packets} packets: {source}")]
+    Refused {
+        /// The file.
+        path: String,
+        /// Packets read so far.
+        packets: u64,
+        /// Why.
+        source: Refusal,
+    },
+    /// The caller stopped it.
+    #[error("{path}: stopped after {packets} packets")]
+    Stopped {
+        /// The file.
+        path: String,
+        /// Packets read so far.
+        packets: u64,
+    },
+}
+
+/// SHA-256 of a file in hexadecimal.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn file_sha256(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => hash.update(&buffer[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Imports a capture and waits until it is durable. `progress` is called now and then and may stop it.
+///
+/// A datagram belongs to the source that listens on its port (and group); else to the first source that knows its
+/// stream id, as captures are often made elsewhere than where the server listens.
+///
+/// # Errors
+/// Where the file, the capture or the store ends it.
+pub fn run(
+    path: &Path,
+    config: &ImportConfig,
+    sink: &dyn Sink,
+    mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+) -> Result<ImportReport, ImportError> {
+    let shown = path.display().to_string();
+    let io = |source| ImportError::Io { path: shown.clone(), source };
+    let file_sha256 = file_sha256(path).map_err(io)?;
+    let file = File::open(path).map_err(io)?;
+    let total_bytes = file.metadata().map_err(io)?.len();
+    let mut import =
+        Import::bind(config, sink).map_err(|source| ImportError::Stream { path: shown.clone(), source })?;
+    import.report.file_sha256 = file_sha256;
+    let mut told = 0;
+    let end = capture::read(file, |captured, bytes| {
+        import.packet(captured);
+        if import.batch.size_bytes() >= BATCH_BYTES {
+            import.hand_over();
+        }
+        if import.refusal.is_some() {
+            return ControlFlow::Break(());
+        }
+        if bytes - told >= PROGRESS_BYTES {
+            told = bytes;
+            return progress(Progress { bytes, total_bytes, packets: import.report.packets });
+        }
+        ControlFlow::Continue(())
+    });
+    import.hand_over();
+    let packets = import.report.packets;
+    let durable = match import.report.commit {
+        Some(commit) => sink.wait_durable(commit),
+        None => Ok(()),
+    };
+    if let Some(source) = import.refusal.or(durable.err()) {
+        return Err(ImportError::Refused { path: shown, packets, source });
+    }
+    match end {
+        Ok(End::Whole) => {}
+        Ok(End::Cut) => import.report.cut = true,
+        Ok(End::Stopped) => return Err(ImportError::Stopped { path: shown, packets }),
+        Err(source) => return Err(ImportError::Capture { path: shown, source }),
+    }
+    let _ = progress(Progress { bytes: total_bytes, total_bytes, packets });
+    Ok(import.report)
+}
+
+struct Import<'a> {
+    sink: &'a dyn Sink,
+    decoders: Vec<Decoder>,
+    batch: FrameBatch,
+    /// Index into the report of each stream of the store.
+    by_stream: HashMap<StreamId, usize>,
+    report: ImportReport,
+    refusal: Option<Refusal>,
+}
+
+impl<'a> Import<'a> {
+    fn bind(config: &ImportConfig, sink: &'a dyn Sink) -> Result<Import<'a>, Reject> {
+        let mut import = Import {
+            sink,
+            decoders: Vec::new(),
+            batch: FrameBatch::new(),
+            by_stream: HashMap::new(),
+            report: ImportReport::default(),
+            refusal: None,
+        };
+        for source in &config.sources {
+            let mut layout = source.clone();
+            layout.add_tag("run", &config.run);
+            let decoder = Decoder::bind(layout, sink)?;
+            for (i, stream) in decoder.layout().streams.iter().enumerate() {
+                for (table, id) in stream.tables.iter().zip(decoder.streams_of(i)) {
+                    import.by_stream.insert(id, import.report.streams.len());
+                    import.report.streams.push(StreamReport {
+                        source: source.name.clone(),
+                        stream_id: stream.id,
+                        key: table.spec.key.clone(),
+                        stream: id,
+                        frames: 0,
+                        stored: 0,
+                        duplicate: 0,
+                        rejected: 0,
+                        time: None,
+                    });
+                }
+            }
+            import.decoders.push(decoder);
+        }
+        Ok(import)
+    }
+
+    fn packet(&mut self, captured: Captured<'_>) {
+        self.report.packets += 1;
+        match captured {
+            Captured::Datagram(datagram) => {
+                self.report.datagrams += 1;
+                self.datagram(&datagram);
+            }
+            Captured::Fragment => self.report.fragments += 1,
+            Captured::Truncated => self.report.truncated += 1,
+            Captured::Untimed => self.report.untimed += 1,
+            Captured::Other => self.report.other += 1,
+        }
+    }
+
+    fn datagram(&mut self, datagram: &Datagram<'_>) {
+        let packet = Packet::parse(datagram.payload);
+        let by_address = self.decoders.iter().position(|d| listens_to(d.layout(), datagram));
+        let packet = match (packet, by_address) {
+            (Ok(packet), _) => packet,
+            (Err(_), None) => {
+                self.report.other += 1;
+                return;
+            }
+            (Err(error), Some(_)) => {
+                *self.report.rejected.entry(reason(&error.into())).or_default() += 1;
+                return;
+            }
+        };
+        let id = packet.stream_id;
+        let by_address = by_address.filter(|d| self.decoders[*d].knows(id));
+        let Some(decoder) = by_address.or_else(|| self.decoders.iter().position(|d| d.knows(id))) else {
+            let unknown = &mut self.report.unknown_streams;
+            if unknown.len() < MAX_UNKNOWN_STREAMS || unknown.contains_key(&id) {
+                *unknown.entry(id).or_default() += 1;
+            }
+            *self.report.rejected.entry("unknown_stream").or_default() += 1;
+            return;
+        };
+        let decoder = &self.decoders[decoder];
+        if let Err(error) = decoder.decode_packet(&packet, datagram.time, &mut self.batch) {
+            *self.report.rejected.entry(reason(&error)).or_default() += 1;
+            if let DecodeError::ShortPayload { layout, .. } = error {
+                for stream in decoder.streams_of(layout) {
+                    self.sink.count_rejected(stream, 1);
+                }
+            }
+        }
+    }
+
+    fn hand_over(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let appended = self.sink.accept_waiting(&self.batch);
+        self.report.commit = self.report.commit.max(Some(appended.commit));
+        for (frame, outcome) in self.batch.frames().zip(appended.outcomes) {
+            let head = frame.head();
+            let Some(stream) = self.by_stream.get(&head.stream).map(|i| &mut self.report.streams[*i]) else { continue };
+            stream.frames += 1;
+            let t = head.receive_time;
+            stream.time = Some(stream.time.map_or((t, t), |(first, last)| (first.min(t), last.max(t))));
+            match outcome {
+                Outcome::Stored { .. } => stream.stored += 1,
+                Outcome::Duplicate => stream.duplicate += 1,
+                Outcome::Rejected(reject) => {
+                    stream.rejected += 1;
+                    *self.report.rejected.entry(reject.reason()).or_default() += 1;
+                    if let Reject::Refused(refusal) = reject {
+                        self.refusal = Some(refusal);
+                    }
+                }
+            }
+        }
+        self.batch.clear();
+    }
+}
+
+/// Whether a datagram was sent to where a source listens: its port, and its group or any address of a machine.
+fn listens_to(layout: &SourceLayout, datagram: &Datagram<'_>) -> bool {
+    let (listen, to) = (layout.listen, datagram.destination);
+    listen.port() == to.port()
+        && (listen.ip().is_multicast() == to.ip().is_multicast())
+        && (!listen.ip().is_multicast() || listen.ip() == to.ip())
+}

@@ -1,0 +1,174 @@
+//! iNET-X over real sockets: stamps, counters, bad datagrams, multicast, stopping.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use strongback_sources::config::SourceConfig;
+use strongback_sources::inetx::{Running, Source, StartError};
+use strongback_sources::udp::SocketError;
+use strongback_sources::{SourceLayout, wall_clock};
+
+use crate::packets::inetx;
+use crate::recording::{Recording, eventually};
+
+fn layout(listen: &str, more: &str) -> SourceLayout {
+    let text = format!(
+        "name = 'fti'\nkind = 'inetx'\nlisten = '{listen}'\n{more}\n[[stream]]\nid = 0xDD\ntable = 'fti.bay'
+        [[stream.channel]]\nname = 'c'\noffset = 0\ntype = 'u16'"
+    );
+    toml::from_str::<SourceConfig>(&text).unwrap().compile("source[0]").unwrap()
+}
+
+fn start(sink: &Arc<Recording>, layout: SourceLayout) -> Running {
+    Source::start(layout, Arc::clone(sink) as _, wall_clock()).unwrap()
+}
+
+fn packet(sequence: u32) -> Vec<u8> {
+    inetx(0xDD, sequence, (1_700_000_000, sequence), &(sequence as u16).to_be_bytes())
+}
+
+#[test]
+fn datagrams_arrive_in_order_with_kernel_stamps() {
+    let sink = Recording::new();
+    let mut running = start(&sink, layout("127.0.0.1:0", ""));
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let before = wall_clock()();
+    for sequence in 0..500 {
+        sender.send_to(&packet(sequence), running.address).unwrap();
+    }
+    let frames = sink.wait_for_frames(500);
+    let after = wall_clock()();
+    assert_eq!(frames.iter().map(|f| f.sequence.unwrap()).collect::<Vec<_>>(), (0..500).collect::<Vec<_>>());
+    assert!(frames.windows(2).all(|w| w[0].receive_time <= w[1].receive_time));
+    assert!(before <= frames[0].receive_time && frames[499].receive_time <= after);
+    running.stop();
+    let counts = &running.counts;
+    assert_eq!(
+        (counts.received.load(Relaxed), counts.frames.load(Relaxed), counts.stored.load(Relaxed)),
+        (500, 500, 500)
+    );
+    assert_eq!(counts.bytes.load(Relaxed), 500 * 30);
+    assert_eq!((counts.unstamped.load(Relaxed), counts.rejected.total()), (0, 0));
+    assert_eq!(counts.last_receive_time.load(Relaxed), frames[499].receive_time);
+    assert!(counts.receive_buffer_bytes.load(Relaxed) > 0);
+}
+
+#[test]
+fn bad_datagrams_are_counted_and_disturb_nothing() {
+    let sink = Recording::new();
+    let running = start(&sink, layout("127.0.0.1:0", ""));
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let send = |bytes: &[u8]| sender.send_to(bytes, running.address).unwrap();
+    send(&packet(1));
+    send(&[]);
+    send(&packet(2)[..10]);
+    send(&packet(3)[..29]);
+    send(&[packet(4), vec![0]].concat());
+    send(&[0x2F; 60]);
+    send(&vec![0xA5; 65_000]);
+    send(&inetx(0xDD, 5, (0, 0), &[1]));
+    for id in 0..2_000 {
+        send(&inetx(0x10_0000 + id, 0, (0, 0), &[1, 2]));
+        if id % 100 == 0 {
+            // Loopback must not be flooded: the counts below are exact.
+            eventually("unknown ids", || (running.counts.rejected.total() >= 7 + id as u64).then_some(()));
+        }
+    }
+    send(&packet(6));
+    let frames = sink.wait_for_frames(2);
+    assert_eq!(frames.iter().map(|f| f.sequence).collect::<Vec<_>>(), [Some(1), Some(6)]);
+    let mut rejected = running.counts.rejected.snapshot();
+    rejected.sort_unstable();
+    assert_eq!(
+        rejected,
+        [("length", 2), ("short_payload", 1), ("truncated", 2), ("unknown_stream", 2_000), ("version", 2)]
+    );
+    assert_eq!(sink.rejected(), 1);
+    let (unknown, others) = running.counts.unknown_streams.snapshot();
+    assert_eq!((unknown.len(), others), (1_024, 976));
+    assert_eq!(unknown[0], (0x10_0000, 1));
+}
+
+#[test]
+fn multicast_groups_are_joined_on_an_interface() {
+    for (listen, interface, send_from) in
+        [("239.192.7.1:0", "127.0.0.1", "127.0.0.1:0"), ("239.192.7.2:0", "lo", "127.0.0.1:0")]
+    {
+        let sink = Recording::new();
+        let running = start(&sink, layout(listen, &format!("interface = '{interface}'")));
+        let sender = UdpSocket::bind(send_from).unwrap();
+        sender.set_multicast_loop_v4(true).unwrap();
+        nix::sys::socket::setsockopt(&sender, nix::sys::socket::sockopt::IpMulticastTtl, &1).unwrap();
+        sender.send_to(&packet(9), running.address).unwrap();
+        assert_eq!(sink.wait_for_frames(1)[0].sequence, Some(9), "{listen} on {interface}");
+    }
+    let mut none = layout("239.192.7.1:0", "interface = 'nosuch0'");
+    match Source::start(none.clone(), Recording::new(), wall_clock()) {
+        Err(StartError::Socket { source: SocketError::NoInterface { interface, known, .. }, .. }) => {
+            assert_eq!(interface, "nosuch0");
+            assert!(known.contains("lo"), "{known}");
+        }
+        other => panic!("{other:?}"),
+    }
+    none.listen = "[ff15::77:1]:0".parse().unwrap();
+    assert!(matches!(Source::start(none, Recording::new(), wall_clock()), Err(StartError::Socket { .. })));
+}
+
+#[test]
+fn ipv6_works_like_ipv4() {
+    // Machines without IPv6 cannot say.
+    if UdpSocket::bind("[::1]:0").is_err() {
+        return;
+    }
+    let sink = Recording::new();
+    let running = start(&sink, layout("[::1]:0", ""));
+    UdpSocket::bind("[::1]:0").unwrap().send_to(&packet(3), running.address).unwrap();
+    assert_eq!(sink.wait_for_frames(1)[0].sequence, Some(3));
+}
+
+#[test]
+fn a_stop_takes_what_the_kernel_has() {
+    let sink = Recording::new();
+    let mut running = start(&sink, layout("127.0.0.1:0", ""));
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for sequence in 0..100 {
+        sender.send_to(&packet(sequence), running.address).unwrap();
+    }
+    running.stop();
+    assert_eq!(sink.frames().len(), 100);
+    // The port is free again, and a second stop is none.
+    running.stop();
+    UdpSocket::bind(running.address).unwrap();
+}
+
+#[test]
+fn drops_of_the_kernel_are_counted() {
+    let sink = Recording::new();
+    let mut small = layout("127.0.0.1:0", "");
+    small.receive_buffer_bytes = 4_096;
+    let running = start(&sink, small);
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // The sink's lock stalls the receiver until the buffer has overflown.
+    sink.while_stalled(|| {
+        for sequence in 0..2_000 {
+            sender.send_to(&packet(sequence), running.address).unwrap();
+        }
+    });
+    // The counter travels with the next datagram that arrives.
+    let mut sent = 2_000;
+    eventually("drops", || {
+        sender.send_to(&packet(sent), running.address).unwrap();
+        sent += 1;
+        let drops = running.counts.kernel_drops.load(Relaxed);
+        (drops > 0 && drops + running.counts.received.load(Relaxed) == sent as u64).then_some(())
+    });
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = Source::start(layout(&address, ""), Recording::new(), wall_clock()).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("source fti: {address}: cannot listen")), "{error}");
+}
