@@ -19,6 +19,7 @@ const PULSE_MS = 200;
 const MAX_EVENTS = 500;
 const MAX_GAPS = 500;
 const CATALOG_CHECK_MS = 5000;
+const CATALOG_PAUSE_MS = 500;
 const VIEW_CHECK_MS = 5000;
 
 /** The newest value of a channel that reached the page. */
@@ -216,6 +217,23 @@ class Live {
   }
 
   async checkCatalog(): Promise<void> {
+    // New channels come in crowds: one look at a time, and one more for what came meanwhile.
+    if (this.checking) {
+      this.checkAgain = true;
+      return;
+    }
+    this.checking = true;
+    await this.loadCatalog();
+    this.checking = false;
+    if (this.checkAgain) {
+      this.checkAgain = false;
+      setTimeout(() => void this.checkCatalog(), CATALOG_PAUSE_MS);
+    }
+  }
+  private checking = false;
+  private checkAgain = false;
+
+  private async loadCatalog(): Promise<void> {
     try {
       if (this.catalogVersion !== "" && (await api.catalogVersion()) === this.catalogVersion) return;
       const { version, channels } = await api.allChannels();

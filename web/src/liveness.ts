@@ -37,9 +37,7 @@ export class Liveness {
     const lateMs = this.clock.observe(serverNs, monotonicMs);
     if (lateMs > HEARTBEAT_LIMIT_MS) return;
     this.lastHeartbeatMs = monotonicMs;
-    // Only the tick may end a stall it has not seen yet: a heartbeat read from the queue right after one
-    // was sent on time but says nothing about the values beside it.
-    if (monotonicMs - this.lastTickMs <= STALL_LIMIT_MS) this.mode = "live";
+    this.mode = "live";
   }
 
   /** The connection closed or could not be opened. */
@@ -53,8 +51,8 @@ export class Liveness {
     const gapMs = monotonicMs - this.lastTickMs;
     this.lastTickMs = monotonicMs;
     if (gapMs > STALL_LIMIT_MS) {
+      // Also where a heartbeat was read from the queue just before: the values beside it are old.
       if (this.mode === "live" || this.mode === "silent") this.mode = "stalled";
-      this.lastHeartbeatMs = -Infinity;
     } else if (this.mode === "live" && monotonicMs - this.lastHeartbeatMs > HEARTBEAT_LIMIT_MS) {
       this.mode = "silent";
     }

@@ -142,7 +142,7 @@ export class Plot {
     const options: uPlot.Options = {
       width: Math.max(40, this.host.clientWidth),
       height: Math.max(40, this.host.clientHeight),
-      padding: [10, second ? 0 : 14, 0, 0],
+      padding: [22, second ? 0 : 14, 0, 0],
       legend: { show: false },
       cursor: {
         sync: { key: "time", scales: ["x", null], setSeries: false },
@@ -237,6 +237,25 @@ export class Plot {
       const colour = frame.live && !frame.stale.has(channel.id) ? seriesColour(i) : theme().stale;
       this.paintSeries(u, frame, channel, series, colour, i >= 6);
     });
+    ctx.restore();
+    this.paintUnits(u);
+  }
+
+  /** The unit of each axis, above its topmost number. */
+  private paintUnits(u: uPlot): void {
+    const { ctx, bbox } = u;
+    const t = theme();
+    const ratio = devicePixelRatio;
+    ctx.save();
+    ctx.font = `${LABEL_PX * ratio}px ${t.mono}`;
+    ctx.fillStyle = t.muted;
+    ctx.textBaseline = "bottom";
+    ctx.textAlign = "right";
+    ctx.fillText(this.units[0] ?? "", bbox.left - 6 * ratio, bbox.top - 6 * ratio);
+    if (this.units.length > 1) {
+      ctx.textAlign = "left";
+      ctx.fillText(this.units[1]!, bbox.left + bbox.width + 6 * ratio, bbox.top - 6 * ratio);
+    }
     ctx.restore();
   }
 

@@ -17,7 +17,7 @@ describe("view", () => {
     expect(again.panels[0]!.id).not.toBe(view.panels[0]!.id);
   });
   it("refuses what is no view, and bounds what is odd", () => {
-    for (const text of [null, "", "[]", "{", '{"v":2}', '{"v":1,"title":"","panels":[{"kind":"pie","channels":[]}]}'])
+    for (const text of [null, "", "[]", "{", '{"v":2,"title":"","panels":[]}', '{"v":1,"title":"","panels":[{"kind":"pie","channels":[]}]}'])
       expect(thaw(text)).toBeNull();
     expect(thaw('{"v":1,"title":"","panels":[{"kind":"now","channels":[],"width":99,"height":-3,"span_s":"x"}]}')!.panels[0])
       .toMatchObject({ width: 12, height: 1, span_s: 60 });
