@@ -164,7 +164,11 @@ impl Encoder {
 
     fn integer_column(&mut self, kind: ChannelType, codec: Codec, values: &[i64]) {
         let start = self.values.len();
-        integer::encode(values, &mut self.values);
+        if kind == ChannelType::I64 {
+            integer::encode_times(values, &mut self.values);
+        } else {
+            integer::encode(values, &mut self.values);
+        }
         put_entry(&mut self.directory, kind, Encoded::plainly(codec), 0, self.values.len() - start);
     }
 

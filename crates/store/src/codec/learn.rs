@@ -12,6 +12,9 @@ const SAMPLE: usize = 1_024;
 /// Most steps between the smallest and the largest value.
 const MAX_STEPS: f64 = (1u64 << 31) as f64;
 
+/// Factors by which the uncertainty of the values rises until a step is found: 1, 8, 64 ulps.
+const SLACK: [f64; 3] = [1.0, 8.0, 8.0];
+
 /// Steps searched to either side for an offset that is a short decimal: a 16-bit converter's range.
 const OFFSET_SEARCH: i64 = 65_536;
 
@@ -25,8 +28,13 @@ pub(crate) fn learn<F: Float>(values: &[F]) -> Option<Grid> {
     if distinct.len() < 2 {
         return None;
     }
-    let sample = Sample { ulp: F::ulp(first.abs().max(last.abs())), first, distinct };
-    let step = sample.step()?;
+    let mut sample = Sample { ulp: F::ulp(first.abs().max(last.abs())), first, distinct };
+    // A calibration may pass through larger magnitudes than its result and lose more than the result's
+    // last place there.
+    let step = SLACK.iter().find_map(|slack| {
+        sample.ulp *= slack;
+        sample.step()
+    })?;
     let mut best: Option<(usize, Grid)> = None;
     let mut consider = |grid: Grid| {
         if best.is_some_and(|(misses, _)| misses == 0) {
@@ -265,6 +273,7 @@ mod tests {
         assert_eq!(exact(codes().iter().map(|c| c / 10.0).collect()), 0, "decimal");
         assert_eq!(exact(codes().iter().map(|c| c / 16.0).collect()), 0, "binary fraction");
         assert_eq!(exact(codes().iter().map(|c| -200.0 + c * 0.0076).collect()), 0, "polynomial");
+        assert_eq!(exact(codes().iter().map(|c| -1_250.0 + (c + 30_000.0) * 0.038_147).collect()), 0, "cancellation");
         assert_eq!(exact(codes().iter().map(|c| 48.0 + c * 1e-7).collect::<Vec<_>>()), 0, "fine decimal");
     }
 
