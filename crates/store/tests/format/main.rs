@@ -1,5 +1,6 @@
 //! The format against a naive model, damaged bytes, golden files and a second implementation.
 
 mod blocks;
+mod golden;
 mod segments;
 mod series;
