@@ -1,6 +1,7 @@
 //! The append side: everything that one short lock guards. Frames become rows of open chunks and, the same
 //! words, records of the unit that the next commit writes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +9,7 @@ use arc_swap::ArcSwap;
 use hashbrown::HashTable;
 
 use crate::catalog::{self, ShapeChange, ShapeHistory};
-use crate::chunk::Chunk;
+use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::counts::{Counts, Outcome};
 use crate::frame::FrameRef;
 use crate::ledger::{Gap, GapCause, Seen, SequenceTracker, gaps_spec};
@@ -37,6 +38,12 @@ pub(crate) struct StreamWriter {
     /// Pending commit in which it was last marked dirty.
     pub(crate) dirty: u64,
     pub(crate) tracker: Option<Box<SequenceTracker>>,
+    /// Whether it waits to be sealed.
+    pub(crate) due: bool,
+    /// Serial of its definition in the checkpoint.
+    pub(crate) saved_serial: Option<u32>,
+    /// Session and highest sequence of the rows taken for sealing.
+    pub(crate) sealed_sequence: Option<(u32, i64)>,
     /// Newest `time`, of streams whose `time` is the source's.
     pub(crate) newest_time: i64,
     /// What was sealed lately of such a stream.
@@ -76,7 +83,26 @@ pub(crate) struct Writer {
     pub(crate) catalog_version: Arc<AtomicU64>,
     /// Gaps found since the last commit.
     pub(crate) gaps: GapsFound,
+    /// Streams with rows enough for a block.
+    pub(crate) due: Vec<u32>,
+    /// Streams whose definition changed since the last checkpoint.
+    pub(crate) changed: Vec<u32>,
+    /// Every chunk ever begun whose rows may not be in a segment yet, in the order of the log.
+    pub(crate) chunks: VecDeque<ChunkAt>,
 }
+
+/// A chunk in the order of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkAt {
+    pub(crate) position: u64,
+    pub(crate) stream: u32,
+    pub(crate) first_row: u64,
+}
+
+/// Rows in memory from which a stream is sealed: a block's, and the newest that stay.
+pub(crate) const DUE_ROWS: u64 = 1536;
+/// Bytes in memory from which a stream is sealed.
+const DUE_BYTES: u64 = 3 * CHUNK_BYTES as u64;
 
 impl Writer {
     pub(crate) fn new(slots: Arc<SlotTable>, max_streams: u32, ring_bytes: u64, version: Arc<AtomicU64>) -> Writer {
@@ -101,6 +127,9 @@ impl Writer {
             open_bytes: 0,
             catalog_version: version,
             gaps: GapsFound::default(),
+            due: Vec::new(),
+            changed: Vec::new(),
+            chunks: VecDeque::new(),
         }
     }
 
@@ -158,6 +187,7 @@ impl Writer {
             }
             writer.slot.stream.store(stream.clone());
             self.channels += added as u32;
+            self.changed.push(id);
             self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
             return Ok((stream, growth.indices));
         }
@@ -203,6 +233,7 @@ impl Writer {
         let slot = Arc::new(StreamSlot {
             stream: ArcSwap::new(stream.clone()),
             open: ArcSwap::new(Arc::new(OpenRows::default())),
+            sealed: ArcSwap::default(),
             committed_row: AtomicU64::new(0),
         });
         let id = self.streams.len() as u32;
@@ -217,6 +248,9 @@ impl Writer {
             next_row: 0,
             dirty: 0,
             tracker: None,
+            due: false,
+            saved_serial: None,
+            sealed_sequence: None,
             newest_time: i64::MIN,
             recent: None,
             counts: Counts::default(),
@@ -226,8 +260,48 @@ impl Writer {
         let streams = &self.streams;
         self.index.insert_unique(hash, id, |&i| hasher.hash_one(&streams[i as usize].slot.stream.load().key));
         self.channels += stream.layout.channels.len() as u32;
+        self.changed.push(id);
         self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
         stream
+    }
+
+    /// Takes a whole definition back from a checkpoint: of a new stream, or newer than the one known.
+    pub(crate) fn apply_stream(&mut self, id: StreamId, key: StreamKey, body: catalog::Body) -> Option<()> {
+        let serial = body.serial;
+        let mut history = ShapeHistory::default();
+        let stream = catalog::apply_body(id, key, &[], &mut history, body)?;
+        match (id.0 as usize).cmp(&self.streams.len()) {
+            std::cmp::Ordering::Greater => return None,
+            std::cmp::Ordering::Equal if !self.slots.has_room() => return None,
+            std::cmp::Ordering::Equal => {
+                self.add_stream(stream, history);
+            }
+            std::cmp::Ordering::Less => {
+                let writer = &mut self.streams[id.0 as usize];
+                let before = writer.slot.stream.load().layout.channels.len();
+                if serial <= writer.history.serial {
+                    return Some(());
+                }
+                self.channels += stream.layout.channels.len().saturating_sub(before) as u32;
+                writer.shape = history.shape(history.newest, &mut self.shapes);
+                writer.history = history;
+                writer.source_clock = stream.clock == Clock::Source;
+                writer.chunk = None;
+                writer.slot.stream.store(Arc::new(stream));
+                self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
+            }
+        }
+        Some(())
+    }
+
+    /// Says that rows before this one are in segments.
+    pub(crate) fn set_sealed(&mut self, id: u32, first_row: u64) {
+        if let Some(stream) = self.streams.get_mut(id as usize)
+            && first_row > stream.next_row
+        {
+            stream.next_row = first_row;
+            stream.slot.open.store(Arc::new(OpenRows { chunks: Vec::new(), first_row }));
+        }
     }
 
     /// Takes a change of channels back from the log; what is known already is skipped.
@@ -240,6 +314,7 @@ impl Writer {
         let channels = &before.layout.channels;
         let stream = catalog::apply_body(id, before.key.clone(), channels, &mut writer.history, body)?;
         self.channels += (stream.layout.channels.len() - channels.len()) as u32;
+        self.changed.push(id.0);
         writer.shape = writer.history.shape(writer.history.newest, &mut self.shapes);
         writer.source_clock = stream.clock == Clock::Source;
         writer.chunk = None;
@@ -392,10 +467,10 @@ impl Writer {
             stream.newest_time = stream.newest_time.max(recent::time_of(&self.scratch, true));
         }
         let chunk = match &stream.chunk {
-            Some(chunk) if !chunk.is_full() => chunk,
+            Some(chunk) if !chunk.is_full() && chunk.shape_number == stream.history.newest => chunk,
             _ => {
                 let shape = (stream.shape.clone(), stream.history.newest);
-                let chunk = Arc::new(Chunk::new(row, shape, stream.source_clock, stream.capacity, self.head, now));
+                let chunk = Arc::new(Chunk::new(row, shape, stream.source_clock, stream.capacity, now));
                 stream.capacity = Some(chunk.capacity());
                 self.open_bytes += chunk.size_bytes();
                 let open = stream.slot.open.load();
@@ -403,6 +478,12 @@ impl Writer {
                 chunks.extend(open.chunks.iter().cloned());
                 chunks.push(chunk.clone());
                 let first_row = chunks[0].first_row;
+                let rows = row - first_row;
+                if !stream.due && (rows >= DUE_ROWS || rows * stream.shape.words() as u64 * 8 >= DUE_BYTES) {
+                    stream.due = true;
+                    self.due.push(index as u32);
+                }
+                self.chunks.push_back(ChunkAt { position: self.head, stream: index as u32, first_row: row });
                 stream.slot.open.store(Arc::new(OpenRows { chunks, first_row }));
                 stream.chunk.insert(chunk)
             }

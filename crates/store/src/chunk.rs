@@ -12,10 +12,13 @@ use crate::row::{NONE, RowScratch, RowShape, mask};
 use crate::value::{CellState, ChannelType, Value};
 
 /// Rows of the chunks of a stream: few at first, so that 100,000 quiet streams stay small.
-const CAPACITIES: [u32; 5] = [4, 16, 64, 256, 1024];
+const CAPACITIES: [u32; 5] = [4, 16, 64, 256, ROWS_MAX];
+
+/// Most rows of a chunk: a seal takes two of them and leaves the newest in memory for live queries.
+const ROWS_MAX: u32 = 512;
 
 /// Bytes beyond which a chunk takes no more rows than it must.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = 512 << 10;
 
 /// Consecutive rows of a stream.
 #[derive(Debug)]
@@ -26,8 +29,6 @@ pub(crate) struct Chunk {
     pub(crate) shape: Arc<RowShape>,
     /// Number of that shape in its stream.
     pub(crate) shape_number: u16,
-    /// Position in the commit log before which none of its rows lies.
-    pub(crate) log_position: u64,
     /// When its first row was appended, nanoseconds since 1970 UTC.
     pub(crate) stored: i64,
     /// Whether `time` is source_time.
@@ -50,15 +51,14 @@ impl Chunk {
         shape: (Arc<RowShape>, u16),
         source_clock: bool,
         before: Option<u32>,
-        log_position: u64,
         stored: i64,
     ) -> Chunk {
         let (shape, shape_number) = shape;
         let bytes_row = shape.words() * 8;
-        let most = (CHUNK_BYTES / bytes_row).clamp(4, 1024) as u32;
+        let most = (CHUNK_BYTES / bytes_row).clamp(1, ROWS_MAX as usize) as u32;
         let capacity = match before {
             None => CAPACITIES[0],
-            Some(c) => CAPACITIES.into_iter().find(|&k| k > c).unwrap_or(1024),
+            Some(c) => CAPACITIES.into_iter().find(|&k| k > c).unwrap_or(ROWS_MAX),
         }
         .min(most);
         let words = (0..shape.words() * capacity as usize).map(|_| AtomicU64::new(0)).collect();
@@ -67,7 +67,6 @@ impl Chunk {
             first_row,
             shape,
             shape_number,
-            log_position,
             stored,
             source_clock,
             capacity,
@@ -229,10 +228,21 @@ impl Chunk {
         self.texts.get(row).and_then(|t| t.get()).map_or(&[][..], |t| t)
     }
 
-    /// Words of a row.
-    pub(crate) fn row_words(&self, row: usize) -> impl Iterator<Item = u64> + '_ {
-        let at = row * self.shape.words();
-        self.words[at..at + self.shape.words()].iter().map(|w| w.load(Ordering::Relaxed))
+    /// Marks the channels that have a value, or are known not to be known, in any row.
+    pub(crate) fn mark_valued(&self, valued: &mut [bool]) {
+        let words = self.shape.words();
+        let known = self.shape.fields.len().min(valued.len());
+        for (n, lane) in valued[..known].chunks_mut(32).enumerate() {
+            // Two bits a channel: value 00 and unknown 11 are what counts.
+            let mut any = 0;
+            for row in 0..self.len() {
+                let word = self.words[row * words + self.shape.states + n].load(Ordering::Relaxed);
+                any |= !(word ^ word >> 1) & 0x5555_5555_5555_5555;
+            }
+            for (i, valued) in lane.iter_mut().enumerate() {
+                *valued |= any >> (i * 2) & 1 != 0;
+            }
+        }
     }
 
     /// Adds the cells of some rows to a column whose type is the channel's or a wider one.

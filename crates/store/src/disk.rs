@@ -31,9 +31,6 @@ pub(crate) trait Disk: Send + Sync {
     /// Removes a file. Durable after [`Disk::sync`].
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Gives a file another name, replacing what had it. Durable after [`Disk::sync`].
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-
     /// Names and sizes of all files.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
 

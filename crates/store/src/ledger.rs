@@ -80,11 +80,6 @@ impl SequenceTracker {
         }
     }
 
-    /// Session and highest sequence, to go on after a restart of the store.
-    pub(crate) fn position(&self) -> Option<(u32, i64)> {
-        self.range.map(|(_, highest)| (self.session, highest))
-    }
-
     /// `time`s of the newest frame: where a gap after it begins.
     pub(crate) fn newest(&self) -> (i64, Option<i64>) {
         (self.receive_time, self.source_time)

@@ -20,25 +20,33 @@ pub mod value;
 
 mod append;
 mod catalog;
+mod checkpoint;
 mod chunk;
 mod counts;
+mod directory;
 mod disk;
 mod fields;
 mod ledger;
 mod log;
+mod mutant;
 mod options;
 mod recent;
 mod record;
 mod recovery;
 mod reduce;
 mod refusal;
+mod retain;
 mod row;
 mod scan;
+mod seal;
+mod segment_file;
 mod shared;
 mod state;
 mod store;
 mod stream_slot;
 mod superblock;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use batch::{Batch, Column, ColumnValues, OptionalTimes};

@@ -13,6 +13,8 @@ pub struct StoreOptions {
     pub max_age: Option<Duration>,
     /// Most streams; new ones beyond are rejected.
     pub max_streams: u32,
+    /// Bytes of a segment file: 32 KiB to 64 MiB.
+    pub segment_bytes: u64,
     /// Memory for open blocks before pressure seals them.
     pub open_bytes: usize,
     /// Times further ahead of the caller's clock are flagged and kept out of `latest`.
@@ -26,6 +28,7 @@ impl Default for StoreOptions {
             max_bytes: None,
             max_age: None,
             max_streams: 200_000,
+            segment_bytes: 64 << 20,
             open_bytes: 64 << 20,
             max_future: Duration::from_secs(86_400),
         }

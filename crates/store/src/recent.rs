@@ -16,7 +16,7 @@ const FRAMES_MAX: usize = 65_536;
 #[derive(Debug)]
 struct Sealed {
     time: (i64, i64),
-    hashes: Box<[u64]>,
+    hashes: Vec<u64>,
 }
 
 /// Hashes of rows sealed lately, oldest first.
@@ -30,7 +30,7 @@ impl RecentRows {
     /// Remembers a chunk that is leaving memory; returns by how many bytes it grew.
     pub(crate) fn keep(&mut self, chunk: &Chunk) -> isize {
         let Some(time) = chunk.time_range() else { return 0 };
-        let hashes: Box<[u64]> = (0..chunk.len())
+        let hashes: Vec<u64> = (0..chunk.len())
             .map(|row| hash_cells(&chunk.shape, chunk.time(row), |w| chunk.row_word(row, w), chunk.row_text(row)))
             .collect();
         let mut grown = hashes.len() as isize * 8;
@@ -40,6 +40,24 @@ impl RecentRows {
             grown -= self.forget_oldest() as isize;
         }
         grown
+    }
+
+    /// Remembers a row of the log that is in a segment already.
+    pub(crate) fn keep_row(&mut self, shape: &RowShape, words: &[u64], text: &[u8]) {
+        let source = words[1] as i64;
+        let time = if source != NONE { source } else { words[0] as i64 };
+        let hash = hash_cells(shape, time, |w| words[w], text);
+        self.rows += 1;
+        match self.lists.back_mut() {
+            Some(list) if list.hashes.len() < 1024 => {
+                list.time = (list.time.0.min(time), list.time.1.max(time));
+                list.hashes.push(hash);
+            }
+            _ => self.lists.push_back(Sealed { time: (time, time), hashes: vec![hash] }),
+        }
+        while self.rows > FRAMES_MAX {
+            self.forget_oldest();
+        }
     }
 
     /// Gives the oldest list up; returns its bytes.

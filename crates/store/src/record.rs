@@ -17,8 +17,6 @@ pub(crate) enum Control {
     Stream = 1,
     /// New or changed channels of a stream.
     Channels = 2,
-    /// A change of the segment directory.
-    Segment = 3,
 }
 
 /// Adds a frame's header to pending records; its row and text follow by [`put_text`].

@@ -1,19 +1,25 @@
 //! Opening: from what the disk holds to a store that takes frames.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::append::Writer;
 use crate::catalog;
+use crate::checkpoint::{self, Checkpoint, Position};
 use crate::counts::RecoveryReport;
+use crate::directory::{Group, Segment, SegmentState, file_name};
 use crate::disk::{Access, Disk, PAGE_BYTES, Pages};
 use crate::fields::Take;
 use crate::ledger::SequenceTracker;
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
+use crate::mutant::{self, Mutant};
 use crate::options::StoreOptions;
 use crate::record::{Control, Record, Records};
 use crate::refusal::OpenError;
 use crate::row::NONE;
+use crate::segment_file::SegmentFile;
+use crate::stream::StreamId;
 use crate::superblock::{self, Superblock, SuperblockFile};
 
 /// Name of the log's file.
@@ -28,7 +34,15 @@ pub(crate) fn io_error(disk: &dyn Disk, file: &str) -> impl FnOnce(std::io::Erro
 /// What opening comes to.
 pub(crate) struct Opened {
     pub(crate) superblock: SuperblockFile,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// Segments whose entry in the checkpoint is out of date.
+    pub(crate) changed_segments: Vec<u64>,
+    /// Segments that are no more.
+    pub(crate) expired: Vec<u64>,
     pub(crate) log: LogWriter,
+    /// Where each unit of the log begins.
+    pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
 }
 
@@ -54,34 +68,41 @@ fn create(disk: &dyn Disk, options: &StoreOptions) -> Result<SuperblockFile, Ope
 
 /// Opens or makes the store of a folder that is locked.
 pub(crate) fn open(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     options: &StoreOptions,
     writer: &mut Writer,
     now: i64,
 ) -> Result<Opened, OpenError> {
-    let files = disk.list().map_err(io_error(disk, ""))?;
-    let has = |name: &str| files.iter().any(|(n, _)| n == name);
-    let mut superblock = if has(superblock::FILE) {
-        let file = disk.open(superblock::FILE, Access::Log).map_err(io_error(disk, superblock::FILE))?;
-        let found = Superblock::read(disk, &*file)?;
-        let identity = disk.identity(superblock::FILE).map_err(io_error(disk, superblock::FILE))?;
-        if identity != found.identity {
-            return Err(OpenError::Copied { path: disk.path(), origin: found.origin });
-        }
-        SuperblockFile { file, now: found }
-    } else {
-        // `log` and `lock` alone: making it was cut short. Anything else is not ours to write over.
-        if let Some((name, _)) = files.iter().find(|(n, _)| n != LOG_FILE && n != "lock") {
-            return Err(OpenError::Damaged {
-                path: disk.path(),
-                reason: format!("holds {name} but no superblock: not a store; give an empty folder"),
-            });
-        }
-        create(disk, options)?
+    let found = match disk.open(superblock::FILE, Access::Log) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io_error(&**disk, superblock::FILE)(error)),
     };
-    let file = disk.open(LOG_FILE, Access::Log).map_err(io_error(disk, LOG_FILE))?;
+    let disk_ref = &**disk;
+    let mut superblock = match found {
+        Some(file) => {
+            let found = Superblock::read(disk_ref, &*file)?;
+            let identity = disk.identity(superblock::FILE).map_err(io_error(disk_ref, superblock::FILE))?;
+            if identity != found.identity {
+                return Err(OpenError::Copied { path: disk.path(), origin: found.origin });
+            }
+            SuperblockFile { file, now: found }
+        }
+        None => {
+            // `log` and `lock` alone: making it was cut short. Anything else is not ours to write over.
+            let files = disk.list().map_err(io_error(disk_ref, ""))?;
+            if let Some((name, _)) = files.iter().find(|(n, _)| n != LOG_FILE && n != "lock") {
+                return Err(OpenError::Damaged {
+                    path: disk.path(),
+                    reason: format!("holds {name} but no superblock: not a store; give an empty folder"),
+                });
+            }
+            create(disk_ref, options)?
+        }
+    };
+    let file = disk.open(LOG_FILE, Access::Log).map_err(io_error(disk_ref, LOG_FILE))?;
     let ring_bytes = superblock.now.log_bytes;
-    if file.size().map_err(io_error(disk, LOG_FILE))? < ring_bytes {
+    if file.size().map_err(io_error(disk_ref, LOG_FILE))? < ring_bytes {
         return Err(OpenError::Damaged {
             path: format!("{}/{LOG_FILE}", disk.path()),
             reason: format!("shorter than its {ring_bytes} bytes"),
@@ -91,23 +112,127 @@ pub(crate) fn open(
     writer.ring_bytes = ring_bytes;
 
     let mut report = RecoveryReport { clean: true, ..RecoveryReport::default() };
-    let link = replay(disk, &ring, superblock.now.tail, writer, &mut report)?;
+    let (checkpoint, states, expired) = read_checkpoint(disk_ref, &superblock.now, writer)?;
+    let mut opened = Opened {
+        log: LogWriter::new(ring.clone(), superblock.now.tail),
+        links: VecDeque::from([superblock.now.tail]),
+        checkpoint,
+        segments: Vec::new(),
+        changed_segments: Vec::new(),
+        expired,
+        report: RecoveryReport::default(),
+        superblock: SuperblockFile { file: superblock.file.clone(), now: superblock.now },
+    };
+    for (id, (group, state)) in states {
+        let segment = Arc::new(Segment::new(disk.clone(), id, group, state));
+        if !state.sealed {
+            let resumed = finish_open(&segment, writer).map_err(io_error(disk_ref, &file_name(id)))?;
+            if !resumed {
+                opened.expired.push(id);
+                continue;
+            }
+            opened.changed_segments.push(id);
+        }
+        opened.segments.push(segment);
+    }
+    let link = replay(disk_ref, &ring, superblock.now.tail, writer, &mut opened.links, &mut report)?;
 
     // The new epoch is durable twice before the first append: in the superblock, so that no number comes
     // twice, and in the log, so that nothing beyond the cut can follow any more.
     let epoch = superblock.now.epoch.max(link.epoch) + 1;
-    superblock.write(Superblock { epoch, ..superblock.now }).map_err(io_error(disk, superblock::FILE))?;
-    let mut log = LogWriter::new(ring, link);
-    log.write_unit(&[], epoch, log::BEGINS_EPOCH, now).map_err(io_error(disk, LOG_FILE))?;
+    superblock.write(Superblock { epoch, ..superblock.now }).map_err(io_error(disk_ref, superblock::FILE))?;
+    opened.log = LogWriter::new(ring, link);
+    opened.log.write_unit(&[], epoch, log::BEGINS_EPOCH, now).map_err(io_error(disk_ref, LOG_FILE))?;
+    opened.links.push_back(opened.log.link);
     report.epoch = epoch;
-    writer.head = log.link.position;
+    writer.head = opened.log.link.position;
     writer.tail = superblock.now.tail.position;
-    writer.pending_commit = log.link.commit + 1;
+    writer.pending_commit = opened.log.link.commit + 1;
     writer.gaps.next_id = u64::from(epoch) << 32;
     for stream in &writer.streams {
         stream.slot.committed_row.store(stream.next_row, Ordering::Release);
     }
-    Ok(Opened { superblock, log, report })
+    opened.superblock = superblock;
+    opened.report = report;
+    Ok(opened)
+}
+
+/// Segments of a checkpoint.
+type States = BTreeMap<u64, (Group, SegmentState)>;
+
+/// Takes the checkpoint back: streams, where each goes on, and segments.
+fn read_checkpoint(
+    disk: &dyn Disk,
+    superblock: &Superblock,
+    writer: &mut Writer,
+) -> Result<(Checkpoint, States, Vec<u64>), OpenError> {
+    let mut states = States::new();
+    let mut expired = Vec::new();
+    let which = (superblock.checkpoint_file, superblock.checkpoint_bytes, superblock.checkpoint_chain);
+    let take = |kind: u8, bytes: &[u8]| -> Option<()> {
+        match kind {
+            checkpoint::STREAM => {
+                let (id, key, body) = catalog::decode_stream(&mut Take(bytes))?;
+                let serial = body.serial;
+                writer.apply_stream(id, key, body)?;
+                writer.streams[id.0 as usize].saved_serial = Some(serial);
+            }
+            checkpoint::POSITION => {
+                let position = Position::decode(bytes)?;
+                writer.set_sealed(position.stream, position.first_row);
+                let stream = writer.streams.get_mut(position.stream as usize)?;
+                stream.newest_time = stream.newest_time.max(position.sealed.time.1);
+                stream.slot.sealed.store(Arc::new(position.sealed));
+                stream.sealed_sequence = position.sequence;
+                stream.tracker = position.sequence.map(|(session, highest)| {
+                    let modulus = stream.slot.stream.load().sequence_modulus.unwrap_or(1 << 32);
+                    let mut tracker = SequenceTracker::new(modulus);
+                    tracker.resume(session, highest);
+                    Box::new(tracker)
+                });
+            }
+            checkpoint::SEGMENT => {
+                let (id, group, state) = Segment::decode(bytes)?;
+                states.insert(id, (group, state));
+            }
+            checkpoint::EXPIRED => {
+                let id = u64::from_le_bytes(bytes.try_into().ok()?);
+                states.remove(&id);
+                expired.push(id);
+            }
+            _ => return None,
+        }
+        Some(())
+    };
+    let name = || checkpoint::FILES[superblock.checkpoint_file.clamp(1, 2) as usize - 1];
+    match Checkpoint::read(disk, which, take).map_err(io_error(disk, name()))? {
+        Ok(checkpoint) => Ok((checkpoint, states, expired)),
+        Err(reason) => Err(OpenError::Damaged { path: disk.path(), reason }),
+    }
+}
+
+/// Gives a segment that was open the footer it lacks: nothing is appended after a cut. False: it has no block.
+fn finish_open(segment: &Arc<Segment>, writer: &mut Writer) -> std::io::Result<bool> {
+    let definition = |id: StreamId| writer.streams.get(id.0 as usize).map(|s| s.slot.stream.load_full());
+    let resumed = match SegmentFile::resume(segment.clone(), definition) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        other => other?,
+    };
+    let Some(mut file) = resumed.filter(|file| !file.is_empty()) else { return Ok(false) };
+    for (id, block) in file.list() {
+        let Some(stream) = writer.streams.get_mut(id as usize) else { continue };
+        // What the checkpoint knows already is not taken in twice.
+        if block.end_row() > stream.slot.open.load().first_row {
+            let mut sealed = (**stream.slot.sealed.load()).clone();
+            let channels = stream.slot.stream.load().layout.channels.len();
+            sealed.add(&block, segment.id, std::iter::repeat_n(true, channels));
+            stream.newest_time = stream.newest_time.max(sealed.time.1);
+            stream.slot.sealed.store(Arc::new(sealed));
+        }
+        writer.set_sealed(id, block.end_row());
+    }
+    file.finish()?;
+    Ok(true)
 }
 
 /// Takes the log's whole units back.
@@ -116,15 +241,17 @@ fn replay(
     ring: &Ring,
     tail: Link,
     writer: &mut Writer,
+    links: &mut VecDeque<Link>,
     report: &mut RecoveryReport,
 ) -> Result<Link, OpenError> {
     let mut reader = LogReader::new(ring, tail);
     let (mut row_words, mut text) = (Vec::new(), Vec::new());
     loop {
         let position = reader.link().position;
-        let unit = reader.next_unit(true).map_err(io_error(disk, LOG_FILE))?;
+        let unit = reader.next_unit(!mutant::is_active(Mutant::NoCheck)).map_err(io_error(disk, LOG_FILE))?;
         let Some((header, bytes)) = unit else { break };
         report.clean = header.flags & log::CLEAN != 0;
+        links.push_back(header.link());
         writer.head = header.position;
         let mut records = Records(bytes);
         while let Some(record) = records.next_record() {
@@ -174,9 +301,6 @@ fn apply_frame(
     let modulus = state.slot.stream.load().sequence_modulus;
     records.frame(row_shape.words(), text_bytes, words, text)?;
     let state = writer.streams.get_mut(stream as usize)?;
-    if row < state.next_row {
-        return Some(());
-    }
     if row > state.next_row {
         return None;
     }
@@ -185,6 +309,14 @@ fn apply_frame(
         // The gap's id of before is not known here: what fills it later refers to the frame that showed it.
         let source = Some(words[1] as i64).filter(|&t| t != NONE);
         tracker.restore(words[2] as i64, words[3] as u32, (words[0] as i64, source), row);
+    }
+    if row < state.next_row {
+        // In a segment already; a client that got no answer may still send it again.
+        if state.source_clock {
+            let recent = state.recent.get_or_insert_default();
+            recent.keep_row(&row_shape, words, text);
+        }
+        return Some(());
     }
     writer.restore(stream, shape, words, text, instant);
     report.frames += 1;
@@ -195,15 +327,7 @@ fn apply_control(writer: &mut Writer, kind: u16, bytes: &[u8]) -> Option<()> {
     let mut t = Take(bytes);
     if kind == Control::Stream as u16 {
         let (id, key, body) = catalog::decode_stream(&mut t)?;
-        if (id.0 as usize) < writer.streams.len() {
-            return Some(());
-        }
-        if id.0 as usize != writer.streams.len() || !writer.slots.has_room() {
-            return None;
-        }
-        let mut history = catalog::ShapeHistory::default();
-        let stream = catalog::apply_body(id, key, &[], &mut history, body)?;
-        writer.add_stream(stream, history);
+        writer.apply_stream(id, key, body)?;
     } else if kind == Control::Channels as u16 {
         let (id, body) = catalog::decode_channels(&mut t)?;
         writer.apply_channels(id, body)?;

@@ -86,11 +86,6 @@ impl RowShape {
     pub(crate) fn words(&self) -> usize {
         self.template.len()
     }
-
-    /// The types, in channel order.
-    pub(crate) fn kinds(&self) -> Vec<ChannelType> {
-        self.fields.iter().map(|f| f.kind).collect()
-    }
 }
 
 /// A cell whose value its channel cannot hold.

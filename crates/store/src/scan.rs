@@ -6,24 +6,32 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::chunk::Chunk;
+use crate::directory::{BlockRef, Segment};
 use crate::refusal::ScanError;
 use crate::view::{Scan, StreamView, View};
 
-/// Iterator of a scan.
+/// Iterator of a scan. After an error that concerns one block it goes on with the next.
 pub struct Scanner {
     view: View,
     scan: Scan,
     stream: Option<Arc<StreamView>>,
+    /// Segments to come, oldest first.
+    segments: VecDeque<Arc<Segment>>,
+    /// Blocks to come of the segment at hand, oldest first.
+    blocks: VecDeque<(Arc<Segment>, BlockRef)>,
     /// Chunks to come, with their rows in the view.
     chunks: VecDeque<(Arc<Chunk>, usize)>,
     ended: bool,
 }
 
 impl Scanner {
-    pub(crate) fn new(view: View, scan: Scan) -> Scanner {
+    pub(crate) fn new(view: View, mut scan: Scan) -> Scanner {
         let stream = view.stream(scan.stream);
         let mut chunks = VecDeque::new();
+        let mut segments = VecDeque::new();
         if let Some(stream) = &stream {
+            let channels = stream.stream.layout.channels.len();
+            scan.columns.retain(|index| (index.0 as usize) < channels);
             for (chunk, len) in stream.chunks() {
                 let rows = chunk.first_row..chunk.first_row + len as u64;
                 let Some((min, max)) = chunk.time_range() else { continue };
@@ -36,8 +44,65 @@ impl Scanner {
                     chunks.push_back((chunk.clone(), len));
                 }
             }
+            // All that was sealed is older than the range, or its rows come before those asked for: most often.
+            if stream.sealed.time.1 >= scan.time.start && stream.open.first_row > scan.rows.start {
+                segments = stream.segments(scan.time.start, scan.time.end.saturating_sub(1)).into();
+            }
         }
-        Scanner { view, scan, stream, chunks, ended: false }
+        Scanner { view, scan, stream, segments, blocks: VecDeque::new(), chunks, ended: false }
+    }
+
+    /// The next block, from segment to segment.
+    fn next_block(&mut self, stream: &StreamView) -> Option<Result<(Arc<Segment>, BlockRef), ScanError>> {
+        let newest_first = self.scan.newest_first;
+        loop {
+            let block = if newest_first { self.blocks.pop_back() } else { self.blocks.pop_front() };
+            if let Some(block) = block {
+                return Some(Ok(block));
+            }
+            let segment = if newest_first { self.segments.pop_back() } else { self.segments.pop_front() }?;
+            match stream.blocks(&segment, self.view.shared()) {
+                Err(error) => return Some(Err(error)),
+                Ok(blocks) => self.blocks.extend(
+                    blocks
+                        .into_iter()
+                        .filter(|b| {
+                            b.first_row < self.scan.rows.end
+                                && b.end_row() > self.scan.rows.start
+                                && b.time.0 < self.scan.time.end
+                                && b.time.1 >= self.scan.time.start
+                        })
+                        .map(|block| (segment.clone(), block)),
+                ),
+            }
+        }
+    }
+
+    fn from_blocks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {
+        loop {
+            let (segment, block) = match self.next_block(stream)? {
+                Ok(found) => found,
+                Err(error) => return Some(Err(error)),
+            };
+            let batch = match stream.read(&segment, &block, &self.scan.columns) {
+                Ok(batch) => batch,
+                Err(error) => return Some(Err(error)),
+            };
+            let batch = filter(batch, &self.scan);
+            if !batch.is_empty() {
+                return Some(Ok(batch));
+            }
+        }
+    }
+
+    fn from_chunks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {
+        loop {
+            let (chunk, len) = if self.scan.newest_first { self.chunks.pop_back() } else { self.chunks.pop_front() }?;
+            let rows = select(&chunk, len, &self.scan.time, &self.scan.rows);
+            if !rows.is_empty() {
+                return Some(Ok(batch_of(stream, &chunk, &rows, &self.scan)));
+            }
+        }
     }
 }
 
@@ -49,18 +114,74 @@ impl Iterator for Scanner {
             return None;
         }
         let stream = self.stream.clone()?;
-        loop {
-            let next = if self.scan.newest_first { self.chunks.pop_back() } else { self.chunks.pop_front() };
-            let (chunk, len) = next?;
-            if let Err(error) = self.view.check_age() {
-                self.ended = true;
-                return Some(Err(error));
-            }
-            let rows = select(&chunk, len, &self.scan.time, &self.scan.rows);
-            if !rows.is_empty() {
-                return Some(Ok(batch_of(&stream, &chunk, &rows, &self.scan)));
-            }
+        if let Err(error) = self.view.check_age() {
+            self.ended = true;
+            return Some(Err(error));
         }
+        let next = if self.scan.newest_first {
+            self.from_chunks(&stream).or_else(|| self.from_blocks(&stream))
+        } else {
+            self.from_blocks(&stream).or_else(|| self.from_chunks(&stream))
+        };
+        self.ended = next.is_none();
+        next
+    }
+}
+
+/// The rows of a batch within times and rows.
+fn filter(batch: Batch, scan: &Scan) -> Batch {
+    let keep: Vec<u32> = (0..batch.len())
+        .filter(|&i| scan.rows.contains(&batch.rows[i]) && scan.time.contains(&batch.time(i)))
+        .map(|i| i as u32)
+        .collect();
+    if keep.len() == batch.len() {
+        return batch;
+    }
+    pick(&batch, &keep)
+}
+
+/// Some rows of a batch.
+fn pick(batch: &Batch, keep: &[u32]) -> Batch {
+    fn of<T: Copy>(values: &[T], keep: &[u32]) -> Vec<T> {
+        keep.iter().map(|&i| values[i as usize]).collect()
+    }
+    let times = |times: &OptionalTimes| OptionalTimes {
+        values: of(&times.values, keep),
+        valid: times.valid.as_ref().map(|valid| of(valid, keep)),
+    };
+    let column = |column: &Column| {
+        let values = match &column.values {
+            ColumnValues::Bool(v) => ColumnValues::Bool(of(v, keep)),
+            ColumnValues::I8(v) => ColumnValues::I8(of(v, keep)),
+            ColumnValues::I16(v) => ColumnValues::I16(of(v, keep)),
+            ColumnValues::I32(v) => ColumnValues::I32(of(v, keep)),
+            ColumnValues::I64(v) => ColumnValues::I64(of(v, keep)),
+            ColumnValues::U8(v) => ColumnValues::U8(of(v, keep)),
+            ColumnValues::U16(v) => ColumnValues::U16(of(v, keep)),
+            ColumnValues::U32(v) => ColumnValues::U32(of(v, keep)),
+            ColumnValues::U64(v) => ColumnValues::U64(of(v, keep)),
+            ColumnValues::F32(v) => ColumnValues::F32(of(v, keep)),
+            ColumnValues::F64(v) => ColumnValues::F64(of(v, keep)),
+            ColumnValues::String { offsets, bytes } => {
+                let (mut to, mut out) = (vec![0], Vec::new());
+                for &i in keep {
+                    out.extend_from_slice(&bytes[offsets[i as usize] as usize..offsets[i as usize + 1] as usize]);
+                    to.push(out.len() as u32);
+                }
+                ColumnValues::String { offsets: to, bytes: out }
+            }
+        };
+        Column { values, states: column.states.as_ref().map(|states| of(states, keep)) }
+    };
+    Batch {
+        stream: batch.stream,
+        rows: of(&batch.rows, keep),
+        receive_time: of(&batch.receive_time, keep),
+        source_time: batch.source_time.as_ref().map(times),
+        sequence: batch.sequence.as_ref().map(times),
+        session: batch.session.as_ref().map(|session| of(session, keep)),
+        source_clock: batch.source_clock,
+        columns: batch.columns.iter().map(column).collect(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::catalog::Catalog;
+use crate::directory::{IndexCache, SegmentList};
 use crate::stream_slot::SlotTable;
 
 /// How long a view may pin open memory.
@@ -19,6 +20,9 @@ pub(crate) struct Shared {
     pub(crate) max_future_ns: i64,
     pub(crate) max_view_ns: i64,
     pub(crate) catalog_version: Arc<AtomicU64>,
+    /// Segments now.
+    pub(crate) segments: ArcSwap<SegmentList>,
+    pub(crate) indices: IndexCache,
     cached: ArcSwap<Catalog>,
 }
 
@@ -30,6 +34,8 @@ impl Shared {
             max_future_ns,
             max_view_ns: MAX_VIEW_S * 1_000_000_000,
             catalog_version,
+            segments: ArcSwap::default(),
+            indices: IndexCache::default(),
             cached: ArcSwap::default(),
         }
     }

@@ -1,7 +1,9 @@
 //! State at an instant: the newest cell of each channel at or before it.
 
+use crate::batch::Batch;
 use crate::chunk::Chunk;
 use crate::refusal::ScanError;
+use crate::shared::Shared;
 use crate::stream::ChannelIndex;
 use crate::value::{CellState, Value};
 use crate::view::StreamView;
@@ -53,9 +55,19 @@ pub(crate) fn state_at(
     view: &StreamView,
     time: i64,
     columns: &[ChannelIndex],
-    max_future_ns: i64,
+    shared: &Shared,
 ) -> Result<Vec<Option<StateCell>>, ScanError> {
     let mut found: Vec<Option<StateCell>> = vec![None; columns.len()];
+    let layout = view.stream.layout.channels.len();
+    if columns.iter().any(|c| c.0 as usize >= layout) {
+        // Channels that this view does not know have no state; the others keep their places.
+        let known: Vec<usize> = (0..columns.len()).filter(|&i| (columns[i].0 as usize) < layout).collect();
+        let wanted: Vec<ChannelIndex> = known.iter().map(|&i| columns[i]).collect();
+        for (i, cell) in known.into_iter().zip(state_at(view, time, &wanted, shared)?) {
+            found[i] = cell;
+        }
+        return Ok(found);
+    }
     for (chunk, len) in view.chunks().rev() {
         let Some((min, max)) = chunk.time_range() else { continue };
         if len == 0 || min > time {
@@ -65,10 +77,83 @@ pub(crate) fn state_at(
         let wanted: Vec<usize> =
             (0..columns.len()).filter(|&i| found[i].as_ref().is_none_or(|c| max > c.time)).collect();
         if !wanted.is_empty() {
-            look_in_chunk(view, chunk, len, time, columns, &wanted, max_future_ns, &mut found);
+            look_in_chunk(view, chunk, len, time, columns, &wanted, shared.max_future_ns, &mut found);
         }
     }
+    look_in_segments(view, time, columns, shared, &mut found)?;
     Ok(found)
+}
+
+/// Blocks backwards, only those that can hold what is missing.
+fn look_in_segments(
+    view: &StreamView,
+    time: i64,
+    columns: &[ChannelIndex],
+    shared: &Shared,
+    found: &mut [Option<StateCell>],
+) -> Result<(), ScanError> {
+    if view.sealed.time.0 > time {
+        return Ok(());
+    }
+    // A channel that never had a value, or none in rows so old, is not looked for there.
+    let valued_to = |i: usize| view.sealed.valued_to.get(columns[i].0 as usize).copied().unwrap_or(0);
+    let open = |found: &[Option<StateCell>], first_row: u64, time_max: i64| -> Vec<usize> {
+        (0..columns.len())
+            .filter(|&i| valued_to(i) > first_row && found[i].as_ref().is_none_or(|c| time_max > c.time))
+            .collect()
+    };
+    if open(found, 0, view.sealed.time.1).is_empty() {
+        return Ok(());
+    }
+    for segment in view.segments(i64::MIN, time).iter().rev() {
+        let newest = segment.state.lock().time.1;
+        if open(found, 0, newest).is_empty() {
+            // Older segments may hold newer times only where frames came out of order.
+            if view.sealed.sorted {
+                return Ok(());
+            }
+            continue;
+        }
+        for block in view.blocks(segment, shared)?.iter().rev() {
+            if block.time.0 > time {
+                continue;
+            }
+            let wanted = open(found, block.first_row, block.time.1);
+            if wanted.is_empty() {
+                continue;
+            }
+            let channels: Vec<ChannelIndex> = wanted.iter().map(|&i| columns[i]).collect();
+            let batch = view.read(segment, block, &channels)?;
+            look_in_batch(&batch, time, &wanted, shared.max_future_ns, found);
+        }
+    }
+    Ok(())
+}
+
+fn look_in_batch(batch: &Batch, time: i64, wanted: &[usize], max_future_ns: i64, found: &mut [Option<StateCell>]) {
+    for (column, &i) in batch.columns.iter().zip(wanted) {
+        for row in (0..batch.len()).rev() {
+            let at = batch.time(row);
+            if at > time
+                || at.saturating_sub(batch.receive_time[row]) > max_future_ns
+                || found[i].as_ref().is_some_and(|c| at <= c.time)
+            {
+                continue;
+            }
+            let value = match column.cell(row) {
+                Ok(value) => Some(OwnedValue::of(value)),
+                Err(CellState::Unknown) => None,
+                Err(_) => continue,
+            };
+            found[i] = Some(StateCell {
+                value,
+                time: at,
+                receive_time: batch.receive_time[row],
+                source_time: batch.source_time.as_ref().and_then(|t| t.get(row)),
+                row: batch.rows[row],
+            });
+        }
+    }
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -1,5 +1,6 @@
 //! The store's face: what sources, live, query and server call.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +10,15 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::append::{LOG_RESERVE_BYTES, Writer};
 use crate::counts::*;
+use crate::directory::{Segment, SegmentList};
 use crate::disk::{Disk, real::RealDisk};
-use crate::log::{self, LogWriter};
+use crate::log::{self, Link, LogWriter};
+use crate::mutant::{self, Mutant};
 use crate::recovery::{self, io_error};
+use crate::retain;
+use crate::seal::Sealer;
 use crate::shared::Shared;
 use crate::stream_slot::SlotTable;
-use crate::superblock::SuperblockFile;
 use crate::view::advance;
 use crate::*;
 
@@ -37,7 +41,13 @@ pub(crate) struct Inner {
     /// Held by whoever commits.
     pub(crate) log: Mutex<Committer>,
     /// Held by whoever seals, checkpoints and expires.
-    pub(crate) superblock: Mutex<SuperblockFile>,
+    sealer: Mutex<Sealer>,
+    /// Where each unit of the log begins, oldest first: where its tail can move to.
+    pub(crate) links: Mutex<VecDeque<Link>>,
+    pub(crate) log_bytes: u64,
+    /// Most bytes on disk.
+    pub(crate) max_bytes: u64,
+    pub(crate) max_age_ns: Option<i64>,
     committed: AtomicU64,
     waiting: Mutex<Option<Refusal>>,
     condition: Condvar,
@@ -72,14 +82,23 @@ impl Store {
         let slots = Arc::new(SlotTable::new(options.max_streams.saturating_add(INTERNAL_STREAMS)));
         let version = Arc::new(AtomicU64::new(1));
         let mut writer = Writer::new(slots.clone(), options.max_streams, options.log_bytes, version.clone());
-        let opened = recovery::open(&*disk, &options, &mut writer, now)?;
+        let opened = recovery::open(&disk, &options, &mut writer, now)?;
+        let (total, _) = disk.space().map_err(io_error(&*disk, ""))?;
+        let max_bytes = options.max_bytes.unwrap_or(total / 5 * 4);
+        let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
         let shared = Arc::new(Shared::new(slots, version, now, max_future_ns));
+        shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
+        let origin = opened.superblock.now.origin;
+        let mut sealer = Sealer::new(disk, opened.superblock, opened.checkpoint);
+        sealer.changed_segments.extend(opened.changed_segments);
+        sealer.expired = opened.expired;
+        let ring_bytes = writer.ring_bytes;
         let inner = Inner {
             shared,
             options,
-            origin: opened.superblock.now.origin,
+            origin,
             epoch: opened.report.epoch,
             report: opened.report,
             writer: Mutex::new(writer),
@@ -90,7 +109,11 @@ impl Store {
                 rows: Vec::new(),
                 commits: 0,
             }),
-            superblock: Mutex::new(opened.superblock),
+            sealer: Mutex::new(sealer),
+            links: Mutex::new(opened.links),
+            log_bytes: ring_bytes,
+            max_bytes,
+            max_age_ns,
             committed,
             waiting: Mutex::new(None),
             condition: Condvar::new(),
@@ -223,9 +246,26 @@ impl Store {
     /// A failed write or sync poisons the store: close it and open it again.
     pub fn maintain(&self, now: i64) -> Result<bool, Refusal> {
         advance(&self.inner.shared.now, now);
-        match self.inner.poison() {
-            Some(refusal) => Err(refusal),
-            None => Ok(false),
+        let mut sealer = self.inner.sealer.lock();
+        if let Some(refusal) = self.inner.poison() {
+            return Err(refusal);
+        }
+        if self.inner.writer.lock().disk_full && !sealer.has_space(&self.inner) {
+            return Ok(false);
+        }
+        let done = sealer.slice(&self.inner, now);
+        self.inner.shared.indices.trim(&self.inner.shared.segments.load());
+        match done {
+            Ok(more) => {
+                self.inner.writer.lock().disk_full = false;
+                Ok(more)
+            }
+            Err(error) if retain::is_full(&error) => {
+                sealer.forget_taken();
+                self.inner.writer.lock().disk_full = true;
+                Ok(false)
+            }
+            Err(error) => Err(self.inner.poisoned(&error)),
         }
     }
 
@@ -258,12 +298,24 @@ impl Store {
             writer.flush_gaps(now);
             writer.closed = true;
         }
-        let done = self.inner.commit(now, log::CLEAN);
+        let done = self.inner.commit(now, 0).and_then(|_| {
+            let mut sealer = self.inner.sealer.lock();
+            match sealer.seal_all(&self.inner) {
+                // What could not be sealed is in the log, and comes back with it.
+                Err(error) if retain::is_full(&error) => sealer.forget_taken(),
+                Err(error) => return Err(self.inner.poisoned(&error)),
+                Ok(()) => {}
+            }
+            self.inner.commit(now, log::CLEAN).map(|_| ())
+        });
         let done = match done {
             // Closed before.
             Err(Refusal::Closed) => Ok(()),
-            other => other.map(|_| ()),
+            other => other,
         };
+        // Nothing is under way on the disk any more once these two are free.
+        drop(self.inner.log.lock());
+        drop(self.inner.sealer.lock());
         let mut waiting = self.inner.waiting.lock();
         waiting.get_or_insert(Refusal::Closed);
         self.inner.condition.notify_all();
@@ -284,27 +336,54 @@ impl Store {
 
     /// Sizes and counters.
     pub fn stats(&self) -> StoreStats {
-        let (commits, written_bytes) = {
+        let (commits, log_written) = {
             let log = self.inner.log.lock();
             (log.commits, log.log.written_bytes)
         };
+        let (sealer_written, checkpoint_bytes) = {
+            let sealer = self.inner.sealer.lock();
+            (sealer.written_bytes, sealer.checkpoint.bytes)
+        };
+        let list = self.inner.shared.segments.load_full();
+        let (mut block_bytes, mut block_points) = (0, 0);
+        for segment in &list.all {
+            let state = segment.state.lock();
+            block_bytes += state.bytes;
+            block_points += state.points;
+        }
         let writer = self.inner.writer.lock();
         StoreStats {
-            disk_bytes: writer.ring_bytes,
+            disk_bytes: writer.ring_bytes + checkpoint_bytes + block_bytes,
+            segments: list.all.len() as u64,
+            block_bytes,
+            block_points,
             open_bytes: writer.open_bytes as u64,
             log_used_bytes: writer.head - writer.tail,
             log_bytes: writer.ring_bytes,
             commits,
-            written_bytes,
+            written_bytes: log_written + sealer_written,
             streams: writer.streams.len() as u64,
             channels: writer.channels as u64,
-            ..StoreStats::default()
         }
     }
 
     /// Segments, oldest first.
     pub fn segments(&self) -> Vec<SegmentInfo> {
-        Vec::new()
+        let list = self.inner.shared.segments.load_full();
+        let range = |(a, b): (i64, i64)| (a <= b).then_some((a, b));
+        let info = |segment: &Arc<Segment>| {
+            let state = *segment.state.lock();
+            SegmentInfo {
+                id: segment.id,
+                sealed: state.sealed,
+                group: segment.group.name().to_owned(),
+                size_bytes: state.bytes,
+                blocks: state.blocks,
+                time: range(state.time),
+                stored: range(state.stored),
+            }
+        };
+        list.all.iter().map(info).collect()
     }
 }
 
@@ -347,13 +426,26 @@ impl Inner {
             writer.head += log::unit_bytes(records.len() * 8);
             number
         };
+        if mutant::is_active(Mutant::AcknowledgeEarly) {
+            self.publish(rows, number);
+        }
         // The acknowledgement comes after the sync: nothing below this line may move above it.
         if let Err(error) = log.write_unit(records, self.epoch, flags, now) {
             return Err(self.poisoned(&error));
         }
         debug_assert_eq!(number, log.link.commit);
         *commits += 1;
-        for &(id, row) in rows.iter() {
+        self.links.lock().push_back(log.link);
+        self.publish(rows, number);
+        if records.capacity() > 4 << 20 {
+            *records = Vec::new();
+        }
+        Ok(CommitNumber(number))
+    }
+
+    /// Says that a commit is durable.
+    fn publish(&self, rows: &[(u32, u64)], number: u64) {
+        for &(id, row) in rows {
             if let Some(slot) = self.shared.slots.get(StreamId(id)) {
                 slot.committed_row.store(row, Ordering::Release);
             }
@@ -362,9 +454,5 @@ impl Inner {
         self.committed.store(number, Ordering::Release);
         self.condition.notify_all();
         drop(waiting);
-        if records.capacity() > 4 << 20 {
-            *records = Vec::new();
-        }
-        Ok(CommitNumber(number))
     }
 }

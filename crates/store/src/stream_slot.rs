@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 
+use crate::checkpoint::SealedRows;
 use crate::chunk::Chunk;
 use crate::stream::{Stream, StreamId};
 
@@ -31,6 +32,8 @@ pub(crate) struct StreamSlot {
     pub(crate) stream: ArcSwap<Stream>,
     /// Its rows in memory.
     pub(crate) open: ArcSwap<OpenRows>,
+    /// What is known of its rows in segments.
+    pub(crate) sealed: ArcSwap<SealedRows>,
     /// Rows below are durable.
     pub(crate) committed_row: AtomicU64,
 }

@@ -11,7 +11,12 @@ use std::sync::{Arc, OnceLock};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use crate::batch::Batch;
+use crate::block;
 use crate::catalog::Catalog;
+use crate::checkpoint::SealedRows;
+use crate::directory::{BlockRef, Group, Segment, SegmentList};
+use crate::mixed::MixedBlock;
 use crate::scan::Scanner;
 use crate::state::{StateCell, state_at};
 use crate::stream::*;
@@ -64,9 +69,55 @@ pub(crate) struct StreamView {
     pub(crate) last_len: usize,
     /// Next row.
     pub(crate) next_row: u64,
+    /// What is known of its rows in segments: at least those below the open ones.
+    pub(crate) sealed: Arc<SealedRows>,
+    /// Segments, taken after the open rows.
+    pub(crate) segments: Arc<SegmentList>,
 }
 
 impl StreamView {
+    /// Segments that can hold rows of it with `from ≤ time ≤ to`, oldest first.
+    pub(crate) fn segments(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
+        let mut found = self.segments.overlapping(Group::of(&self.stream.key), from, to);
+        found.retain(|segment| segment.id <= self.sealed.newest_segment);
+        found
+    }
+
+    /// Blocks of it in a segment that this view reads there, in row order.
+    pub(crate) fn blocks(&self, segment: &Segment, shared: &Shared) -> Result<Vec<BlockRef>, ScanError> {
+        let mut blocks = segment.blocks(self.stream.id.0, &shared.indices)?;
+        blocks.retain(|block| block.end_row() <= self.open.first_row);
+        Ok(blocks)
+    }
+
+    /// Reads columns of a block; they have the types of the stream in this view.
+    pub(crate) fn read(
+        &self,
+        segment: &Segment,
+        block: &BlockRef,
+        columns: &[ChannelIndex],
+    ) -> Result<Batch, ScanError> {
+        let bytes = segment.read_block(block)?;
+        let layout = &self.stream.layout;
+        let batch = match block.part {
+            None => block::decode(&bytes, layout, columns),
+            Some(part) => MixedBlock::read(&bytes).and_then(|mixed| mixed.decode(part as usize, layout, columns)),
+        };
+        let batch = batch.map_err(|error| ScanError::Damaged {
+            file: segment.path(),
+            offset: block.offset.into(),
+            reason: error.to_string(),
+        })?;
+        if batch.stream != self.stream.id || batch.rows.first() != Some(&block.first_row) {
+            return Err(ScanError::Damaged {
+                file: segment.path(),
+                offset: block.offset.into(),
+                reason: format!("holds row {:?} of stream {}", batch.rows.first(), batch.stream.0),
+            });
+        }
+        Ok(batch)
+    }
+
     /// Chunks and their rows in the view, oldest first.
     pub(crate) fn chunks(&self) -> impl DoubleEndedIterator<Item = (&Arc<crate::chunk::Chunk>, usize)> {
         let last = self.open.chunks.len().wrapping_sub(1);
@@ -96,9 +147,20 @@ impl View {
         let open = slot.open.load_full();
         let last_len = open.chunks.last().map_or(0, |c| c.len());
         let next_row = open.chunks.last().map_or(open.first_row, |c| c.first_row + last_len as u64);
-        let view = Arc::new(StreamView { stream: slot.stream.load_full(), open, last_len, next_row });
+        let view = Arc::new(StreamView {
+            stream: slot.stream.load_full(),
+            open,
+            last_len,
+            next_row,
+            sealed: slot.sealed.load_full(),
+            segments: self.inner.shared.segments.load_full(),
+        });
         streams.insert(id.0, view.clone());
         Some(view)
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.inner.shared
     }
 
     /// Whether it has been held longer than a view may pin open memory.
@@ -118,13 +180,17 @@ impl View {
     pub fn time_range(&self, stream: StreamId) -> Option<(i64, i64)> {
         let view = self.stream(stream)?;
         let ranges = view.chunks().filter(|(_, len)| *len > 0).filter_map(|(c, _)| c.time_range());
-        ranges.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        let sealed = (view.sealed.time.0 <= view.sealed.time.1).then_some(view.sealed.time);
+        ranges.chain(sealed).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
     /// Whether frames of the stream in this view ascend in `time`.
     pub fn time_sorted(&self, stream: StreamId) -> bool {
         let Some(view) = self.stream(stream) else { return true };
-        let mut before = i64::MIN;
+        if !view.sealed.sorted {
+            return false;
+        }
+        let mut before = view.sealed.time.1;
         view.chunks().filter(|(_, len)| *len > 0).all(|(chunk, _)| {
             let Some((min, max)) = chunk.time_range() else { return true };
             let sorted = chunk.sorted() && min >= before;
@@ -149,7 +215,7 @@ impl View {
     ) -> Result<Vec<Option<StateCell>>, ScanError> {
         self.check_age()?;
         let Some(view) = self.stream(stream) else { return Ok(vec![None; columns.len()]) };
-        state_at(&view, time, columns, self.inner.shared.max_future_ns)
+        state_at(&view, time, columns, &self.inner.shared)
     }
 }
 

@@ -229,14 +229,6 @@ impl Disk for FaultDisk {
         Ok(())
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.take_write()?;
-        let mut images = self.images.lock();
-        let file = images.live.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        images.live.insert(to.to_owned(), file);
-        Ok(())
-    }
-
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         self.check_power()?;
         let images = self.images.lock();

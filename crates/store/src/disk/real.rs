@@ -79,10 +79,6 @@ impl Disk for RealDisk {
         std::fs::remove_file(self.dir.join(name))
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.dir.join(from), self.dir.join(to))
-    }
-
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {

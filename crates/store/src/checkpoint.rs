@@ -1,0 +1,262 @@
+//! Checkpoints: what recovery knows without the log. Two files, `checkpoint.a` and `checkpoint.b`; one holds a
+//! base and the deltas since, each a *part* of whole pages; when the deltas outgrow the base a new base goes
+//! to the other file. The superblock names the file, how many of its bytes count and the chain of its last
+//! part, so a part cut short was never there.
+//!
+//! ```text
+//! part:   0 4 magic "SBCP" · 4 4 kind: 1 base, 2 delta · 8 8 bytes of entries · 16 8 chain of the part before
+//!         (base: 0) · 24 4 CRC32C of the entries · 28 4 CRC32C of bytes 0 to 28 · entries · zeros to 4 KiB
+//! entry:  u8 kind, u32 bytes, then
+//!   1 stream    as the record `stream` of the catalog (crate::catalog)
+//!   2 position  u32 stream, u64 first row not in a segment, u8 1 and u32 session, i64 highest sequence, or 0;
+//!               of the rows in segments: u8 whether time ascends, i64 time min, i64 time max, u64 newest
+//!               segment, u16 channels, of each u64 row before which its newest value lies (0: none)
+//!   3 segment   u64 id, u8 group, u8 sealed, u64 bytes, u64 blocks, u64 points, i64 time min, i64 time max,
+//!               i64 stored first, i64 stored last
+//!   4 expired   u64 id of a segment that is no more
+//! ```
+//! Entries state what is, so a later one replaces an earlier one. The chain of a part is FNV-1a (64 bits) over
+//! its first 32 bytes.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::directory::BlockRef;
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
+use crate::fields::{Put, Take};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"SBCP");
+const HEADER_BYTES: usize = 32;
+
+/// Kinds of entries.
+pub(crate) const STREAM: u8 = 1;
+pub(crate) const POSITION: u8 = 2;
+pub(crate) const SEGMENT: u8 = 3;
+pub(crate) const EXPIRED: u8 = 4;
+
+/// Names of its two files by the superblock's number.
+pub(crate) const FILES: [&str; 2] = ["checkpoint.a", "checkpoint.b"];
+
+/// Entries under way.
+#[derive(Debug, Default)]
+pub(crate) struct Entries(Put);
+
+impl Entries {
+    /// Adds one.
+    pub(crate) fn put(&mut self, kind: u8, body: &[u8]) {
+        self.0.u8(kind);
+        self.0.u32(body.len() as u32);
+        self.0.0.extend_from_slice(body);
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.0.is_empty()
+    }
+}
+
+/// Where a stream goes on after its last row in a segment, and what of it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) stream: u32,
+    pub(crate) first_row: u64,
+    pub(crate) sequence: Option<(u32, i64)>,
+    pub(crate) sealed: SealedRows,
+}
+
+/// What is known of a stream's rows in segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SealedRows {
+    /// Whether `time` ascends from row to row.
+    pub(crate) sorted: bool,
+    /// Smallest and largest `time`, also of what was expired; min > max: none.
+    pub(crate) time: (i64, i64),
+    /// The newest segment with a block of it.
+    pub(crate) newest_segment: u64,
+    /// By channel: no row from this one on has a value; 0: none has.
+    pub(crate) valued_to: Vec<u64>,
+}
+
+impl Default for SealedRows {
+    fn default() -> Self {
+        SealedRows { sorted: true, time: (i64::MAX, i64::MIN), newest_segment: 0, valued_to: Vec::new() }
+    }
+}
+
+impl SealedRows {
+    /// Takes in a block.
+    pub(crate) fn add(&mut self, block: &BlockRef, segment: u64, valued: impl Iterator<Item = bool>) {
+        self.sorted &= block.time_sorted && block.time.0 >= self.time.1;
+        self.time = (self.time.0.min(block.time.0), self.time.1.max(block.time.1));
+        self.newest_segment = self.newest_segment.max(segment);
+        for (channel, valued) in valued.enumerate() {
+            if self.valued_to.len() <= channel {
+                self.valued_to.push(0);
+            }
+            if valued {
+                self.valued_to[channel] = block.end_row();
+            }
+        }
+    }
+}
+
+impl Position {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut p = Put::default();
+        p.u32(self.stream);
+        p.u64(self.first_row);
+        p.u8(self.sequence.is_some() as u8);
+        if let Some((session, highest)) = self.sequence {
+            p.u32(session);
+            p.i64(highest);
+        }
+        p.u8(self.sealed.sorted as u8);
+        p.i64(self.sealed.time.0);
+        p.i64(self.sealed.time.1);
+        p.u64(self.sealed.newest_segment);
+        p.u16(self.sealed.valued_to.len() as u16);
+        self.sealed.valued_to.iter().for_each(|&row| p.u64(row));
+        p.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Position> {
+        let mut t = Take(bytes);
+        let (stream, first_row) = (t.u32()?, t.u64()?);
+        let sequence = if t.u8()? != 0 { Some((t.u32()?, t.i64()?)) } else { None };
+        let (sorted, time, newest_segment) = (t.u8()? != 0, (t.i64()?, t.i64()?), t.u64()?);
+        let valued_to = (0..t.u16()?).map(|_| t.u64()).collect::<Option<_>>()?;
+        Some(Position { stream, first_row, sequence, sealed: SealedRows { sorted, time, newest_segment, valued_to } })
+    }
+}
+
+/// The checkpoint that counts.
+#[derive(Default)]
+pub(crate) struct Checkpoint {
+    file: Option<Arc<dyn DiskFile>>,
+    /// 0: none; 1 and 2: `FILES`.
+    pub(crate) number: u32,
+    /// Bytes that count.
+    pub(crate) bytes: u64,
+    /// Chain of the last part.
+    pub(crate) chain: u64,
+    base_bytes: u64,
+}
+
+impl Checkpoint {
+    /// Whether the next part must be a base.
+    pub(crate) fn wants_base(&self) -> bool {
+        self.number == 0 || self.bytes - self.base_bytes > self.base_bytes.max(1 << 20)
+    }
+
+    /// Writes a part durably. It counts once the superblock names it. `base`: begins the other file.
+    pub(crate) fn write(&mut self, disk: &dyn Disk, base: bool, entries: &Entries) -> io::Result<u64> {
+        let body = &entries.0.0;
+        let mut p = Put::default();
+        p.u32(MAGIC);
+        p.u32(if base { 1 } else { 2 });
+        p.u64(body.len() as u64);
+        p.u64(if base { 0 } else { self.chain });
+        p.u32(crc32c::crc32c(body));
+        let crc = crc32c::crc32c(&p.0);
+        p.u32(crc);
+        let chain = fnv(&p.0);
+        p.0.extend_from_slice(body);
+        let pages = Pages::of(&p.0);
+        let len = pages.as_slice().len() as u64;
+        if base {
+            let number = if self.number == 1 { 2 } else { 1 };
+            let name = FILES[number as usize - 1];
+            let file = disk.create(name, (len + (1 << 20)).next_power_of_two(), Access::Log)?;
+            disk.sync()?;
+            write_pieces(&*file, &pages, 0)?;
+            file.sync()?;
+            *self = Checkpoint { file: Some(file), number, bytes: len, chain, base_bytes: len };
+        } else if let Some(file) = &self.file {
+            write_pieces(&**file, &pages, self.bytes)?;
+            file.sync()?;
+            self.bytes += len;
+            self.chain = chain;
+        }
+        Ok(len)
+    }
+
+    /// Reads the parts that the superblock counts and gives each entry to `take`, which says whether it fits.
+    /// Err: the reason why it is damaged.
+    pub(crate) fn read(
+        disk: &dyn Disk,
+        (number, bytes, chain): (u32, u64, u64),
+        mut take: impl FnMut(u8, &[u8]) -> Option<()>,
+    ) -> io::Result<Result<Checkpoint, String>> {
+        if number == 0 {
+            return Ok(Ok(Checkpoint::default()));
+        }
+        let Some(name) = FILES.get(number as usize - 1) else {
+            return Ok(Err(format!("checkpoint file number {number}")));
+        };
+        let file = disk.open(name, Access::Log)?;
+        if file.size()? < bytes {
+            return Ok(Err(format!("{name} is shorter than its {bytes} bytes")));
+        }
+        let mut content = Vec::with_capacity(bytes as usize);
+        while (content.len() as u64) < bytes {
+            let len = (bytes - content.len() as u64).min(4 << 20) as usize;
+            content.extend(read_exact(&*file, content.len() as u64, len)?);
+        }
+        let mut at = 0;
+        let (mut last, mut base_bytes) = (0, 0);
+        while at < content.len() {
+            let Some((link, len)) = read_part(&content[at..], last, &mut take) else {
+                return Ok(Err(format!("{name}: the part at offset {at} does not fit")));
+            };
+            last = link;
+            at += len;
+            if base_bytes == 0 {
+                base_bytes = at as u64;
+            }
+        }
+        if last != chain {
+            return Ok(Err(format!("{name}: the last part is not the one that the superblock names")));
+        }
+        Ok(Ok(Checkpoint { file: Some(file), number, bytes, chain, base_bytes }))
+    }
+}
+
+/// No write in front of a commit exceeds 1 MiB.
+fn write_pieces(file: &dyn DiskFile, pages: &Pages, offset: u64) -> io::Result<()> {
+    let bytes = pages.as_slice();
+    if bytes.len() <= 1 << 20 {
+        return file.write_at(pages, offset);
+    }
+    for (n, piece) in bytes.chunks(1 << 20).enumerate() {
+        file.write_at(&Pages::of(piece), offset + (n << 20) as u64)?;
+    }
+    Ok(())
+}
+
+fn read_part(bytes: &[u8], before: u64, take: &mut impl FnMut(u8, &[u8]) -> Option<()>) -> Option<(u64, usize)> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let mut t = Take(header);
+    if t.u32()? != MAGIC {
+        return None;
+    }
+    let (_kind, len, previous, crc) = (t.u32()?, t.u64()?, t.u64()?, t.u32()?);
+    if t.u32()? != crc32c::crc32c(&header[..28]) || previous != before {
+        return None;
+    }
+    let body = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(usize::try_from(len).ok()?)?)?;
+    if crc32c::crc32c(body) != crc {
+        return None;
+    }
+    let mut t = Take(body);
+    while !t.0.is_empty() {
+        let kind = t.u8()?;
+        let len = t.u32()? as usize;
+        take(kind, t.bytes(len)?)?;
+    }
+    Some((fnv(header), (HEADER_BYTES + body.len()).next_multiple_of(PAGE_BYTES)))
+}
+
+/// FNV-1a, 64 bits.
+pub(crate) fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ *byte as u64).wrapping_mul(0x0000_0100_0000_01b3))
+}

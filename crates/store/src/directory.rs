@@ -1,0 +1,341 @@
+//! The segment directory: which segments there are and where their blocks lie.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::bytes::FormatError;
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
+use crate::fields::{Put, Take};
+use crate::refusal::ScanError;
+use crate::segment;
+use crate::segment_file::block_ref;
+use crate::stream::StreamKey;
+
+/// Retention groups. The numbers are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Group {
+    /// What sources send.
+    Data = 0,
+    /// Gap rows and events: never the victim.
+    Ledger = 1,
+    /// Named runs (streams with the tag `run`): protected until released.
+    Runs = 2,
+}
+
+impl Group {
+    pub(crate) const ALL: [Group; 3] = [Group::Data, Group::Ledger, Group::Runs];
+
+    /// The group of a stream.
+    pub(crate) fn of(key: &StreamKey) -> Group {
+        if key.table.starts_with("strongback.") {
+            Group::Ledger
+        } else if key.tag("run").is_some() {
+            Group::Runs
+        } else {
+            Group::Data
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Group> {
+        Group::ALL.get(code as usize).copied()
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        ["data", "ledger", "runs"][self as usize]
+    }
+}
+
+/// A block as the directory knows it. Mixed blocks are listed once for each of their streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockRef {
+    pub(crate) first_row: u64,
+    pub(crate) rows: u32,
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+    /// Which part of a mixed block, if it is one.
+    pub(crate) part: Option<u32>,
+    pub(crate) time_sorted: bool,
+    pub(crate) time: (i64, i64),
+}
+
+impl BlockRef {
+    pub(crate) fn end_row(&self) -> u64 {
+        self.first_row + self.rows as u64
+    }
+}
+
+/// Blocks of a segment by stream, in row order.
+pub(crate) type SegmentIndex = hashbrown::HashMap<u32, Vec<BlockRef>, foldhash::fast::RandomState>;
+
+/// What the directory says of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentState {
+    pub(crate) sealed: bool,
+    /// Bytes written, footer included.
+    pub(crate) bytes: u64,
+    pub(crate) blocks: u64,
+    pub(crate) points: u64,
+    /// min > max: no rows.
+    pub(crate) time: (i64, i64),
+    pub(crate) stored: (i64, i64),
+}
+
+impl Default for SegmentState {
+    fn default() -> Self {
+        let none = (i64::MAX, i64::MIN);
+        SegmentState { sealed: false, bytes: 0, blocks: 0, points: 0, time: none, stored: none }
+    }
+}
+
+/// A segment.
+pub(crate) struct Segment {
+    pub(crate) id: u64,
+    pub(crate) group: Group,
+    disk: Arc<dyn Disk>,
+    file: Mutex<Option<Arc<dyn DiskFile>>>,
+    pub(crate) state: Mutex<SegmentState>,
+    /// Complete while it is open; of a sealed one read at first use, and dropped when others need the memory.
+    index: RwLock<Option<SegmentIndex>>,
+    /// When the index was used last, by a counter.
+    used: AtomicU64,
+    pub(crate) expired: AtomicBool,
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "segment {}", self.id)
+    }
+}
+
+/// Name of a segment's file.
+pub(crate) fn file_name(id: u64) -> String {
+    format!("segment-{id:012}.sbs")
+}
+
+impl Segment {
+    pub(crate) fn new(disk: Arc<dyn Disk>, id: u64, group: Group, state: SegmentState) -> Segment {
+        Segment {
+            id,
+            group,
+            disk,
+            file: Mutex::new(None),
+            state: Mutex::new(state),
+            index: RwLock::new(None),
+            used: AtomicU64::new(0),
+            expired: AtomicBool::new(false),
+        }
+    }
+
+    /// Its file, opened at first use.
+    pub(crate) fn file(&self) -> std::io::Result<Arc<dyn DiskFile>> {
+        let mut file = self.file.lock();
+        if let Some(file) = &*file {
+            return Ok(file.clone());
+        }
+        let opened = self.disk.open(&file_name(self.id), Access::Buffered)?;
+        Ok(file.insert(opened).clone())
+    }
+
+    /// Gives it the file that was just made.
+    pub(crate) fn set_file(&self, file: Arc<dyn DiskFile>) {
+        *self.file.lock() = Some(file);
+    }
+
+    /// The file as messages name it.
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.disk.path(), file_name(self.id))
+    }
+
+    /// Lists blocks that were just written.
+    pub(crate) fn add_blocks(&self, blocks: impl Iterator<Item = (u32, BlockRef)>) {
+        let mut index = self.index.write();
+        let index = index.get_or_insert_default();
+        for (stream, block) in blocks {
+            index.entry(stream).or_default().push(block);
+        }
+    }
+
+    /// Blocks of a stream, in row order.
+    ///
+    /// # Errors
+    /// The footer cannot be read or is damaged.
+    pub(crate) fn blocks(&self, stream: u32, cache: &IndexCache) -> Result<Vec<BlockRef>, ScanError> {
+        if let Some(index) = &*self.index.read() {
+            self.used.store(cache.tick(), Ordering::Relaxed);
+            return Ok(index.get(&stream).cloned().unwrap_or_default());
+        }
+        if !self.state.lock().sealed {
+            return Ok(Vec::new());
+        }
+        let index = self.read_index()?;
+        let found = index.get(&stream).cloned().unwrap_or_default();
+        let entries = index.values().map(Vec::len).sum();
+        *self.index.write() = Some(index);
+        self.used.store(cache.tick(), Ordering::Relaxed);
+        cache.grown(entries);
+        Ok(found)
+    }
+
+    fn read_index(&self) -> Result<SegmentIndex, ScanError> {
+        let io = |source| ScanError::Io { file: self.path(), source };
+        let damaged =
+            |offset, error: FormatError| ScanError::Damaged { file: self.path(), offset, reason: error.to_string() };
+        let file = self.file().map_err(io)?;
+        let size = self.state.lock().bytes;
+        let at = size.saturating_sub(PAGE_BYTES as u64);
+        let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(io)?;
+        let trailer = segment::read_trailer(&trailer).map_err(|e| damaged(at, e))?;
+        let footer = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(io)?;
+        let footer = segment::read_footer(&footer, &trailer).map_err(|e| damaged(trailer.footer_offset, e))?;
+        let mut index = SegmentIndex::default();
+        for entry in &footer.entries {
+            index.entry(entry.header.stream.0).or_default().push(block_ref(entry));
+        }
+        Ok(index)
+    }
+
+    /// Gives the memory of its index back, if it can be read again.
+    fn drop_index(&self) -> usize {
+        if !self.state.lock().sealed {
+            return 0;
+        }
+        self.index.write().take().map_or(0, |index| index.values().map(Vec::len).sum())
+    }
+
+    /// Bytes of a block.
+    ///
+    /// # Errors
+    /// The disk refuses, or the segment was expired.
+    pub(crate) fn read_block(&self, block: &BlockRef) -> Result<Vec<u8>, ScanError> {
+        let read = self.file().and_then(|file| read_exact(&*file, block.offset.into(), block.len as usize));
+        read.map_err(|source| {
+            if self.expired.load(Ordering::Acquire) {
+                ScanError::Expired
+            } else {
+                ScanError::Io { file: self.path(), source }
+            }
+        })
+    }
+
+    /// Its entry in a checkpoint.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let state = *self.state.lock();
+        let mut p = Put::default();
+        p.u64(self.id);
+        p.u8(self.group as u8);
+        p.u8(state.sealed as u8);
+        p.u64(state.bytes);
+        p.u64(state.blocks);
+        p.u64(state.points);
+        p.i64(state.time.0);
+        p.i64(state.time.1);
+        p.i64(state.stored.0);
+        p.i64(state.stored.1);
+        p.0
+    }
+
+    /// The id, group and state of a checkpoint's entry.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(u64, Group, SegmentState)> {
+        let mut t = Take(bytes);
+        let (id, group, sealed) = (t.u64()?, Group::from_code(t.u8()?)?, t.u8()? != 0);
+        let state = SegmentState {
+            sealed,
+            bytes: t.u64()?,
+            blocks: t.u64()?,
+            points: t.u64()?,
+            time: (t.i64()?, t.i64()?),
+            stored: (t.i64()?, t.i64()?),
+        };
+        Some((id, group, state))
+    }
+}
+
+/// All segments at one moment, oldest first; replaced, never changed.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentList {
+    pub(crate) all: Vec<Arc<Segment>>,
+    /// Sealed ones by their smallest time: (min, largest max so far, index in `all`).
+    by_time: Vec<(i64, i64, u32)>,
+    /// Those still open, by index in `all`.
+    open: Vec<u32>,
+}
+
+impl SegmentList {
+    pub(crate) fn new(mut all: Vec<Arc<Segment>>) -> SegmentList {
+        all.sort_by_key(|s| s.id);
+        let (mut by_time, mut open) = (Vec::new(), Vec::new());
+        for (i, segment) in all.iter().enumerate() {
+            let state = *segment.state.lock();
+            if !state.sealed {
+                open.push(i as u32);
+            } else if state.time.0 <= state.time.1 {
+                by_time.push((state.time.0, state.time.1, i as u32));
+            }
+        }
+        by_time.sort_unstable();
+        let mut running = i64::MIN;
+        for entry in &mut by_time {
+            running = running.max(entry.1);
+            entry.1 = running;
+        }
+        SegmentList { all, by_time, open }
+    }
+
+    /// Segments of a group that can hold rows with `from ≤ time ≤ to`, oldest first.
+    pub(crate) fn overlapping(&self, group: Group, from: i64, to: i64) -> Vec<Arc<Segment>> {
+        let end = self.by_time.partition_point(|e| e.0 <= to);
+        let mut found: Vec<u32> = self.by_time[..end]
+            .iter()
+            .rev()
+            .take_while(|e| e.1 >= from)
+            .map(|e| e.2)
+            .chain(self.open.iter().copied())
+            .filter(|&i| {
+                let segment = &self.all[i as usize];
+                let state = segment.state.lock();
+                segment.group == group && state.time.0 <= to && state.time.1 >= from
+            })
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|i| self.all[i as usize].clone()).collect()
+    }
+}
+
+/// Indices of sealed segments in memory: those used longest ago make room.
+#[derive(Debug, Default)]
+pub(crate) struct IndexCache {
+    clock: AtomicU64,
+    entries: AtomicU64,
+}
+
+/// Entries of indices kept in memory: 64 bytes each.
+const INDEX_ENTRIES_MAX: u64 = 400_000;
+
+impl IndexCache {
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn grown(&self, entries: usize) {
+        self.entries.fetch_add(entries as u64, Ordering::Relaxed);
+    }
+
+    /// Drops indices until few enough are left.
+    pub(crate) fn trim(&self, list: &SegmentList) {
+        if self.entries.load(Ordering::Relaxed) <= INDEX_ENTRIES_MAX {
+            return;
+        }
+        let mut by_use: Vec<_> = list.all.iter().map(|s| (s.used.load(Ordering::Relaxed), s)).collect();
+        by_use.sort_by_key(|(used, _)| *used);
+        for (_, segment) in by_use {
+            if self.entries.load(Ordering::Relaxed) <= INDEX_ENTRIES_MAX / 2 {
+                break;
+            }
+            let dropped = segment.drop_index() as u64;
+            self.entries.fetch_sub(dropped.min(self.entries.load(Ordering::Relaxed)), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Faults put into the engine on purpose, so that the tests prove that they would see them. In any other
+//! build they are constants that the compiler removes.
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// Commits are acknowledged before they are written.
+    AcknowledgeEarly,
+    /// Recovery takes what it finds in the log.
+    NoCheck,
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether a fault is put in, for this thread.
+#[inline]
+pub(crate) fn is_active(_mutant: Mutant) -> bool {
+    #[cfg(test)]
+    return ACTIVE.get() == Some(_mutant);
+    #[cfg(not(test))]
+    false
+}
+
+/// Puts a fault into this thread's stores, or takes it out.
+#[cfg(test)]
+pub(crate) fn activate(mutant: Option<Mutant>) {
+    ACTIVE.set(mutant);
+}

@@ -1,0 +1,274 @@
+//! What sealing leaves to do: segments to make, finish and expire, checkpoints to write, the log's tail to move.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::catalog::encode_stream;
+use crate::checkpoint::{self, Entries, Position};
+use crate::directory::{BlockRef, Group, Segment, SegmentList, SegmentState, file_name};
+use crate::disk::Access;
+use crate::seal::Sealer;
+use crate::segment::SegmentHeader;
+use crate::segment_file::SegmentFile;
+use crate::store::Inner;
+use crate::stream::StreamId;
+use crate::superblock::Superblock;
+
+/// Bytes that must stay free beside a segment that is made, for checkpoints.
+const FREE_BYTES_MIN: u64 = 8 << 20;
+
+impl Sealer {
+    /// Makes sure that a group has an open segment. Without space the oldest segment goes; if none may, the
+    /// error says so and the store refuses until there is space.
+    pub(crate) fn ensure_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
+        if self.groups[group as usize].is_some() {
+            return Ok(());
+        }
+        let size = store.options.segment_bytes;
+        let id = self.superblock.now.next_segment;
+        let file = loop {
+            match self.disk.create(&file_name(id), size, Access::Buffered) {
+                Ok(file) => break file,
+                Err(error) if is_full(&error) && self.expire_oldest(store)? => {}
+                Err(error) => return Err(error),
+            }
+        };
+        self.disk.sync()?;
+        let segment = Arc::new(Segment::new(self.disk.clone(), id, group, SegmentState::default()));
+        segment.set_file(file);
+        let header = SegmentHeader {
+            origin: store.origin,
+            id,
+            generation: id,
+            size_bytes: size,
+            created: store.shared.now.load(Ordering::Relaxed),
+            group: group.name().to_owned(),
+        };
+        let open = SegmentFile::create(segment.clone(), header)?;
+        let before = store.shared.segments.load_full();
+        self.add_segment(store, segment);
+        // The checkpoint knows every segment before a block is in it: recovery looks nowhere else.
+        if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {
+            store.shared.segments.store(before);
+            self.changed_segments.remove(&id);
+            return Err(error);
+        }
+        self.groups[group as usize] = Some(open);
+        Ok(())
+    }
+
+    fn add_segment(&mut self, store: &Inner, segment: Arc<Segment>) {
+        self.changed_segments.insert(segment.id);
+        let mut all = store.shared.segments.load().all.clone();
+        all.push(segment);
+        store.shared.segments.store(Arc::new(SegmentList::new(all)));
+    }
+
+    /// Finishes a group's open segment with its footer; the next block begins another.
+    pub(crate) fn finish_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
+        let Some(file) = self.groups[group as usize].take() else { return Ok(()) };
+        let segment = file.segment().clone();
+        self.written_bytes += file.finish()?;
+        self.changed_segments.insert(segment.id);
+        let all = store.shared.segments.load().all.clone();
+        store.shared.segments.store(Arc::new(SegmentList::new(all)));
+        Ok(())
+    }
+
+    /// Writes what changed since the last checkpoint, or all if that is shorter, and lets the superblock name it.
+    pub(crate) fn write_checkpoint(&mut self, store: &Inner, next_segment: Option<u64>) -> io::Result<()> {
+        let tail = self.superblock.now.tail;
+        self.checkpoint_with(store, tail, next_segment)
+    }
+
+    fn checkpoint_with(&mut self, store: &Inner, tail: crate::log::Link, next_segment: Option<u64>) -> io::Result<()> {
+        let base = self.checkpoint.wants_base();
+        let mut entries = Entries::default();
+        let mut saved = Vec::new();
+        {
+            let mut writer = store.writer.lock();
+            self.changed.extend(writer.changed.drain(..));
+            let streams: Vec<u32> = if base {
+                (0..writer.streams.len() as u32).collect()
+            } else {
+                let mut changed: Vec<u32> = self.changed.iter().copied().collect();
+                changed.sort_unstable();
+                changed
+            };
+            for id in streams {
+                let stream = &writer.streams[id as usize];
+                let definition = stream.slot.stream.load();
+                // A delta repeats the definition only where it is newer; both state what is.
+                if base || stream.saved_serial != Some(stream.history.serial) {
+                    entries.put(checkpoint::STREAM, &encode_stream(&definition, &stream.history));
+                }
+                let position = Position {
+                    stream: id,
+                    first_row: stream.slot.open.load().first_row,
+                    sequence: stream.sealed_sequence,
+                    sealed: (**stream.slot.sealed.load()).clone(),
+                };
+                entries.put(checkpoint::POSITION, &position.encode());
+                saved.push((id, stream.history.serial));
+            }
+        }
+        let list = store.shared.segments.load_full();
+        for segment in list.all.iter().filter(|s| base || self.changed_segments.contains(&s.id)) {
+            entries.put(checkpoint::SEGMENT, &segment.encode());
+        }
+        if !base {
+            for id in &self.expired {
+                entries.put(checkpoint::EXPIRED, &id.to_le_bytes());
+            }
+        }
+        let next_segment = next_segment.unwrap_or(self.superblock.now.next_segment);
+        if entries.is_empty() && tail == self.superblock.now.tail && next_segment == self.superblock.now.next_segment {
+            return Ok(());
+        }
+        self.written_bytes += self.checkpoint.write(&*self.disk, base, &entries)?;
+        let next = Superblock {
+            tail,
+            next_segment,
+            checkpoint_file: self.checkpoint.number,
+            checkpoint_bytes: self.checkpoint.bytes,
+            checkpoint_chain: self.checkpoint.chain,
+            ..self.superblock.now
+        };
+        self.superblock.write(next)?;
+        let mut writer = store.writer.lock();
+        for (id, serial) in saved {
+            writer.streams[id as usize].saved_serial = Some(serial);
+        }
+        drop(writer);
+        self.changed.clear();
+        self.changed_segments.clear();
+        // Gone for certain only now that no checkpoint names them.
+        for id in std::mem::take(&mut self.expired) {
+            match self.disk.remove(&file_name(id)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the log's tail if that frees at least `least` bytes.
+    pub(crate) fn move_tail(&mut self, store: &Inner, least: u64) -> io::Result<()> {
+        let link = {
+            let mut writer = store.writer.lock();
+            crate::seal::drop_sealed(&mut writer);
+            let target = writer.chunks.front().map_or(u64::MAX, |c| c.position);
+            let mut links = store.links.lock();
+            // The last unit that begins at or before the oldest row needed; what is behind the newest
+            // durable unit is not known yet.
+            let keep = links.partition_point(|l| l.position <= target);
+            if keep == 0 || links[keep - 1].position < writer.tail + least.max(1) {
+                return Ok(());
+            }
+            links.drain(..keep - 1);
+            links[0]
+        };
+        self.checkpoint_with(store, link, None)?;
+        store.writer.lock().tail = link.position;
+        Ok(())
+    }
+
+    /// Drops whole segments that are too old or beyond the bytes that the store may take.
+    pub(crate) fn expire(&mut self, store: &Inner, now: i64) -> io::Result<()> {
+        let list = store.shared.segments.load_full();
+        let mut used: u64 =
+            store.log_bytes + self.checkpoint.bytes + list.all.iter().map(|s| s.state.lock().bytes).sum::<u64>();
+        let mut victims = Vec::new();
+        for segment in list.all.iter().filter(|s| s.group == Group::Data) {
+            let state = *segment.state.lock();
+            let old = store.max_age_ns.is_some_and(|age| state.stored.1 < now.saturating_sub(age));
+            if state.sealed && (old || used > store.max_bytes) {
+                used -= state.bytes;
+                victims.push(segment.id);
+            }
+        }
+        if victims.is_empty() {
+            return Ok(());
+        }
+        self.drop_segments(store, &victims)
+    }
+
+    /// Drops the oldest segment that may go; false if there is none.
+    fn expire_oldest(&mut self, store: &Inner) -> io::Result<bool> {
+        let list = store.shared.segments.load_full();
+        let oldest = list.all.iter().find(|s| s.group == Group::Data && s.state.lock().sealed);
+        let Some(oldest) = oldest.map(|s| s.id) else { return Ok(false) };
+        self.drop_segments(store, &[oldest])?;
+        Ok(true)
+    }
+
+    fn drop_segments(&mut self, store: &Inner, ids: &[u64]) -> io::Result<()> {
+        let list = store.shared.segments.load_full();
+        let mut all = list.all.clone();
+        all.retain(|segment| {
+            let gone = ids.contains(&segment.id);
+            if gone {
+                segment.expired.store(true, Ordering::Release);
+            }
+            !gone
+        });
+        store.shared.segments.store(Arc::new(SegmentList::new(all)));
+        self.expired.extend_from_slice(ids);
+        self.write_checkpoint(store, None)
+    }
+
+    /// Whether there is room for another segment again.
+    pub(crate) fn has_space(&self, store: &Inner) -> bool {
+        self.disk.space().is_ok_and(|(_, free)| free >= store.options.segment_bytes + FREE_BYTES_MIN)
+    }
+
+    /// Lets rows that are on disk leave memory.
+    pub(crate) fn release_rows(&mut self, store: &Inner, id: u32, block: &BlockRef, segment: u64) {
+        let Some(slot) = store.shared.slots.get(StreamId(id)) else { return };
+        let end = block.end_row();
+        let channels = slot.stream.load().layout.channels.len();
+        let open = slot.open.load_full();
+        let mut valued = vec![false; channels];
+        for chunk in open.chunks.iter().filter(|c| c.end_row() <= end) {
+            chunk.mark_valued(&mut valued);
+        }
+        let mut sealed = (**slot.sealed.load()).clone();
+        sealed.add(block, segment, valued.into_iter());
+        // Before the rows leave memory: a reader that misses them there must know of them here.
+        slot.sealed.store(Arc::new(sealed));
+        drop(open);
+        let mut writer = store.writer.lock();
+        let open = slot.open.load_full();
+        let (gone, kept): (Vec<_>, Vec<_>) = open.chunks.iter().cloned().partition(|c| c.end_row() <= end);
+        let first_row = kept.first().map_or(end.max(open.first_row), |c| c.first_row);
+        slot.open.store(Arc::new(crate::stream_slot::OpenRows { chunks: kept, first_row }));
+        let freed: usize = gone.iter().map(|c| c.size_bytes()).sum();
+        writer.open_bytes = writer.open_bytes.saturating_sub(freed);
+        let dedup = slot.stream.load().clock == crate::stream::Clock::Source;
+        if dedup {
+            let recent = writer.streams[id as usize].recent.get_or_insert_default();
+            for chunk in &gone {
+                self.recent_bytes += recent.keep(chunk);
+                self.recent_order.push_back(id);
+            }
+            while self.recent_bytes > crate::seal::RECENT_BYTES_MAX
+                && let Some(oldest) = self.recent_order.pop_front()
+            {
+                if let Some(recent) = &mut writer.streams[oldest as usize].recent {
+                    self.recent_bytes -= recent.forget_oldest() as isize;
+                }
+            }
+        }
+        drop(writer);
+        // Freed outside the lock, with the last reader.
+        drop((gone, open));
+        self.changed.insert(id);
+    }
+}
+
+/// Whether the file system has no space left.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+}

@@ -1,0 +1,469 @@
+//! Seals: rows leave memory for blocks of a segment. Runs beside appends, on the caller's second thread, in
+//! slices of about 1 ms.
+//!
+//! ```text
+//!  open chunks ─> encode ─> write group in memory ─> [write, sync] ─> index ─> chunks are dropped
+//! ```
+//! Invariants: only committed rows are sealed. A row is dropped from memory after its block is synced and
+//! listed. The log's tail passes a row after that, and after a checkpoint that says so.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::append::{DUE_ROWS, Writer};
+use crate::batch::{Batch, Column, ColumnValues};
+use crate::block::{BlockMeta, Encoder};
+use crate::checkpoint::Checkpoint;
+use crate::chunk::{CHUNK_BYTES, Chunk};
+use crate::codec::{CodecMemory, Effort};
+use crate::directory::Group;
+use crate::disk::Disk;
+use crate::mixed::{self, Part};
+use crate::scan::optional;
+use crate::segment_file::{SegmentFile, invalid};
+use crate::store::Inner;
+use crate::stream::{Stream, StreamId};
+use crate::stream_slot::StreamSlot;
+use crate::superblock::SuperblockFile;
+use crate::value::CellState;
+
+/// Cells that one slice encodes: about 1 ms.
+const SLICE_CELLS: usize = 100_000;
+/// Bytes of blocks that are written together: what padding to a page wastes stays below 3 %.
+const GROUP_BYTES: usize = 128 << 10;
+/// Rows from which a stream gets a block of its own when the log or memory is short.
+const BLOCK_ROWS_MIN: usize = 256;
+/// Rows of a block.
+const BLOCK_ROWS: usize = 1024;
+/// Streams that one slice puts into a mixed block.
+const MIXED_STREAMS: usize = 1024;
+/// Streams whose codec memory is kept.
+const MEMORIES_MAX: usize = 16_384;
+/// Bytes of hashes of rows sealed lately, over all streams.
+pub(crate) const RECENT_BYTES_MAX: isize = 16 << 20;
+/// Rows from which a stream gets a block of its own at a clean end.
+const CLOSE_ROWS_MIN: usize = 16;
+
+/// Everything behind the maintain lock.
+pub(crate) struct Sealer {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) superblock: SuperblockFile,
+    pub(crate) checkpoint: Checkpoint,
+    encoder: Encoder,
+    memories: hashbrown::HashMap<u32, CodecMemory, foldhash::fast::RandomState>,
+    /// Open segments by group.
+    pub(crate) groups: Vec<Option<SegmentFile>>,
+    queue: VecDeque<u32>,
+    /// First row of a stream that is not encoded yet, where that is not the first in memory.
+    encoded_to: hashbrown::HashMap<u32, u64, foldhash::fast::RandomState>,
+    /// Streams whose definition or position is newer than the checkpoint.
+    pub(crate) changed: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
+    pub(crate) changed_segments: hashbrown::HashSet<u64, foldhash::fast::RandomState>,
+    pub(crate) expired: Vec<u64>,
+    pub(crate) written_bytes: u64,
+    /// Newest `time` sealed of a stream.
+    pub(crate) sealed_time: hashbrown::HashMap<u32, i64, foldhash::fast::RandomState>,
+    /// Bytes of hashes of rows sealed lately, and the streams in the order of their lists.
+    pub(crate) recent_bytes: isize,
+    pub(crate) recent_order: VecDeque<u32>,
+}
+
+impl Sealer {
+    pub(crate) fn new(disk: Arc<dyn Disk>, superblock: SuperblockFile, checkpoint: Checkpoint) -> Sealer {
+        Sealer {
+            disk,
+            superblock,
+            checkpoint,
+            encoder: Encoder::new(),
+            memories: Default::default(),
+            groups: Group::ALL.iter().map(|_| None).collect(),
+            queue: VecDeque::new(),
+            encoded_to: Default::default(),
+            changed: Default::default(),
+            changed_segments: Default::default(),
+            expired: Vec::new(),
+            written_bytes: 0,
+            sealed_time: Default::default(),
+            recent_bytes: 0,
+            recent_order: VecDeque::new(),
+        }
+    }
+
+    /// Does about 1 ms of work; says whether more is waiting.
+    pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
+        let (ring, head, open_bytes) = {
+            let mut writer = store.writer.lock();
+            self.queue.extend(writer.due.drain(..));
+            self.changed.extend(writer.changed.drain(..));
+            drop_sealed(&mut writer);
+            (writer.ring_bytes, writer.head, writer.open_bytes)
+        };
+        let mut cells = 0;
+        while cells < SLICE_CELLS {
+            let Some(id) = self.queue.pop_front() else { break };
+            let taken = self.take_rows(store, id, BLOCK_ROWS);
+            // Much came at once: its turn comes again.
+            let again = taken.as_ref().is_some_and(|t| t.left >= DUE_ROWS);
+            if let Some(taken) = taken {
+                match self.encode_block(store, taken) {
+                    Ok(done) => cells += done,
+                    Err(error) => {
+                        self.queue.push_front(id);
+                        return Err(error);
+                    }
+                }
+            }
+            if again {
+                self.queue.push_back(id);
+            } else if let Some(stream) = store.writer.lock().streams.get_mut(id as usize) {
+                stream.due = false;
+            }
+        }
+        // The log's last quarter and memory over its budget: the oldest rows go first.
+        let floor = (head + ring / 4).saturating_sub(ring);
+        let over = open_bytes > store.options.open_bytes;
+        let mut pressed = false;
+        if cells < SLICE_CELLS {
+            let mut few: Vec<Vec<Taken>> = Group::ALL.iter().map(|_| Vec::new()).collect();
+            for id in self.oldest(store, |position| position < floor || over, MIXED_STREAMS) {
+                let Some(taken) = self.take_rows(store, id, 1) else { continue };
+                pressed = true;
+                if taken.batch.len() >= BLOCK_ROWS_MIN {
+                    cells += self.encode_block(store, taken)?;
+                } else {
+                    cells += taken.batch.len() * (taken.batch.columns.len() + 2) + 16;
+                    few[Group::of(&taken.stream.key) as usize].push(taken);
+                }
+                if cells >= SLICE_CELLS {
+                    break;
+                }
+            }
+            for group in Group::ALL {
+                let taken = std::mem::take(&mut few[group as usize]);
+                self.encode_mixed(store, group, &taken)?;
+            }
+        }
+        for group in Group::ALL {
+            let waiting = self.groups[group as usize].as_ref().map_or(0, |file| file.waiting_bytes());
+            if waiting >= GROUP_BYTES || pressed && waiting > 0 {
+                self.flush(store, group)?;
+            }
+        }
+        self.move_tail(store, ring / 8)?;
+        self.expire(store, now)?;
+        Ok(!self.queue.is_empty() || cells >= SLICE_CELLS || pressed)
+    }
+
+    /// After an error that leaves the store usable: what was taken and did not get into a write group is taken
+    /// again.
+    pub(crate) fn forget_taken(&mut self) {
+        self.encoded_to.clear();
+        for file in self.groups.iter().flatten() {
+            for entry in file.waiting() {
+                let to = self.encoded_to.entry(entry.header.stream.0).or_insert(0);
+                *to = (*to).max(entry.header.next_row());
+            }
+        }
+    }
+
+    /// Streams with the oldest rows of the log that are not encoded yet, as long as `wanted` says.
+    fn oldest(&self, store: &Inner, wanted: impl Fn(u64) -> bool, most: usize) -> Vec<u32> {
+        let writer = store.writer.lock();
+        let mut streams = Vec::new();
+        for chunk in &writer.chunks {
+            if !wanted(chunk.position) || streams.len() >= most {
+                break;
+            }
+            let from = self.encoded_to.get(&chunk.stream).copied().unwrap_or(0);
+            let sealed = writer.streams[chunk.stream as usize].slot.open.load().first_row;
+            if chunk.first_row >= from.max(sealed) {
+                streams.push(chunk.stream);
+            }
+        }
+        streams
+    }
+
+    /// Takes the oldest rows of a stream that are not encoded yet, if there are at least `min_rows` and all are
+    /// committed. What still grows is closed, so that it can leave memory as a whole.
+    fn take_rows(&mut self, store: &Inner, id: u32, min_rows: usize) -> Option<Taken> {
+        let slot = store.shared.slots.get(StreamId(id))?.clone();
+        let committed = slot.committed_row.load(Ordering::Acquire);
+        let open = slot.open.load_full();
+        let from = self.encoded_to.get(&id).copied().unwrap_or(open.first_row).max(open.first_row);
+        let mut chunks: Vec<Arc<Chunk>> = Vec::new();
+        let (mut rows, mut bytes) = (0, 0);
+        for chunk in open.chunks.iter().filter(|c| c.first_row >= from) {
+            // Another clock is another block.
+            let same = chunks.first().is_none_or(|c| c.source_clock == chunk.source_clock);
+            if rows >= BLOCK_ROWS || bytes >= 2 * CHUNK_BYTES || !same {
+                break;
+            }
+            chunks.push(chunk.clone());
+            rows += chunk.len();
+            bytes += chunk.size_bytes();
+        }
+        let last = chunks.last()?;
+        if rows < min_rows && bytes < 2 * CHUNK_BYTES {
+            return None;
+        }
+        if open.chunks.last().is_some_and(|newest| Arc::ptr_eq(newest, last)) {
+            let mut writer = store.writer.lock();
+            let stream = &mut writer.streams[id as usize];
+            if stream.chunk.as_ref().is_some_and(|c| Arc::ptr_eq(c, last)) {
+                stream.chunk = None;
+                stream.capacity = None;
+            }
+        }
+        let end = last.end_row();
+        if end > committed {
+            return None;
+        }
+        let stream = slot.stream.load_full();
+        let stored = (chunks[0].stored, chunks.iter().map(|c| c.stored_last()).max()?);
+        let (batch, points) = batch_of(&stream, &chunks);
+        self.encoded_to.insert(id, end);
+        if let (Some(sequence), Some(session)) = (&batch.sequence, &batch.session) {
+            let newest = session.last().copied().unwrap_or(0);
+            let highest = (0..batch.len()).filter(|&i| session[i] == newest).filter_map(|i| sequence.get(i)).max();
+            if let Some(highest) = highest {
+                store.writer.lock().streams[id as usize].sealed_sequence = Some((newest, highest));
+            }
+        }
+        let left = slot.open.load().next_row() - end;
+        let overlaps = self.overlaps(id, &slot, &batch);
+        Some(Taken { stream, batch, points, stored, left, overlaps })
+    }
+
+    /// Whether some time of a batch is not after all that was sealed of its stream.
+    fn overlaps(&mut self, id: u32, slot: &StreamSlot, batch: &Batch) -> bool {
+        let (mut min, mut max) = (i64::MAX, i64::MIN);
+        for row in 0..batch.len() {
+            let time = batch.time(row);
+            (min, max) = (min.min(time), max.max(time));
+        }
+        let newest = self.sealed_time.entry(id).or_insert_with(|| slot.sealed.load().time.1);
+        let overlaps = min < *newest;
+        *newest = max.max(*newest);
+        overlaps
+    }
+
+    /// Encodes rows of one stream as a block of their own; returns their cells.
+    fn encode_block(&mut self, store: &Inner, taken: Taken) -> io::Result<usize> {
+        let group = Group::of(&taken.stream.key);
+        self.ensure_segment(store, group)?;
+        if self.memories.len() >= MEMORIES_MAX {
+            self.memories.clear();
+        }
+        let gaps = gap_rows(&taken.batch);
+        let meta = BlockMeta {
+            origin: store.origin,
+            epoch: store.epoch,
+            stored: taken.stored,
+            overlaps_previous: taken.overlaps,
+            gaps: &gaps,
+            effort: Effort::Seal,
+        };
+        let id = taken.stream.id.0;
+        let memory = self.memories.entry(id).or_default();
+        let mut bytes = Vec::new();
+        self.encoder.encode(&meta, &taken.batch, &taken.stream.layout, memory, &mut bytes).map_err(invalid)?;
+        self.put(store, group, &bytes, &[taken.stream.clone()], taken.points)?;
+        Ok(taken.batch.len() * (taken.batch.columns.len() + 2))
+    }
+
+    /// Encodes few rows of many streams of one group as a mixed block.
+    fn encode_mixed(&mut self, store: &Inner, group: Group, taken: &[Taken]) -> io::Result<()> {
+        if taken.is_empty() {
+            return Ok(());
+        }
+        self.ensure_segment(store, group)?;
+        let none = (i64::MAX, i64::MIN);
+        let join = |a: (i64, i64), b: (i64, i64)| (a.0.min(b.0), a.1.max(b.1));
+        let stored = taken.iter().fold(none, |all, t| join(all, t.stored));
+        let meta = BlockMeta {
+            origin: store.origin,
+            epoch: store.epoch,
+            stored,
+            overlaps_previous: false,
+            gaps: &[],
+            effort: Effort::Seal,
+        };
+        let parts: Vec<Part<'_>> = taken
+            .iter()
+            .map(|t| Part {
+                batch: &t.batch,
+                layout_version: t.stream.layout.version,
+                overlaps_previous: t.overlaps,
+                gap_before: false,
+            })
+            .collect();
+        let mut bytes = Vec::new();
+        mixed::encode(&meta, &parts, &mut bytes).map_err(invalid)?;
+        let streams: Vec<_> = taken.iter().map(|t| t.stream.clone()).collect();
+        self.put(store, group, &bytes, &streams, taken.iter().map(|t| t.points).sum())
+    }
+
+    /// Puts an encoded block into the group's write group; a segment that is full is finished first.
+    fn put(
+        &mut self,
+        store: &Inner,
+        group: Group,
+        bytes: &[u8],
+        streams: &[Arc<Stream>],
+        points: u64,
+    ) -> io::Result<()> {
+        let has_room = self.groups[group as usize].as_ref().is_some_and(|file| file.has_room(bytes.len(), streams));
+        if !has_room {
+            self.flush(store, group)?;
+            self.finish_segment(store, group)?;
+            self.ensure_segment(store, group)?;
+        }
+        match &mut self.groups[group as usize] {
+            Some(file) => file.put(bytes, streams, points),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes and syncs what a group has encoded; then its rows leave memory.
+    pub(crate) fn flush(&mut self, store: &Inner, group: Group) -> io::Result<()> {
+        let Some(file) = &self.groups[group as usize] else { return Ok(()) };
+        // Recovery reads the blocks of open segments before the log: their streams must be known by then.
+        let unknown = {
+            let writer = store.writer.lock();
+            let mut waiting = file.waiting().iter();
+            waiting.any(|entry| {
+                let stream = &writer.streams[entry.header.stream.0 as usize];
+                stream.saved_serial != Some(stream.history.serial)
+            })
+        };
+        if unknown {
+            self.write_checkpoint(store, None)?;
+        }
+        let Some(file) = &mut self.groups[group as usize] else { return Ok(()) };
+        let (written, blocks) = file.flush()?;
+        let segment = file.segment().id;
+        self.written_bytes += written;
+        if written > 0 {
+            self.changed_segments.insert(segment);
+        }
+        for (id, block) in blocks {
+            let end = block.end_row();
+            self.release_rows(store, id, &block, segment);
+            if self.encoded_to.get(&id).is_some_and(|&to| to <= end) {
+                self.encoded_to.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals everything, for a clean end.
+    pub(crate) fn seal_all(&mut self, store: &Inner) -> io::Result<()> {
+        let streams = store.shared.slots.len();
+        let mut few: Vec<Vec<Taken>> = Group::ALL.iter().map(|_| Vec::new()).collect();
+        for id in 0..streams {
+            while let Some(taken) = self.take_rows(store, id, 1) {
+                if taken.batch.len() >= CLOSE_ROWS_MIN {
+                    self.encode_block(store, taken)?;
+                } else {
+                    let group = Group::of(&taken.stream.key);
+                    few[group as usize].push(taken);
+                    if few[group as usize].len() >= MIXED_STREAMS {
+                        let taken = std::mem::take(&mut few[group as usize]);
+                        self.encode_mixed(store, group, &taken)?;
+                    }
+                }
+            }
+        }
+        for group in Group::ALL {
+            let taken = std::mem::take(&mut few[group as usize]);
+            self.encode_mixed(store, group, &taken)?;
+            self.flush(store, group)?;
+            self.finish_segment(store, group)?;
+        }
+        self.move_tail(store, 1)?;
+        self.write_checkpoint(store, None)
+    }
+}
+
+/// Rows that leave memory.
+struct Taken {
+    stream: Arc<Stream>,
+    batch: Batch,
+    points: u64,
+    stored: (i64, i64),
+    /// Rows of the stream that stay.
+    left: u64,
+    overlaps: bool,
+}
+
+/// Rows before which frames are known missing: the sequence leaps or a session begins.
+fn gap_rows(batch: &Batch) -> Vec<u32> {
+    let (Some(sequence), Some(session)) = (&batch.sequence, &batch.session) else { return Vec::new() };
+    (1..batch.len())
+        .filter(|&i| {
+            session[i] != session[i - 1]
+                || matches!((sequence.get(i - 1), sequence.get(i)), (Some(a), Some(b)) if b > a + 1)
+        })
+        .map(|i| i as u32)
+        .collect()
+}
+
+/// Columns of consecutive chunks, of the types of the stream now; and how many cells are values.
+fn batch_of(stream: &Stream, chunks: &[Arc<Chunk>]) -> (Batch, u64) {
+    let count: usize = chunks.iter().map(|c| c.len()).sum();
+    let first = chunks[0].first_row;
+    let of = |f: &dyn Fn(&Chunk, usize) -> i64| -> Vec<i64> {
+        chunks.iter().flat_map(|c| (0..c.len()).map(|r| f(c, r))).collect()
+    };
+    let options = |f: &dyn Fn(&Chunk, usize) -> Option<i64>| {
+        let all: Vec<Option<i64>> = chunks.iter().flat_map(|c| (0..c.len()).map(|r| f(c, r))).collect();
+        optional(all.into_iter())
+    };
+    let sequence = options(&|c, r| c.sequence(r).map(|s| s.0));
+    let session = sequence
+        .as_ref()
+        .map(|_| chunks.iter().flat_map(|c| (0..c.len()).map(|r| c.sequence(r).map_or(0, |s| s.1))).collect());
+    let every: Vec<u32> = (0..chunks.iter().map(|c| c.len()).max().unwrap_or(0) as u32).collect();
+    let mut points = 0;
+    let columns = stream
+        .layout
+        .channels
+        .iter()
+        .enumerate()
+        .map(|(index, channel)| {
+            let mut column = Column { values: ColumnValues::empty(channel.channel_type), states: None };
+            for chunk in chunks {
+                chunk.append_column(index, &every[..chunk.len()], &mut column);
+            }
+            points += match &column.states {
+                None => count,
+                Some(states) => states.iter().filter(|s| **s == CellState::Value).count(),
+            } as u64;
+            column
+        })
+        .collect();
+    let batch = Batch {
+        stream: stream.id,
+        rows: (first..first + count as u64).collect(),
+        receive_time: of(&|c, r| c.receive_time(r)),
+        source_time: options(&|c, r| c.source_time(r)),
+        sequence,
+        session,
+        source_clock: chunks[0].source_clock,
+        columns,
+    };
+    (batch, points)
+}
+
+/// Forgets chunks at the front that are in segments.
+pub(crate) fn drop_sealed(writer: &mut Writer) {
+    while let Some(front) = writer.chunks.front() {
+        let sealed = writer.streams[front.stream as usize].slot.open.load().first_row;
+        if front.first_row >= sealed {
+            break;
+        }
+        writer.chunks.pop_front();
+    }
+}

@@ -1,0 +1,212 @@
+//! The file of an open segment: blocks go into write groups in memory, groups to the disk, the footer at the end.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::bytes::FormatError;
+use crate::directory::{BlockRef, Segment};
+use crate::disk::{DiskFile, PAGE_BYTES, Pages};
+use crate::segment::{self, Builder, IndexEntry, SegmentHeader};
+use crate::stream::{Stream, StreamId};
+
+/// Says that the engine and the format disagree, which is a fault of the program.
+pub(crate) fn invalid(error: FormatError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// An open segment being written.
+pub(crate) struct SegmentFile {
+    segment: Arc<Segment>,
+    file: Arc<dyn DiskFile>,
+    builder: Builder,
+    /// Groups to be written, in order.
+    ready: Vec<segment::Group>,
+    /// The header page, until it is written.
+    header: Option<Vec<u8>>,
+    /// Entries of the builder that are on disk.
+    on_disk: usize,
+    points: u64,
+    blocks: u64,
+}
+
+/// A block as the directory lists it.
+pub(crate) fn block_ref(entry: &IndexEntry) -> BlockRef {
+    BlockRef {
+        first_row: entry.header.first_row,
+        rows: entry.header.rows as u32,
+        offset: entry.offset as u32,
+        len: entry.length_bytes as u32,
+        part: entry.part,
+        time_sorted: entry.header.time_sorted,
+        time: entry.header.time,
+    }
+}
+
+impl SegmentFile {
+    /// Begins a segment in a file that was just made.
+    pub(crate) fn create(segment: Arc<Segment>, header: SegmentHeader) -> io::Result<SegmentFile> {
+        let page = header.page().map_err(invalid)?;
+        Ok(SegmentFile {
+            file: segment.file()?,
+            segment,
+            builder: Builder::new(header),
+            ready: Vec::new(),
+            header: Some(page),
+            on_disk: 0,
+            points: 0,
+            blocks: 0,
+        })
+    }
+
+    /// Takes back, in recovery, what of an open segment is on disk; none: not even its header.
+    pub(crate) fn resume(
+        segment: Arc<Segment>,
+        mut definition: impl FnMut(StreamId) -> Option<Arc<Stream>>,
+    ) -> io::Result<Option<SegmentFile>> {
+        let file = segment.file()?;
+        let size = file.size()?;
+        let mut window = Window { file: &*file, start: 0, bytes: Vec::new(), size };
+        let Ok(header) = SegmentHeader::read(window.at(0, PAGE_BYTES)?) else { return Ok(None) };
+        if header.id != segment.id {
+            return Ok(None);
+        }
+        let mut builder = Builder::new(header);
+        let mut at = PAGE_BYTES as u64;
+        let mut blocks = 0;
+        loop {
+            let head = window.at(at, PAGE_BYTES)?;
+            // What a torn write left, or nothing: here the groups end.
+            let Ok(group) = segment::GroupHeader::read(head) else { break };
+            let bytes = window.at(at, group.padded_bytes())?;
+            match builder.resume_group(bytes, &mut definition) {
+                Ok(Some(len)) => at += len as u64,
+                Ok(None) | Err(_) => break,
+            }
+            blocks += group.blocks as u64;
+        }
+        let on_disk = 0;
+        Ok(Some(SegmentFile { segment, file, builder, ready: Vec::new(), header: None, on_disk, points: 0, blocks }))
+    }
+
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.builder.is_empty()
+    }
+
+    /// Bytes that are encoded and not yet written.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.builder.pending_bytes() + self.ready.iter().map(|g| g.bytes.len()).sum::<usize>()
+    }
+
+    /// Whether a block still leaves room for the footer.
+    pub(crate) fn has_room(&self, block_bytes: usize, streams: &[Arc<Stream>]) -> bool {
+        self.builder.fits(block_bytes, streams.len(), streams.iter().map(|s| &**s))
+    }
+
+    /// Takes in a block.
+    pub(crate) fn put(&mut self, block: &[u8], streams: &[Arc<Stream>], points: u64) -> io::Result<()> {
+        if !self.builder.fits_group(block.len()) {
+            self.ready.extend(self.builder.take_group());
+        }
+        self.builder.push(block, streams).map_err(invalid)?;
+        self.points += points;
+        self.blocks += 1;
+        Ok(())
+    }
+
+    /// Blocks that are not on disk yet.
+    pub(crate) fn waiting(&self) -> &[IndexEntry] {
+        &self.builder.entries()[self.on_disk..]
+    }
+
+    /// Writes and syncs what waits and lists it. Returns the bytes written and the blocks with
+    /// their streams.
+    pub(crate) fn flush(&mut self) -> io::Result<(u64, Vec<(u32, BlockRef)>)> {
+        self.ready.extend(self.builder.take_group());
+        if self.ready.is_empty() {
+            return Ok((0, Vec::new()));
+        }
+        let mut written = 0;
+        if let Some(page) = self.header.take() {
+            self.file.write_at(&Pages::of(&page), 0)?;
+            written += page.len() as u64;
+        }
+        for group in self.ready.drain(..) {
+            for (n, piece) in group.bytes.chunks(1 << 20).enumerate() {
+                self.file.write_at(&Pages::of(piece), group.offset + (n << 20) as u64)?;
+            }
+            written += group.bytes.len() as u64;
+        }
+        self.file.sync()?;
+        Ok((written, self.list()))
+    }
+
+    /// Lists in the directory what is on disk.
+    pub(crate) fn list(&mut self) -> Vec<(u32, BlockRef)> {
+        let entries = &self.builder.entries()[self.on_disk..];
+        self.segment.add_blocks(entries.iter().map(|e| (e.header.stream.0, block_ref(e))));
+        let mut state = self.segment.state.lock();
+        let mut listed = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let header = &entry.header;
+            state.time = (state.time.0.min(header.time.0), state.time.1.max(header.time.1));
+            state.stored = (state.stored.0.min(header.stored.0), state.stored.1.max(header.stored.1));
+            listed.push((header.stream.0, block_ref(entry)));
+        }
+        state.bytes = self.builder.used_bytes().next_multiple_of(PAGE_BYTES as u64);
+        state.blocks = self.blocks;
+        state.points = state.points.max(self.points);
+        drop(state);
+        self.on_disk = self.builder.entries().len();
+        listed
+    }
+
+    /// Writes the footer and the trailer and cuts the file behind them; everything must be flushed. Returns
+    /// the bytes written.
+    pub(crate) fn finish(self) -> io::Result<u64> {
+        let sealed = self.builder.seal().map_err(invalid)?;
+        for (n, piece) in sealed.footer.chunks(1 << 20).enumerate() {
+            self.file.write_at(&Pages::of(piece), sealed.footer_offset + (n << 20) as u64)?;
+        }
+        self.file.sync()?;
+        let trailer_at = sealed.footer_offset + sealed.footer.len() as u64;
+        self.file.truncate(trailer_at + PAGE_BYTES as u64)?;
+        self.file.write_at(&Pages::of(&sealed.trailer), trailer_at)?;
+        self.file.sync()?;
+        let mut state = self.segment.state.lock();
+        state.sealed = true;
+        state.bytes = trailer_at + PAGE_BYTES as u64;
+        drop(state);
+        Ok((sealed.footer.len() + PAGE_BYTES) as u64)
+    }
+}
+
+/// Reads a file onwards in pieces of 1 MiB.
+struct Window<'a> {
+    file: &'a dyn DiskFile,
+    start: u64,
+    bytes: Vec<u8>,
+    size: u64,
+}
+
+impl Window<'_> {
+    /// The bytes at an offset; fewer at the end of the file.
+    fn at(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
+        let have = self.start..self.start + self.bytes.len() as u64;
+        let end = (offset + len as u64).min(self.size);
+        if !have.contains(&offset) || end > have.end {
+            let want = (len as u64).max(1 << 20).min(self.size.saturating_sub(offset)) as usize;
+            self.bytes.resize(want, 0);
+            let got = self.file.read_at(&mut self.bytes, offset)?;
+            self.bytes.truncate(got);
+            self.start = offset;
+        }
+        let from = (offset - self.start) as usize;
+        let to = (from + len).min(self.bytes.len());
+        Ok(&self.bytes[from.min(to)..to])
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests that need the fault disk or look inside.
+
+mod faults;
+mod model;
+mod scale;

@@ -1,0 +1,1 @@
+//! What must not grow with the store.
