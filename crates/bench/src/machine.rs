@@ -22,6 +22,8 @@ pub struct Machine {
     pub kernel: String,
     /// File system of the benchmark's folder.
     pub file_system: String,
+    /// Processes that wanted a core over the last minute: what else ran beside the benchmark.
+    pub load: f64,
     /// Median of a 4 KiB write and fdatasync on a file with its blocks already written, in microseconds.
     pub sync_us: f64,
 }
@@ -41,6 +43,7 @@ impl Machine {
             memory_mib: kib / 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
             file_system: file_system(dir, &read("/proc/mounts")),
+            load: read("/proc/loadavg").split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0),
             sync_us: sync_us(dir).context("cannot time a sync")?,
         })
     }
@@ -48,8 +51,8 @@ impl Machine {
     /// One line for the head of a table.
     pub fn line(&self) -> String {
         format!(
-            "{}, {} cores, {} MiB, Linux {}, {}, fdatasync {:.0} µs",
-            self.processor, self.cores, self.memory_mib, self.kernel, self.file_system, self.sync_us
+            "{}, {} cores, {} MiB, Linux {}, {}, fdatasync {:.0} µs, load {:.1}",
+            self.processor, self.cores, self.memory_mib, self.kernel, self.file_system, self.sync_us, self.load
         )
     }
 }
