@@ -18,8 +18,11 @@ const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/cs
  */
 export async function open(viewport = { width: 1280, height: 720 }) {
   const profile = mkdtempSync(join(tmpdir(), "strongback-browser-"));
-  const context = await chromium.launchPersistentContext(profile, { executablePath, args, headless: true, viewport });
-  if (process.env.STRONGBACK_PAGE === "dist") {
+  const fromDist = process.env.STRONGBACK_PAGE === "dist";
+  // Files that are put in have no address: Chromium would take them for the internet's and keep them from 127.0.0.1.
+  const flags = fromDist ? [...args, "--disable-features=LocalNetworkAccessChecks"] : args;
+  const context = await chromium.launchPersistentContext(profile, { executablePath, args: flags, headless: true, viewport });
+  if (fromDist) {
     await context.route((url) => !/^\/(api|write|query|ping|health|metrics)/.test(url.pathname), (route) => {
       const { pathname } = new URL(route.request().url());
       const path = join(dist, pathname === "/" ? "index.html" : pathname);
