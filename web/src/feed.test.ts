@@ -79,6 +79,12 @@ describe("a panel's feed", () => {
     expect(feed.tracks.get(18)!.segments).toMatchObject([{ state: "OFF", flicker: true }]);
     expect(feed.series.size).toBe(0);
   });
+  it("keeps the order in which channels were asked for, then that of names", () => {
+    feed = new Feed(ORIGIN, 60, false, ["t.c9", "t.*"]);
+    feed.subscribed([2, 10, 9].map((id) => channel(id)), []);
+    feed.add([channel(1)]);
+    expect(feed.channels.map((c) => c.channel)).toEqual(["c9", "c1", "c2", "c10"]);
+  });
   it("is bounded: counts the channels it does not draw", () => {
     feed.subscribed(Array.from({ length: 1000 }, (_, i) => channel(i)), ["none.*"]);
     expect([feed.channels.length, feed.hidden, feed.unmatched]).toEqual([MAX_CHANNELS, 1000 - MAX_CHANNELS, ["none.*"]]);

@@ -2,6 +2,7 @@
 // subscription (snapshot, then tail).
 import type { Channel, Gap, ServerMessage, StreamWindow, WindowCells } from "./message";
 import { hasStates, toNumber } from "./message";
+import { matching } from "./pattern";
 import { Series } from "./series";
 import { DISPLAY_PERIOD_NS } from "./stale";
 import { Tail } from "./tail";
@@ -21,6 +22,8 @@ export interface Shade {
   to: number;
 }
 
+const byName = new Intl.Collator("en", { numeric: true });
+
 type History = Extract<ServerMessage, { type: "history" }>;
 type Update = Extract<ServerMessage, { type: "update" }>;
 
@@ -39,8 +42,13 @@ export class Feed {
   missed = 0;
   private readonly tail = new Tail();
 
-  /** `origin`: instant that times are relative to. `bars`: keep states of every channel, whatever its type. */
-  constructor(readonly origin: bigint, readonly spanS: number, readonly bars: boolean) {}
+  /**
+   * `origin`: instant that times are relative to. `bars`: keep states of every channel, whatever its type.
+   * `patterns`: what was asked for; its order is the order of the channels.
+   */
+  constructor(
+    readonly origin: bigint, readonly spanS: number, readonly bars: boolean, private readonly patterns: string[] = [],
+  ) {}
 
   subscribed(channels: Channel[], unmatched: string[]): void {
     this.channels = [];
@@ -56,7 +64,7 @@ export class Feed {
 
   /** Channels that came to match later, or whose description changed. */
   add(channels: Channel[]): void {
-    for (const channel of channels) {
+    for (const channel of this.ordered(channels)) {
       const known = this.channels.findIndex((c) => c.id === channel.id);
       if (known >= 0) {
         this.channels[known] = channel;
@@ -70,7 +78,20 @@ export class Feed {
       if (this.bars || hasStates(channel.type)) this.tracks.set(channel.id, new Track());
       if (!hasStates(channel.type)) this.series.set(channel.id, new Series(this.spanS));
     }
+    this.channels = this.ordered(this.channels);
     this.version++;
+  }
+
+  /** Channels in the order of the patterns that ask for them, then by name. */
+  private ordered(channels: Channel[]): Channel[] {
+    const rank = new Map<number, number>();
+    this.patterns.forEach((pattern, i) => {
+      for (const c of matching(pattern, channels)) if (!rank.has(c.id)) rank.set(c.id, i);
+    });
+    const last = this.patterns.length;
+    return [...channels].sort(
+      (a, b) => (rank.get(a.id) ?? last) - (rank.get(b.id) ?? last) || byName.compare(a.name, b.name),
+    );
   }
 
   history(message: History): void {

@@ -48,7 +48,7 @@ class Live {
   channels = $state.raw<Channel[]>([]);
   events = $state.raw<Event[]>([]);
   gaps = $state.raw<Gap[]>([]);
-  run = $state.raw<{ name: string; t0: bigint | null } | null>(null);
+  run = $state.raw<{ name: string; t0: bigint | null; clock: string | null } | null>(null);
   view = $state.raw<ServerView | null>(null);
   /** Rises when the server's prepared view was asked for the first time; the page then decides. */
   ready = $state(false);
@@ -209,7 +209,8 @@ class Live {
     try {
       const view = await api.view();
       this.view = view;
-      this.run = view?.run ? { name: view.run.name, t0: view.run.t0 === null ? null : BigInt(view.run.t0) } : null;
+      const run = view?.run ?? null;
+      this.run = run && { name: run.name, t0: run.t0 === null ? null : BigInt(run.t0), clock: run.clock ?? null };
       if (this.catalogVersion !== "") this.ready = true;
     } catch (e) {
       this.refused(e);

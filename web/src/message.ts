@@ -153,7 +153,8 @@ export type PanelKind = "plot" | "states" | "now";
 
 export interface ServerView {
   title: string;
-  run: { name: string; t0: NsText | null } | null;
+  /** `clock`: channel with the countdown in seconds, where holds move T-0. */
+  run: { name: string; t0: NsText | null; clock?: string | null } | null;
   panels: { kind: PanelKind; title: string; channels: string[]; span_s?: number }[];
 }
 

@@ -281,7 +281,10 @@ export class Plot {
       const k = series.slot(i);
       if (series.count[k]! < 2 || series.min[k]! === series.max[k]!) continue;
       const a = x(series.t0[k]!);
-      const width = Math.max(1.2 * ratio, x(series.t1[k]!) - a - 0.4 * ratio);
+      // A bucket reaches to the next one, unless something is missing between them.
+      const next = i + 1 < series.length ? series.slot(i + 1) : -1;
+      const joined = next >= 0 && series.broken[next] === 0 && series.t0[next]! - series.t1[k]! <= silence;
+      const width = Math.max(1.2 * ratio, x(joined ? series.t0[next]! : series.t1[k]!) - a);
       const top = y(series.max[k]!);
       const height = Math.max(ratio, y(series.min[k]!) - top);
       ctx.fillRect(a, top, width, height);

@@ -15,7 +15,7 @@ export function panelFeed(panel: () => Panel): { readonly feed: Feed | null } {
   $effect(() => {
     if (!known) return;
     const [channels, spanS, kind] = JSON.parse(what) as [string[], number, Panel["kind"]];
-    const made = new Feed(live.origin, spanS, kind === "states");
+    const made = new Feed(live.origin, spanS, kind === "states", channels);
     feed = made;
     if (channels.length === 0) return;
     return live.attach(

@@ -82,11 +82,11 @@ fn layout(stream: &PadStream, out: &mut String) {
 
 /// The prepared page layout of `GET /api/view`.
 ///
-/// `run.t0` is null, as holds move it; `plc.gse.t_clock` is the countdown clock in seconds.
+/// `run.t0` is null, as holds move it; `run.clock` names the countdown clock, in seconds.
 pub fn launch_view() -> serde_json::Value {
     json!({
         "title": "Launch view",
-        "run": { "name": "Simulated pad", "t0": null },
+        "run": { "name": "Simulated pad", "t0": null, "clock": "plc.gse.t_clock" },
         "panels": [
             {
                 "kind": "plot", "title": "LOX tank", "span_s": 60,
