@@ -1,1 +1,46 @@
-//! The Strongback server.
+//! The Strongback server: sources, store, live, SQL and HTTP in one process.
+//!
+//! It knows nothing of protocols' bytes (crate `sources`), of the disk (crate `store`) or of query plans (crate
+//! `query`): it joins them.
+//!
+//! ```text
+//!  sources ─ Sink ─> ingest ─┬─> store ──> query (SQL, state) ──> http, PostgreSQL wire
+//!                            └─> live ──> subscription windows ──> ws
+//!                                [this crate: ingest, live, ws, http]
+//! ```
+//!
+//! Read first: [`ingest::Ingest`] (append, fan-out, commit), [`live::Live`] (who gets which frames),
+//! [`serve::Running`] (how a server starts and stops).
+//!
+//! Invariants:
+//! - append and fan-out of a frame happen under one lock, so each subscription sees rows in order;
+//! - nothing on that path waits for the disk, for a client or for a query;
+//! - a slow client costs itself: its windows merge, it is told, nobody else notices;
+//! - a line-protocol write over HTTP is answered when, and only when, it is durable;
+//! - an unknown path is a 404 in JSON.
+
+#![forbid(unsafe_code)]
+
+pub mod channel;
+pub mod check;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod demo;
+pub mod history;
+pub mod http;
+pub mod ingest;
+pub mod instant;
+pub mod json;
+pub mod latency;
+pub mod ledger;
+pub mod live;
+pub mod logging;
+pub mod memory;
+pub mod outcome;
+pub mod pulse;
+pub mod readers;
+pub mod roster;
+pub mod serve;
+pub mod server;
+pub mod ws;

@@ -1,2 +1,20 @@
-//! The `strongback` binary.
-fn main() {}
+//! The `strongback` binary: a table of contents.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use strongback_server::cli::{Cli, Command, SimulateCommand};
+use strongback_server::outcome::{Outcome, exit_code};
+use strongback_server::{check, demo, logging, serve};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logging::start();
+    exit_code(&match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Simulate(SimulateCommand::Pad(args)) => strongback_sim::run_pad(args).map(|_| Outcome::Done),
+        Command::Bench(command) => strongback_bench::run_bench(&command).map(|()| Outcome::Done),
+    })
+}

@@ -1,0 +1,25 @@
+//! `strongback check`: is this configuration what its writer means?
+
+use crate::cli::CheckArgs;
+use crate::config::Config;
+use crate::outcome::Outcome;
+
+/// Checks a configuration and says what it would do.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
+    let config = Config::read(&args.config)?;
+    config.check_listens()?;
+    config.token()?;
+    let streams: usize = config.source.iter().map(|s| s.stream.len()).sum();
+    let channels: usize = config.source.iter().flat_map(|s| &s.stream).map(|s| s.channel.len()).sum();
+    println!(
+        "{}: right. {} packet sources with {streams} streams and {channels} channels; {} notes on channels; data in {}",
+        args.config.display(),
+        config.source.len(),
+        config.channel.len(),
+        config.data_dir.display()
+    );
+    Ok(Outcome::Done)
+}

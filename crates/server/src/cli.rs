@@ -1,0 +1,149 @@
+//! The command line: every command and flag once, with its help.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Listen;
+use crate::instant;
+
+/// The telemetry database that stands beside the rocket
+///
+/// Strongback receives telemetry over the network, keeps it, shows it within milliseconds and answers SQL. It
+/// needs no configuration: `strongback serve` listens on this machine and stores into ./strongback-data.
+#[derive(Debug, Parser)]
+#[command(name = "strongback", version, max_term_width = 100, after_long_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  strongback demo                               a simulated launch pad on http://127.0.0.1:8080
+  strongback serve --data ./telemetry           receive, store, show
+  curl -d 'tank p=31.7,t=90i' http://127.0.0.1:8080/write
+  psql -h 127.0.0.1 -p 5433 strongback -c 'select * from tank'
+
+Exit codes:
+  0  done
+  1  failed; the last line on standard error says why
+  2  the command line or the configuration is wrong
+  3  done, but data was lost (or was found damaged); the report says what
+  4  the disk failed, and the store could not be opened again";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Receive, store, show and answer until Ctrl-C or SIGTERM
+    Serve(ServeArgs),
+    /// The same with a simulated launch pad, on a temporary folder unless --data names one
+    Demo(DemoArgs),
+    /// Check a configuration: says what is wrong, at which line, and what is meant
+    Check(CheckArgs),
+    /// Send what a simulated plant sends, on real sockets
+    #[command(subcommand)]
+    Simulate(SimulateCommand),
+    /// Measure, against other engines on the same machine
+    #[command(subcommand)]
+    Bench(strongback_bench::BenchCommand),
+}
+
+/// Flags of `serve`, which `demo` shares. They win over the configuration file.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ServeArgs {
+    /// Configuration [default: none is needed]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of the store; made if it is not there [default: strongback-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Page, REST, WebSocket and line protocol over HTTP [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<SocketAddr>,
+    /// Line protocol over TCP, or "off" [default: 127.0.0.1:9009]
+    #[arg(long, value_name = "ADDR")]
+    pub ilp: Option<Listen>,
+    /// PostgreSQL wire, or "off" [default: 127.0.0.1:5433]
+    #[arg(long, value_name = "ADDR")]
+    pub pg: Option<Listen>,
+    /// File with the token that clients must show; needed to listen beyond this machine
+    #[arg(long, value_name = "FILE")]
+    pub auth_token_file: Option<PathBuf>,
+    /// Listen beyond this machine without a token
+    #[arg(long)]
+    pub insecure_listen: bool,
+}
+
+/// Flags of `demo`.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// Those of `serve`.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+    /// End by itself after this long, with a summary: 30s, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    pub duration: Option<Duration>,
+    /// Do not invite to open the page
+    #[arg(long)]
+    pub headless: bool,
+    /// Summary as one JSON object on the last line of standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// Configuration to check
+    #[arg(long, value_name = "FILE", default_value = "strongback.toml")]
+    pub config: PathBuf,
+}
+
+/// What can be simulated.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SimulateCommand {
+    /// A launch pad in countdown: iNET-X over UDP, line protocol over TCP, 68,500 points/s
+    Pad(strongback_sim::PadArgs),
+}
+
+fn parse_span(text: &str) -> Result<Duration, String> {
+    match instant::span_ns(text).filter(|ns| *ns > 0) {
+        Some(ns) => Ok(Duration::from_nanos(ns.unsigned_abs())),
+        None => Err(format!("{text:?} is no time; 30s, 5m and 1.5h are")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn demo_takes_what_others_rely_on() {
+        let cli = Cli::try_parse_from([
+            "strongback",
+            "demo",
+            "--duration",
+            "30s",
+            "--headless",
+            "--json",
+            "--http",
+            "127.0.0.1:0",
+            "--ilp",
+            "off",
+        ]);
+        let Command::Demo(demo) = cli.unwrap().command else { panic!("not the demo") };
+        assert_eq!(demo.duration, Some(Duration::from_secs(30)));
+        assert_eq!(demo.serve.ilp, Some(Listen::Off));
+        assert!(Cli::try_parse_from(["strongback", "demo", "--duration", "soon"]).is_err());
+    }
+}

@@ -1,0 +1,595 @@
+//! `strongback.toml`: read, checked, and turned into one struct. Each field's comment is its documentation.
+//!
+//! Unknown keys are errors that name the line and the nearest right key. No file at all is a valid
+//! configuration.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use strongback_sources::config::SourceConfig;
+use strongback_store::{Pattern, StoreOptions};
+
+use crate::ingest::ChannelNote;
+
+/// The whole configuration. Every key may be left out.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Folder of the store; made if it is not there. Default `strongback-data`.
+    pub data_dir: PathBuf,
+    /// Longest time between commits in milliseconds, 1 to 10,000: what a power cut can cost. Default 50.
+    pub commit_interval_ms: u64,
+    /// File with the token that clients must show: `Authorization: Bearer …`, `Token …`, or as the password of
+    /// Basic authentication and of PostgreSQL. Needed to listen beyond loopback.
+    pub auth_token_file: Option<PathBuf>,
+    /// Listen beyond loopback without a token. Default false.
+    pub insecure_listen: bool,
+    /// HTTP: page, REST, WebSocket, line protocol.
+    pub http: Http,
+    /// Line protocol over TCP.
+    pub ilp: Ilp,
+    /// PostgreSQL wire.
+    pub pg: Pg,
+    /// The store.
+    pub store: StoreTable,
+    /// Live clients.
+    pub live: LiveTable,
+    /// SQL, history and export.
+    pub query: QueryTable,
+    /// Receivers of packets, with the layouts of their streams.
+    pub source: Vec<SourceConfig>,
+    /// Units and descriptions of channels that come without.
+    pub channel: Vec<ChannelTable>,
+    /// The page's prepared layout.
+    pub view: Option<View>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            data_dir: PathBuf::from("strongback-data"),
+            commit_interval_ms: 50,
+            auth_token_file: None,
+            insecure_listen: false,
+            http: Http::default(),
+            ilp: Ilp::default(),
+            pg: Pg::default(),
+            store: StoreTable::default(),
+            live: LiveTable::default(),
+            query: QueryTable::default(),
+            source: Vec::new(),
+            channel: Vec::new(),
+            view: None,
+        }
+    }
+}
+
+/// `[http]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Http {
+    /// Address and port; port 0 takes a free one. Default `127.0.0.1:8080`.
+    pub listen: SocketAddr,
+    /// Names under which browsers may reach the server, beside `localhost` and any IP address: others are
+    /// refused, so that a foreign page cannot rebind its name to this server.
+    pub hosts: Vec<String>,
+    /// Origins (`https://screen.example`) whose pages may open the WebSocket and write, beside the server's own.
+    pub origins: Vec<String>,
+    /// Largest body of a write in MiB, compressed or not. Default 64.
+    pub max_body_mib: u32,
+    /// Most connections at once. Default 2,048.
+    pub max_connections: usize,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Http {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            max_body_mib: 64,
+            max_connections: 2048,
+        }
+    }
+}
+
+/// `[ilp]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ilp {
+    /// Address and port, or `"off"`. Default `127.0.0.1:9009`.
+    pub listen: Listen,
+    /// Names for the sources of measurements, by their beginnings; others belong to the source `ilp`.
+    pub source: Vec<IlpSource>,
+}
+
+/// `[[ilp.source]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IlpSource {
+    /// Measurements that begin so, as in `avionics.`.
+    pub prefix: String,
+    /// Name of their source.
+    pub name: String,
+}
+
+impl Default for Ilp {
+    fn default() -> Self {
+        Ilp { listen: Listen::At(SocketAddr::from(([127, 0, 0, 1], 9009))), source: Vec::new() }
+    }
+}
+
+/// `[pg]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pg {
+    /// Address and port, or `"off"`. Default `127.0.0.1:5433`.
+    pub listen: Listen,
+    /// Most connections at once. Default 100.
+    pub max_connections: usize,
+}
+
+impl Default for Pg {
+    fn default() -> Self {
+        Pg { listen: Listen::At(SocketAddr::from(([127, 0, 0, 1], 5433))), max_connections: 100 }
+    }
+}
+
+/// Where to listen, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// An address and port; port 0 takes a free one.
+    At(SocketAddr),
+    /// Not at all.
+    Off,
+}
+
+impl Listen {
+    /// The address, unless off.
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Listen::At(address) => Some(address),
+            Listen::Off => None,
+        }
+    }
+}
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Listen::Off);
+        }
+        text.parse()
+            .map(Listen::At)
+            .map_err(|_| format!("{text:?} is not an address and port such as \"127.0.0.1:9009\", nor \"off\""))
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// `[store]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreTable {
+    /// Size of the commit log's ring in MiB. Default 64.
+    pub log_mib: u64,
+    /// Most space on disk in GiB; the oldest data is dropped beyond. Default: 80 % of the file system.
+    pub max_gib: Option<f64>,
+    /// Oldest age kept, in days since it was stored. Default: as long as there is space.
+    pub max_age_days: Option<f64>,
+    /// Most streams (table and tag values); new ones beyond are rejected. Default 200,000.
+    pub max_streams: u32,
+    /// Memory for data not yet sealed into blocks, in MiB. Default 64.
+    pub open_mib: usize,
+    /// Times further ahead of this clock, in seconds, are stored but are not the newest value. Default 86,400.
+    pub max_future_s: u64,
+}
+
+impl Default for StoreTable {
+    fn default() -> Self {
+        let options = StoreOptions::default();
+        StoreTable {
+            log_mib: options.log_bytes >> 20,
+            max_gib: None,
+            max_age_days: None,
+            max_streams: options.max_streams,
+            open_mib: options.open_bytes >> 20,
+            max_future_s: options.max_future.as_secs(),
+        }
+    }
+}
+
+/// `[live]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LiveTable {
+    /// Time between heartbeats in milliseconds, 50 to 1,000. Default 250.
+    pub heartbeat_ms: u64,
+    /// Most live clients at once. Default 1,000.
+    pub max_clients: usize,
+}
+
+impl Default for LiveTable {
+    fn default() -> Self {
+        LiveTable { heartbeat_ms: 250, max_clients: 1000 }
+    }
+}
+
+/// `[query]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueryTable {
+    /// Memory of all queries together in MiB. Default 256.
+    pub memory_mib: usize,
+    /// A query is ended after this many seconds; 0: never. Default 60.
+    pub statement_timeout_s: u64,
+}
+
+impl Default for QueryTable {
+    fn default() -> Self {
+        QueryTable { memory_mib: 256, statement_timeout_s: 60 }
+    }
+}
+
+/// `[[channel]]`: what the server knows of channels that come without units.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelTable {
+    /// Channels it holds for, as in `avionics.*{acu=1}`. Of several that match the first holds.
+    pub pattern: String,
+    /// Unit.
+    #[serde(default)]
+    pub unit: String,
+    /// What it is.
+    #[serde(default)]
+    pub description: String,
+    /// Nominal time between frames in milliseconds: what staleness and rates are judged by.
+    pub expected_period_ms: Option<f64>,
+}
+
+/// `[view]`: what the page opens on.
+#[derive(Clone, Debug, Default, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct View {
+    /// Title of the page.
+    pub title: String,
+    /// The run it shows.
+    pub run: Option<Run>,
+    /// Panels in reading order.
+    pub panels: Vec<Panel>,
+}
+
+/// `[view.run]`
+#[derive(Clone, Debug, Default, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Run {
+    /// Name.
+    pub name: String,
+    /// T-0, nanoseconds since 1970 UTC, as text.
+    pub t0: Option<String>,
+    /// Channel with the countdown clock in seconds, negative before lift-off, where holds move T-0.
+    pub clock: Option<String>,
+}
+
+/// `[[view.panels]]`
+#[derive(Clone, Debug, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Panel {
+    /// `plot`, `states` or `now`.
+    pub kind: PanelKind,
+    /// Its title.
+    pub title: String,
+    /// Channel patterns.
+    pub channels: Vec<String>,
+    /// Seconds shown. Default 60.
+    #[serde(default = "default_span_s")]
+    pub span_s: f64,
+}
+
+fn default_span_s() -> f64 {
+    60.0
+}
+
+/// What a panel shows its channels as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PanelKind {
+    /// Values over time.
+    Plot,
+    /// States as bars with their names.
+    States,
+    /// Newest values with their range.
+    Now,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or a key is unknown or has a wrong value.
+    #[error("{path}:{line}:{column}: {message}")]
+    Syntax {
+        /// The file.
+        path: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What is wrong, with the nearest right key.
+        message: String,
+    },
+    /// A value out of its range.
+    #[error("{path}: {key}: {message}")]
+    Value {
+        /// The file, or "command line".
+        path: String,
+        /// The key.
+        key: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A listen beyond loopback that nothing protects.
+    #[error(
+        "{key} = {address} listens beyond this machine without a token: set auth_token_file, or pass \
+         --insecure-listen if the network is trusted"
+    )]
+    Insecure {
+        /// The key.
+        key: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Line protocol over TCP beyond loopback: the protocol has no room for a token.
+    #[error(
+        "ilp.listen = {address} listens beyond this machine, and line protocol over TCP cannot carry a token: use \
+         HTTP (POST /write with the token), or pass --insecure-listen if the network is trusted"
+    )]
+    InsecureIlp {
+        /// The address.
+        address: SocketAddr,
+    },
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or says something that cannot be meant.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+        Config::parse(&text, &name)
+    }
+
+    /// Reads the text of a file. Ranges are checked; listens are not, because the command line may change
+    /// them: see [`Config::check_listens`].
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(text: &str, path: &str) -> Result<Config, ConfigError> {
+        let config: Config = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |s| s.start).min(text.len());
+            let before = text.get(..at).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+            ConfigError::Syntax { path: path.to_owned(), line, column, message: teach(error.message()) }
+        })?;
+        config.check(path)?;
+        Ok(config)
+    }
+
+    fn check(&self, path: &str) -> Result<(), ConfigError> {
+        let wrong = |key: String, message: String| Err(ConfigError::Value { path: path.to_owned(), key, message });
+        if !(1..=10_000).contains(&self.commit_interval_ms) {
+            return wrong("commit_interval_ms".into(), format!("{} is not within 1 to 10000", self.commit_interval_ms));
+        }
+        if !(50..=1000).contains(&self.live.heartbeat_ms) {
+            return wrong("live.heartbeat_ms".into(), format!("{} is not within 50 to 1000", self.live.heartbeat_ms));
+        }
+        if !(1..=1024).contains(&self.http.max_body_mib) {
+            return wrong("http.max_body_mib".into(), format!("{} is not within 1 to 1024", self.http.max_body_mib));
+        }
+        if !(4..=65_536).contains(&self.store.log_mib) {
+            return wrong("store.log_mib".into(), format!("{} is not within 4 to 65536", self.store.log_mib));
+        }
+        if !(1..=1 << 20).contains(&self.store.open_mib) {
+            return wrong("store.open_mib".into(), format!("{} is not within 1 to 1048576", self.store.open_mib));
+        }
+        if !(16..=1 << 20).contains(&self.query.memory_mib) {
+            return wrong("query.memory_mib".into(), format!("{} is not within 16 to 1048576", self.query.memory_mib));
+        }
+        let positive = |v: Option<f64>| v.is_none_or(|v| v > 0.0 && v.is_finite());
+        if !positive(self.store.max_gib) {
+            return wrong("store.max_gib".into(), "must be above 0".into());
+        }
+        if !positive(self.store.max_age_days) {
+            return wrong("store.max_age_days".into(), "must be above 0".into());
+        }
+        for (i, source) in self.source.iter().enumerate() {
+            if self.source[..i].iter().any(|s| s.name == source.name) {
+                return wrong("source.name".into(), format!("{:?} names two sources", source.name));
+            }
+        }
+        if let Err(error) = strongback_sources::layout::compile_all(&self.source) {
+            return wrong("source".into(), error.to_string());
+        }
+        for channel in &self.channel {
+            if let Err(error) = Pattern::parse(&channel.pattern) {
+                return wrong("channel.pattern".into(), error.to_string());
+            }
+            if !positive(channel.expected_period_ms) {
+                return wrong(format!("channel {:?}", channel.pattern), "expected_period_ms must be above 0".into());
+            }
+        }
+        if let Some(view) = &self.view {
+            if let Some(t0) = view.run.as_ref().and_then(|r| r.t0.as_ref())
+                && t0.parse::<i64>().is_err()
+            {
+                return wrong("view.run.t0".into(), format!("{t0:?} is not nanoseconds since 1970 UTC"));
+            }
+            for pattern in view.panels.iter().flat_map(|p| &p.channels) {
+                if let Err(error) = Pattern::parse(pattern) {
+                    return wrong("view.panels.channels".into(), error.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses listens beyond loopback that nothing protects. Packet sources are not asked: they answer
+    /// nothing, and a multicast group is on the network by its nature.
+    ///
+    /// # Errors
+    /// The first such listen.
+    pub fn check_listens(&self) -> Result<(), ConfigError> {
+        if self.insecure_listen {
+            return Ok(());
+        }
+        if let Some(address) = self.ilp.listen.address().filter(|a| !a.ip().is_loopback()) {
+            return Err(ConfigError::InsecureIlp { address });
+        }
+        let protected = self.auth_token_file.is_some();
+        let others = [("http.listen", Some(self.http.listen)), ("pg.listen", self.pg.listen.address())];
+        for (key, address) in others {
+            if let Some(address) = address.filter(|a| !a.ip().is_loopback() && !protected) {
+                return Err(ConfigError::Insecure { key, address });
+            }
+        }
+        Ok(())
+    }
+
+    /// The token of `auth_token_file`, without surrounding white space.
+    ///
+    /// # Errors
+    /// If the file cannot be read or holds no token of at least 16 characters.
+    pub fn token(&self) -> Result<Option<String>, ConfigError> {
+        let Some(file) = &self.auth_token_file else { return Ok(None) };
+        let path = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        let token = text.trim();
+        if token.len() < 16 || token.contains(char::is_whitespace) {
+            let message = "the token must be one word of at least 16 characters".to_owned();
+            return Err(ConfigError::Value { path, key: "auth_token_file".into(), message });
+        }
+        Ok(Some(token.to_owned()))
+    }
+
+    /// How the store is opened.
+    pub fn store_options(&self) -> StoreOptions {
+        StoreOptions {
+            log_bytes: self.store.log_mib << 20,
+            max_bytes: self.store.max_gib.map(|gib| (gib * (1u64 << 30) as f64) as u64),
+            max_age: self.store.max_age_days.map(|days| Duration::from_secs_f64((days * 86_400.0).min(1e9))),
+            max_streams: self.store.max_streams,
+            open_bytes: self.store.open_mib << 20,
+            max_future: Duration::from_secs(self.store.max_future_s),
+        }
+    }
+
+    /// What is known of channels that come without units.
+    pub fn channel_notes(&self) -> Vec<ChannelNote> {
+        let note = |table: &ChannelTable| {
+            Some(ChannelNote {
+                // Checked when the file was read.
+                pattern: Pattern::parse(&table.pattern).ok()?,
+                unit: table.unit.clone(),
+                description: table.description.clone(),
+                expected_period_ns: table.expected_period_ms.map(|ms| (ms * 1e6) as i64),
+            })
+        };
+        self.channel.iter().filter_map(note).collect()
+    }
+}
+
+/// Turns serde's "unknown field" into a sentence with the nearest right key.
+fn teach(message: &str) -> String {
+    let Some((unknown, rest)) = message.strip_prefix("unknown field `").and_then(|m| m.split_once('`')) else {
+        return message.to_owned();
+    };
+    let keys: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let nearest = keys
+        .iter()
+        .map(|key| (strsim::damerau_levenshtein(unknown, key), *key))
+        .filter(|(distance, key)| *distance <= 2.max(key.len() / 3))
+        .min();
+    match nearest {
+        Some((_, key)) => format!("unknown key `{unknown}`; did you mean `{key}`?"),
+        None if keys.is_empty() => format!("unknown key `{unknown}`"),
+        None => format!("unknown key `{unknown}`; there are {}", keys.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Config::parse(text, "strongback.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn no_configuration_is_a_configuration() {
+        let config = Config::parse("", "x").unwrap();
+        assert_eq!(config.commit_interval_ms, 50);
+        config.check_listens().unwrap();
+    }
+
+    #[test]
+    fn an_unknown_key_names_its_line_and_the_nearest_right_key() {
+        let text = "commit_interval_ms = 20\n\n[http]\nlisten = \"127.0.0.1:0\"\nmax_conections = 3\n";
+        assert_eq!(error(text), "strongback.toml:5:1: unknown key `max_conections`; did you mean `max_connections`?");
+        assert!(error("[[source]]\nname = \"a\"\nkind = \"inetx\"\nlisten = \"127.0.0.1:1\"\n[[source.stream]]\nid = 1\ntabel = \"t\"\n")
+            .contains(":7:1: unknown key `tabel`; did you mean `table`?"));
+        assert!(error("[qqqq]\n").contains("unknown key `qqqq`; there are data_dir, commit_interval_ms"));
+    }
+
+    #[test]
+    fn wrong_values_say_what_is_right() {
+        assert!(error("commit_interval_ms = 0").contains("commit_interval_ms: 0 is not within 1 to 10000"));
+        assert!(error("[ilp]\nlisten = \"here\"").contains("strongback.toml:2:10: \"here\" is not an address"));
+        assert!(error("[[channel]]\npattern = \"\"").contains("channel.pattern: empty channel pattern"));
+        assert!(error("commit_interval_ms = ").contains("strongback.toml:1:"));
+    }
+
+    #[test]
+    fn listens_beyond_loopback_need_a_token_or_a_word() {
+        let check = |text: &str| Config::parse(text, "x").unwrap().check_listens().map_err(|e| e.to_string());
+        assert!(check("[http]\nlisten = \"0.0.0.0:8080\"").unwrap_err().contains("http.listen = 0.0.0.0:8080"));
+        assert!(check("[pg]\nlisten = \"[::]:5433\"").unwrap_err().contains("auth_token_file"));
+        assert!(check("auth_token_file = \"t\"\n[http]\nlisten = \"0.0.0.0:8080\"").is_ok());
+        assert!(
+            check("auth_token_file = \"t\"\n[ilp]\nlisten = \"0.0.0.0:9009\"").unwrap_err().contains("cannot carry")
+        );
+        assert!(check("insecure_listen = true\n[ilp]\nlisten = \"0.0.0.0:9009\"").is_ok());
+        assert!(check("[ilp]\nlisten = \"off\"\n[http]\nlisten = \"[::1]:0\"").is_ok());
+    }
+
+    #[test]
+    fn a_token_is_one_long_word() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let token = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Config { auth_token_file: Some(file.clone()), ..Config::default() }.token()
+        };
+        assert_eq!(token(" 0123456789abcdef\n").unwrap().as_deref(), Some("0123456789abcdef"));
+        assert!(token("short").is_err());
+        assert!(token("0123456789 abcdefgh").is_err());
+    }
+}

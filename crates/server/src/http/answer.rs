@@ -1,0 +1,99 @@
+//! Answers: JSON bodies, errors as `{"error", "code"}`, and the headers that all answers carry.
+
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// An error as clients see it.
+#[derive(Debug)]
+pub struct Failure {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// A word for programs.
+    pub code: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl Failure {
+    /// The client asked wrongly.
+    pub fn bad_request(message: impl Into<String>) -> Failure {
+        Failure { status: StatusCode::BAD_REQUEST, code: "bad_request", message: message.into() }
+    }
+
+    /// What was asked for cannot be had now.
+    pub fn unavailable(message: impl Into<String>) -> Failure {
+        Failure { status: StatusCode::SERVICE_UNAVAILABLE, code: "unavailable", message: message.into() }
+    }
+
+    /// The server's own defect, or its disk's. Logged here.
+    pub fn internal(error: impl std::fmt::Display) -> Failure {
+        tracing::error!("a request failed: {error}");
+        Failure { status: StatusCode::INTERNAL_SERVER_ERROR, code: "internal", message: error.to_string() }
+    }
+
+    /// Nothing at this path.
+    pub fn not_found(path: &str) -> Failure {
+        Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: format!("nothing at {path}") }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response =
+            (self.status, json(&serde_json::json!({ "error": self.message, "code": self.code }))).into_response();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// A JSON body.
+pub fn json<T: Serialize + ?Sized>(value: &T) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => json_bytes(bytes),
+        Err(error) => Failure::internal(error).into_response(),
+    }
+}
+
+/// A body that is JSON already.
+pub fn json_bytes(bytes: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], bytes).into_response()
+}
+
+/// Query parameters; wrong ones are answered in JSON.
+#[derive(Debug)]
+pub struct Parameters<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        match Query::<T>::try_from_uri(&parts.uri) {
+            Ok(Query(parameters)) => Ok(Parameters(parameters)),
+            Err(error) => Err(Failure::bad_request(error.to_string())),
+        }
+    }
+}
+
+/// The path is right and the method is not.
+pub async fn wrong_method() -> Failure {
+    Failure {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        code: "method_not_allowed",
+        message: "this path takes another method".to_owned(),
+    }
+}
+
+/// Headers that keep browsers from guessing, framing and leaking.
+pub async fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN"));
+    response
+}

@@ -1,0 +1,75 @@
+//! `/api/channels`, `/api/sources`, `/api/view`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use strongback_store::Pattern;
+
+use super::answer::{self, Failure, Parameters};
+use crate::channel::ChannelCard;
+use crate::json;
+use crate::server::Server;
+
+/// Channels of one answer unless `limit` says fewer or more.
+const CHANNELS: usize = 10_000;
+/// Most channels of one answer.
+const CHANNELS_MAX: usize = 100_000;
+
+/// Parameters of `/api/channels`.
+#[derive(Debug, Deserialize)]
+pub struct ChannelsQuery {
+    pattern: Option<String>,
+    limit: Option<usize>,
+    offset: Option<usize>,
+}
+
+/// `GET /api/channels`
+pub async fn channels(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<ChannelsQuery>,
+) -> Result<Response, Failure> {
+    let pattern =
+        Pattern::parse(query.pattern.as_deref().unwrap_or("*")).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let limit = query.limit.unwrap_or(CHANNELS).min(CHANNELS_MAX);
+    let offset = query.offset.unwrap_or(0);
+    let catalog = server.ingest.store().catalog();
+    let list = move || {
+        let mut out = Vec::with_capacity(64 * 1024);
+        out.extend_from_slice(b"{\"version\":");
+        json::push_big(&mut out, catalog.version);
+        out.extend_from_slice(b",\"channels\":[");
+        let mut total = 0;
+        for stream in &catalog.streams {
+            for channel in &stream.layout.channels {
+                if !pattern.matches(&stream.key, &channel.name) {
+                    continue;
+                }
+                if (offset..offset.saturating_add(limit)).contains(&total) {
+                    if total > offset {
+                        out.push(b',');
+                    }
+                    json::push(&mut out, &ChannelCard::new(stream, channel));
+                }
+                total += 1;
+            }
+        }
+        out.extend_from_slice(b"],\"total\":");
+        json::push_number(&mut out, total as u64);
+        out.push(b'}');
+        out
+    };
+    let body = server.readers.spawn(list).await.map_err(Failure::internal)?;
+    Ok(answer::json_bytes(body))
+}
+
+/// `GET /api/sources`
+pub async fn sources(State(server): State<Arc<Server>>) -> Response {
+    answer::json(&serde_json::json!({ "sources": *server.roster.cards() }))
+}
+
+/// `GET /api/view`
+pub async fn view(State(server): State<Arc<Server>>) -> Response {
+    answer::json(&server.view)
+}

@@ -1,0 +1,83 @@
+//! `/api/health`, and the probes of InfluxDB clients.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::answer;
+use crate::server::Server;
+
+/// The version that InfluxDB 1 clients want to see: they ask whether it is at least 1.x.
+const INFLUX_VERSION: &str = concat!("1.8.10-strongback-", env!("CARGO_PKG_VERSION"));
+
+fn status(server: &Server) -> (StatusCode, &'static str, String) {
+    match server.ingest.refusal() {
+        None | Some(strongback_store::Refusal::LogFull) => {
+            (StatusCode::OK, "pass", "ready for queries and writes".to_owned())
+        }
+        Some(refusal) => (StatusCode::SERVICE_UNAVAILABLE, "fail", format!("not recording: {refusal}")),
+    }
+}
+
+/// `GET /api/health`
+pub async fn health(State(server): State<Arc<Server>>) -> Response {
+    let (code, status, message) = status(&server);
+    let store = server.ingest.store();
+    let stats = store.stats();
+    let latency = server.ingest.commit_latency().quantiles();
+    let live = server.ingest.live().counters();
+    let body = json!({
+        "name": "strongback",
+        "status": status,
+        "message": message,
+        "version": env!("CARGO_PKG_VERSION"),
+        "origin": server.origin(),
+        "epoch": store.epoch(),
+        "uptime_s": server.started.elapsed().as_secs_f64(),
+        "store": {
+            "path": server.ingest.dir().display().to_string(),
+            "recording": code == StatusCode::OK,
+            "refusal": store.refusal().map(|r| r.to_string()),
+            "disk_bytes": stats.disk_bytes.to_string(),
+            "segments": stats.segments.to_string(),
+            "streams": stats.streams.to_string(),
+            "channels": stats.channels.to_string(),
+            "open_bytes": stats.open_bytes.to_string(),
+            "log_used_bytes": stats.log_used_bytes.to_string(),
+            "log_bytes": stats.log_bytes.to_string(),
+            "commits": stats.commits.to_string(),
+        },
+        "commit_latency_ms": { "p50": latency.p50, "p99": latency.p99, "max": latency.max },
+        "live": { "clients": live.clients.load(std::sync::atomic::Ordering::Relaxed) },
+    });
+    let mut response = answer::json(&body);
+    *response.status_mut() = code;
+    response
+}
+
+/// `GET /health`, as InfluxDB 2 clients ask it.
+pub async fn influx_health(State(server): State<Arc<Server>>) -> Response {
+    let (code, status, message) = status(&server);
+    let body = json!({
+        "name": "strongback",
+        "status": status,
+        "message": message,
+        "checks": [],
+        "version": INFLUX_VERSION,
+    });
+    let mut response = answer::json(&body);
+    *response.status_mut() = code;
+    response
+}
+
+/// `GET|HEAD /ping`
+pub async fn ping() -> Response {
+    let headers = [
+        (HeaderName::from_static("x-influxdb-version"), INFLUX_VERSION),
+        (HeaderName::from_static("x-influxdb-build"), "OSS"),
+    ];
+    (StatusCode::NO_CONTENT, headers).into_response()
+}

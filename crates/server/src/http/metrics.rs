@@ -1,0 +1,187 @@
+//! `/metrics`: Prometheus text.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Opts, TextEncoder};
+
+use super::answer::Failure;
+use crate::memory;
+use crate::server::Server;
+
+/// Families built anew for each scrape from counters that live elsewhere.
+struct Families(Vec<MetricFamily>);
+
+impl Families {
+    /// Adds a family of numbers with labels; `counter` is whether they only rise.
+    fn add(
+        &mut self,
+        counter: bool,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        values: impl IntoIterator<Item = (Vec<String>, u64)>,
+    ) -> prometheus::Result<()> {
+        let opts = Opts::new(name, help);
+        if counter {
+            let family = IntCounterVec::new(opts, labels)?;
+            for (labels, value) in values {
+                let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+                family.get_metric_with_label_values(&labels)?.inc_by(value);
+            }
+            self.0.extend(family.collect());
+        } else {
+            let family = IntGaugeVec::new(opts, labels)?;
+            for (labels, value) in values {
+                let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+                family.get_metric_with_label_values(&labels)?.set(i64::try_from(value).unwrap_or(i64::MAX));
+            }
+            self.0.extend(family.collect());
+        }
+        Ok(())
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> prometheus::Result<()> {
+        self.add(true, name, help, &[], [(Vec::new(), value)])
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> prometheus::Result<()> {
+        self.add(false, name, help, &[], [(Vec::new(), value)])
+    }
+}
+
+/// `GET /metrics`
+pub async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, Failure> {
+    let families = gather(&server).map_err(Failure::internal)?;
+    // A family that nothing was counted in has no lines; the encoder takes it for an error.
+    let families: Vec<MetricFamily> = families.into_iter().filter(|f| !f.get_metric().is_empty()).collect();
+    let encoder = TextEncoder::new();
+    let mut body = Vec::with_capacity(16 * 1024);
+    encoder.encode(&families, &mut body).map_err(Failure::internal)?;
+    Ok(([(header::CONTENT_TYPE, encoder.format_type().to_owned())], body).into_response())
+}
+
+fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
+    let mut all = Families(server.ingest.commit_histogram().collect());
+    let cards = server.roster.cards();
+    let by_source = [
+        ("received", "Frames received, and datagrams and lines that made none."),
+        ("stored", "Frames stored."),
+        ("duplicate", "Frames seen before, not stored again."),
+        ("lost", "Frames found missing."),
+        ("filled", "Missing frames that came late after all."),
+        ("late", "Frames that came after a later one."),
+        ("restarts", "Restarts of the source."),
+        ("kernel_drops", "Datagrams dropped by the kernel."),
+        ("type_conflicts", "Values that went to a second column because their type did not fit the first."),
+    ];
+    for (name, help) in by_source {
+        let values = cards.iter().map(|card| {
+            let value = match name {
+                "received" => card.received.0,
+                "stored" => card.stored.0,
+                "duplicate" => card.duplicate.0,
+                "lost" => card.lost.0,
+                "filled" => card.filled.0,
+                "late" => card.late.0,
+                "restarts" => card.restarts.0,
+                "kernel_drops" => card.kernel_drops.0,
+                _ => card.type_conflicts.0,
+            };
+            (vec![card.name.clone()], value)
+        });
+        all.add(true, &format!("strongback_source_{name}_total"), help, &["source"], values)?;
+    }
+    let rejected = cards.iter().flat_map(|card| {
+        let known: u64 = card.rejected_by.values().sum();
+        let by = card.rejected_by.iter().map(|(reason, n)| (vec![card.name.clone(), (*reason).to_owned()], *n));
+        let other = card.rejected.0.saturating_sub(known);
+        by.chain((other > 0).then(|| (vec![card.name.clone(), "other".to_owned()], other)))
+    });
+    all.add(
+        true,
+        "strongback_source_rejected_total",
+        "Frames, datagrams and lines refused, by reason.",
+        &["source", "reason"],
+        rejected,
+    )?;
+    let unknown = cards
+        .iter()
+        .flat_map(|card| card.unknown_streams.iter().map(|(id, n)| (vec![card.name.clone(), id.clone()], *n)));
+    all.add(
+        true,
+        "strongback_source_unknown_stream_total",
+        "Packets without a layout, by stream id.",
+        &["source", "stream_id"],
+        unknown,
+    )?;
+    all.counter("strongback_gaps_total", "Gaps found since start.", server.ledger.gaps_found())?;
+
+    let stats = server.ingest.store().stats();
+    all.counter("strongback_commits_total", "Commits since start.", stats.commits)?;
+    all.counter("strongback_written_bytes_total", "Bytes written since start, log included.", stats.written_bytes)?;
+    all.gauge("strongback_disk_bytes", "Bytes on disk.", stats.disk_bytes)?;
+    all.gauge("strongback_segments", "Sealed and open segments.", stats.segments)?;
+    all.gauge("strongback_block_bytes", "Bytes of encoded blocks.", stats.block_bytes)?;
+    all.gauge("strongback_block_points", "Points in encoded blocks.", stats.block_points)?;
+    all.gauge("strongback_open_bytes", "Memory of data not yet sealed into blocks.", stats.open_bytes)?;
+    all.gauge("strongback_log_used_bytes", "Bytes of the commit log in use.", stats.log_used_bytes)?;
+    all.gauge("strongback_log_bytes", "Bytes of the commit log's ring.", stats.log_bytes)?;
+    all.gauge("strongback_streams", "Streams in the catalog.", stats.streams)?;
+    all.gauge("strongback_channels", "Channels in the catalog.", stats.channels)?;
+    all.gauge("strongback_recording", "1 while frames are recorded.", u64::from(server.recording() == "recording"))?;
+
+    let live = server.ingest.live();
+    let counters = live.counters();
+    let (not_recorded, points) = {
+        let fanout = live.fanout();
+        (fanout.not_recorded, fanout.points)
+    };
+    all.counter("strongback_points_total", "Values received since start.", points)?;
+    all.counter(
+        "strongback_not_recorded_total",
+        "Frames that were shown live and not stored, because the store refused.",
+        not_recorded,
+    )?;
+    all.gauge("strongback_live_clients", "Live clients.", counters.clients.load(Relaxed))?;
+    all.gauge("strongback_live_subscriptions", "Live subscriptions.", counters.subscriptions.load(Relaxed))?;
+    all.gauge("strongback_live_channels", "Channels over all live subscriptions.", counters.channels.load(Relaxed))?;
+    all.counter("strongback_live_updates_total", "Updates sent to live clients.", counters.updates.load(Relaxed))?;
+    all.counter(
+        "strongback_live_conflated_total",
+        "Updates merged because their client was slow.",
+        counters.conflated.load(Relaxed),
+    )?;
+    all.counter(
+        "strongback_live_dropped_total",
+        "Events and gaps that a slow client lost.",
+        counters.dropped.load(Relaxed),
+    )?;
+    let queues = [
+        ("ilp_connections", server.ingress.counts().connections.load(Relaxed)),
+        ("live_windows", live.windows_waiting()),
+        ("log_pending_bytes", stats.log_used_bytes),
+    ];
+    all.add(
+        false,
+        "strongback_queue_depth",
+        "What waits, by queue: subscriptions with windows not yet sent, and others.",
+        &["queue"],
+        queues.into_iter().map(|(name, n)| (vec![name.to_owned()], n)),
+    )?;
+    all.gauge("strongback_resident_memory_bytes", "Resident memory of the process.", memory::resident_bytes())?;
+    all.gauge("strongback_uptime_seconds", "Seconds since start.", server.started.elapsed().as_secs())?;
+    all.add(
+        false,
+        "strongback_build",
+        "1, labelled with the version.",
+        &["version"],
+        [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1)],
+    )?;
+    Ok(all.0)
+}

@@ -1,0 +1,119 @@
+//! `/api/gaps` and `/api/events`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use strongback_query::EventRow;
+use strongback_store::Reject;
+
+use super::answer::{self, Failure, Parameters};
+use crate::clock::now_ns;
+use crate::instant;
+use crate::ledger::{EventCard, EventError, GapCard};
+use crate::server::Server;
+
+/// Rows of one answer unless `limit` says otherwise.
+const ROWS: usize = 1000;
+/// Most rows of one answer.
+const ROWS_MAX: usize = 100_000;
+
+/// Parameters of both.
+#[derive(Debug, Deserialize)]
+pub struct NotesQuery {
+    from: Option<String>,
+    to: Option<String>,
+    limit: Option<usize>,
+}
+
+impl NotesQuery {
+    fn range(&self) -> Result<Range<i64>, Failure> {
+        range(self.from.as_deref(), self.to.as_deref(), i64::MIN)
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(ROWS).min(ROWS_MAX)
+    }
+}
+
+/// The range of two time parameters; `to` is the end of time if not given.
+pub fn range(from: Option<&str>, to: Option<&str>, default_from: i64) -> Result<Range<i64>, Failure> {
+    let now = now_ns();
+    let time = |text: Option<&str>, default| match text {
+        None | Some("") => Ok(default),
+        Some(text) => instant::parse(text, now).map_err(Failure::bad_request),
+    };
+    let range = time(from, default_from)?..time(to, i64::MAX)?;
+    if range.start > range.end {
+        return Err(Failure::bad_request("from is after to"));
+    }
+    Ok(range)
+}
+
+/// `GET /api/gaps`
+pub async fn gaps(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<NotesQuery>,
+) -> Result<Response, Failure> {
+    let gaps = server.ledger.gaps(&query.range()?, query.limit());
+    let cards: Vec<GapCard<'_>> = gaps.iter().map(GapCard::from).collect();
+    Ok(answer::json(&serde_json::json!({ "gaps": cards })))
+}
+
+/// `GET /api/events`
+pub async fn events(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<NotesQuery>,
+) -> Result<Response, Failure> {
+    let events = server.ledger.events(&query.range()?, query.limit());
+    let cards: Vec<EventCard<'_>> = events.iter().map(EventCard::from).collect();
+    Ok(answer::json(&serde_json::json!({ "events": cards })))
+}
+
+/// Body of `POST /api/events`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewEvent {
+    time: Option<TimeText>,
+    text: String,
+    level: Option<String>,
+    source: Option<String>,
+}
+
+/// A time as a number or as text.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum TimeText {
+    Number(i64),
+    Text(String),
+}
+
+/// `POST /api/events`; answered when the event is durable.
+pub async fn add_event(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+    let new: NewEvent = serde_json::from_slice(&body).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let now = now_ns();
+    let time_ns = match new.time {
+        None => now,
+        Some(TimeText::Number(ns)) => ns,
+        Some(TimeText::Text(text)) => instant::parse(&text, now).map_err(Failure::bad_request)?,
+    };
+    let event = EventRow {
+        time_ns,
+        level: new.level.unwrap_or_else(|| "info".to_owned()),
+        source: new.source.unwrap_or_else(|| "api".to_owned()),
+        text: new.text,
+    };
+    let ticket = server.ledger.record(&server.ingest, &event).map_err(|error| match error {
+        EventError::Refused(Reject::Refused(refusal)) => Failure::unavailable(format!("not written: {refusal}")),
+        other => Failure::bad_request(other.to_string()),
+    })?;
+    let durable = server.ingest.durable(ticket).await;
+    durable.map_err(|refusal| Failure::unavailable(format!("not written: {refusal}")))?;
+    let mut response = answer::json(&EventCard::from(&event));
+    *response.status_mut() = StatusCode::CREATED;
+    Ok(response)
+}

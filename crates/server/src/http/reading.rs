@@ -1,0 +1,193 @@
+//! `/api/history` and `/api/state`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use strongback_query::StateRow;
+use strongback_store::{ChannelIndex, OwnedValue, Pattern, ScanError};
+
+use super::answer::{self, Failure, Parameters};
+use super::notes::range;
+use crate::channel::ChannelCard;
+use crate::clock::now_ns;
+use crate::history::{self, Extent, POINTS_MAX};
+use crate::instant;
+use crate::json::{self, Big, Cell};
+use crate::server::Server;
+
+/// Buckets of one answer at most, over all channels.
+const BUCKETS_MAX: usize = 2_000_000;
+/// Without `from`, history begins so long ago.
+const DEFAULT_SPAN_NS: i64 = 60_000_000_000;
+
+/// Parameters of `/api/history`.
+#[derive(Debug, Deserialize)]
+pub struct HistoryQuery {
+    channels: String,
+    from: Option<String>,
+    to: Option<String>,
+    points: Option<usize>,
+}
+
+/// Patterns separated by commas; those inside braces belong to a pattern.
+pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
+    let mut parts = Vec::new();
+    let (mut start, mut depth, mut escaped) = (0, 0usize, false);
+    for (i, byte) in text.bytes().enumerate() {
+        let literal = std::mem::replace(&mut escaped, false);
+        match byte {
+            _ if literal => {}
+            b'\\' => escaped = true,
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(&text[start..i]);
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts.iter().map(|p| Pattern::parse(p).map_err(|e| Failure::bad_request(e.to_string()))).collect()
+}
+
+fn scan_failure(error: ScanError) -> Failure {
+    match error {
+        ScanError::Expired | ScanError::ViewTooOld => Failure::unavailable(error.to_string()),
+        other => Failure::internal(other),
+    }
+}
+
+/// `GET /api/history`
+pub async fn history(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<HistoryQuery>,
+) -> Result<Response, Failure> {
+    let patterns = patterns(&query.channels)?;
+    let now = now_ns();
+    let time = range(query.from.as_deref(), query.to.as_deref(), now.saturating_sub(DEFAULT_SPAN_NS))?;
+    // A grid needs an end: an open one ends now.
+    let grid = time.start..if time.end == i64::MAX { now.max(time.start.saturating_add(1)) } else { time.end };
+    let points = query.points.unwrap_or(1000).clamp(1, POINTS_MAX);
+    let reading = server.clone();
+    let body = server.readers.spawn(move || read_history(&reading, &patterns, time, grid, points));
+    Ok(answer::json_bytes(body.await.map_err(Failure::internal)??))
+}
+
+fn read_history(
+    server: &Server,
+    patterns: &[Pattern],
+    time: std::ops::Range<i64>,
+    grid: std::ops::Range<i64>,
+    points: usize,
+) -> Result<Vec<u8>, Failure> {
+    let view = server.ingest.store().view();
+    let mut chosen = Vec::new();
+    let mut count = 0;
+    for stream in &view.catalog().streams {
+        let columns: Vec<ChannelIndex> = (0..stream.layout.channels.len())
+            .filter(|i| patterns.iter().any(|p| p.matches(&stream.key, &stream.layout.channels[*i].name)))
+            .map(|i| ChannelIndex(i as u16))
+            .collect();
+        count += columns.len();
+        if !columns.is_empty() {
+            chosen.push((stream.clone(), columns));
+        }
+    }
+    if count.saturating_mul(points) > BUCKETS_MAX {
+        let message = format!("{count} channels of {points} points are more than {BUCKETS_MAX} buckets: ask for fewer");
+        return Err(Failure::bad_request(message));
+    }
+    let mut out = Vec::with_capacity(64 * 1024);
+    out.extend_from_slice(b"{\"series\":[");
+    let mut first = true;
+    for (stream, columns) in &chosen {
+        let gaps = server.ledger.open_spans(stream.id, &time);
+        let extent = Extent { time: time.clone(), grid: grid.clone(), end_row: u64::MAX, points };
+        for series in history::read(&view, stream, columns, &extent).map_err(scan_failure)? {
+            if !std::mem::take(&mut first) {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"{\"channel\":");
+            json::push(&mut out, &ChannelCard::new(stream, &series.channel));
+            out.extend_from_slice(b",\"buckets\":");
+            series.write_buckets(&mut out);
+            out.extend_from_slice(b",\"gaps\":");
+            history::write_gaps(&mut out, &gaps);
+            out.push(b'}');
+        }
+    }
+    out.extend_from_slice(b"]}");
+    Ok(out)
+}
+
+/// Parameters of `/api/state`.
+#[derive(Debug, Deserialize)]
+pub struct StateQuery {
+    at: Option<String>,
+    channels: Option<String>,
+}
+
+/// `GET /api/state`
+pub async fn state(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<StateQuery>,
+) -> Result<Response, Failure> {
+    let now = now_ns();
+    let at = match query.at.as_deref() {
+        None | Some("" | "now") => None,
+        Some(text) => Some(instant::parse(text, now).map_err(Failure::bad_request)?),
+    };
+    let patterns = patterns(query.channels.as_deref().unwrap_or("*"))?;
+    let engine = server.query.load_full();
+    let rows = server.readers.spawn(move || engine.state(at, &patterns));
+    let rows = rows.await.map_err(Failure::internal)?.map_err(Failure::internal)?;
+    let mut out = Vec::with_capacity(rows.len() * 400 + 64);
+    out.extend_from_slice(b"{\"at\":");
+    json::push_big(&mut out, at.unwrap_or(now));
+    out.extend_from_slice(b",\"state\":[");
+    for (i, row) in rows.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_state(&mut out, row);
+    }
+    out.extend_from_slice(b"]}");
+    Ok(answer::json_bytes(out))
+}
+
+fn write_state(out: &mut Vec<u8>, row: &StateRow) {
+    out.extend_from_slice(b"{\"channel\":");
+    json::push(out, &ChannelCard::new(&row.stream, row.stream.layout.channel(row.channel)));
+    out.extend_from_slice(b",\"value\":");
+    match &row.value {
+        Some(OwnedValue::Plain(value)) => json::push(out, &Cell(*value)),
+        Some(OwnedValue::String(text)) => json::push(out, text),
+        None => out.extend_from_slice(b"null"),
+    }
+    for (key, value) in [("time", row.time_ns), ("receive_time", row.receive_time_ns), ("age_ns", row.age_ns)] {
+        out.push(b',');
+        json::push(out, key);
+        out.push(b':');
+        json::push(out, &value.map(Big));
+    }
+    out.extend_from_slice(b",\"status\":");
+    json::push(out, row.status.name());
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_in_braces_belong_to_the_pattern() {
+        let texts =
+            |text: &str| -> Vec<String> { patterns(text).unwrap().iter().map(|p| p.as_str().to_owned()).collect() };
+        assert_eq!(texts("a.*,b.c{x=1,y=2},d"), ["a.*", "b.c{x=1,y=2}", "d"]);
+        assert_eq!(texts("a\\,b"), ["a\\,b"]);
+        assert!(patterns("a,,b").is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! `POST /api/sql`
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::answer::{self, Failure};
+use crate::server::Server;
+
+/// Rows of an answer unless `limit` says otherwise.
+const ROWS: usize = 1000;
+/// Most rows of an answer: larger results go over the PostgreSQL wire or `/api/export`.
+const ROWS_MAX: usize = 100_000;
+/// Longest run time where the configuration sets none.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    sql: String,
+    limit: Option<usize>,
+}
+
+/// `POST /api/sql`
+pub async fn sql(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+    let question: Question = serde_json::from_slice(&body).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let limit = question.limit.unwrap_or(ROWS).min(ROWS_MAX);
+    let patience = match server.config.query.statement_timeout_s {
+        0 => PATIENCE,
+        seconds => Duration::from_secs(seconds),
+    };
+    let engine = server.query.load_full();
+    match engine.sql_json(&question.sql, limit, patience).await {
+        Ok(body) => Ok(answer::json_bytes(body.into_bytes())),
+        Err(error) => {
+            let mut response = answer::json(
+                &serde_json::json!({ "error": error.to_string(), "code": "sql", "sqlstate": error.sqlstate }),
+            );
+            // Classes 53 (resources), 57 (cancelled) and XX (defects) are not the question's fault.
+            *response.status_mut() = match &error.sqlstate.as_bytes()[..2] {
+                b"53" | b"57" => StatusCode::SERVICE_UNAVAILABLE,
+                b"XX" => StatusCode::INTERNAL_SERVER_ERROR,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            Ok(response.into_response())
+        }
+    }
+}

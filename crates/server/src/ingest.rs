@@ -1,0 +1,497 @@
+//! Ingest: what sources hand in is appended, shown live at once, and made durable by the commit thread.
+//!
+//! Append and fan-out run under the fan-out's lock (see [`crate::live`]). Three things never wait for the
+//! disk: append, fan-out, and a UDP source. Whoever needs an acknowledgement takes a [`Ticket`] and waits for
+//! it; that rings the commit thread, so a wait lasts one commit and not a commit interval.
+//!
+//! A failed disk poisons the store. The commit thread then opens it again through recovery, in a new epoch,
+//! while frames go on to the screens marked `recorded = false`; subscribers are told which rows went back.
+//! When that fails three times the server ends with its own exit code.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+use strongback_sources::sink::{Sink, copy_frame};
+use strongback_store::{
+    Appended, Catalog, ChannelIndex, ChannelSpec, CommitNumber, FrameBatch, OpenError, Outcome, Pattern, Refusal,
+    Reject, Store, StoreOptions, Stream, StreamId, StreamSpec,
+};
+use tokio::sync::watch;
+
+use crate::clock::now_ns;
+use crate::latency::Latencies;
+use crate::live::Live;
+
+/// Waits before each attempt to open a poisoned store again.
+const REOPEN_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
+/// Longest wait of a source for a commit, so that it sees a shutdown.
+const DURABLE_WAIT: Duration = Duration::from_secs(30);
+/// How often frames that found the log full are offered again, each time after a commit.
+const FULL_LOG_OFFERS: u32 = 8;
+/// Pause of the maintenance thread when nothing waits.
+const MAINTAIN_PAUSE: Duration = Duration::from_millis(20);
+
+/// What the configuration knows of channels that come without units.
+#[derive(Clone, Debug)]
+pub struct ChannelNote {
+    /// Channels it holds for.
+    pub pattern: Pattern,
+    /// Unit, unless the source says one.
+    pub unit: String,
+    /// Description, unless the source says one.
+    pub description: String,
+    /// Nominal time between frames, unless the source says one.
+    pub expected_period_ns: Option<i64>,
+}
+
+/// The newest durable commit, and why there is none newer.
+#[derive(Clone, Debug, PartialEq)]
+struct Durable {
+    generation: u64,
+    commit: CommitNumber,
+    refusal: Option<Refusal>,
+}
+
+/// An acknowledgement to come: see [`Ingest::durable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    generation: u64,
+    commit: CommitNumber,
+}
+
+/// One opening of the store: see [`Ingest::generation_now`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation(u64);
+
+impl Generation {
+    /// The acknowledgement to wait for. Take the generation *before* the append: a commit number of an
+    /// earlier opening must not be mistaken for one of a later.
+    pub fn ticket(self, commit: CommitNumber) -> Ticket {
+        Ticket { generation: self.0, commit }
+    }
+}
+
+/// Why the server cannot go on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the store could not be opened again after the disk failed: {0}")]
+pub struct StoreLost(pub String);
+
+#[derive(Debug, Default)]
+struct Bell {
+    wanted: bool,
+    stop: bool,
+}
+
+/// The ingest path: store, then live.
+pub struct Ingest {
+    store: ArcSwap<Store>,
+    dir: PathBuf,
+    options: StoreOptions,
+    live: Arc<Live>,
+    notes: Vec<ChannelNote>,
+    generation: AtomicU64,
+    durable: watch::Sender<Durable>,
+    bell: Mutex<Bell>,
+    rung: Condvar,
+    commit_latency: Latencies,
+    commit_histogram: prometheus::Histogram,
+    lost: watch::Sender<Option<StoreLost>>,
+}
+
+impl std::fmt::Debug for Ingest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ingest").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Ingest {
+    /// Opens the store of a folder.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open(
+        dir: PathBuf,
+        options: StoreOptions,
+        notes: Vec<ChannelNote>,
+        live: Arc<Live>,
+    ) -> Result<Ingest, OpenError> {
+        let store = Store::open(&dir, options.clone(), now_ns())?;
+        let durable = Durable { generation: 0, commit: store.committed(), refusal: None };
+        live.catalog_is(store.catalog().version);
+        let histogram = prometheus::HistogramOpts::new(
+            "strongback_commit_latency_seconds",
+            "Time of a commit from its start to durable.",
+        )
+        .buckets(prometheus::exponential_buckets(50e-6, 2.0, 16).unwrap_or_default());
+        let commit_histogram = prometheus::Histogram::with_opts(histogram)
+            .unwrap_or_else(|e| unreachable!("the histogram's name and buckets are constants: {e}"));
+        Ok(Ingest {
+            store: ArcSwap::from_pointee(store),
+            dir,
+            options,
+            live,
+            notes,
+            generation: AtomicU64::new(0),
+            durable: watch::Sender::new(durable),
+            bell: Mutex::default(),
+            rung: Condvar::new(),
+            commit_latency: Latencies::new(1200),
+            commit_histogram,
+            lost: watch::Sender::new(None),
+        })
+    }
+
+    /// The store now. Take it anew for each use: it is replaced when a failed disk is reopened.
+    pub fn store(&self) -> Arc<Store> {
+        self.store.load_full()
+    }
+
+    /// Folder of the store.
+    pub fn dir(&self) -> &std::path::Path {
+        &self.dir
+    }
+
+    /// The live side.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Latencies of the newest commits.
+    pub fn commit_latency(&self) -> &Latencies {
+        &self.commit_latency
+    }
+
+    /// Latencies of all commits, for metrics.
+    pub fn commit_histogram(&self) -> &prometheus::Histogram {
+        &self.commit_histogram
+    }
+
+    /// Turns to `Some` when the store is lost and the server must end.
+    pub fn lost(&self) -> watch::Receiver<Option<StoreLost>> {
+        self.lost.subscribe()
+    }
+
+    /// Why nothing is recorded now, if so.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.store.load().refusal()
+    }
+
+    /// The opening of the store that commits of frames appended from now on belong to.
+    pub fn generation_now(&self) -> Generation {
+        Generation(self.generation.load(Ordering::Acquire))
+    }
+
+    /// Finds or makes one of the store's own streams.
+    ///
+    /// # Errors
+    /// As [`Store::resolve`].
+    pub fn resolve_own(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
+        let store = self.store.load();
+        let resolved = store.resolve_own(spec, now_ns())?;
+        self.live.catalog_is(store.catalog().version);
+        Ok(resolved)
+    }
+
+    /// Completes when the commit of a ticket is durable. Rings the commit thread.
+    ///
+    /// # Errors
+    /// When the store refused it, or was reopened meanwhile: the frames may be lost, and must be sent again.
+    pub async fn durable(&self, ticket: Ticket) -> Result<(), Refusal> {
+        let mut durable = self.durable.subscribe();
+        if durable.borrow_and_update().commit < ticket.commit {
+            self.ring();
+        }
+        let settled =
+            |d: &Durable| d.generation != ticket.generation || d.commit >= ticket.commit || d.refusal.is_some();
+        let Ok(now) = durable.wait_for(settled).await else { return Err(Refusal::Closed) };
+        if now.generation != ticket.generation {
+            return Err(Refusal::Poisoned("the store was reopened before the commit".to_owned()));
+        }
+        match &now.refusal {
+            Some(refusal) if now.commit < ticket.commit => Err(refusal.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for a commit at once.
+    pub fn ring(&self) {
+        let mut bell = self.bell.lock();
+        bell.wanted = true;
+        self.rung.notify_all();
+    }
+
+    /// Ends the commit and maintenance threads; the caller then closes the store.
+    pub fn stop(&self) {
+        let mut bell = self.bell.lock();
+        bell.stop = true;
+        self.rung.notify_all();
+    }
+
+    /// The commit thread: commits every `interval`, and at once when someone waits.
+    pub fn run_commits(&self, interval: Duration) {
+        loop {
+            {
+                let mut bell = self.bell.lock();
+                let until = Instant::now() + interval;
+                while !bell.wanted && !bell.stop {
+                    if self.rung.wait_until(&mut bell, until).timed_out() {
+                        break;
+                    }
+                }
+                if bell.stop {
+                    return;
+                }
+                bell.wanted = false;
+            }
+            if let Err(refusal) = self.commit() {
+                if let Refusal::Poisoned(reason) = refusal
+                    && let Err(lost) = self.reopen(&reason)
+                {
+                    tracing::error!("{lost}");
+                    self.lost.send_replace(Some(lost));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The maintenance thread: seals, checkpoints and expires.
+    pub fn run_maintenance(&self) {
+        loop {
+            let more = match self.store.load().maintain(now_ns()) {
+                Ok(more) => more,
+                // The commit thread reopens, and reports.
+                Err(_) => false,
+            };
+            let mut bell = self.bell.lock();
+            if !bell.stop && !more {
+                self.rung.wait_for(&mut bell, MAINTAIN_PAUSE);
+            }
+            if bell.stop {
+                return;
+            }
+        }
+    }
+
+    fn commit(&self) -> Result<(), Refusal> {
+        let store = self.store.load_full();
+        let before = store.committed();
+        let start = Instant::now();
+        let result = store.commit(now_ns());
+        let took = start.elapsed();
+        self.durable.send_if_modified(|durable| {
+            let refusal = result.as_ref().err().cloned();
+            let commit = result.as_ref().copied().unwrap_or(durable.commit);
+            let changed = durable.commit != commit || durable.refusal != refusal;
+            if refusal != durable.refusal {
+                match &refusal {
+                    Some(refusal) => tracing::error!("not recording: {refusal}; live goes on"),
+                    None => tracing::warn!("recording again"),
+                }
+            }
+            durable.commit = commit;
+            durable.refusal = refusal;
+            changed
+        });
+        let commit = result?;
+        // With nothing new there was no commit to measure.
+        if commit != before {
+            self.commit_latency.add(took);
+            self.commit_histogram.observe(took.as_secs_f64());
+        }
+        Ok(())
+    }
+
+    /// Opens the poisoned store again and swaps it in.
+    fn reopen(&self, reason: &str) -> Result<(), StoreLost> {
+        let old = self.store.load_full();
+        // Lets go of the folder; a poisoned store has nothing left to write.
+        let _ = old.close(now_ns());
+        let mut why = reason.to_owned();
+        for (attempt, wait) in REOPEN_WAITS.iter().enumerate() {
+            std::thread::sleep(*wait);
+            let opened = Store::open(&self.dir, self.options.clone(), now_ns())
+                .map_err(|e| e.to_string())
+                .and_then(|store| restore_names(&store, &old.catalog()).map(|()| store));
+            match opened {
+                Ok(store) => {
+                    self.swap(store);
+                    return Ok(());
+                }
+                Err(error) => {
+                    tracing::error!("attempt {} to open the store again failed: {error}", attempt + 1);
+                    why = error;
+                }
+            }
+        }
+        Err(StoreLost(why))
+    }
+
+    fn swap(&self, store: Store) {
+        let recovery = store.recovery();
+        let commit = store.committed();
+        let mut fanout = self.live.fanout();
+        Live::rewind(&mut fanout, store.epoch(), |stream| store.committed_row(stream));
+        self.store.store(Arc::new(store));
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        self.durable.send_replace(Durable { generation, commit, refusal: None });
+        drop(fanout);
+        tracing::error!(
+            epoch = recovery.epoch,
+            frames = recovery.frames,
+            torn_bytes = recovery.torn_bytes,
+            "the store was reopened after the disk failed; frames since its last commit are lost"
+        );
+    }
+
+    fn annotate(&self, spec: &StreamSpec) -> Option<StreamSpec> {
+        if self.notes.is_empty() {
+            return None;
+        }
+        let mut annotated: Option<StreamSpec> = None;
+        for (i, channel) in spec.channels.iter().enumerate() {
+            let Some(note) = self.notes.iter().find(|n| n.pattern.matches(&spec.key, &channel.name)) else { continue };
+            let spec = annotated.get_or_insert_with(|| spec.clone());
+            let at = &mut spec.channels[i];
+            if at.unit.is_empty() {
+                at.unit.clone_from(&note.unit);
+            }
+            if at.description.is_empty() {
+                at.description.clone_from(&note.description);
+            }
+            spec.expected_period_ns = spec.expected_period_ns.or(note.expected_period_ns);
+        }
+        annotated
+    }
+}
+
+/// Makes the streams and channels that the reopened store lost with its last commits again, in the same
+/// order: the numbers that sources hold stay what they were.
+fn restore_names(store: &Store, old: &Catalog) -> Result<(), String> {
+    let now = store.catalog();
+    for stream in &old.streams {
+        let known = now.stream(stream.id).map_or(0, |s| s.layout.channels.len());
+        if known >= stream.layout.channels.len() {
+            continue;
+        }
+        let spec = StreamSpec {
+            key: stream.key.clone(),
+            source: stream.source.clone(),
+            clock: stream.clock,
+            expected_period_ns: stream.expected_period_ns,
+            sequence_modulus: stream.sequence_modulus,
+            channels: stream
+                .layout
+                .channels
+                .iter()
+                .map(|c| ChannelSpec {
+                    name: c.source_name.clone(),
+                    channel_type: c.channel_type,
+                    unit: c.unit.clone(),
+                    description: c.description.clone(),
+                })
+                .collect(),
+        };
+        match store.resolve(&spec, now_ns()) {
+            Ok((made, _)) if made.id == stream.id => {}
+            Ok((made, _)) => return Err(format!("stream {} came back as number {}", stream.key, made.id.0)),
+            Err(reject) => return Err(reject.to_string()),
+        }
+    }
+    Ok(())
+}
+
+/// Puts the outcomes of frames offered again into their places.
+fn merge(whole: Option<Appended>, again: Appended, places: &[usize]) -> Appended {
+    let Some(mut whole) = whole else { return again };
+    for (place, outcome) in places.iter().zip(again.outcomes) {
+        whole.outcomes[*place] = outcome;
+    }
+    whole.commit = whole.commit.max(again.commit);
+    whole
+}
+
+impl Sink for Ingest {
+    fn resolve(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
+        let annotated = self.annotate(spec);
+        let store = self.store.load();
+        let resolved = store.resolve(annotated.as_ref().unwrap_or(spec), now_ns())?;
+        self.live.catalog_is(store.catalog().version);
+        Ok(resolved)
+    }
+
+    fn accept(&self, batch: &FrameBatch) -> Appended {
+        let now = now_ns();
+        let mut fanout = self.live.fanout();
+        let store = self.store.load();
+        let appended = store.append(batch, now);
+        fanout.publish(batch, &appended, now, |stream| store.counts(stream).lost);
+        drop(fanout);
+        if appended.outcomes.iter().any(|o| matches!(o, Outcome::Rejected(Reject::Refused(_)))) {
+            self.ring();
+        }
+        appended
+    }
+
+    fn accept_waiting(&self, batch: &FrameBatch) -> Appended {
+        let is_full = |o: &Outcome| matches!(o, Outcome::Rejected(Reject::Refused(Refusal::LogFull)));
+        let mut whole: Option<Appended> = None;
+        let mut rest = FrameBatch::new();
+        let mut places: Vec<usize> = Vec::new();
+        for attempt in 0.. {
+            let offered = if attempt == 0 { batch } else { &rest };
+            let now = now_ns();
+            let mut fanout = self.live.fanout();
+            let store = self.store.load();
+            let appended = store.append(offered, now);
+            let full: Vec<usize> = (0..offered.len()).filter(|i| is_full(&appended.outcomes[*i])).collect();
+            if full.is_empty() || attempt == FULL_LOG_OFFERS {
+                fanout.publish(offered, &appended, now, |stream| store.counts(stream).lost);
+                drop(fanout);
+                return merge(whole, appended, &places);
+            }
+            // Shown once: those that found room now, the others when they do.
+            let (mut taken, mut next, mut next_places) = (FrameBatch::new(), FrameBatch::new(), Vec::new());
+            let mut outcomes = Vec::new();
+            for (i, outcome) in appended.outcomes.iter().enumerate() {
+                if is_full(outcome) {
+                    copy_frame(offered, i, &mut next);
+                    next_places.push(places.get(i).copied().unwrap_or(i));
+                } else {
+                    copy_frame(offered, i, &mut taken);
+                    outcomes.push(outcome.clone());
+                }
+            }
+            let shown = Appended { outcomes, commit: appended.commit };
+            fanout.publish(&taken, &shown, now, |stream| store.counts(stream).lost);
+            drop(fanout);
+            let commit = appended.commit;
+            whole = Some(merge(whole, appended, &places));
+            (rest, places) = (next, next_places);
+            // A refusal shows again at the next offer.
+            let _ = self.wait_durable(commit);
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn wait_durable(&self, commit: CommitNumber) -> Result<(), Refusal> {
+        self.ring();
+        match self.store.load_full().wait_committed(commit, DURABLE_WAIT) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Refusal::Poisoned("no commit within 30 s".to_owned())),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn count_rejected(&self, stream: StreamId, frames: u64) {
+        self.store.load().count_rejected(stream, frames);
+    }
+}

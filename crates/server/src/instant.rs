@@ -1,0 +1,148 @@
+//! Times as people and programs write them: nanoseconds, RFC 3339, `now-30s`.
+
+/// Reads a time: an integer of nanoseconds since 1970 UTC, RFC 3339, `now`, or `now` with an offset such as
+/// `now-30s`, `now-1.5h`, `now+10ms`.
+///
+/// # Errors
+/// A sentence that says what was given and what is right.
+pub fn parse(text: &str, now: i64) -> Result<i64, String> {
+    if let Ok(ns) = text.parse::<i64>() {
+        return Ok(ns);
+    }
+    let parsed = match text.strip_prefix("now") {
+        Some("") => Some(now),
+        Some(offset) => offset_ns(offset).map(|ns| now.saturating_add(ns)),
+        None => rfc3339(text),
+    };
+    parsed.ok_or_else(|| {
+        format!("{text:?} is no time: give nanoseconds since 1970, RFC 3339 (2026-11-20T17:00:00Z) or now-30s")
+    })
+}
+
+/// A signed span: `-30s`, `+1.5h`. A `+` that a URL turned into a space is taken too.
+fn offset_ns(text: &str) -> Option<i64> {
+    let (sign, rest) = match text.as_bytes().first()? {
+        b'-' => (-1.0, &text[1..]),
+        b'+' | b' ' => (1.0, &text[1..]),
+        _ => return None,
+    };
+    Some((sign * span_ns(rest)? as f64) as i64)
+}
+
+/// A span in nanoseconds: `250ms`, `30s`, `5m`, `1.5h`, `7d`.
+pub fn span_ns(text: &str) -> Option<i64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().ok()?;
+    let unit = match &text[digits..] {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3_600e9,
+        "d" => 86_400e9,
+        _ => return None,
+    };
+    let ns = number * unit;
+    (ns.is_finite() && ns < i64::MAX as f64).then_some(ns as i64)
+}
+
+/// Days from 1970-01-01 of a date of the proleptic Gregorian calendar (Howard Hinnant, "chrono-compatible
+/// low-level date algorithms", days_from_civil).
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
+/// Year, month and day of days since 1970-01-01 (the same source, civil_from_days).
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let of_era = z.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
+fn rfc3339(text: &str) -> Option<i64> {
+    let bytes = text.as_bytes();
+    let number = |from: usize, to: usize| -> Option<i64> {
+        let digits = bytes.get(from..to)?;
+        digits.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
+    };
+    let is = |at: usize, any: &[u8]| bytes.get(at).is_some_and(|b| any.contains(b));
+    if !(is(4, b"-") && is(7, b"-") && is(10, b"Tt ") && is(13, b":") && is(16, b":")) {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let days = days_from_civil(year, month, day);
+    if civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let mut at = 19;
+    let mut nanos = 0;
+    if is(at, b".") {
+        let start = at + 1;
+        at = start;
+        while bytes.get(at).is_some_and(u8::is_ascii_digit) {
+            at += 1;
+        }
+        let taken = at.min(start + 9);
+        nanos = number(start, taken).filter(|_| at > start)? * 10i64.pow(9 - (taken - start) as u32);
+    }
+    let offset_minutes = match bytes.get(at)? {
+        b'Z' | b'z' if bytes.len() == at + 1 => 0,
+        // A `+` that a URL turned into a space is taken too.
+        sign @ (b'+' | b'-' | b' ') if bytes.len() == at + 6 && is(at + 3, b":") => {
+            let (hours, minutes) = (number(at + 1, at + 3)?, number(at + 4, at + 6)?);
+            (hours * 60 + minutes) * if *sign == b'-' { -1 } else { 1 }
+        }
+        _ => return None,
+    };
+    let seconds = days * 86_400 + hour * 3_600 + (minute - offset_minutes) * 60 + second;
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+}
+
+/// A time as RFC 3339 in UTC with nanoseconds.
+pub fn format(ns: i64) -> String {
+    let (seconds, nanos) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil_from_days(days);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_every_spelling() {
+        let now = 1_000_000_000_000;
+        assert_eq!(parse("-5", now), Ok(-5));
+        assert_eq!(parse("now", now), Ok(now));
+        assert_eq!(parse("now-30s", now), Ok(now - 30_000_000_000));
+        assert_eq!(parse("now+1.5ms", now), Ok(now + 1_500_000));
+        assert_eq!(parse("1970-01-01T00:00:01Z", now), Ok(1_000_000_000));
+        assert_eq!(parse("1970-01-01T01:00:00.000000001+01:00", now), Ok(1));
+        assert_eq!(parse("2024-02-29T12:34:56.789Z", now), Ok(1_709_210_096_789_000_000));
+        for wrong in ["", "now-", "now-3", "now-3y", "2023-02-29T00:00:00Z", "2024-01-01", "2024-01-01T00:00:00", "é"]
+        {
+            assert!(parse(wrong, now).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for ns in [0, -1, 1_709_210_096_789_000_001, i64::MAX, i64::MIN + 1_000_000_000] {
+            assert_eq!(parse(&format(ns), 0), Ok(ns), "{}", format(ns));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Gaps and events: rows of `strongback.gaps` and `strongback.events`, kept in memory for SQL, REST and live.
+//!
+//! The store is their home; this is its reading copy, filled at start and by a follower that reads what was
+//! appended since it last looked. Bounded: the newest [`ROWS_MAX`] of each.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use parking_lot::RwLock;
+use strongback_query::{EventRow, GapRow};
+use strongback_sources::Sink;
+use strongback_store::{
+    Batch, ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Reject, Scan, ScanError,
+    Store, Stream, StreamId, StreamKey, StreamSpec, Value,
+};
+
+use crate::clock::now_ns;
+use crate::ingest::{Ingest, Ticket};
+use crate::json::Big;
+
+/// Most gaps, and most events, kept in memory.
+pub const ROWS_MAX: usize = 100_000;
+/// Longest text of an event in bytes.
+pub const EVENT_TEXT_MAX: usize = 4096;
+
+const GAPS: &str = "strongback.gaps";
+const EVENTS: &str = "strongback.events";
+
+/// How much an event matters.
+pub const LEVELS: [&str; 4] = ["info", "watch", "warning", "critical"];
+
+/// Gaps and events.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    rows: RwLock<Rows>,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    /// Oldest first.
+    gaps: VecDeque<GapRow>,
+    /// Ascending in time.
+    events: VecDeque<EventRow>,
+    next_gap_row: u64,
+    next_event_row: u64,
+    /// Gaps found since start.
+    found: u64,
+}
+
+/// What a look at the store brought.
+#[derive(Debug, Default)]
+pub struct News {
+    /// New gaps and gaps that were filled further.
+    pub gaps: Vec<GapRow>,
+    /// New events.
+    pub events: Vec<EventRow>,
+}
+
+/// Why an event is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    /// Its text is empty or too long.
+    #[error("text of {size_bytes} bytes; 1 to {EVENT_TEXT_MAX} are right")]
+    Text {
+        /// Its size.
+        size_bytes: usize,
+    },
+    /// Its level is none.
+    #[error("level {level:?} is none of info, watch, warning, critical")]
+    Level {
+        /// What was given.
+        level: String,
+    },
+    /// The store refused it.
+    #[error(transparent)]
+    Refused(#[from] Reject),
+}
+
+impl Ledger {
+    /// Reads what was appended before this start.
+    ///
+    /// # Errors
+    /// As [`Ledger::follow`].
+    pub fn load(&self, store: &Store) -> Result<(), ScanError> {
+        let done = self.follow(store).map(drop);
+        self.rows.write().found = 0;
+        done
+    }
+
+    /// Reads what was appended since the last look.
+    ///
+    /// # Errors
+    /// When a scan ends early; what was read until then is kept.
+    pub fn follow(&self, store: &Store) -> Result<News, ScanError> {
+        let view = store.view();
+        let catalog = view.catalog().clone();
+        let mut news = News::default();
+        for stream in catalog.streams.iter().filter(|s| s.key.tags.is_empty()) {
+            let is_gaps = stream.key.table == GAPS;
+            if !is_gaps && stream.key.table != EVENTS {
+                continue;
+            }
+            let next = view.next_row(stream.id);
+            let mut rows = self.rows.write();
+            let from = if is_gaps { rows.next_gap_row } else { rows.next_event_row };
+            if from >= next {
+                continue;
+            }
+            let columns = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();
+            let from = from.max(next.saturating_sub(ROWS_MAX as u64));
+            let scan = Scan { rows: from..next, ..Scan::all(stream.id, columns) };
+            for batch in view.scan(scan) {
+                let batch = batch?;
+                for row in 0..batch.len() {
+                    let cells = Cells { stream, batch: &batch, row };
+                    if is_gaps {
+                        let name = |id: StreamId| catalog.stream(id).map(|s| s.key.to_string());
+                        news.gaps.push(rows.add_gap(&cells, name));
+                        rows.next_gap_row = batch.rows[row] + 1;
+                    } else {
+                        let event = cells.event();
+                        rows.add_event(event.clone());
+                        news.events.push(event);
+                        rows.next_event_row = batch.rows[row] + 1;
+                    }
+                }
+            }
+        }
+        Ok(news)
+    }
+
+    /// The store was reopened: rows that went back are read anew.
+    pub fn rewind(&self) {
+        *self.rows.write() = Rows::default();
+    }
+
+    /// Gaps that touch a time range, newest first.
+    pub fn gaps(&self, time: &Range<i64>, limit: usize) -> Vec<GapRow> {
+        let touches = |g: &&GapRow| g.from_time_ns < time.end && g.to_time_ns >= time.start;
+        self.rows.read().gaps.iter().rev().filter(touches).take(limit).cloned().collect()
+    }
+
+    /// Spans of a stream in which frames are still missing.
+    pub fn open_spans(&self, stream: StreamId, time: &Range<i64>) -> Vec<(i64, i64)> {
+        let open = |g: &&GapRow| {
+            g.stream == Some(stream) && g.open > 0 && g.from_time_ns < time.end && g.to_time_ns >= time.start
+        };
+        self.rows.read().gaps.iter().filter(open).map(|g| (g.from_time_ns, g.to_time_ns)).collect()
+    }
+
+    /// Events of a time range, ascending in time; the newest `limit` of them.
+    pub fn events(&self, time: &Range<i64>, limit: usize) -> Vec<EventRow> {
+        let rows = self.rows.read();
+        let mut events: Vec<EventRow> =
+            rows.events.iter().rev().filter(|e| time.contains(&e.time_ns)).take(limit).cloned().collect();
+        events.reverse();
+        events
+    }
+
+    /// Gaps found since start.
+    pub fn gaps_found(&self) -> u64 {
+        self.rows.read().found
+    }
+
+    /// Appends an event to `strongback.events`; it reaches memory and screens by the follower.
+    ///
+    /// # Errors
+    /// If the event cannot be, or the store refuses it.
+    pub fn record(&self, ingest: &Ingest, event: &EventRow) -> Result<Ticket, EventError> {
+        if event.text.is_empty() || event.text.len() > EVENT_TEXT_MAX {
+            return Err(EventError::Text { size_bytes: event.text.len() });
+        }
+        if !LEVELS.contains(&event.level.as_str()) {
+            return Err(EventError::Level { level: event.level.clone() });
+        }
+        let channel = |name| ChannelSpec::new(name, ChannelType::String);
+        let spec = StreamSpec {
+            key: StreamKey::new(EVENTS, []),
+            source: "internal".to_owned(),
+            clock: Clock::Source,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: ["text", "level", "source"].map(channel).into(),
+        };
+        let (stream, channels) = ingest.resolve_own(&spec)?;
+        let mut batch = FrameBatch::new();
+        let head =
+            FrameHead { stream: stream.id, receive_time: now_ns(), source_time: Some(event.time_ns), sequence: None };
+        batch.begin(head);
+        for (channel, text) in channels.iter().zip([&event.text, &event.level, &event.source]) {
+            batch.push(*channel, Value::String(text));
+        }
+        batch.end();
+        let generation = ingest.generation_now();
+        let appended = ingest.accept_waiting(&batch);
+        match appended.outcomes.into_iter().next() {
+            Some(Outcome::Rejected(reject)) => Err(reject.into()),
+            _ => Ok(generation.ticket(appended.commit)),
+        }
+    }
+}
+
+/// What happened to the frames of a gap, by its cause, in words.
+fn words(cause: &str, count: u64, from: i64, to: i64) -> String {
+    let frames = if count == 1 { "1 frame".to_owned() } else { format!("{count} frames") };
+    let span = span(to.saturating_sub(from));
+    match cause {
+        "sequence" => format!("{frames}, {span} · lost before the receiver (sequence)"),
+        "kernel" => format!("{frames} · dropped by the kernel: the receive buffer was full"),
+        "restart" => "the source began its sequence anew; nothing is known lost".to_owned(),
+        "torn" => format!("{frames}, {span} · not durable when the server was cut off"),
+        "not recorded" => format!("{frames}, {span} · shown live, not recorded: the store refused"),
+        other => format!("{frames}, {span} · {other}"),
+    }
+}
+
+fn span(ns: i64) -> String {
+    match ns.max(0) as f64 {
+        ns if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.0} ms", ns / 1e6),
+        ns if ns < 120e9 => format!("{:.1} s", ns / 1e9),
+        ns => format!("{:.1} min", ns / 60e9),
+    }
+}
+
+impl Rows {
+    /// Adds a row of `strongback.gaps`; one that fills an earlier gap changes that. Returns the gap as it is now.
+    fn add_gap(&mut self, cells: &Cells<'_>, stream_name: impl Fn(StreamId) -> Option<String>) -> GapRow {
+        let unsigned = |name| cells.integer(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
+        let (id, count, cause) = (unsigned("id"), unsigned("count"), cells.text("cause"));
+        if cause == "filled"
+            && let Some(gap) = self.gaps.iter_mut().rev().find(|g| g.id == id && g.count > 0)
+        {
+            gap.open = gap.open.saturating_sub(count);
+            return gap.clone();
+        }
+        let stream = cells.integer("stream").and_then(|v| u32::try_from(v).ok()).map(StreamId);
+        let (from, to) = (cells.integer("from_time").unwrap_or(0), cells.integer("to_time").unwrap_or(0));
+        let name = cells.text("name");
+        let gap = GapRow {
+            id,
+            stream,
+            stream_name: if name.is_empty() { stream.and_then(stream_name).unwrap_or_default() } else { name },
+            source: cells.text("source"),
+            from_time_ns: from,
+            to_time_ns: to,
+            from_sequence: cells.integer("from_sequence"),
+            to_sequence: cells.integer("to_sequence"),
+            count,
+            // Late frames of a gap that is no longer kept, and restarts, leave nothing open.
+            open: if matches!(cause.as_str(), "filled" | "restart") { 0 } else { count },
+            words: words(&cause, count, from, to),
+            cause,
+        };
+        self.found += u64::from(gap.open > 0);
+        self.gaps.push_back(gap.clone());
+        if self.gaps.len() > ROWS_MAX {
+            self.gaps.pop_front();
+        }
+        gap
+    }
+
+    fn add_event(&mut self, event: EventRow) {
+        let at = self.events.partition_point(|e| e.time_ns <= event.time_ns);
+        self.events.insert(at, event);
+        if self.events.len() > ROWS_MAX {
+            self.events.pop_front();
+        }
+    }
+}
+
+/// One frame of a batch, its cells by channel name.
+struct Cells<'a> {
+    stream: &'a Stream,
+    batch: &'a Batch,
+    row: usize,
+}
+
+impl<'a> Cells<'a> {
+    fn get(&self, channel: &str) -> Option<Value<'a>> {
+        let index = self.stream.layout.index(channel)?;
+        self.batch.columns[index.0 as usize].cell(self.row).ok()
+    }
+
+    fn text(&self, channel: &str) -> String {
+        match self.get(channel) {
+            Some(Value::String(text)) => text.to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    fn integer(&self, channel: &str) -> Option<i64> {
+        match self.get(channel)?.convert(ChannelType::I64)? {
+            Value::I64(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    fn event(&self) -> EventRow {
+        EventRow {
+            time_ns: self.batch.time(self.row),
+            level: self.text("level"),
+            source: self.text("source"),
+            text: self.text("text"),
+        }
+    }
+}
+
+/// A gap as the interface writes it.
+#[derive(Debug, serde::Serialize)]
+pub struct GapCard<'a> {
+    id: Big<u64>,
+    stream: Option<u32>,
+    stream_name: &'a str,
+    source: &'a str,
+    from_time: Big<i64>,
+    to_time: Big<i64>,
+    from_sequence: Option<Big<i64>>,
+    to_sequence: Option<Big<i64>>,
+    count: Big<u64>,
+    open: Big<u64>,
+    cause: &'a str,
+    words: &'a str,
+}
+
+impl<'a> From<&'a GapRow> for GapCard<'a> {
+    fn from(gap: &'a GapRow) -> Self {
+        GapCard {
+            id: Big(gap.id),
+            stream: gap.stream.map(|s| s.0),
+            stream_name: &gap.stream_name,
+            source: &gap.source,
+            from_time: Big(gap.from_time_ns),
+            to_time: Big(gap.to_time_ns),
+            from_sequence: gap.from_sequence.map(Big),
+            to_sequence: gap.to_sequence.map(Big),
+            count: Big(gap.count),
+            open: Big(gap.open),
+            cause: &gap.cause,
+            words: &gap.words,
+        }
+    }
+}
+
+/// An event as the interface writes it.
+#[derive(Debug, serde::Serialize)]
+pub struct EventCard<'a> {
+    time: Big<i64>,
+    text: &'a str,
+    level: &'a str,
+    source: &'a str,
+}
+
+impl<'a> From<&'a EventRow> for EventCard<'a> {
+    fn from(event: &'a EventRow) -> Self {
+        EventCard { time: Big(event.time_ns), text: &event.text, level: &event.level, source: &event.source }
+    }
+}

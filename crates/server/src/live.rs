@@ -1,0 +1,279 @@
+//! Live: the one fan-out of appended frames to subscriptions.
+//!
+//! ```text
+//! sources → Ingest::accept ─ append ─┬─> store
+//!                                    └─> Fanout (per-stream index) → Subscription windows → ws → client
+//! ```
+//!
+//! Append and fan-out run under one lock, [`Live::fanout`], so every subscription sees the rows of a stream in
+//! order, and a snapshot taken after a stream was registered splits history from tail at an exact row. A
+//! stream that nobody subscribed costs one index lookup a frame. The lock is never held while JSON is written,
+//! blocks are read, or patterns are matched.
+
+pub mod snapshot;
+pub mod subscription;
+pub mod window;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use strongback_store::{Appended, FrameBatch, Outcome, Reject, StreamId, View};
+use tokio::sync::{broadcast, watch};
+
+use subscription::{Match, Subscription};
+
+/// Events and gaps that wait for a client at most; a client further behind loses the oldest and is told.
+const NOTICES: usize = 256;
+
+/// Something every client is told: an event or a gap, as the JSON text of its message.
+pub type Notice = Arc<str>;
+
+/// The live side of the server.
+#[derive(Debug)]
+pub struct Live {
+    fanout: Mutex<Fanout>,
+    notices: broadcast::Sender<Notice>,
+    /// Version of the catalog: when it rises, clients match new channels.
+    catalog: watch::Sender<u64>,
+    counters: LiveCounters,
+}
+
+/// What the live side counts since start.
+#[derive(Debug, Default)]
+pub struct LiveCounters {
+    /// Connected clients.
+    pub clients: AtomicU64,
+    /// Subscriptions.
+    pub subscriptions: AtomicU64,
+    /// Updates sent.
+    pub updates: AtomicU64,
+    /// Updates merged because a client was slow.
+    pub conflated: AtomicU64,
+    /// Notices and windows that a client lost.
+    pub dropped: AtomicU64,
+    /// Channels over all subscriptions.
+    pub channels: AtomicU64,
+}
+
+/// Who gets the frames of which stream. Ingest holds it over append and fan-out.
+#[derive(Debug)]
+pub struct Fanout {
+    by_stream: Vec<Vec<Entry>>,
+    /// Frames known lost of each subscribed stream when last looked at.
+    lost: HashMap<StreamId, u64>,
+    subscriptions: Vec<Arc<Subscription>>,
+    /// Newest `receive_time` of each stream, by id; `i64::MIN` if none came since start.
+    last_receive: Vec<i64>,
+    newest_receive: i64,
+    /// Frames that reached screens but not the store.
+    pub not_recorded: u64,
+    /// Values that came since start.
+    pub points: u64,
+    /// Those of frames seen before.
+    pub points_duplicate: u64,
+    /// Those of frames refused.
+    pub points_rejected: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    subscription: Arc<Subscription>,
+    slot: u32,
+}
+
+impl Default for Fanout {
+    fn default() -> Self {
+        Fanout {
+            by_stream: Vec::new(),
+            lost: HashMap::new(),
+            subscriptions: Vec::new(),
+            last_receive: Vec::new(),
+            newest_receive: i64::MIN,
+            not_recorded: 0,
+            points: 0,
+            points_duplicate: 0,
+            points_rejected: 0,
+        }
+    }
+}
+
+impl Fanout {
+    /// Hands appended frames to their subscriptions. `lost` tells how many frames of a stream are known lost.
+    pub fn publish(&mut self, batch: &FrameBatch, appended: &Appended, now: i64, lost: impl Fn(StreamId) -> u64) {
+        for (frame, outcome) in batch.frames().zip(&appended.outcomes) {
+            let points = frame.len() as u64;
+            self.points += points;
+            let head = frame.head();
+            let at = head.stream.0 as usize;
+            if self.last_receive.len() <= at {
+                self.last_receive.resize(at + 1, i64::MIN);
+            }
+            self.last_receive[at] = self.last_receive[at].max(head.receive_time);
+            self.newest_receive = self.newest_receive.max(head.receive_time);
+            let row = match outcome {
+                Outcome::Stored { row } => Some(*row),
+                Outcome::Rejected(Reject::Refused(_)) => {
+                    self.not_recorded += 1;
+                    self.points_rejected += points;
+                    None
+                }
+                Outcome::Duplicate => {
+                    self.points_duplicate += points;
+                    continue;
+                }
+                Outcome::Rejected(_) => {
+                    self.points_rejected += points;
+                    continue;
+                }
+            };
+            let stream = head.stream;
+            let Some(entries) = self.by_stream.get(at).filter(|e| !e.is_empty()) else { continue };
+            let now_lost = lost(stream);
+            let gap = self.lost.insert(stream, now_lost).is_some_and(|before| before < now_lost);
+            for entry in entries {
+                entry.subscription.add(entry.slot, &frame, row, gap, now);
+            }
+        }
+    }
+
+    /// Whether anybody subscribed the stream.
+    pub fn is_subscribed(&self, stream: StreamId) -> bool {
+        self.by_stream.get(stream.0 as usize).is_some_and(|e| !e.is_empty())
+    }
+
+    /// Newest `receive_time` of a stream since start, nanoseconds since 1970 UTC.
+    pub fn last_receive(&self, stream: StreamId) -> Option<i64> {
+        self.last_receive.get(stream.0 as usize).copied().filter(|t| *t > i64::MIN)
+    }
+
+    /// Newest `receive_time` of all streams since start, nanoseconds since 1970 UTC.
+    pub fn newest_receive(&self) -> Option<i64> {
+        (self.newest_receive > i64::MIN).then_some(self.newest_receive)
+    }
+
+    fn register(&mut self, stream: StreamId, subscription: &Arc<Subscription>, slot: u32) {
+        let at = stream.0 as usize;
+        if self.by_stream.len() <= at {
+            self.by_stream.resize_with(at + 1, Vec::new);
+        }
+        self.by_stream[at].push(Entry { subscription: subscription.clone(), slot });
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Live {
+            fanout: Mutex::default(),
+            notices: broadcast::Sender::new(NOTICES),
+            catalog: watch::Sender::new(0),
+            counters: LiveCounters::default(),
+        }
+    }
+}
+
+impl Live {
+    /// The fan-out's lock: held by ingest over append and publish.
+    pub fn fanout(&self) -> MutexGuard<'_, Fanout> {
+        self.fanout.lock()
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> &LiveCounters {
+        &self.counters
+    }
+
+    /// Tells every client.
+    pub fn notify(&self, notice: String) {
+        // Nobody listening is no error.
+        let _ = self.notices.send(notice.into());
+    }
+
+    /// What [`Live::notify`] tells from now on.
+    pub fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
+    }
+
+    /// Called after each resolve: wakes the clients' matching if the catalog grew.
+    pub fn catalog_is(&self, version: u64) {
+        self.catalog.send_if_modified(|known| {
+            let grown = *known < version;
+            *known = version.max(*known);
+            grown
+        });
+    }
+
+    /// The version of the catalog and its changes.
+    pub fn catalog(&self) -> watch::Receiver<u64> {
+        self.catalog.subscribe()
+    }
+
+    /// Registers what was found by [`Subscription::find`], and takes a view at the same moment: rows below each
+    /// match's `start_row` are in the view, those from there on reach the subscription's windows. `view` gives
+    /// a view of the store and its epoch.
+    pub fn adopt(
+        &self,
+        subscription: &Arc<Subscription>,
+        found: &mut [Match],
+        hold: bool,
+        view: impl FnOnce() -> (View, u32),
+    ) -> View {
+        let channels: usize = found.iter().map(|f| f.channels.len()).sum();
+        self.counters.channels.fetch_add(channels as u64, Ordering::Relaxed);
+        let mut fanout = self.fanout.lock();
+        let (view, epoch) = view();
+        subscription.pending().epoch = epoch;
+        for found in found {
+            subscription.adopt(found, view.next_row(found.stream.id), hold);
+            if found.new_stream {
+                fanout.register(found.stream.id, subscription, found.slot);
+            }
+        }
+        view
+    }
+
+    /// Subscriptions with windows not yet sent.
+    pub fn windows_waiting(&self) -> u64 {
+        let subscriptions = self.fanout.lock().subscriptions.clone();
+        subscriptions.iter().filter(|s| s.is_dirty()).count() as u64
+    }
+
+    /// Makes a subscription known, before anything is adopted.
+    pub fn add(&self, subscription: Arc<Subscription>) {
+        self.counters.subscriptions.fetch_add(1, Ordering::Relaxed);
+        self.fanout.lock().subscriptions.push(subscription);
+    }
+
+    /// Forgets a subscription.
+    pub fn remove(&self, subscription: &Arc<Subscription>) {
+        let (streams, channels): (Vec<StreamId>, u64) = {
+            let pending = subscription.pending();
+            (
+                pending.slots.iter().map(|s| s.stream).collect(),
+                pending.slots.iter().map(|s| s.channels.len() as u64).sum(),
+            )
+        };
+        self.counters.subscriptions.fetch_sub(1, Ordering::Relaxed);
+        self.counters.channels.fetch_sub(channels, Ordering::Relaxed);
+        let mut fanout = self.fanout.lock();
+        fanout.subscriptions.retain(|s| !Arc::ptr_eq(s, subscription));
+        for stream in streams {
+            if let Some(entries) = fanout.by_stream.get_mut(stream.0 as usize) {
+                entries.retain(|e| !Arc::ptr_eq(&e.subscription, subscription));
+                if entries.is_empty() {
+                    fanout.lost.remove(&stream);
+                }
+            }
+        }
+    }
+
+    /// The store was reopened in a new epoch: every subscription is told which rows went back. The caller
+    /// holds the fan-out's lock over the swap of the store and passes it in.
+    pub fn rewind(fanout: &mut Fanout, epoch: u32, next_row: impl Fn(StreamId) -> u64) {
+        fanout.lost.clear();
+        for subscription in &fanout.subscriptions {
+            subscription.rewind(epoch, &next_row);
+        }
+    }
+}

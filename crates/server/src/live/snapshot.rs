@@ -1,0 +1,102 @@
+//! What comes before the tail: the history a subscription asked for, and what a stream or channel had before
+//! it was matched. Runs on a reader thread, never under the fan-out's lock.
+
+use std::ops::Range;
+
+use strongback_store::{ChannelIndex, Scan, ScanError, View};
+
+use super::subscription::{Match, Subscription};
+use super::window::StreamWindow;
+use crate::history::{self, Extent, GapSpans};
+use crate::json;
+
+/// Rows of a stream that a late match takes along at most.
+const CATCH_UP_ROWS: u64 = 4096;
+
+/// Reads what streams and channels matched late had before they were adopted, puts it in front of the
+/// subscription's windows. A damaged or expired block leaves its rows out; the rows of the
+/// update say which it holds.
+pub fn catch_up(view: &View, subscription: &Subscription, found: &[Match]) -> Result<(), ScanError> {
+    let mut outcome = Ok(());
+    for found in found {
+        match earlier(view, subscription, found) {
+            Ok(window) => subscription.put_before(found.slot, window),
+            Err(error) => outcome = Err(error),
+        }
+    }
+    outcome
+}
+
+fn earlier(view: &View, subscription: &Subscription, found: &Match) -> Result<StreamWindow, ScanError> {
+    let mut window = StreamWindow::default();
+    let places: Vec<usize> =
+        found.channels.iter().map(|c| subscription.place(found.slot, *c).unwrap_or_default()).collect();
+    window.channels.resize_with(places.iter().max().map_or(0, |m| m + 1), Default::default);
+    let scan = Scan {
+        rows: found.start_row.saturating_sub(CATCH_UP_ROWS)..found.start_row,
+        ..Scan::all(found.stream.id, found.channels.iter().map(|c| ChannelIndex(*c)).collect())
+    };
+    for batch in view.scan(scan) {
+        let batch = batch?;
+        for row in 0..batch.len() {
+            if found.new_stream {
+                window.begin(batch.time(row), batch.receive_time[row], Some(batch.rows[row]));
+            }
+            for (column, place) in batch.columns.iter().zip(&places) {
+                if let Ok(value) = column.cell(row) {
+                    window.channels[*place].add(value);
+                }
+            }
+        }
+    }
+    Ok(window)
+}
+
+/// The `history` message of a subscription: rows below each match's start row, reduced to `points` buckets a
+/// channel, and the row at which the tail of each stream begins.
+///
+/// # Errors
+/// When a scan ends early.
+pub fn history(
+    view: &View,
+    id: i64,
+    found: &[&Match],
+    grid: Range<i64>,
+    points: usize,
+    gaps: &GapSpans<'_>,
+) -> Result<Vec<u8>, ScanError> {
+    let mut out = Vec::with_capacity(64 * 1024);
+    out.extend_from_slice(b"{\"type\":\"history\",\"id\":");
+    json::push(&mut out, &id);
+    out.extend_from_slice(b",\"series\":[");
+    let mut first = true;
+    for found in found {
+        let columns: Vec<ChannelIndex> = found.channels.iter().map(|c| ChannelIndex(*c)).collect();
+        let missing = gaps(found.stream.id, &grid);
+        // Frames stamped ahead of our clock belong to the history too: the tail begins at a row, not a time.
+        let extent = Extent { time: grid.start..i64::MAX, grid: grid.clone(), end_row: found.start_row, points };
+        for series in history::read(view, &found.stream, &columns, &extent)? {
+            if !std::mem::take(&mut first) {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"{\"channel\":");
+            json::push_number(&mut out, series.channel.id.0 as u64);
+            out.extend_from_slice(b",\"buckets\":");
+            series.write_buckets(&mut out);
+            out.extend_from_slice(b",\"gaps\":");
+            history::write_gaps(&mut out, &missing);
+            out.push(b'}');
+        }
+    }
+    out.extend_from_slice(b"],\"rows\":{");
+    for (i, found) in found.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        json::push_big(&mut out, found.stream.id.0);
+        out.push(b':');
+        json::push_big(&mut out, found.start_row);
+    }
+    out.extend_from_slice(b"}}");
+    Ok(out)
+}

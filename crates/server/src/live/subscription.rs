@@ -1,0 +1,457 @@
+//! A subscription: which channels it wants, and what it has gathered since its last update.
+//!
+//! The ingest side adds frames under a short lock; the connection swaps full windows against empty ones and
+//! writes JSON outside it. Between two updates everything is merged into one window a stream, so a slow
+//! client costs no more memory than a fast one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use strongback_store::{ChannelId, ChannelType, Clock, FrameRef, Pattern, Stream, StreamId, StreamKey};
+use tokio::sync::Notify;
+
+use super::window::StreamWindow;
+use crate::json;
+
+/// Channel patterns of one subscription, those without wildcards found by name.
+#[derive(Debug, Default)]
+pub struct PatternSet {
+    /// Patterns by the exact `table.channel` they name.
+    exact: HashMap<String, Vec<(usize, Pattern)>>,
+    globs: Vec<(usize, Pattern)>,
+    texts: Vec<String>,
+}
+
+impl PatternSet {
+    /// Parses patterns.
+    ///
+    /// # Errors
+    /// The first one that is none.
+    pub fn parse(texts: Vec<String>) -> Result<PatternSet, strongback_store::PatternError> {
+        let mut set = PatternSet::default();
+        for (i, text) in texts.iter().enumerate() {
+            let pattern = Pattern::parse(text)?;
+            let name = text.split('{').next().unwrap_or_default();
+            if name.contains(['*', '?', '\\']) || text.contains("}.") {
+                set.globs.push((i, pattern));
+            } else {
+                set.exact.entry(name.to_owned()).or_default().push((i, pattern));
+            }
+        }
+        set.texts = texts;
+        Ok(set)
+    }
+
+    /// How many patterns need a comparison with each channel.
+    pub fn globs(&self) -> usize {
+        self.globs.len()
+    }
+
+    /// Whether a channel matches; marks each pattern that does in `used`, if given.
+    pub fn matches(&self, key: &StreamKey, channel: &str, used: Option<&mut Vec<bool>>) -> bool {
+        let mut hits = Vec::new();
+        if !self.exact.is_empty() {
+            let name = format!("{}.{channel}", key.table);
+            let named = self.exact.get(&name).into_iter().flatten();
+            hits.extend(named.filter(|(_, p)| p.matches(key, channel)).map(|(i, _)| *i));
+        }
+        let Some(used) = used else {
+            return !hits.is_empty() || self.globs.iter().any(|(_, p)| p.matches(key, channel));
+        };
+        hits.extend(self.globs.iter().filter(|(_, p)| p.matches(key, channel)).map(|(i, _)| *i));
+        for i in &hits {
+            used[*i] = true;
+        }
+        !hits.is_empty()
+    }
+
+    /// The patterns that are not marked.
+    pub fn unused(&self, used: &[bool]) -> Vec<&str> {
+        self.texts.iter().zip(used).filter(|(_, used)| !**used).map(|(text, _)| text.as_str()).collect()
+    }
+
+    /// An empty marking for [`PatternSet::matches`].
+    pub fn marks(&self) -> Vec<bool> {
+        vec![false; self.texts.len()]
+    }
+}
+
+/// One stream of a subscription.
+#[derive(Debug)]
+pub struct Slot {
+    /// The stream.
+    pub stream: StreamId,
+    clock: Clock,
+    /// Place in `channels` by channel index of the layout; `NONE` if not wanted.
+    places: Vec<u32>,
+    /// Channels wanted.
+    pub channels: Vec<(ChannelId, ChannelType)>,
+    /// Row after the last that the client was told of.
+    pub told_row: u64,
+    /// No update leaves while what precedes it is still being read.
+    pub held: bool,
+    dirty: bool,
+    window: StreamWindow,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Slot {
+    /// Adds the cells of one frame.
+    fn add(&mut self, frame: &FrameRef<'_>, row: Option<u64>, gap: bool) {
+        let head = frame.head();
+        let time = match self.clock {
+            Clock::Source => head.source_time.unwrap_or(head.receive_time),
+            Clock::Receive => head.receive_time,
+        };
+        let window = &mut self.window;
+        window.begin(time, head.receive_time, row);
+        window.gap |= gap;
+        if window.channels.len() < self.channels.len() {
+            window.channels.resize_with(self.channels.len(), Default::default);
+        }
+        for (index, cell) in frame.cells() {
+            let place = self.places.get(index.0 as usize).copied().unwrap_or(NONE);
+            if let (Some(channel), Ok(value)) = (window.channels.get_mut(place as usize), cell) {
+                channel.add(value);
+            }
+        }
+    }
+
+    /// Takes over the layout of a stream, whose channels at `wanted` are new to the subscription.
+    fn grow(&mut self, stream: &Stream, wanted: &[u16]) {
+        let known = self.places.len();
+        self.places.resize(stream.layout.channels.len().max(known), NONE);
+        for (place, channel) in self.places.iter().zip(&stream.layout.channels).take(known) {
+            if let Some(wanted) = self.channels.get_mut(*place as usize) {
+                // Types widen.
+                wanted.1 = channel.channel_type;
+            }
+        }
+        for &index in wanted {
+            let channel = &stream.layout.channels[index as usize];
+            self.places[index as usize] = self.channels.len() as u32;
+            self.channels.push((channel.id, channel.channel_type));
+        }
+    }
+}
+
+/// What waits for the connection.
+#[derive(Debug, Default)]
+pub struct Pending {
+    /// Streams of the subscription.
+    pub slots: Vec<Slot>,
+    by_stream: HashMap<StreamId, u32>,
+    dirty: Vec<u32>,
+    woken: bool,
+    /// Epoch of the rows in the windows.
+    pub epoch: u32,
+    /// Streams whose rows went back, and to which row: the client is told before anything else.
+    pub rewound: Vec<(StreamId, u64)>,
+    /// When the oldest frame that waits was added, nanoseconds since 1970 UTC.
+    pub oldest: Option<i64>,
+}
+
+/// A live subscription of one connection.
+#[derive(Debug)]
+pub struct Subscription {
+    /// The client's number for it.
+    pub id: i64,
+    /// What it asked for.
+    pub patterns: PatternSet,
+    pending: Mutex<Pending>,
+    wake: Arc<Notify>,
+}
+
+/// Channels of a stream that match a subscription and are new to it.
+#[derive(Debug)]
+pub struct Match {
+    /// The stream as matched.
+    pub stream: Arc<Stream>,
+    /// Indexes of its channels.
+    pub channels: Vec<u16>,
+    /// Place of the stream in the subscription, once adopted.
+    pub slot: u32,
+    /// Whether the stream is new to the subscription.
+    pub new_stream: bool,
+    /// Where the tail begins: rows from here on reach the subscription's windows.
+    pub start_row: u64,
+}
+
+impl Subscription {
+    /// A subscription that gathers nothing yet.
+    pub fn new(id: i64, patterns: PatternSet, wake: Arc<Notify>, epoch: u32) -> Self {
+        Subscription { id, patterns, pending: Mutex::new(Pending { epoch, ..Pending::default() }), wake }
+    }
+
+    /// What waits; hold the lock for moments only.
+    pub fn pending(&self) -> parking_lot::MutexGuard<'_, Pending> {
+        self.pending.lock()
+    }
+
+    /// The channels of a stream that match and that the subscription does not have yet. Only the connection
+    /// that owns the subscription calls it, so what it finds stays true until it adopts.
+    pub fn find(&self, stream: &Arc<Stream>, used: Option<&mut Vec<bool>>) -> Option<Match> {
+        let (known, slot) = {
+            let pending = self.pending.lock();
+            match pending.by_stream.get(&stream.id) {
+                Some(&at) => (pending.slots[at as usize].places.len(), Some(at)),
+                None => (0, None),
+            }
+        };
+        let mut used = used;
+        let channels: Vec<u16> = (known..stream.layout.channels.len())
+            .filter(|i| self.patterns.matches(&stream.key, &stream.layout.channels[*i].name, used.as_deref_mut()))
+            .map(|i| i as u16)
+            .collect();
+        (!channels.is_empty()).then(|| Match {
+            stream: stream.clone(),
+            channels,
+            slot: slot.unwrap_or(NONE),
+            new_stream: slot.is_none(),
+            start_row: 0,
+        })
+    }
+
+    /// Adds what was found. Called under the fan-out's lock, so that `start_row`, the stream's next row, is
+    /// exactly where the windows begin. Held streams gather, and their updates leave after
+    /// [`Subscription::release`].
+    pub fn adopt(&self, found: &mut Match, start_row: u64, hold: bool) {
+        found.start_row = start_row;
+        let mut pending = self.pending.lock();
+        let pending = &mut *pending;
+        if found.new_stream {
+            found.slot = pending.slots.len() as u32;
+            pending.by_stream.insert(found.stream.id, found.slot);
+            pending.slots.push(Slot {
+                stream: found.stream.id,
+                clock: found.stream.clock,
+                places: Vec::new(),
+                channels: Vec::new(),
+                told_row: start_row,
+                held: false,
+                dirty: false,
+                window: StreamWindow::default(),
+            });
+        }
+        let slot = &mut pending.slots[found.slot as usize];
+        slot.grow(&found.stream, &found.channels);
+        slot.held |= hold;
+    }
+
+    /// Takes over widened types of a stream whose channels it has.
+    pub fn refresh(&self, stream: &Stream) {
+        let mut pending = self.pending.lock();
+        let pending = &mut *pending;
+        if let Some(&at) = pending.by_stream.get(&stream.id) {
+            pending.slots[at as usize].grow(stream, &[]);
+        }
+    }
+
+    /// Where a channel stands in the windows of its stream.
+    pub fn place(&self, slot: u32, channel: u16) -> Option<usize> {
+        let pending = self.pending.lock();
+        let place = *pending.slots.get(slot as usize)?.places.get(channel as usize)?;
+        (place != NONE).then_some(place as usize)
+    }
+
+    /// Lets the updates of held streams go.
+    pub fn release(&self, slots: impl IntoIterator<Item = u32>) {
+        let mut pending = self.pending.lock();
+        for at in slots {
+            pending.slots[at as usize].held = false;
+        }
+        let wake = !pending.dirty.is_empty() && !std::mem::replace(&mut pending.woken, true);
+        drop(pending);
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Adds a frame of one of its streams. Called under the fan-out's lock, in row order.
+    pub fn add(&self, slot: u32, frame: &FrameRef<'_>, row: Option<u64>, gap: bool, now: i64) {
+        let mut pending = self.pending.lock();
+        let pending = &mut *pending;
+        let at = &mut pending.slots[slot as usize];
+        at.add(frame, row, gap);
+        if !at.dirty {
+            at.dirty = true;
+            pending.dirty.push(slot);
+        }
+        pending.oldest.get_or_insert(now);
+        if !at.held && !std::mem::replace(&mut pending.woken, true) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Puts what was read from the store in front of a held stream's window: what a stream or channel had
+    /// before it was matched.
+    pub fn put_before(&self, slot: u32, earlier: StreamWindow) {
+        let mut pending = self.pending.lock();
+        let pending = &mut *pending;
+        let at = &mut pending.slots[slot as usize];
+        let later = std::mem::replace(&mut at.window, earlier);
+        at.window.append(&later);
+        if !at.dirty && !at.window.is_empty() {
+            at.dirty = true;
+            pending.dirty.push(slot);
+        }
+    }
+
+    /// The store was reopened: rows at and above those of `next_row` are void.
+    pub fn rewind(&self, epoch: u32, next_row: impl Fn(StreamId) -> u64) {
+        let mut pending = self.pending.lock();
+        let pending = &mut *pending;
+        pending.epoch = epoch;
+        for slot in &mut pending.slots {
+            let next = next_row(slot.stream);
+            if let Some((_, to)) = slot.window.rows
+                && to > next
+            {
+                slot.window.rows = None;
+                slot.window.recorded = false;
+            }
+            if slot.told_row > next {
+                pending.rewound.push((slot.stream, next));
+                slot.told_row = next;
+            }
+        }
+        if !pending.rewound.is_empty() && !std::mem::replace(&mut pending.woken, true) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Whether anything waits.
+    pub fn is_dirty(&self) -> bool {
+        let pending = self.pending.lock();
+        !pending.dirty.is_empty() || !pending.rewound.is_empty()
+    }
+
+    /// Swaps the full windows against the cleared ones of `into`, whose places are those of the slots.
+    pub fn take(&self, into: &mut Taken) {
+        let mut pending = self.pending.lock();
+        let pending = &mut *pending;
+        pending.woken = false;
+        pending.oldest = None;
+        into.epoch = pending.epoch;
+        into.rewound.append(&mut pending.rewound);
+        into.filled.clear();
+        if into.windows.len() < pending.slots.len() {
+            into.windows.resize_with(pending.slots.len(), Default::default);
+        }
+        let slots = &mut pending.slots;
+        pending.dirty.retain(|&at| {
+            let slot = &mut slots[at as usize];
+            if slot.held {
+                return true;
+            }
+            slot.dirty = false;
+            let place = &mut into.windows[at as usize];
+            std::mem::swap(&mut place.window, &mut slot.window);
+            place.channels.clear();
+            place.channels.extend_from_slice(&slot.channels);
+            place.stream = slot.stream;
+            if let Some((_, to)) = place.window.rows {
+                slot.told_row = slot.told_row.max(to);
+            }
+            into.filled.push(at);
+            false
+        });
+    }
+}
+
+/// Windows on their way to the client. Reused between updates.
+#[derive(Debug, Default)]
+pub struct Taken {
+    windows: Vec<TakenWindow>,
+    filled: Vec<u32>,
+    epoch: u32,
+    /// Rewinds to tell first.
+    pub rewound: Vec<(StreamId, u64)>,
+}
+
+#[derive(Debug)]
+struct TakenWindow {
+    stream: StreamId,
+    window: StreamWindow,
+    channels: Vec<(ChannelId, ChannelType)>,
+}
+
+impl Default for TakenWindow {
+    fn default() -> Self {
+        TakenWindow { stream: StreamId(0), window: StreamWindow::default(), channels: Vec::new() }
+    }
+}
+
+impl Taken {
+    /// Whether there is no window to send.
+    pub fn is_empty(&self) -> bool {
+        self.filled.is_empty()
+    }
+
+    /// Epoch of the rows.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Number of windows.
+    pub fn len(&self) -> usize {
+        self.filled.len()
+    }
+
+    /// Appends the `streams` array and clears the windows.
+    pub fn write_streams(&mut self, out: &mut Vec<u8>, committed: impl Fn(StreamId) -> u64) {
+        out.push(b'[');
+        for (i, at) in self.filled.drain(..).enumerate() {
+            let place = &mut self.windows[at as usize];
+            if i > 0 {
+                out.push(b',');
+            }
+            write_window(out, place, committed(place.stream));
+            place.window.clear();
+        }
+        out.push(b']');
+    }
+}
+
+fn write_window(out: &mut Vec<u8>, place: &TakenWindow, committed: u64) {
+    let window = &place.window;
+    out.extend_from_slice(b"{\"stream\":");
+    json::push_number(out, place.stream.0 as u64);
+    match window.rows {
+        Some((from, to)) => {
+            out.extend_from_slice(b",\"from_row\":");
+            json::push_big(out, from);
+            out.extend_from_slice(b",\"to_row\":");
+            json::push_big(out, to);
+        }
+        None => out.extend_from_slice(b",\"from_row\":null,\"to_row\":null"),
+    }
+    out.extend_from_slice(b",\"committed\":");
+    json::push_big(out, committed);
+    out.extend_from_slice(if window.recorded { b",\"recorded\":true" } else { b",\"recorded\":false" });
+    out.extend_from_slice(b",\"time\":[");
+    json::push_big(out, window.time.0);
+    out.push(b',');
+    json::push_big(out, window.time.1);
+    out.extend_from_slice(b"],\"receive_time\":");
+    json::push_big(out, window.receive_time);
+    out.extend_from_slice(if window.gap { b",\"gap\":true" } else { b",\"gap\":false" });
+    out.extend_from_slice(b",\"channels\":[");
+    let mut first = true;
+    for (channel, (id, channel_type)) in window.channels.iter().zip(&place.channels) {
+        if channel.count() == 0 {
+            continue;
+        }
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        out.push(b'[');
+        json::push_number(out, id.0 as u64);
+        out.push(b',');
+        channel.write(out, *channel_type);
+        out.push(b']');
+    }
+    out.extend_from_slice(b"]}");
+}

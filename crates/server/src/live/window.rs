@@ -1,0 +1,356 @@
+//! What a subscription has gathered of one stream since its last update: per channel count, first, last,
+//! min, max and mean, so that no reduction of rate hides a spike.
+
+use strongback_store::{ChannelType, Value};
+
+use crate::json;
+
+/// One channel within a window. Values keep the type they came in; they are converted to the channel's
+/// type when written.
+#[derive(Clone, Debug, Default)]
+pub struct ChannelWindow {
+    count: u64,
+    finite: u64,
+    sum: f64,
+    first: Packed,
+    last: Packed,
+    /// None until a value that is not NaN came; never for text.
+    range: Option<(Packed, Packed)>,
+    /// First and last text.
+    text: Option<Box<(String, String)>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Packed {
+    bits: u64,
+    code: u8,
+}
+
+impl Packed {
+    fn of(value: Value<'_>) -> Packed {
+        Packed { bits: value.bits(), code: value.channel_type().code() }
+    }
+
+    fn value(self) -> Option<Value<'static>> {
+        match ChannelType::from_code(self.code) {
+            None | Some(ChannelType::String) => None,
+            Some(kind) => Some(Value::from_bits(kind, self.bits)),
+        }
+    }
+}
+
+/// Whether `a` is below `b`; exact within a type and between integers.
+fn below(a: Value<'_>, b: Value<'_>) -> bool {
+    match (a, b) {
+        (Value::F32(a), Value::F32(b)) => a < b,
+        (Value::F64(a), Value::F64(b)) => a < b,
+        (Value::Bool(a), Value::Bool(b)) => !a & b,
+        _ => match (integer(a), integer(b)) {
+            (Some(a), Some(b)) => a < b,
+            _ => a.as_f64() < b.as_f64(),
+        },
+    }
+}
+
+fn integer(value: Value<'_>) -> Option<i128> {
+    Some(match value {
+        Value::I8(v) => v as i128,
+        Value::I16(v) => v as i128,
+        Value::I32(v) => v as i128,
+        Value::I64(v) => v as i128,
+        Value::U8(v) => v as i128,
+        Value::U16(v) => v as i128,
+        Value::U32(v) => v as i128,
+        Value::U64(v) => v as i128,
+        _ => return None,
+    })
+}
+
+impl ChannelWindow {
+    /// Adds a value.
+    pub fn add(&mut self, value: Value<'_>) {
+        if let Value::String(text) = value {
+            match &mut self.text {
+                Some(texts) if self.count > 0 => {
+                    texts.1.clear();
+                    texts.1.push_str(text);
+                }
+                _ => self.text = Some(Box::new((text.to_owned(), text.to_owned()))),
+            }
+            self.count += 1;
+            return;
+        }
+        let packed = Packed::of(value);
+        if self.count == 0 {
+            self.first = packed;
+        }
+        self.count += 1;
+        self.last = packed;
+        let number = value.as_f64().unwrap_or(f64::NAN);
+        if number.is_finite() {
+            self.sum += number;
+            self.finite += 1;
+        }
+        if number.is_nan() {
+            return;
+        }
+        match &mut self.range {
+            None => self.range = Some((packed, packed)),
+            Some((min, max)) => {
+                if min.value().is_some_and(|min| below(value, min)) {
+                    *min = packed;
+                }
+                if max.value().is_some_and(|max| below(max, value)) {
+                    *max = packed;
+                }
+            }
+        }
+    }
+
+    /// Adds all values of a later window.
+    pub fn append(&mut self, later: &ChannelWindow) {
+        if later.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            *self = later.clone();
+            return;
+        }
+        self.count += later.count;
+        self.finite += later.finite;
+        self.sum += later.sum;
+        self.last = later.last;
+        match (&mut self.text, &later.text) {
+            (Some(texts), Some(later)) => texts.1.clone_from(&later.1),
+            (None, Some(later)) => self.text = Some(later.clone()),
+            _ => {}
+        }
+        let Some((later_min, later_max)) = later.range else { return };
+        match &mut self.range {
+            None => self.range = later.range,
+            Some((min, max)) => {
+                if let (Some(a), Some(b)) = (later_min.value(), min.value())
+                    && below(a, b)
+                {
+                    *min = later_min;
+                }
+                if let (Some(a), Some(b)) = (max.value(), later_max.value())
+                    && below(a, b)
+                {
+                    *max = later_max;
+                }
+            }
+        }
+    }
+
+    /// Number of values.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Forgets its values.
+    pub fn clear(&mut self) {
+        *self = ChannelWindow::default();
+    }
+
+    /// Appends `count,first,last,min,max,mean`, values as the channel's type writes them; min, max and mean
+    /// are null for text and where only NaN came.
+    pub fn write(&self, out: &mut Vec<u8>, channel_type: ChannelType) {
+        json::push_number(out, self.count);
+        if let Some(texts) = &self.text {
+            out.push(b',');
+            json::push(out, texts.0.as_str());
+            out.push(b',');
+            json::push(out, texts.1.as_str());
+            out.extend_from_slice(b",null,null,null");
+            return;
+        }
+        let start = out.len();
+        write_packed(out, self.first, channel_type);
+        if self.count == 1 && self.finite == 1 && channel_type.size_bytes() < 8 && channel_type != ChannelType::Bool {
+            // One sample: all five are the same digits.
+            let end = out.len();
+            for _ in 0..4 {
+                out.extend_from_within(start..end);
+            }
+            return;
+        }
+        write_packed(out, self.last, channel_type);
+        match self.range {
+            Some((min, max)) => {
+                write_packed(out, min, channel_type);
+                write_packed(out, max, channel_type);
+            }
+            None => out.extend_from_slice(b",null,null"),
+        }
+        out.push(b',');
+        match self.finite {
+            0 => out.extend_from_slice(b"null"),
+            n => json::push_f64(out, self.sum / n as f64),
+        }
+    }
+}
+
+fn write_packed(out: &mut Vec<u8>, packed: Packed, channel_type: ChannelType) {
+    out.push(b',');
+    match packed.value().map(|v| v.convert(channel_type).unwrap_or(v)) {
+        Some(value) => json::push_value(out, value),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+/// All chosen channels of one stream within a window.
+#[derive(Clone, Debug, Default)]
+pub struct StreamWindow {
+    /// Frames gathered.
+    pub frames: u64,
+    /// First row and the row after the last, of the frames that were stored.
+    pub rows: Option<(u64, u64)>,
+    /// Whether every frame was stored.
+    pub recorded: bool,
+    /// `time` of the first and last frame.
+    pub time: (i64, i64),
+    /// `receive_time` of the last frame.
+    pub receive_time: i64,
+    /// Whether frames are known missing inside or just before it.
+    pub gap: bool,
+    /// Channels by their place in the subscription's list for this stream.
+    pub channels: Vec<ChannelWindow>,
+}
+
+impl StreamWindow {
+    /// Forgets its frames, keeps its memory.
+    pub fn clear(&mut self) {
+        self.frames = 0;
+        self.rows = None;
+        self.gap = false;
+        for channel in &mut self.channels {
+            channel.clear();
+        }
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.frames == 0 && self.channels.iter().all(|c| c.count == 0)
+    }
+
+    /// Adds a later window of the same stream.
+    pub fn append(&mut self, later: &StreamWindow) {
+        if self.channels.len() < later.channels.len() {
+            self.channels.resize_with(later.channels.len(), Default::default);
+        }
+        for (mine, later) in self.channels.iter_mut().zip(&later.channels) {
+            mine.append(later);
+        }
+        if later.frames == 0 {
+            return;
+        }
+        if self.frames == 0 {
+            self.time.0 = later.time.0;
+            self.recorded = true;
+            self.receive_time = later.receive_time;
+        }
+        self.frames += later.frames;
+        self.time.1 = later.time.1;
+        self.receive_time = self.receive_time.max(later.receive_time);
+        self.recorded &= later.recorded;
+        self.gap |= later.gap;
+        self.rows = match (self.rows, later.rows) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// Starts the part of one frame: its times and row.
+    pub fn begin(&mut self, time: i64, receive_time: i64, row: Option<u64>) {
+        if self.frames == 0 {
+            self.time = (time, time);
+            self.recorded = true;
+            self.receive_time = receive_time;
+        }
+        self.frames += 1;
+        self.time.1 = time;
+        self.receive_time = self.receive_time.max(receive_time);
+        match row {
+            None => self.recorded = false,
+            Some(row) => {
+                self.rows = Some(match self.rows {
+                    None => (row, row + 1),
+                    Some((from, to)) => (from.min(row), to.max(row + 1)),
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(values: &[Value<'_>], channel_type: ChannelType) -> String {
+        let mut window = ChannelWindow::default();
+        for value in values {
+            window.add(*value);
+        }
+        let mut out = Vec::new();
+        window.write(&mut out, channel_type);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_window_keeps_the_spike() {
+        let values = [1.0, 2.0, 900.5, -3.0, 1.5].map(Value::F64);
+        assert_eq!(written(&values, ChannelType::F64), "5,1.0,1.5,-3.0,900.5,180.4");
+        assert_eq!(written(&[Value::F32(0.1)], ChannelType::F32), "1,0.1,0.1,0.1,0.1,0.1");
+    }
+
+    #[test]
+    fn nan_never_enters_the_range_and_infinity_never_the_mean() {
+        let values = [f64::NAN, 2.0, f64::INFINITY, 4.0].map(Value::F64);
+        assert_eq!(written(&values, ChannelType::F64), "4,\"NaN\",4.0,2.0,\"Infinity\",3.0");
+        assert_eq!(written(&[Value::F64(f64::NAN)], ChannelType::F64), "1,\"NaN\",\"NaN\",null,null,null");
+    }
+
+    #[test]
+    fn values_take_the_type_of_the_channel_and_64_bits_are_text() {
+        let values = [Value::I8(-1), Value::I64(i64::MAX)];
+        assert_eq!(
+            written(&values, ChannelType::I64),
+            "2,\"-1\",\"9223372036854775807\",\"-1\",\"9223372036854775807\",4.611686018427388e18"
+        );
+        assert_eq!(written(&[Value::U8(7)], ChannelType::I64), "1,\"7\",\"7\",\"7\",\"7\",7.0");
+        assert_eq!(written(&[Value::Bool(true), Value::Bool(false)], ChannelType::Bool), "2,true,false,false,true,0.5");
+        let texts = [Value::String("HOLD"), Value::String("GO")];
+        assert_eq!(written(&texts, ChannelType::String), "2,\"HOLD\",\"GO\",null,null,null");
+    }
+
+    #[test]
+    fn an_earlier_window_goes_in_front() {
+        let mut earlier = StreamWindow::default();
+        earlier.begin(1, 1, Some(0));
+        earlier.channels.resize_with(2, Default::default);
+        earlier.channels[0].add(Value::F64(9.0));
+        let mut later = StreamWindow::default();
+        later.begin(2, 2, Some(1));
+        later.channels.resize_with(3, Default::default);
+        later.channels[0].add(Value::F64(4.0));
+        later.channels[2].add(Value::U8(1));
+        earlier.append(&later);
+        assert_eq!((earlier.rows, earlier.time, earlier.frames), (Some((0, 2)), (1, 2), 2));
+        let mut out = Vec::new();
+        earlier.channels[0].write(&mut out, ChannelType::F64);
+        assert_eq!(String::from_utf8(out).unwrap(), "2,9.0,4.0,4.0,9.0,6.5");
+        assert_eq!(earlier.channels[2].count(), 1);
+    }
+
+    #[test]
+    fn frames_not_stored_leave_no_rows() {
+        let mut window = StreamWindow::default();
+        window.begin(5, 6, None);
+        assert_eq!((window.rows, window.recorded, window.frames), (None, false, 1));
+        window.clear();
+        window.begin(7, 8, Some(41));
+        window.begin(9, 10, Some(42));
+        assert_eq!((window.rows, window.recorded, window.time), (Some((41, 43)), true, (7, 9)));
+    }
+}

@@ -1,0 +1,116 @@
+//! What the server does by the clock: heartbeats, rates, and reading new gaps and events.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::time::MissedTickBehavior;
+
+use crate::clock::now_ns;
+use crate::ledger::{EventCard, GapCard};
+use crate::server::Server;
+
+/// Time between two looks at the sources.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time between two looks for new gaps and events.
+const FOLLOW: Duration = Duration::from_millis(100);
+/// Most gaps and events told to screens at a time; the tables have them all.
+const TOLD_MAX: usize = 200;
+/// Span over which the points a second of a heartbeat are counted.
+const RATE_SPAN: Duration = Duration::from_secs(2);
+
+/// Makes the heartbeats, one for all clients.
+pub async fn beat(server: Arc<Server>) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(server.config.live.heartbeat_ms));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looked: Option<Instant> = None;
+    let mut points: VecDeque<(Instant, u64)> = VecDeque::new();
+    loop {
+        ticks.tick().await;
+        if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+            looked = Some(Instant::now());
+            let looking = server.clone();
+            // On a reader thread: with many streams it takes milliseconds.
+            if let Err(error) = server.readers.spawn(move || looking.roster.look(&looking.ingest, now_ns())).await {
+                tracing::error!(%error, "the sources could not be looked at");
+            }
+        }
+        let (so_far, last_data) = {
+            let fanout = server.ingest.live().fanout();
+            (fanout.points, fanout.newest_receive())
+        };
+        let now = Instant::now();
+        points.push_back((now, so_far));
+        while points.len() > 2 && points[1].0 + RATE_SPAN < now {
+            points.pop_front();
+        }
+        let rate = match points.front() {
+            Some((at, before)) if now > *at => (so_far - before) as f64 / now.duration_since(*at).as_secs_f64(),
+            _ => 0.0,
+        };
+        let cards = server.roster.cards();
+        let sources: Vec<serde_json::Value> = cards
+            .iter()
+            .filter(|card| card.kind != "internal")
+            .map(|card| {
+                json!({
+                    "name": card.name,
+                    "status": card.status,
+                    "rate_hz": card.rate_hz,
+                    "lost": (card.lost.0.saturating_sub(card.filled.0)).to_string(),
+                })
+            })
+            .collect();
+        let heartbeat = json!({
+            "type": "heartbeat",
+            "time": now_ns().to_string(),
+            "epoch": server.ingest.store().epoch(),
+            "store": server.recording(),
+            "commit_ms": server.ingest.commit_latency().last_ms(),
+            "points_per_s": rate.round(),
+            "ingest_dropped": server.roster.kernel_drops(),
+            "last_data": last_data.map(|t| t.to_string()),
+            "sources": sources,
+        });
+        server.heartbeat.send_replace(heartbeat.to_string().into());
+    }
+}
+
+/// Reads new gaps and events and tells the screens.
+pub async fn follow(server: Arc<Server>) {
+    let mut ticks = tokio::time::interval(FOLLOW);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let following = server.clone();
+        let news = match server.readers.spawn(move || following.ledger.follow(&following.ingest.store())).await {
+            Ok(Ok(news)) => news,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "new gaps and events cannot be read");
+                continue;
+            }
+            Err(error) => {
+                tracing::error!(%error, "new gaps and events cannot be read");
+                continue;
+            }
+        };
+        let live = server.ingest.live();
+        for event in news.events.iter().rev().take(TOLD_MAX).rev() {
+            live.notify(tagged("event", &EventCard::from(event)));
+        }
+        for gap in news.gaps.iter().rev().take(TOLD_MAX).rev() {
+            live.notify(tagged("gap", &GapCard::from(gap)));
+        }
+    }
+}
+
+fn tagged<T: serde::Serialize>(kind: &str, value: &T) -> String {
+    let mut message = json!({ "type": kind });
+    if let (Some(message), Ok(serde_json::Value::Object(fields))) =
+        (message.as_object_mut(), serde_json::to_value(value))
+    {
+        message.extend(fields);
+    }
+    message.to_string()
+}

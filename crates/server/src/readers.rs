@@ -1,0 +1,58 @@
+//! The threads that read for clients: history, state, export, matching of patterns. Fewer and of lower
+//! priority than ingest and live, so that reading can be slow and recording cannot.
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+
+/// Reads at once at most; further ones wait their turn.
+const THREADS: usize = 4;
+/// 0 to 19, higher yields more.
+const NICENESS: i32 = 5;
+
+/// A pool of threads for reads that block.
+#[derive(Debug)]
+pub struct Readers {
+    runtime: Option<Runtime>,
+}
+
+impl Readers {
+    /// Starts the pool.
+    ///
+    /// # Errors
+    /// Where no thread can be had.
+    pub fn start() -> std::io::Result<Readers> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(THREADS)
+            .thread_name("reader")
+            .on_thread_start(|| {
+                // On Linux the "process" of setpriority is a thread; none is the calling one.
+                if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+                    tracing::warn!(%error, "reader threads keep the priority of the rest of the server");
+                }
+            })
+            .build()?;
+        Ok(Readers { runtime: Some(runtime) })
+    }
+
+    /// Runs a read that blocks.
+    pub fn spawn<T: Send + 'static>(&self, read: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        self.handle().spawn_blocking(read)
+    }
+
+    fn handle(&self) -> &Handle {
+        match &self.runtime {
+            Some(runtime) => runtime.handle(),
+            None => unreachable!("taken only when dropped"),
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting here would block an async caller; reads under way end with the process.
+            runtime.shutdown_background();
+        }
+    }
+}

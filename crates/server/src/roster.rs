@@ -1,0 +1,281 @@
+//! The sources: what they received and what became of it, how fast they are, and whether they are well.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use serde::Serialize;
+use strongback_query::SourceRow;
+use strongback_sources::counts::{self, PacketCounts};
+use strongback_sources::ilp::IlpCounts;
+use strongback_store::Counts;
+
+use crate::ingest::Ingest;
+use crate::json::Big;
+
+/// A source without a fixed cycle is silent after this long.
+const SILENT_AFTER_NS: i64 = 2_000_000_000;
+/// Below this part of its expected rate a source is slow.
+const SLOW: f64 = 0.9;
+/// How long a source shows that it dropped.
+const DROPPING_FOR: Duration = Duration::from_secs(5);
+
+/// Counters that a source keeps itself, beside the store's.
+#[derive(Clone, Debug)]
+pub enum Own {
+    /// A datagram source.
+    Packets(Arc<PacketCounts>),
+    /// Line protocol.
+    Lines(Arc<IlpCounts>),
+    /// None: an import, or the server itself.
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Source {
+    name: String,
+    kind: &'static str,
+    address: String,
+    own: Own,
+}
+
+/// A source as `/api/sources` shows it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SourceCard {
+    /// Name.
+    pub name: String,
+    /// `inetx`, `ilp`, `internal`, `import`.
+    pub kind: &'static str,
+    /// Where it listens.
+    pub address: String,
+    /// Streams it feeds.
+    pub streams: u64,
+    /// Frames received.
+    pub received: Big<u64>,
+    /// Frames stored.
+    pub stored: Big<u64>,
+    /// Frames seen before.
+    pub duplicate: Big<u64>,
+    /// Frames and datagrams refused.
+    pub rejected: Big<u64>,
+    /// Frames found missing.
+    pub lost: Big<u64>,
+    /// Missing frames that came late after all.
+    pub filled: Big<u64>,
+    /// Frames after a later one.
+    pub late: Big<u64>,
+    /// Source restarts seen.
+    pub restarts: Big<u64>,
+    /// What was refused, by reason.
+    pub rejected_by: BTreeMap<&'static str, u64>,
+    /// Frames a second now.
+    pub rate_hz: f64,
+    /// Frames a second by the periods of its streams, if all have one.
+    pub expected_rate_hz: Option<f64>,
+    /// Values a second now.
+    pub points_per_s: f64,
+    /// Newest reception.
+    pub last_receive_time: Option<Big<i64>>,
+    /// `ok`, `silent`, `slow`, `dropping`.
+    pub status: &'static str,
+    /// Datagrams that the kernel dropped.
+    pub kernel_drops: Big<u64>,
+    /// Packets without a layout, by stream id.
+    pub unknown_streams: BTreeMap<String, u64>,
+    /// Values that went to a second column because their type did not fit the first.
+    pub type_conflicts: Big<u64>,
+    #[serde(skip)]
+    points: u64,
+}
+
+/// Rates of one source.
+#[derive(Debug)]
+struct Rate {
+    received: u64,
+    points: u64,
+    drops: u64,
+    at: Instant,
+    rate_hz: f64,
+    points_per_s: f64,
+    dropped_at: Option<Instant>,
+}
+
+/// All sources.
+#[derive(Debug, Default)]
+pub struct Roster {
+    sources: RwLock<Vec<Source>>,
+    cards: RwLock<Arc<Vec<SourceCard>>>,
+    rates: parking_lot::Mutex<HashMap<String, Rate>>,
+}
+
+impl Roster {
+    /// Adds a source.
+    pub fn add(&self, name: &str, kind: &'static str, address: String, own: Own) {
+        self.sources.write().push(Source { name: name.to_owned(), kind, address, own });
+    }
+
+    /// The sources as last looked at.
+    pub fn cards(&self) -> Arc<Vec<SourceCard>> {
+        self.cards.read().clone()
+    }
+
+    /// Datagrams dropped by the kernel, over all sources.
+    pub fn kernel_drops(&self) -> u64 {
+        self.cards().iter().map(|c| c.kernel_drops.0).sum()
+    }
+
+    /// Looks at all streams and sources anew. `now` is nanoseconds since 1970 UTC.
+    pub fn look(&self, ingest: &Ingest, now: i64) {
+        let store = ingest.store();
+        let catalog = store.catalog();
+        let mut cards: Vec<SourceCard> = Vec::new();
+        let mut index: HashMap<String, usize> = HashMap::new();
+        for source in self.sources.read().iter() {
+            index.insert(source.name.clone(), cards.len());
+            let mut card = SourceCard {
+                name: source.name.clone(),
+                kind: source.kind,
+                address: source.address.clone(),
+                ..SourceCard::default()
+            };
+            add_own(&mut card, &source.own);
+            cards.push(card);
+        }
+        let mut expected: Vec<Option<f64>> = vec![Some(0.0); cards.len()];
+        let mut longest_period: Vec<i64> = vec![0; cards.len()];
+        let last: Vec<Option<i64>> = {
+            let fanout = ingest.live().fanout();
+            catalog.streams.iter().map(|s| fanout.last_receive(s.id)).collect()
+        };
+        for (stream, last) in catalog.streams.iter().zip(last) {
+            let at = *index.entry(stream.source.clone()).or_insert_with(|| {
+                let kind = if stream.key.table.starts_with("strongback.") { "internal" } else { "import" };
+                cards.push(SourceCard { name: stream.source.clone(), kind, ..SourceCard::default() });
+                expected.push(Some(0.0));
+                longest_period.push(0);
+                cards.len() - 1
+            });
+            let card = &mut cards[at];
+            add_counts(card, &store.counts(stream.id));
+            card.last_receive_time = card.last_receive_time.map(|t| t.0).max(last).map(Big);
+            let period = stream.expected_period_ns.filter(|p| *p > 0);
+            expected[at] = expected[at].zip(period).map(|(sum, p)| sum + 1e9 / p as f64);
+            longest_period[at] = longest_period[at].max(period.unwrap_or(0));
+        }
+        for ((card, expected), period) in cards.iter_mut().zip(expected).zip(longest_period) {
+            card.expected_rate_hz = expected.filter(|rate| *rate > 0.0);
+            self.judge(card, now, period);
+        }
+        *self.cards.write() = Arc::new(cards);
+    }
+
+    fn judge(&self, card: &mut SourceCard, now: i64, period: i64) {
+        let mut rates = self.rates.lock();
+        let at = Instant::now();
+        let rate = rates.entry(card.name.clone()).or_insert_with(|| Rate {
+            received: card.received.0,
+            points: card.points,
+            drops: card.kernel_drops.0,
+            at,
+            rate_hz: 0.0,
+            points_per_s: 0.0,
+            dropped_at: None,
+        });
+        let seconds = at.duration_since(rate.at).as_secs_f64();
+        if seconds >= 0.9 {
+            rate.rate_hz = card.received.0.saturating_sub(rate.received) as f64 / seconds;
+            rate.points_per_s = card.points.saturating_sub(rate.points) as f64 / seconds;
+            (rate.received, rate.points, rate.at) = (card.received.0, card.points, at);
+        }
+        if card.kernel_drops.0 > rate.drops {
+            rate.drops = card.kernel_drops.0;
+            rate.dropped_at = Some(at);
+        }
+        card.rate_hz = round(rate.rate_hz);
+        card.points_per_s = round(rate.points_per_s);
+        let dropping = rate.dropped_at.is_some_and(|t| at.duration_since(t) < DROPPING_FOR);
+        let silent_after = SILENT_AFTER_NS.max(period.saturating_mul(3));
+        let silent = card.last_receive_time.is_none_or(|t| now.saturating_sub(t.0) > silent_after);
+        let slow = card.expected_rate_hz.is_some_and(|expected| rate.rate_hz < expected * SLOW);
+        card.status = match () {
+            // What comes only when something happens is not late.
+            () if matches!(card.kind, "internal" | "import") => "ok",
+            () if dropping => "dropping",
+            () if silent => "silent",
+            () if slow => "slow",
+            () => "ok",
+        };
+    }
+
+    /// The rows of `strongback.sources`.
+    pub fn rows(&self) -> Vec<SourceRow> {
+        let row = |card: &SourceCard| SourceRow {
+            name: card.name.clone(),
+            kind: card.kind.to_owned(),
+            address: card.address.clone(),
+            status: card.status.to_owned(),
+            streams: card.streams,
+            received: card.received.0,
+            stored: card.stored.0,
+            duplicate: card.duplicate.0,
+            rejected: card.rejected.0,
+            lost: card.lost.0,
+            filled: card.filled.0,
+            late: card.late.0,
+            restarts: card.restarts.0,
+            kernel_drops: card.kernel_drops.0,
+            last_receive_time_ns: card.last_receive_time.map(|t| t.0),
+        };
+        self.cards().iter().map(row).collect()
+    }
+}
+
+fn round(rate: f64) -> f64 {
+    (rate * 10.0).round() / 10.0
+}
+
+/// What never became a frame is known to the source alone; frames are counted by the store.
+fn add_own(card: &mut SourceCard, own: &Own) {
+    match own {
+        Own::Packets(packets) => {
+            card.kernel_drops = Big(counts::get(&packets.kernel_drops));
+            card.rejected_by = packets.rejected.snapshot().into_iter().collect();
+            let (known, others) = packets.unknown_streams.snapshot();
+            card.unknown_streams = known.into_iter().map(|(id, n)| (format!("{id:#010x}"), n)).collect();
+            if others > 0 {
+                card.unknown_streams.insert("others".to_owned(), others);
+            }
+        }
+        Own::Lines(lines) => {
+            card.rejected_by = lines.rejected.snapshot().into_iter().collect();
+            card.type_conflicts = Big(counts::get(&lines.type_conflicts));
+        }
+        Own::Nothing => {}
+    }
+    // Datagrams and lines that made no frame; frames that the store refused are in its counts.
+    let frameless: u64 = card.rejected_by.iter().filter(|(reason, _)| !is_store_reason(reason)).map(|(_, n)| n).sum();
+    card.rejected = Big(frameless);
+    card.received = Big(frameless);
+}
+
+/// Whether a reason is the store's: see `Reject::reason`.
+fn is_store_reason(reason: &str) -> bool {
+    matches!(
+        reason,
+        "too_large" | "bad_time" | "bad_type" | "disk_full" | "not_recorded" | "log_full" | "short_payload"
+    )
+}
+
+fn add_counts(card: &mut SourceCard, counts: &Counts) {
+    card.streams += 1;
+    card.received.0 += counts.received;
+    card.stored.0 += counts.stored;
+    card.duplicate.0 += counts.duplicate;
+    card.rejected.0 += counts.rejected;
+    card.lost.0 += counts.lost;
+    card.filled.0 += counts.filled;
+    card.late.0 += counts.late;
+    card.restarts.0 += counts.restarts;
+    card.points += counts.points;
+}

@@ -1,0 +1,323 @@
+//! `strongback serve`: starts the parts of a server in order, and stops them in reverse.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use strongback_query::{EventRow, GapRow, Query, QueryOptions, SourceRow, SystemRows};
+use strongback_sources::ilp::tcp::Listener;
+use strongback_sources::ilp::{IlpConfig, Ingress};
+use strongback_sources::{Sink, inetx, layout, wall_clock};
+use tokio::sync::{Semaphore, watch};
+
+use crate::cli::ServeArgs;
+use crate::clock::now_ns;
+use crate::config::Config;
+use crate::http;
+use crate::ingest::Ingest;
+use crate::ledger::Ledger;
+use crate::live::Live;
+use crate::outcome::Outcome;
+use crate::pulse;
+use crate::readers::Readers;
+use crate::roster::{Own, Roster};
+use crate::server::Server;
+
+/// Threads of the runtime for HTTP and live.
+const RUNTIME_THREADS: usize = 2;
+/// Exports at once at most.
+const EXPORTS_MAX: usize = 2;
+/// Rows of gaps or events that SQL reads at most: all that are kept.
+const LEDGER_ROWS: usize = crate::ledger::ROWS_MAX;
+
+/// Runs a server until Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// What keeps it from starting, or the loss of its store.
+pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
+    let config = configuration(args)?;
+    runtime()?.block_on(async {
+        let running = Running::start(config, serde_json::Value::Null).await?;
+        eprintln!("{}", running.banner());
+        let lost = running.until_stopped(stop_signal()).await;
+        running.stop().await?;
+        match lost {
+            Some(lost) => Err(lost.into()),
+            None => Ok(Outcome::Done),
+        }
+    })
+}
+
+/// The runtime that HTTP and live run on.
+///
+/// # Errors
+/// Where no threads can be had.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .max_blocking_threads(16)
+        .thread_name("server")
+        .enable_all()
+        .build()
+        .context("no threads for the server")
+}
+
+/// The configuration of a command line: its file, then its flags.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn configuration(args: &ServeArgs) -> anyhow::Result<Config> {
+    let config = match &args.config {
+        Some(file) => Config::read(file)?,
+        None => Config::default(),
+    };
+    let config = with_flags(config, args);
+    config.check_listens()?;
+    Ok(config)
+}
+
+/// Puts the flags over a configuration.
+pub fn with_flags(mut config: Config, args: &ServeArgs) -> Config {
+    if let Some(dir) = &args.data {
+        config.data_dir.clone_from(dir);
+    }
+    config.http.listen = args.http.unwrap_or(config.http.listen);
+    config.ilp.listen = args.ilp.unwrap_or(config.ilp.listen);
+    config.pg.listen = args.pg.unwrap_or(config.pg.listen);
+    if args.auth_token_file.is_some() {
+        config.auth_token_file.clone_from(&args.auth_token_file);
+    }
+    config.insecure_listen |= args.insecure_listen;
+    config
+}
+
+/// Completes at Ctrl-C or SIGTERM.
+pub async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        tracing::warn!("SIGTERM cannot be caught; Ctrl-C can");
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// What the server knows beyond the store, for SQL.
+struct Rows {
+    ledger: Arc<Ledger>,
+    roster: Arc<Roster>,
+}
+
+impl SystemRows for Rows {
+    fn sources(&self) -> Vec<SourceRow> {
+        self.roster.rows()
+    }
+
+    fn gaps(&self, time: Range<i64>) -> Vec<GapRow> {
+        self.ledger.gaps(&time, LEDGER_ROWS)
+    }
+
+    fn events(&self, time: Range<i64>) -> Vec<EventRow> {
+        self.ledger.events(&time, LEDGER_ROWS)
+    }
+}
+
+/// A server at work.
+pub struct Running {
+    /// What its connections share.
+    pub server: Arc<Server>,
+    /// Where HTTP listens.
+    pub http: SocketAddr,
+    /// Where line protocol over TCP listens, if it does.
+    pub ilp: Option<SocketAddr>,
+    /// Where the PostgreSQL wire listens, if it does.
+    pub pg: Option<SocketAddr>,
+    /// Where packet sources listen, by name.
+    pub packets: Vec<(String, SocketAddr)>,
+    sources: Vec<inetx::Running>,
+    listener: Option<Listener>,
+    threads: Vec<JoinHandle<()>>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts a server: store, SQL, sources, HTTP. When it returns, everything listens.
+    ///
+    /// # Errors
+    /// What cannot be had: the folder, a port, a thread.
+    pub async fn start(config: Config, view: serde_json::Value) -> anyhow::Result<Running> {
+        let token = config.token()?;
+        let layouts = layout::compile_all(&config.source)?;
+        let live = Arc::new(Live::default());
+        let ingest =
+            Ingest::open(config.data_dir.clone(), config.store_options(), config.channel_notes(), live.clone())?;
+        let ingest = Arc::new(ingest);
+        let ledger = Arc::new(Ledger::default());
+        if let Err(error) = ledger.load(&ingest.store()) {
+            tracing::error!(%error, "gaps and events of earlier openings cannot all be read");
+        }
+        let roster = Arc::new(Roster::default());
+        let options = QueryOptions {
+            memory_bytes: config.query.memory_mib << 20,
+            connections_max: config.pg.max_connections,
+            statement_timeout: (config.query.statement_timeout_s > 0)
+                .then(|| Duration::from_secs(config.query.statement_timeout_s)),
+            ..QueryOptions::default()
+        };
+        let rows: Arc<dyn SystemRows> = Arc::new(Rows { ledger: ledger.clone(), roster: roster.clone() });
+        let query = Query::new((*ingest.store()).clone(), rows, options).context("no threads for queries")?;
+        let sink: Arc<dyn Sink> = ingest.clone();
+        let prefixes = config.ilp.source.iter().map(|s| (s.prefix.clone(), s.name.clone())).collect();
+        let ingress = Ingress::new(sink.clone(), IlpConfig { source_prefixes: prefixes, ..IlpConfig::default() });
+
+        // Every port first: a taken one must not cost data.
+        let http_listener =
+            http::bind(config.http.listen).with_context(|| format!("http cannot listen on {}", config.http.listen))?;
+        let http = http_listener.local_addr()?;
+        let pg = None;
+
+        let commits = ingest.clone();
+        let interval = Duration::from_millis(config.commit_interval_ms);
+        let maintenance = ingest.clone();
+        let threads = vec![
+            std::thread::Builder::new().name("commit".into()).spawn(move || commits.run_commits(interval))?,
+            std::thread::Builder::new().name("maintain".into()).spawn(move || maintenance.run_maintenance())?,
+        ];
+
+        let listener = match config.ilp.listen.address() {
+            Some(address) => Some(
+                Listener::start(address, ingress.clone(), wall_clock())
+                    .with_context(|| format!("line protocol cannot listen on {address}"))?,
+            ),
+            None => None,
+        };
+        let ilp = listener.as_ref().map(|l| l.address);
+        add_line_sources(&roster, &config, &ingress, ilp, http);
+        let mut sources = Vec::new();
+        for layout in layouts {
+            let running = inetx::Source::start(layout, sink.clone(), wall_clock())?;
+            roster.add(&running.name, "inetx", running.address.to_string(), Own::Packets(running.counts.clone()));
+            sources.push(running);
+        }
+        let packets = sources.iter().map(|s| (s.name.clone(), s.address)).collect();
+
+        let server = Arc::new(Server {
+            token,
+            ingest: ingest.clone(),
+            ingress,
+            ledger,
+            roster,
+            query: ArcSwap::from_pointee(query),
+            readers: Readers::start().context("no threads for readers")?,
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            live_clients: Arc::new(Semaphore::new(config.live.max_clients)),
+            view,
+            started: Instant::now(),
+            heartbeat: watch::Sender::new("{}".into()),
+            stopping: watch::Sender::new(false),
+            config,
+        });
+        let tasks = vec![tokio::spawn(pulse::beat(server.clone())), tokio::spawn(pulse::follow(server.clone()))];
+        let serving = tokio::spawn(http::serve(http_listener, server.clone()));
+        Ok(Running { server, http, ilp, pg, packets, sources, listener, threads, tasks, serving })
+    }
+
+    /// Where everything is, for people.
+    pub fn banner(&self) -> String {
+        let mut lines = vec![format!("Strongback {}", env!("CARGO_PKG_VERSION"))];
+        lines.push(format!("  page, REST, WebSocket   http://{}", self.http));
+        lines.push(format!("  line protocol           http://{}/write", self.http));
+        if let Some(ilp) = self.ilp {
+            lines.push(format!("  line protocol over TCP  {ilp}"));
+        }
+        if let Some(pg) = self.pg {
+            lines.push(format!("  SQL                     psql -h {} -p {} strongback", pg.ip(), pg.port()));
+        }
+        for (name, address) in &self.packets {
+            lines.push(format!("  {name:22}  udp {address}"));
+        }
+        let store = self.server.ingest.store();
+        let recovery = store.recovery();
+        let found = match (recovery.clean, recovery.frames) {
+            (true, _) => String::new(),
+            (false, 0) => String::new(),
+            (false, frames) => format!(", {frames} frames taken back after an unclean end"),
+        };
+        lines.push(format!(
+            "  data                    {} (epoch {}, {} streams{found})",
+            self.server.ingest.dir().display(),
+            store.epoch(),
+            store.stats().streams,
+        ));
+        lines.push(format!("  durable every           {} ms", self.server.config.commit_interval_ms));
+        lines.join("\n")
+    }
+
+    /// Waits for `stop`, or for the loss of the store, which it returns.
+    pub async fn until_stopped(&self, stop: impl Future<Output = ()>) -> Option<crate::ingest::StoreLost> {
+        let mut lost = self.server.ingest.lost();
+        tokio::select! {
+            () = stop => None,
+            lost = lost.wait_for(Option::is_some) => lost.ok().and_then(|lost| lost.clone()),
+        }
+    }
+
+    /// Stops sources, answers what is under way, commits, seals and closes.
+    ///
+    /// # Errors
+    /// When the last commit fails.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        let mut sources = std::mem::take(&mut self.sources);
+        let mut listener = self.listener.take();
+        let stopped = tokio::task::spawn_blocking(move || {
+            for source in &mut sources {
+                source.stop();
+            }
+            if let Some(listener) = &mut listener {
+                listener.stop();
+            }
+        });
+        stopped.await.context("sources did not stop")?;
+        self.server.stopping.send_replace(true);
+        self.serving.await.context("HTTP did not stop")?;
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.server.ingest.stop();
+        let threads = std::mem::take(&mut self.threads);
+        let ingest = self.server.ingest.clone();
+        let closed = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                if thread.join().is_err() {
+                    tracing::error!("a thread of the store ended by a defect");
+                }
+            }
+            ingest.store().close(now_ns())
+        });
+        closed.await.context("the store did not close")?.context("the last commit failed")
+    }
+}
+
+/// Names the sources that line protocol feeds.
+fn add_line_sources(roster: &Roster, config: &Config, ingress: &Ingress, ilp: Option<SocketAddr>, http: SocketAddr) {
+    let address = match ilp {
+        Some(ilp) => format!("tcp {ilp}, http {http}"),
+        None => format!("http {http}"),
+    };
+    roster.add(&ingress.config().source, "ilp", address.clone(), Own::Lines(ingress.counts().clone()));
+    let mut names: Vec<&str> = Vec::new();
+    for source in &config.ilp.source {
+        if !names.contains(&source.name.as_str()) {
+            names.push(&source.name);
+            roster.add(&source.name, "ilp", address.clone(), Own::Nothing);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What the parts of a running server share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use strongback_query::Query;
+use strongback_sources::ilp::Ingress;
+use tokio::sync::{Semaphore, watch};
+
+use crate::config::Config;
+use crate::ingest::Ingest;
+use crate::ledger::Ledger;
+use crate::readers::Readers;
+use crate::roster::Roster;
+
+/// A running server, as its connections see it.
+pub struct Server {
+    /// The configuration it was started with.
+    pub config: Config,
+    /// The token that clients must show, if any.
+    pub token: Option<String>,
+    /// Store and live.
+    pub ingest: Arc<Ingest>,
+    /// The line protocol's way in.
+    pub ingress: Arc<Ingress>,
+    /// Gaps and events.
+    pub ledger: Arc<Ledger>,
+    /// Sources and their rates.
+    pub roster: Arc<Roster>,
+    /// SQL. Replaced when the store is reopened.
+    pub query: ArcSwap<Query>,
+    /// Threads for reads that block.
+    pub readers: Readers,
+    /// Exports at once at most.
+    pub exports: Arc<Semaphore>,
+    /// Live clients at once at most.
+    pub live_clients: Arc<Semaphore>,
+    /// The page's prepared layout; null if there is none.
+    pub view: serde_json::Value,
+    /// When it was started.
+    pub started: Instant,
+    /// The newest heartbeat message.
+    pub heartbeat: watch::Sender<Arc<str>>,
+    /// Turns true when the server stops.
+    pub stopping: watch::Sender<bool>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("ingest", &self.ingest).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// What `/api/health` and heartbeats say of recording: `recording`, `disk full`, `not recording`.
+    pub fn recording(&self) -> &'static str {
+        match self.ingest.refusal() {
+            None | Some(strongback_store::Refusal::LogFull) => "recording",
+            Some(strongback_store::Refusal::DiskFull) => "disk full",
+            Some(_) => "not recording",
+        }
+    }
+
+    /// The origin as people see it: 32 hexadecimal digits.
+    pub fn origin(&self) -> String {
+        format!("{:032x}", self.ingest.store().origin())
+    }
+}
+
+/// Completes when the server stops.
+pub async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // A sender that is gone has stopped, too.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
