@@ -10,6 +10,7 @@ pub mod bytes;
 pub mod codec;
 pub mod definition;
 pub mod frame;
+pub mod inspect;
 pub mod limits;
 pub mod mixed;
 pub mod pattern;

@@ -381,6 +381,11 @@ fn read_parts(bytes: &[u8], block: &BlockHeader, rows_len: usize) -> Result<Vec<
 }
 
 impl PartEntry {
+    /// Types of its channels as stored.
+    pub fn types(&self) -> &[ChannelType] {
+        &self.types
+    }
+
     /// Whether the batch had this column at all.
     fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0

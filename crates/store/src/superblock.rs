@@ -57,7 +57,7 @@ pub(crate) struct Superblock {
 }
 
 /// What a page of the superblock says.
-enum Found {
+pub(crate) enum Found {
     Valid(Superblock),
     Newer(String),
     Nothing,
@@ -88,7 +88,7 @@ impl Superblock {
         p.0
     }
 
-    fn decode(bytes: &[u8]) -> Option<Found> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Found> {
         let mut t = Take(bytes);
         let nothing = Some(Found::Nothing);
         if t.bytes(8)? != MAGIC {

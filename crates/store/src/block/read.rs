@@ -142,6 +142,12 @@ impl<'a> Block<'a> {
         })
     }
 
+    /// One channel in the type it is stored in.
+    pub(crate) fn column_as_stored(&self, index: usize) -> Result<Column, FormatError> {
+        let entry = self.columns().get(index).ok_or(malformed("a channel beyond the directory"))?;
+        self.column(entry, entry.channel_type)
+    }
+
     /// The bytes of a column: states, parameters, values.
     fn parts(&self, entry: &ColumnEntry) -> Result<Parts<'a>, FormatError> {
         let mut bytes = Cursor::new(self.values.get(entry.start..).unwrap_or_default());

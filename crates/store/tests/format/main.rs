@@ -2,5 +2,6 @@
 
 mod blocks;
 mod golden;
+mod inspect;
 mod segments;
 mod series;

@@ -1,0 +1,286 @@
+//! What a store's folder holds, read without opening the store: `strongback store inspect` and `verify`.
+//!
+//! Nothing is written and no lock is taken, so a running store may be looked at; what it writes meanwhile is seen
+//! or not. [`Depth::Footers`] reads superblock, log headers, and of each sealed segment its footer;
+//! [`Depth::Everything`] reads and decodes every block and recomputes its statistics. Damage never ends the walk:
+//! it is listed with file and offset.
+
+mod report;
+mod segments;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::bytes::FormatError;
+use crate::disk::PAGE_BYTES;
+use crate::log::{self, Link, UnitHeader};
+use crate::stream::StreamId;
+use crate::superblock::{self, Found, Superblock};
+
+/// How much of a store to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Headers and footers: time in proportion to the number of segments.
+    Footers,
+    /// Every byte.
+    Everything,
+}
+
+/// Something that is not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file, by its name in the folder.
+    pub file: String,
+    /// Offset in the file.
+    pub offset: u64,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// The superblock as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Random id made with the store.
+    pub origin: u128,
+    /// Number of its newest opening.
+    pub epoch: u32,
+    /// Rises with each change of the superblock.
+    pub generation: u64,
+    /// Copies of the two that are valid.
+    pub valid_copies: usize,
+}
+
+/// The commit log as found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogUse {
+    /// Bytes of the ring.
+    pub ring_bytes: u64,
+    /// Bytes of whole commits that recovery would read.
+    pub used_bytes: u64,
+    /// Those commits.
+    pub commits: u64,
+    /// Number of the newest.
+    pub newest_commit: u64,
+    /// Whether the newest ends a clean shutdown.
+    pub clean: bool,
+}
+
+/// A segment as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentUse {
+    /// Its file, by its name in the folder.
+    pub file: String,
+    /// Number of the segment.
+    pub id: u64,
+    /// Retention group.
+    pub group: String,
+    /// Whether it has a footer.
+    pub sealed: bool,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of its blocks.
+    pub block_bytes: u64,
+    /// Blocks, a mixed one counted once.
+    pub blocks: u64,
+    /// Frames.
+    pub rows: u64,
+    /// Smallest and largest `time`.
+    pub time: Option<(i64, i64)>,
+}
+
+/// A stream as found in segments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamUse {
+    /// Its name, as footers say it; its number where none does.
+    pub name: String,
+    /// Channels of the widest block or definition.
+    pub channels: usize,
+    /// Blocks, parts of mixed ones too.
+    pub blocks: u64,
+    /// Frames.
+    pub rows: u64,
+    /// First row and the one after the last.
+    pub row_range: (u64, u64),
+    /// Bytes of its blocks; of mixed blocks its share by rows.
+    pub block_bytes: u64,
+    /// Cells that are values; none unless every block was read.
+    pub points: Option<u64>,
+    /// Smallest and largest `time`.
+    pub time: Option<(i64, i64)>,
+    /// Rows that no block holds although later ones are there.
+    pub missing_rows: u64,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Default)]
+pub struct Inspection {
+    /// The folder.
+    pub folder: String,
+    /// Who the store is, if a copy of the superblock is valid.
+    pub identity: Option<Identity>,
+    /// Its log.
+    pub log: LogUse,
+    /// Its segments, by number.
+    pub segments: Vec<SegmentUse>,
+    /// Streams that have blocks.
+    pub streams: BTreeMap<StreamId, StreamUse>,
+    /// Blocks whose every value was decoded.
+    pub verified_blocks: u64,
+    /// What is wrong.
+    pub damage: Vec<Damage>,
+}
+
+impl Inspection {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty()
+    }
+
+    /// Bytes of blocks over all segments.
+    pub fn block_bytes(&self) -> u64 {
+        self.segments.iter().map(|s| s.block_bytes).sum()
+    }
+
+    /// Cells that are values, if every block was read.
+    pub fn points(&self) -> Option<u64> {
+        self.streams.values().map(|s| s.points).sum()
+    }
+
+    fn damaged(&mut self, file: &str, offset: u64, reason: impl ToString) {
+        self.damage.push(Damage { file: file.to_owned(), offset, reason: reason.to_string() });
+    }
+}
+
+/// Looks at the store of a folder.
+///
+/// # Errors
+/// When the folder holds no store or the disk refuses; damage is no error but part of what is returned.
+pub fn inspect(folder: &Path, depth: Depth) -> io::Result<Inspection> {
+    let mut found = Inspection { folder: folder.display().to_string(), ..Inspection::default() };
+    let mut names: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    if !names.iter().any(|name| name == superblock::FILE) {
+        let reason = format!("{}: not a store: it holds no superblock", folder.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, reason));
+    }
+    if let Some(superblock) = read_superblock(folder, &mut found)? {
+        read_log(folder, &superblock, &mut found)?;
+    }
+    for name in names.iter().filter(|name| segments::is_segment(name)) {
+        match File::open(folder.join(name)) {
+            Ok(file) => segments::read(name, &file, depth, &mut found)?,
+            // Expired since the folder was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    found.segments.sort_by_key(|segment| segment.id);
+    Ok(found)
+}
+
+/// Fills `bytes` from an offset as far as the file goes; returns what was read.
+fn read_at<'b>(file: &File, bytes: &'b mut Vec<u8>, offset: u64, len: usize) -> io::Result<&'b [u8]> {
+    bytes.resize(len, 0);
+    let mut have = 0;
+    while have < len {
+        match file.read_at(&mut bytes[have..], offset + have as u64)? {
+            0 => break,
+            count => have += count,
+        }
+    }
+    bytes.truncate(have);
+    Ok(bytes)
+}
+
+fn read_superblock(folder: &Path, found: &mut Inspection) -> io::Result<Option<Superblock>> {
+    let file = File::open(folder.join(superblock::FILE))?;
+    let (mut bytes, mut newest, mut valid) = (Vec::new(), None::<Superblock>, 0);
+    for copy in 0..2u64 {
+        let offset = copy * PAGE_BYTES as u64;
+        let page = read_at(&file, &mut bytes, offset, PAGE_BYTES)?;
+        match Superblock::decode(page) {
+            Some(Found::Valid(superblock)) => {
+                valid += 1;
+                if newest.is_none_or(|n| superblock.generation > n.generation) {
+                    newest = Some(superblock);
+                }
+            }
+            Some(Found::Newer(what)) => {
+                found.damaged(superblock::FILE, offset, format!("{what}: written by a newer version"))
+            }
+            // A copy not written yet is all zeros.
+            _ if page.iter().all(|byte| *byte == 0) && page.len() == PAGE_BYTES => {}
+            _ => found.damaged(superblock::FILE, offset, "neither valid nor empty: the checksum does not fit"),
+        }
+    }
+    if newest.is_none() {
+        found.damaged(superblock::FILE, 0, "no valid copy");
+    }
+    found.identity =
+        newest.map(|s| Identity { origin: s.origin, epoch: s.epoch, generation: s.generation, valid_copies: valid });
+    Ok(newest)
+}
+
+/// Follows the chain of commits from the tail on.
+fn read_log(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> io::Result<()> {
+    let name = crate::recovery::LOG_FILE;
+    found.log.ring_bytes = superblock.log_bytes;
+    let file = match File::open(folder.join(name)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            found.damaged(name, 0, "missing");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let ring = superblock.log_bytes;
+    let size = file.metadata()?.len();
+    if ring == 0 || size < ring {
+        found.damaged(name, size, format!("shorter than its {ring} bytes"));
+        return Ok(());
+    }
+    let mut link: Link = superblock.tail;
+    let (mut bytes, mut records) = (Vec::new(), Vec::new());
+    while link.position + PAGE_BYTES as u64 <= superblock.tail.position + ring {
+        let offset = link.position % ring;
+        let head = read_at(&file, &mut bytes, offset, log::UNIT_HEADER_BYTES)?;
+        let Some(header) = UnitHeader::decode(head).filter(|header| header.follows(&link)) else { break };
+        if log::unit_bytes(header.len as usize) > ring {
+            break;
+        }
+        // The records may run over the ring's end.
+        let start = offset + log::UNIT_HEADER_BYTES as u64;
+        let first = (ring - start).min(header.len.into()) as usize;
+        let mut crc = crc32c::crc32c(read_at(&file, &mut records, start, first)?);
+        let rest = header.len as usize - first;
+        if rest > 0 {
+            crc = crc32c::crc32c_append(crc, read_at(&file, &mut records, 0, rest)?);
+        }
+        if crc != header.crc {
+            // The last unit may be torn; recovery stops here as well. One that a later unit follows was whole.
+            let next = header.link();
+            let after = read_at(&file, &mut bytes, next.position % ring, log::UNIT_HEADER_BYTES)?;
+            if UnitHeader::decode(after).is_some_and(|after| after.follows(&next)) {
+                found.damaged(name, offset, "the records of a commit that others follow: checksum");
+            }
+            break;
+        }
+        link = header.link();
+        found.log.commits += 1;
+        found.log.newest_commit = header.commit;
+        found.log.clean = header.flags & log::CLEAN != 0;
+    }
+    found.log.used_bytes = link.position - superblock.tail.position;
+    Ok(())
+}
+
+/// How a format error reads in a list of damage.
+fn reason(error: &FormatError) -> String {
+    error.to_string()
+}

@@ -1,0 +1,134 @@
+//! What was found, as text.
+
+use std::fmt;
+
+use super::Inspection;
+use crate::segment;
+
+/// Bytes with a unit.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
+/// UTC to the millisecond: civil date by the days since 1970 (Gregorian, eras of 400 years from 1 March).
+fn instant(ns: i64) -> String {
+    let (days, in_day) = (ns.div_euclid(86_400_000_000_000), ns.rem_euclid(86_400_000_000_000));
+    let shifted = days + 719_468;
+    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let in_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * in_year + 2) / 153;
+    let civil_month = if month < 10 { month + 3 } else { month - 9 };
+    let civil_year = year + era * 400 + i64::from(civil_month <= 2);
+    let ms = in_day / 1_000_000;
+    format!(
+        "{civil_year:04}-{civil_month:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+        in_year - (153 * month + 2) / 5 + 1,
+        ms / 3_600_000,
+        ms / 60_000 % 60,
+        ms / 1_000 % 60,
+        ms % 1_000
+    )
+}
+
+fn span(time: Option<(i64, i64)>) -> String {
+    time.map_or("–".into(), |(from, to)| format!("{} … {}", instant(from), instant(to)))
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "store    {}", self.folder)?;
+        writeln!(f, "format   {}", segment::version_name(segment::VERSION))?;
+        if let Some(identity) = &self.identity {
+            writeln!(f, "origin   {:032x}", identity.origin)?;
+            let copies = identity.valid_copies;
+            writeln!(
+                f,
+                "epoch    {} (superblock generation {}, {copies} valid copies)",
+                identity.epoch, identity.generation
+            )?;
+        }
+        let log = &self.log;
+        let end = if log.clean { "ended cleanly" } else { "in use, or cut" };
+        writeln!(
+            f,
+            "log      {} of {} in {} commits up to number {}, {end}",
+            size(log.used_bytes),
+            size(log.ring_bytes),
+            log.commits,
+            log.newest_commit
+        )?;
+        writeln!(
+            f,
+            "\n{:>8}  {:8} {:6} {:>10} {:>10} {:>8} {:>12}  time",
+            "segment", "group", "state", "file", "blocks", "number", "rows"
+        )?;
+        for s in &self.segments {
+            writeln!(
+                f,
+                "{:>8}  {:8} {:6} {:>10} {:>10} {:>8} {:>12}  {}",
+                s.id,
+                s.group,
+                if s.sealed { "sealed" } else { "open" },
+                size(s.file_bytes),
+                size(s.block_bytes),
+                s.blocks,
+                s.rows,
+                span(s.time)
+            )?;
+        }
+        writeln!(f, "\n{:>8} {:>12} {:>8} {:>10} {:>8}  stream", "channels", "rows", "blocks", "bytes", "B/point")?;
+        for stream in self.streams.values() {
+            // Without reading the blocks every cell is taken for a value.
+            let points = stream.points.unwrap_or(stream.rows * stream.channels as u64);
+            let per_point =
+                if points == 0 { "–".into() } else { format!("{:.3}", stream.block_bytes as f64 / points as f64) };
+            write!(
+                f,
+                "{:>8} {:>12} {:>8} {:>10} {:>8}  {}",
+                stream.channels,
+                stream.rows,
+                stream.blocks,
+                size(stream.block_bytes),
+                per_point,
+                stream.name
+            )?;
+            match stream.missing_rows {
+                0 => writeln!(f)?,
+                rows => writeln!(f, "  ({rows} rows expired or lost between blocks)")?,
+            }
+        }
+        let rows: u64 = self.segments.iter().map(|s| s.rows).sum();
+        write!(f, "\ntotal    {} segments, {rows} rows, {} of blocks", self.segments.len(), size(self.block_bytes()))?;
+        match self.points() {
+            Some(points) if points > 0 && self.verified_blocks > 0 => {
+                writeln!(f, ", {points} points, {:.3} bytes/point", self.block_bytes() as f64 / points as f64)?;
+                writeln!(f, "verified {} blocks, every value decoded", self.verified_blocks)?;
+            }
+            _ => writeln!(f)?,
+        }
+        if self.is_sound() {
+            return writeln!(f, "no damage found");
+        }
+        writeln!(f, "\nDAMAGE in {} places:", self.damage.len())?;
+        self.damage.iter().try_for_each(|d| writeln!(f, "  {}, offset {}: {}", d.file, d.offset, d.reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_civil() {
+        assert_eq!(instant(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(instant(951_782_400_123_000_000), "2000-02-29T00:00:00.123Z");
+        assert_eq!(instant(-1), "1969-12-31T23:59:59.999Z");
+        assert_eq!(instant(1_763_600_000_000_000_000), "2025-11-20T00:53:20.000Z");
+    }
+}

@@ -1,0 +1,312 @@
+//! Segments: header, groups, blocks, footer.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+
+use super::{Depth, Inspection, SegmentUse, read_at, reason};
+use crate::batch::Column;
+use crate::block::{self, Block, BlockHeader};
+use crate::bytes::FormatError;
+use crate::limits::PAGE_BYTES;
+use crate::mixed::MixedBlock;
+use crate::segment::{self, Footer, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader, Trailer};
+use crate::stats::{ColumnStatistics, Times};
+use crate::stream::{Channel, ChannelId, ChannelIndex, Interpolation, Layout, StreamId};
+use crate::value::{CellState, ChannelType};
+
+/// Whether a file of a store is a segment.
+pub(super) fn is_segment(name: &str) -> bool {
+    name.starts_with("segment-") && name.ends_with(".sbs")
+}
+
+/// A segment under inspection.
+struct Walk<'a> {
+    name: &'a str,
+    file: &'a File,
+    size: u64,
+    header: SegmentHeader,
+    usage: SegmentUse,
+    bytes: Vec<u8>,
+}
+
+/// Looks at one segment.
+pub(super) fn read(name: &str, file: &File, depth: Depth, found: &mut Inspection) -> io::Result<()> {
+    let size = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    let page = read_at(file, &mut bytes, 0, PAGE_BYTES)?;
+    let header = match SegmentHeader::read(page) {
+        Ok(header) => header,
+        // Made and not begun: the header is written with the first group.
+        Err(_) if page.iter().all(|byte| *byte == 0) => return Ok(()),
+        Err(error) => {
+            found.damaged(name, 0, reason(&error));
+            return Ok(());
+        }
+    };
+    let usage = SegmentUse {
+        file: name.to_owned(),
+        id: header.id,
+        group: header.group.clone(),
+        sealed: false,
+        file_bytes: size,
+        block_bytes: 0,
+        blocks: 0,
+        rows: 0,
+        time: None,
+    };
+    let mut walk = Walk { name, file, size, header, usage, bytes };
+    let sealed = walk.footer(found)?;
+    walk.usage.sealed = sealed.is_some();
+    match sealed {
+        Some((_, footer)) if depth == Depth::Footers => {
+            for block in footer.entries.chunk_by(|a, b| a.offset == b.offset) {
+                walk.count(block[0].length_bytes, block.iter().map(|entry| &entry.header), found);
+            }
+            name_streams(&footer, found);
+        }
+        Some((trailer, footer)) => {
+            let places = walk.groups(Some(trailer.footer_offset), depth, found)?;
+            let named: BTreeSet<u64> = footer.entries.iter().map(|entry| entry.offset).collect();
+            for offset in named.symmetric_difference(&places) {
+                found.damaged(name, *offset, "the footer and the groups disagree about a block here");
+            }
+            name_streams(&footer, found);
+        }
+        None => {
+            walk.groups(None, depth, found)?;
+        }
+    }
+    found.segments.push(walk.usage);
+    Ok(())
+}
+
+fn name_streams(footer: &Footer, found: &mut Inspection) {
+    for stream in &footer.streams {
+        if let Some(usage) = found.streams.get_mut(&stream.id) {
+            usage.name = stream.key.to_string();
+            usage.channels = usage.channels.max(stream.layout.channels.len());
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// The footer; none while the segment is open or where it is damaged.
+    fn footer(&mut self, found: &mut Inspection) -> io::Result<Option<(Trailer, Footer)>> {
+        let at = self.size.saturating_sub(PAGE_BYTES as u64);
+        let trailer = match segment::read_trailer(read_at(self.file, &mut self.bytes, at, PAGE_BYTES)?) {
+            Ok(trailer) => trailer,
+            Err(FormatError::Magic { .. } | FormatError::Truncated { .. }) => return Ok(None),
+            Err(error) => {
+                found.damaged(self.name, at, reason(&error));
+                return Ok(None);
+            }
+        };
+        if (trailer.segment, trailer.generation) != (self.header.id, self.header.generation) {
+            // Left by what was in this place before.
+            return Ok(None);
+        }
+        let footer = read_at(self.file, &mut self.bytes, trailer.footer_offset, trailer.footer_bytes)?;
+        match segment::read_footer(footer, &trailer) {
+            Ok(footer) => Ok(Some((trailer, footer))),
+            Err(error) => {
+                found.damaged(self.name, trailer.footer_offset, reason(&error));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Walks the groups up to `end`, or while they go on; returns the offsets of blocks.
+    fn groups(&mut self, end: Option<u64>, depth: Depth, found: &mut Inspection) -> io::Result<BTreeSet<u64>> {
+        let (mut at, mut index, mut places) = (PAGE_BYTES as u64, 0, BTreeSet::new());
+        while at < end.unwrap_or(self.size) {
+            let head = GroupHeader::read(read_at(self.file, &mut self.bytes, at, GROUP_HEADER_BYTES)?);
+            let own = |group: &GroupHeader| {
+                (group.segment, group.generation, group.index) == (self.header.id, self.header.generation, index)
+            };
+            match head {
+                Ok(group) if own(&group) => {
+                    let mut bytes = std::mem::take(&mut self.bytes);
+                    let whole = read_at(self.file, &mut bytes, at, group.length_bytes)?;
+                    match group.body(whole) {
+                        Ok(body) => self.blocks(body, at + GROUP_HEADER_BYTES as u64, depth, &mut places, found),
+                        // Cut short by a crash, if nothing follows.
+                        Err(_) if end.is_none() && !self.goes_on(at + group.padded_bytes() as u64, index)? => break,
+                        Err(error) => {
+                            found.damaged(self.name, at, reason(&error));
+                            // What of its blocks is whole is counted all the same.
+                            let body = whole.get(GROUP_HEADER_BYTES..).unwrap_or_default();
+                            self.blocks(body, at + GROUP_HEADER_BYTES as u64, depth, &mut places, found);
+                        }
+                    }
+                    self.bytes = bytes;
+                    at += group.padded_bytes() as u64;
+                }
+                head => {
+                    let Some((next, of_next)) = self.next_group(at + PAGE_BYTES as u64, index, end)? else {
+                        if end.is_some() {
+                            found.damaged(self.name, at, "a write group is missing");
+                        }
+                        break;
+                    };
+                    let why = head.err().map_or("a group of another segment".into(), |error| reason(&error));
+                    found.damaged(self.name, at, why);
+                    (at, index) = (next, of_next);
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        Ok(places)
+    }
+
+    fn goes_on(&mut self, from: u64, index: u32) -> io::Result<bool> {
+        Ok(self.next_group(from, index, None)?.is_some())
+    }
+
+    /// The next group of this segment after `index`: its offset and number.
+    fn next_group(&mut self, from: u64, index: u32, end: Option<u64>) -> io::Result<Option<(u64, u32)>> {
+        let mut at = from;
+        while at < end.unwrap_or(self.size) {
+            let mut bytes = Vec::new();
+            if let Ok(group) = GroupHeader::read(read_at(self.file, &mut bytes, at, GROUP_HEADER_BYTES)?)
+                && (group.segment, group.generation) == (self.header.id, self.header.generation)
+                && group.index > index
+            {
+                return Ok(Some((at, group.index)));
+            }
+            at += PAGE_BYTES as u64;
+        }
+        Ok(None)
+    }
+
+    /// Looks at the blocks of a group.
+    fn blocks(&mut self, body: &[u8], base: u64, depth: Depth, places: &mut BTreeSet<u64>, found: &mut Inspection) {
+        for block in block::headers(body) {
+            let (range, header) = match block {
+                Ok(block) => block,
+                Err((at, error)) => {
+                    found.damaged(self.name, base + at as u64, reason(&error));
+                    return;
+                }
+            };
+            let offset = base + range.start as u64;
+            places.insert(offset);
+            if let Err(error) = self.block(&body[range], &header, depth, found) {
+                found.damaged(self.name, offset, reason(&error));
+            }
+        }
+    }
+
+    fn block(
+        &mut self,
+        bytes: &[u8],
+        header: &BlockHeader,
+        depth: Depth,
+        found: &mut Inspection,
+    ) -> Result<(), FormatError> {
+        if header.mixed {
+            let mixed = MixedBlock::read(bytes)?;
+            self.count(header.length_bytes, mixed.parts().iter().map(|part| &part.header), found);
+            for (index, part) in mixed.parts().iter().enumerate().filter(|_| depth == Depth::Everything) {
+                let batch = mixed.decode(index, &layout(part.types()), &every(part.types().len()))?;
+                let nulls = |c: &Column| c.states.iter().flatten().filter(|s| **s != CellState::Value).count() as u64;
+                let points = batch.columns.iter().map(|c| batch.len() as u64 - nulls(c)).sum();
+                add_points(part.header.stream, part.types().len(), points, found);
+            }
+        } else {
+            self.count(header.length_bytes, [header], found);
+            if depth == Depth::Everything {
+                let (channels, points) = verify(bytes)?;
+                add_points(header.stream, channels, points, found);
+            }
+        }
+        if depth == Depth::Everything {
+            found.verified_blocks += 1;
+        }
+        Ok(())
+    }
+
+    /// Counts a block: its own header, or one for each part of a mixed one.
+    fn count<'h>(
+        &mut self,
+        length_bytes: usize,
+        headers: impl IntoIterator<Item = &'h BlockHeader> + Clone,
+        found: &mut Inspection,
+    ) {
+        let joined = |a: Option<(i64, i64)>, b: (i64, i64)| Some(a.map_or(b, |a| (a.0.min(b.0), a.1.max(b.1))));
+        self.usage.blocks += 1;
+        self.usage.block_bytes += length_bytes as u64;
+        let all: usize = headers.clone().into_iter().map(|header| header.rows).sum();
+        for header in headers {
+            self.usage.rows += header.rows as u64;
+            self.usage.time = joined(self.usage.time, header.time);
+            let stream = found.streams.entry(header.stream).or_default();
+            if stream.blocks == 0 {
+                stream.name = format!("stream {}", header.stream.0);
+                stream.row_range = (header.first_row, header.first_row);
+            }
+            stream.blocks += 1;
+            stream.rows += header.rows as u64;
+            stream.block_bytes += (length_bytes * header.rows / all) as u64;
+            stream.time = joined(stream.time, header.time);
+            stream.row_range.0 = stream.row_range.0.min(header.first_row);
+            stream.row_range.1 = stream.row_range.1.max(header.next_row());
+            stream.missing_rows = (stream.row_range.1 - stream.row_range.0).saturating_sub(stream.rows);
+        }
+    }
+}
+
+fn add_points(stream: StreamId, channels: usize, points: u64, found: &mut Inspection) {
+    let usage = found.streams.entry(stream).or_default();
+    usage.channels = usage.channels.max(channels);
+    usage.points = Some(usage.points.unwrap_or(0) + points);
+}
+
+/// A layout of these types, to decode a block without its stream's definition.
+fn layout(types: &[ChannelType]) -> Layout {
+    let channel = |(index, channel_type): (usize, &ChannelType)| Channel {
+        id: ChannelId(index as u32),
+        name: String::new(),
+        source_name: String::new(),
+        channel_type: *channel_type,
+        unit: String::new(),
+        description: String::new(),
+        interpolation: Interpolation::Hold,
+    };
+    Layout { version: 0, channels: types.iter().enumerate().map(channel).collect() }
+}
+
+fn every(channels: usize) -> Vec<ChannelIndex> {
+    (0..channels as u16).map(ChannelIndex).collect()
+}
+
+/// Decodes every value of a block and compares its statistics; returns its channels and points.
+fn verify(bytes: &[u8]) -> Result<(usize, u64), FormatError> {
+    let block = Block::read(bytes)?;
+    let types: Vec<ChannelType> = block.columns().iter().map(|column| column.channel_type).collect();
+    let said = block.statistics()?;
+    let (mut points, mut times) = (0, Times::default());
+    let stamps = block.decode(&layout(&[]), &[])?.times();
+    let header = block.header();
+    if (stamps.iter().min(), stamps.iter().max()) != (Some(&header.time.0), Some(&header.time.1)) {
+        return Err(FormatError::Malformed { what: "the header's times are not those of its rows" });
+    }
+    times.set(&stamps, stamps.is_sorted(), &[]);
+    // One column at a time: a wide block is never in memory as a whole.
+    for index in 0..types.len() {
+        let found = ColumnStatistics::of(&block.column_as_stored(index)?, Interpolation::Hold, &times);
+        points += found.values();
+        if said.as_ref().is_some_and(|said| !agree(&said[index], &found)) {
+            return Err(FormatError::Malformed { what: "statistics that are not those of the values" });
+        }
+    }
+    Ok((types.len(), points))
+}
+
+/// Whether counts and samples agree, bit by bit; sums and integrals depend on the order of summation.
+fn agree(a: &ColumnStatistics, b: &ColumnStatistics) -> bool {
+    let counts = |s: &ColumnStatistics| [s.rows, s.absent, s.unchanged, s.unknowns, s.nans, s.infinities];
+    let samples = |s: &ColumnStatistics| [s.first, s.last, s.min, s.max].map(|s| s.map(|s| (s.value.bits(), s.time)));
+    counts(a) == counts(b) && samples(a) == samples(b)
+}

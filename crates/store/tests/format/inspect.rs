@@ -1,0 +1,127 @@
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use strongback_store::inspect::{Depth, inspect};
+use strongback_store::*;
+
+const START: i64 = 1_763_600_000_000_000_000;
+
+fn golden() -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1-draft.segment")).unwrap()
+}
+
+/// A store that was opened and closed, so that it has a superblock and a log.
+fn store() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() };
+    let store = Store::open(folder.path(), options, START).unwrap();
+    store.commit(START).unwrap();
+    store.close(START).unwrap();
+    folder
+}
+
+#[test]
+fn a_sound_store_is_said_to_be_sound_with_its_sizes() {
+    let folder = store();
+    std::fs::write(folder.path().join("segment-000000000007.sbs"), golden()).unwrap();
+    for depth in [Depth::Footers, Depth::Everything] {
+        let found = inspect(folder.path(), depth).unwrap();
+        assert_eq!(found.damage, []);
+        assert!(found.log.commits > 0 && found.log.used_bytes > 0);
+        let segment = found.segments.iter().find(|s| s.id == 7).unwrap();
+        assert_eq!((segment.sealed, segment.blocks, segment.rows), (true, 3, 1_160));
+        let wide = &found.streams[&StreamId(1)];
+        assert_eq!((wide.name.as_str(), wide.channels, wide.rows), ("golden.wide{acu=1,ort=Süd}", 17, 1_100));
+        assert_eq!(wide.points.is_some(), depth == Depth::Everything);
+        assert_eq!(found.streams[&StreamId(2)].row_range, (77, 117));
+        let bytes: u64 = found.streams.values().map(|s| s.block_bytes).sum();
+        assert!(found.block_bytes().abs_diff(bytes) < 8, "every byte belongs to a stream");
+        let text = found.to_string();
+        for part in ["golden.small{acu=3,ort=Süd}", "1-draft", "no damage found", "sealed"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    let found = inspect(folder.path(), Depth::Everything).unwrap();
+    assert_eq!(found.verified_blocks, 3);
+    // 17 channels of 1,100 rows less the cells without a value of one, and three times 20 rows of two to three.
+    let lost = (0..1_100).filter(|i| i % 50 >= 40 && i % 4 != 0).count() as u64;
+    assert_eq!(found.streams[&StreamId(1)].points, Some(17 * 1_100 - lost));
+    assert_eq!(found.streams[&StreamId(3)].points, Some(20 + 14 + 20));
+}
+
+#[test]
+fn every_damaged_page_is_named_by_file_and_offset() {
+    let (folder, image) = (store(), golden());
+    let path = folder.path().join("segment-000000000007.sbs");
+    let used = |at: usize| {
+        // Padding is under no checksum of a group, but of no consequence either.
+        image[at..].iter().take(4_096).any(|byte| *byte != 0)
+    };
+    for at in (0..image.len()).step_by(1_021).filter(|at| used(*at)) {
+        let mut bad = image.clone();
+        bad[at] ^= 1;
+        std::fs::write(&path, &bad).unwrap();
+        let found = inspect(folder.path(), Depth::Everything).unwrap();
+        if found.is_sound() {
+            let same = inspect(folder.path(), Depth::Everything).unwrap();
+            assert_eq!(same.streams[&StreamId(1)].rows, 1_100, "only padding may change unseen: offset {at}");
+            assert_eq!(image[at], 0, "offset {at}");
+            continue;
+        }
+        let damage = &found.damage[0];
+        assert_eq!(damage.file, "segment-000000000007.sbs");
+        assert!(damage.offset as usize <= at, "offset {at}: {damage:?}");
+        assert!(found.to_string().contains("DAMAGE"), "offset {at}");
+    }
+    std::fs::write(&path, &image[..image.len() - 8_192]).unwrap();
+    let found = inspect(folder.path(), Depth::Everything).unwrap();
+    assert!(!found.segments.iter().any(|s| s.id == 7 && s.sealed), "cut before its footer it counts as open");
+    assert_eq!(found.streams[&StreamId(1)].rows, 1_100);
+}
+
+#[test]
+fn a_torn_tail_of_an_open_segment_is_no_damage_and_a_hole_is() {
+    let (folder, image) = (store(), golden());
+    let path = folder.path().join("segment-000000000007.sbs");
+    let trailer = segment::read_trailer(&image[image.len() - 4_096..]).unwrap();
+    let mut open = image[..trailer.footer_offset as usize].to_vec();
+    let first = segment::GroupHeader::read(&open[4_096..]).unwrap();
+    let second = 4_096 + first.padded_bytes();
+    open[second + 300] ^= 1;
+    std::fs::write(&path, &open).unwrap();
+    let found = inspect(folder.path(), Depth::Everything).unwrap();
+    assert_eq!((found.damage.len(), found.streams[&StreamId(1)].rows), (0, 1_100), "{:?}", found.damage);
+    assert!(!found.streams.contains_key(&StreamId(2)));
+
+    let mut holed = image[..trailer.footer_offset as usize].to_vec();
+    holed[4_096 + 8] ^= 1;
+    std::fs::write(&path, &holed).unwrap();
+    let found = inspect(folder.path(), Depth::Everything).unwrap();
+    assert_eq!(found.damage.len(), 1, "{:?}", found.damage);
+    assert_eq!(found.damage[0].offset, 4_096);
+    assert!(found.streams.contains_key(&StreamId(2)), "what lies behind the hole is found");
+}
+
+#[test]
+fn superblock_and_log_are_looked_at() {
+    let folder = store();
+    let file = |name: &str| std::fs::OpenOptions::new().read(true).write(true).open(folder.path().join(name)).unwrap();
+    let flip = |name: &str, at: u64| {
+        let mut byte = [0];
+        file(name).read_exact_at(&mut byte, at).unwrap();
+        file(name).write_all_at(&[byte[0] ^ 1], at).unwrap();
+    };
+    let sound = inspect(folder.path(), Depth::Footers).unwrap();
+    assert!(sound.is_sound() && sound.log.clean, "{:?}", sound.damage);
+    flip("superblock", 20);
+    let found = inspect(folder.path(), Depth::Footers).unwrap();
+    assert_eq!((found.damage[0].file.as_str(), found.damage[0].offset), ("superblock", 0));
+    assert_eq!(found.identity.unwrap().valid_copies, 1);
+    flip("superblock", 4_096 + 20);
+    let found = inspect(folder.path(), Depth::Footers).unwrap();
+    assert!(found.identity.is_none() && found.damage.len() == 3);
+    let missing = inspect(&folder.path().join("nowhere"), Depth::Footers);
+    assert_eq!(missing.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    let empty = tempfile::tempdir().unwrap();
+    assert!(inspect(empty.path(), Depth::Footers).unwrap_err().to_string().contains("not a store"));
+}
