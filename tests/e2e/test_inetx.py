@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import AcraNetwork.iNetX
 import pytest
@@ -148,22 +149,22 @@ def test_bad_datagrams_are_counted_and_disturb_nothing(pad: tuple[Server, Sender
 def test_a_live_subscriber_sees_the_value_with_its_unit(pad: tuple[Server, Sender]) -> None:
     server, sender = pad
     with websockets.sync.client.connect(f"ws://127.0.0.1:{server.http_port}/api/live") as live:
-        hello = json.loads(live.recv(timeout=10))
-        assert hello["type"] == "hello"
+        assert json.loads(live.recv(timeout=10))["type"] == "hello"
         live.send(json.dumps({"type": "subscribe", "id": 1, "channels": ["fti.bay.p_tank*"], "max_rate_hz": 50}))
+        units = {c["id"]: c["unit"] for c in next_message(live, "subscribed")["channels"]}
         before = time.time_ns()
         sender.send(sequence=0, code=8_642)
-        deadline = time.monotonic() + 10
-        units: dict[int, str] = {}
-        while time.monotonic() < deadline:
-            message = json.loads(live.recv(timeout=10))
-            if message["type"] in ("subscribed", "channels"):
-                units |= {channel["id"]: channel["unit"] for channel in message["channels"]}
-            if message["type"] == "update" and message["streams"]:
-                [stream] = message["streams"]
-                [window] = stream["channels"]
-                assert (window[1], window[3], units[window[0]]) == (1, 4_311.0, "bar")
-                assert before <= int(stream["receive_time"]) <= time.time_ns()
-                break
-        else:
-            raise AssertionError("no update")
+        [stream] = next_message(live, "update")["streams"]
+        [window] = stream["channels"]
+        assert (window[1], window[3], units[window[0]]) == (1, 4_311.0, "bar")
+        assert before <= int(stream["receive_time"]) <= time.time_ns()
+
+
+def next_message(live: websockets.sync.client.ClientConnection, kind: str) -> dict[str, Any]:
+    """The next message of a kind; heartbeats and others are passed over."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        message = json.loads(live.recv(timeout=20))
+        if message.get("type") == kind:
+            return message
+    raise AssertionError(f"no {kind}")

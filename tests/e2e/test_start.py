@@ -142,25 +142,25 @@ def test_write_errors_as_clients_read_them(server: Server) -> None:
 @pytest.fixture
 def token_file(tmp_path: pathlib.Path) -> pathlib.Path:
     path = tmp_path / "token"
-    path.write_text("open-sesame\n")
+    path.write_text("open-sesame-and-more\n")
     path.chmod(0o600)
     return path
 
 
 def test_a_token_is_asked_of_everyone(tmp_path: pathlib.Path, token_file: pathlib.Path) -> None:
     server = Server(folder=tmp_path, config=f'auth_token_file = "{token_file}"\n')
-    basic = base64.b64encode(b"any:open-sesame").decode()
-    server.start(headers={"Authorization": "Bearer open-sesame"})
+    basic = base64.b64encode(b"any:open-sesame-and-more").decode()
+    server.start(headers={"Authorization": "Bearer open-sesame-and-more"})
     try:
         assert request(server, "GET", "/api/channels")[0] == 401
         assert request(server, "POST", "/api/v2/write", body=b"m v=1i")[0] == 401
         assert request(server, "GET", "/api/channels", headers={"Authorization": "Bearer wrong"})[0] == 401
-        for way in ("Bearer open-sesame", "Token open-sesame", f"Basic {basic}"):
+        for way in ("Bearer open-sesame-and-more", "Token open-sesame-and-more", f"Basic {basic}"):
             assert request(server, "GET", "/api/channels", headers={"Authorization": way})[0] == 200, way
         address = {"host": "127.0.0.1", "port": server.pg_port, "user": "any", "dbname": "strongback"}
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(**address, password="wrong")
-        with psycopg.connect(**address, password="open-sesame") as connection:
+        with psycopg.connect(**address, password="open-sesame-and-more") as connection:
             assert connection.execute("select 1").fetchone() == (1,)
     finally:
         assert server.stop() == 0
