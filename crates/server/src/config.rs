@@ -499,6 +499,7 @@ impl Config {
             max_streams: self.store.max_streams,
             open_bytes: self.store.open_mib << 20,
             max_future: Duration::from_secs(self.store.max_future_s),
+            ..StoreOptions::default()
         }
     }
 
