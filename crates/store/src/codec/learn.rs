@@ -36,20 +36,19 @@ pub(crate) fn learn<F: Float>(values: &[F]) -> Option<Grid> {
         sample.step()
     })?;
     let mut best: Option<(usize, Grid)> = None;
+    // Whether the grid misses nothing: then no other is searched for, as the searches cost milliseconds.
     let mut consider = |grid: Grid| {
-        if best.is_some_and(|(misses, _)| misses == 0) {
-            return;
-        }
         let misses = sample.distinct.iter().filter(|v| !grid.rebuilds(F::narrow(**v))).count();
         if best.is_none_or(|(fewest, _)| misses < fewest) {
             best = Some((misses, grid));
         }
+        misses == 0
     };
-    if let Some(n) = sample.divisor(&step) {
-        consider(Grid::Divide { n });
+    let found = sample.divisor(&step).is_some_and(|n| consider(Grid::Divide { n }))
+        || sample.through_zero::<F>(&step).into_iter().any(&mut consider);
+    if !found {
+        sample.with_offset::<F>(&step, &mut consider);
     }
-    sample.through_zero::<F>(&step).into_iter().for_each(&mut consider);
-    sample.with_offset::<F>(&step, &mut consider);
     best.map(|(_, grid)| grid)
 }
 
@@ -142,7 +141,8 @@ impl Sample {
     }
 
     /// Grids with an offset: the step that leaves the smallest spread, then the offset in what is left.
-    fn with_offset<F: Float>(&self, step: &Step, consider: &mut impl FnMut(Grid)) {
+    /// Ends with the first that `consider` finds exact.
+    fn with_offset<F: Float>(&self, step: &Step, consider: &mut impl FnMut(Grid) -> bool) {
         let points: Vec<(f64, f64)> = self
             .distinct
             .iter()
@@ -183,14 +183,15 @@ impl Sample {
             let middle = self.first + low + (high - low) / 2.0;
             if F::SIZE == 8 {
                 // Doubles are so fine that a short decimal among the offsets cannot be chance.
-                self.decimal_offsets(lsb, middle).for_each(|offset| consider(Grid::Multiply { offset, lsb }));
+                if self.decimal_offsets(lsb, middle).any(|offset| consider(Grid::Multiply { offset, lsb })) {
+                    return;
+                }
             }
             let half = (self.ulp / 2.0 - (high - low) / 2.0).max(0.0);
-            if let Some(offset) = shortest_decimal(middle - half, middle + half) {
-                consider(Grid::Multiply { offset, lsb });
+            let short = shortest_decimal(middle - half, middle + half);
+            if short.into_iter().chain([middle, self.first]).any(|offset| consider(Grid::Multiply { offset, lsb })) {
+                return;
             }
-            consider(Grid::Multiply { offset: middle, lsb });
-            consider(Grid::Multiply { offset: self.first, lsb });
         }
     }
 
