@@ -115,8 +115,8 @@ pub(super) fn run(rows: usize, program: &ServerProgram, peers: &PeerRecipes) -> 
             "http" => (Target::Http(server.http, "/write"), "synced to disk before the answer"),
             _ => (Target::Tcp(server.ilp), "synced to disk within 50 ms"),
         };
-        let sql = Place::Sql(format!("host=127.0.0.1 port={} user=bench dbname=strongback", server.pg.port()));
-        results.push(course(&runtime, ("strongback", protocol, durability), rows, &target, &sql)?);
+        let rest = Place::Rest(server.http);
+        results.push(course(&runtime, ("strongback", protocol, durability), rows, &target, &rest)?);
         server.stop()?;
     }
     if let Some(running) = peers.start(Peer::QuestDb) {
@@ -240,6 +240,8 @@ fn send_tcp(address: SocketAddr, requests: &[Vec<u8>]) -> anyhow::Result<()> {
 
 /// Where rows can be asked for.
 enum Place {
+    /// Our SQL over HTTP.
+    Rest(SocketAddr),
     /// A PostgreSQL wire, by its connection string.
     Sql(String),
     /// InfluxDB's HTTP.
@@ -256,6 +258,10 @@ impl Counting<'_> {
     async fn rows(&self) -> anyhow::Result<u64> {
         let table = &self.table;
         match self.place {
+            Place::Rest(address) => {
+                let rows = rest(*address, &format!("SELECT count(*) FROM {table}"))?;
+                Ok(rows.first().and_then(|r| r.first()).context("no count")?.parse()?)
+            }
             Place::Sql(config) => {
                 let rows = query(config, &format!("SELECT count(*) FROM {table}")).await?;
                 Ok(rows.first().and_then(|r| r.first()).context("no count")?.parse()?)
@@ -272,9 +278,13 @@ impl Counting<'_> {
         let table = &self.table;
         let mut found = vec![(0, 0.0); STREAMS];
         match self.place {
-            Place::Sql(config) => {
+            Place::Rest(_) | Place::Sql(_) => {
                 let sql = format!("SELECT sensor, count(*), sum(value) FROM {table} GROUP BY sensor");
-                for row in query(config, &sql).await? {
+                let rows = match self.place {
+                    Place::Sql(config) => query(config, &sql).await?,
+                    Place::Rest(address) | Place::Influx(address) => rest(*address, &sql)?,
+                };
+                for row in rows {
                     let [sensor, count, sum] = row.as_slice() else { bail!("a row of {} columns", row.len()) };
                     *found.get_mut(sensor_number(sensor)?).context("unknown stream")? = (count.parse()?, sum.parse()?);
                 }
@@ -313,6 +323,19 @@ async fn query(config: &str, sql: &str) -> anyhow::Result<Vec<Vec<String>>> {
             }
             _ => None,
         })
+        .collect())
+}
+
+/// `POST /api/sql`, each cell as text.
+fn rest(address: SocketAddr, sql: &str) -> anyhow::Result<Vec<Vec<String>>> {
+    let body = serde_json::json!({ "sql": sql, "limit": 2 * STREAMS }).to_string();
+    let answer = HttpConnection::open(address, PATIENCE)?.post("/api/sql", body.as_bytes())?;
+    let parsed: serde_json::Value = serde_json::from_str(&answer.body).with_context(|| answer.body.clone())?;
+    let rows = parsed["rows"].as_array().with_context(|| answer.body.clone())?;
+    let text = |cell: &serde_json::Value| cell.as_str().map_or_else(|| cell.to_string(), str::to_string);
+    Ok(rows
+        .iter()
+        .map(|row| row.as_array().map(|cells| cells.iter().map(text).collect()).unwrap_or_default())
         .collect())
 }
 
