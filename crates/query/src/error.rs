@@ -53,6 +53,8 @@ pub mod sqlstate {
     pub const UNDEFINED_OBJECT: &str = "42704";
     /// No such table.
     pub const UNDEFINED_TABLE: &str = "42P01";
+    /// A parameter where there can be none.
+    pub const UNDEFINED_PARAMETER: &str = "42P02";
     /// A parameter without a type or value.
     pub const INDETERMINATE_DATATYPE: &str = "42P18";
     /// The memory for queries is used up.

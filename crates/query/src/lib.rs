@@ -1,4 +1,37 @@
-//! SQL over the store.
+//! SQL over the store: Apache DataFusion, the PostgreSQL wire, state at an instant, and export.
+//!
+//! It knows nothing of sources, HTTP or configuration; it is the only crate with DataFusion.
+//!
+//! ```text
+//! store::View ─> table ─> DataFusion ─┬> pg (psql, psycopg, …)
+//!             └> direct ──────────────┤  answer (JSON)
+//!             └> state, export ───────┴> server
+//! ```
+//!
+//! Read first: [`Query`], the face towards the server; `table`, a table as DataFusion sees it; `pg`, a session
+//! for each connection.
+//!
+//! Invariants:
+//! - Nothing can be written: statements that would are refused before they are planned, and again after.
+//! - A query reads one view of the store; frames are in it as soon as they are appended.
+//! - `time` is floored to microseconds in values and in predicates, `time_ns` is exact, and so with the others.
+//! - Queries run on threads of their own with lower priority, within one bound of memory, and stop at their
+//!   next yield when cancelled, timed out or left alone by their client.
+//! - A plan is used only with the version of the catalog that it was made against.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use strongback_query::{NoSystemRows, PgAuth, Query, QueryOptions};
+//! use strongback_store::{Store, StoreOptions};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Store::open("data".as_ref(), StoreOptions::default(), 0)?;
+//! let query = Query::new(store, Arc::new(NoSystemRows), QueryOptions::default())?;
+//! let listener = std::net::TcpListener::bind("127.0.0.1:5433")?;
+//! query.serve_pg(listener, PgAuth::Trust, std::future::pending()).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +42,7 @@ mod column;
 mod cooperation;
 mod direct;
 mod error;
+mod export;
 mod filter;
 mod function;
 mod names;
@@ -27,6 +61,8 @@ mod types;
 
 pub use catalog::DATABASE;
 pub use error::{QueryError, sqlstate};
+pub use export::{EXPORT_CHANNELS_MAX, ExportFormat, ExportRequest, ExportStream};
+pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::{Query, QueryOptions};
 pub use state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
 pub use system::{EventRow, GapRow, NoSystemRows, SourceRow, SystemRows};

@@ -138,6 +138,13 @@ impl Query {
     }
 }
 
+impl Inner {
+    /// Runs something on the threads of queries.
+    pub(crate) fn spawn_heavy(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.heavy.handle().spawn(work)
+    }
+}
+
 /// The SQL state that every session starts from.
 fn template(
     store: &Store,
@@ -230,7 +237,9 @@ impl Session {
         let tables = self.query.inner.database.tables();
         let mut statement = statement.clone();
         let functions = parameter::in_table_functions(&statement);
-        let reusable = !parameter::has_table_function(&statement);
+        // A session's own functions stay with the session.
+        let reusable = !parameter::has_table_function(&statement)
+            && !statement.to_string().to_ascii_lowercase().contains("current_setting");
         if !functions.is_empty() {
             parameter::bind_in_table_functions(&mut statement, &[]);
         }

@@ -1,2 +1,11 @@
-//! PostgreSQL's wire.
+//! PostgreSQL's wire: a session for each connection, reading only.
+//!
+//! `server` accepts and authenticates, `connection` serves one client's messages, `result` turns rows into
+//! messages, `encode` values into bytes, `message` is the framing, `auth` the password.
+
+pub(crate) mod auth;
+mod connection;
 pub(crate) mod encode;
+mod message;
+mod result;
+mod server;

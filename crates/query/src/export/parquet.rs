@@ -1,0 +1,228 @@
+//! Exports as Parquet: row groups are written as they fill, so that memory stays bounded.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use ::parquet::arrow::ArrowWriter;
+use ::parquet::basic::Compression;
+use ::parquet::file::metadata::KeyValue;
+use ::parquet::file::properties::WriterProperties;
+use datafusion::arrow::array::{
+    ArrayRef, BooleanBuilder, Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder,
+    RecordBatch, StringBuilder, StringDictionaryBuilder, TimestampNanosecondBuilder, UInt8Builder, UInt16Builder,
+    UInt32Builder, UInt64Builder,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
+use parking_lot::Mutex;
+use strongback_store::{ChannelType, Value};
+
+use super::{Columns, ExportRow, RowWriter};
+use crate::error::{QueryError, sqlstate};
+
+/// Cells of a batch handed to the writer.
+const BATCH_CELLS: usize = 256 << 10;
+/// Cells of a row group.
+const GROUP_CELLS: usize = 4 << 20;
+
+/// Where the writer's bytes wait to be sent.
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Rows on their way into a Parquet file.
+pub(super) struct ParquetRows {
+    writer: ArrowWriter<Sink>,
+    sink: Sink,
+    schema: SchemaRef,
+    times: TimestampNanosecondBuilder,
+    streams: StringDictionaryBuilder<Int32Type>,
+    gaps: StringBuilder,
+    channels: Vec<Builder>,
+    /// Rows in the builders, and in the row group.
+    rows: usize,
+    group_rows: usize,
+}
+
+fn failed(error: impl std::fmt::Display) -> QueryError {
+    QueryError::new(sqlstate::INTERNAL_ERROR, format!("Parquet: {error}"))
+}
+
+impl ParquetRows {
+    pub(super) fn new(columns: &Columns) -> Result<Self, QueryError> {
+        let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        let mut fields = vec![
+            Field::new("time", DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())), false),
+            Field::new("stream", dictionary, false),
+            Field::new("gap", DataType::Utf8, true),
+        ];
+        let mut channels = Vec::with_capacity(columns.all.len());
+        for column in &columns.all {
+            let channel = column.channel();
+            let builder = Builder::new(channel.channel_type);
+            let metadata = HashMap::from([
+                ("unit".to_owned(), channel.unit.clone()),
+                ("description".to_owned(), channel.description.clone()),
+            ]);
+            fields.push(Field::new(&column.name, builder.data_type(), true).with_metadata(metadata));
+            channels.push(builder);
+        }
+        let schema = Arc::new(Schema::new(fields));
+        let about = KeyValue::new("strongback.channels".to_owned(), columns.describe());
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_key_value_metadata(Some(vec![about]))
+            .build();
+        let sink = Sink::default();
+        let writer = ArrowWriter::try_new(sink.clone(), schema.clone(), Some(properties)).map_err(failed)?;
+        Ok(ParquetRows {
+            writer,
+            sink,
+            schema,
+            times: TimestampNanosecondBuilder::new().with_timezone("UTC"),
+            streams: StringDictionaryBuilder::new(),
+            gaps: StringBuilder::new(),
+            channels,
+            rows: 0,
+            group_rows: 0,
+        })
+    }
+
+    fn write_batch(&mut self) -> Result<(), QueryError> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        let mut arrays: Vec<ArrayRef> =
+            vec![Arc::new(self.times.finish()), Arc::new(self.streams.finish()), Arc::new(self.gaps.finish())];
+        arrays.extend(self.channels.iter_mut().map(Builder::finish));
+        let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(failed)?;
+        self.writer.write(&batch).map_err(failed)?;
+        self.group_rows += self.rows;
+        self.rows = 0;
+        if self.group_rows * self.channels.len() >= GROUP_CELLS {
+            self.writer.flush().map_err(failed)?;
+            self.group_rows = 0;
+        }
+        Ok(())
+    }
+}
+
+impl RowWriter for ParquetRows {
+    fn row(&mut self, _: &Columns, row: ExportRow<'_>) -> Result<(), QueryError> {
+        match row {
+            ExportRow::Frame { stream, first, batch, row } => {
+                self.times.append_value(batch.time(row));
+                self.streams.append(stream.key.to_string()).map_err(failed)?;
+                self.gaps.append_null();
+                let own = first..first + batch.columns.len();
+                for (at, builder) in self.channels.iter_mut().enumerate() {
+                    let cell = own.contains(&at).then(|| batch.columns[at - first].cell(row).ok()).flatten();
+                    if !builder.append(cell) {
+                        return Err(crate::column::changed(self.schema.field(at + 3).name()));
+                    }
+                }
+            }
+            ExportRow::Gap(gap) => {
+                self.times.append_value(gap.from_time_ns);
+                self.streams.append(&gap.stream_name).map_err(failed)?;
+                self.gaps.append_value(match gap.words.as_str() {
+                    "" => format!("{} frames missing", gap.open),
+                    words => words.to_owned(),
+                });
+                for builder in &mut self.channels {
+                    builder.append(None);
+                }
+            }
+        }
+        self.rows += 1;
+        if self.rows * self.channels.len() >= BATCH_CELLS {
+            self.write_batch()?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut *self.sink.0.lock())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<u8>, QueryError> {
+        self.write_batch()?;
+        let sink = self.sink.clone();
+        self.writer.close().map_err(failed)?;
+        Ok(std::mem::take(&mut *sink.0.lock()))
+    }
+}
+
+macro_rules! builders {
+    ($($variant:ident: $builder:ident, $data_type:expr;)*) => {
+        /// A column of one channel type.
+        enum Builder {
+            $($variant($builder),)*
+            String(StringBuilder),
+        }
+
+        impl Builder {
+            fn new(channel_type: ChannelType) -> Self {
+                match channel_type {
+                    $(ChannelType::$variant => Builder::$variant($builder::new()),)*
+                    ChannelType::String => Builder::String(StringBuilder::new()),
+                }
+            }
+
+            fn data_type(&self) -> DataType {
+                match self {
+                    $(Builder::$variant(_) => $data_type,)*
+                    Builder::String(_) => DataType::Utf8,
+                }
+            }
+
+            /// Appends a value or NULL; false if the value does not fit the type.
+            fn append(&mut self, cell: Option<Value<'_>>) -> bool {
+                match self {
+                    $(Builder::$variant(builder) => match cell.map(|v| v.convert(ChannelType::$variant)) {
+                        None => builder.append_null(),
+                        Some(Some(Value::$variant(value))) => builder.append_value(value),
+                        Some(_) => return false,
+                    },)*
+                    Builder::String(builder) => match cell {
+                        None => builder.append_null(),
+                        Some(Value::String(text)) => builder.append_value(text),
+                        Some(_) => return false,
+                    },
+                }
+                true
+            }
+
+            fn finish(&mut self) -> ArrayRef {
+                match self {
+                    $(Builder::$variant(builder) => Arc::new(builder.finish()),)*
+                    Builder::String(builder) => Arc::new(builder.finish()),
+                }
+            }
+        }
+    };
+}
+
+builders! {
+    Bool: BooleanBuilder, DataType::Boolean;
+    I8: Int8Builder, DataType::Int8;
+    I16: Int16Builder, DataType::Int16;
+    I32: Int32Builder, DataType::Int32;
+    I64: Int64Builder, DataType::Int64;
+    U8: UInt8Builder, DataType::UInt8;
+    U16: UInt16Builder, DataType::UInt16;
+    U32: UInt32Builder, DataType::UInt32;
+    U64: UInt64Builder, DataType::UInt64;
+    F32: Float32Builder, DataType::Float32;
+    F64: Float64Builder, DataType::Float64;
+}

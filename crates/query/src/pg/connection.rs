@@ -1,0 +1,805 @@
+//! One client after its start: reads messages, keeps its prepared statements, portals and transaction, and
+//! runs statements so that cancel, timeout, shutdown and a client that goes away stop them.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, BytesMut};
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::Statement;
+use pgwire::api::Type;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::encode;
+use super::message::{self, Body, ResultColumn};
+use super::result::{Progress, Running};
+use super::server::{Client, Startup};
+use crate::error::{QueryError, sqlstate};
+use crate::parameter;
+use crate::plan_cache::CachedPlan;
+use crate::query::{Plan, Session};
+use crate::setting::REPORTED;
+use crate::statement::{self, CopyForm, Request};
+
+/// Most prepared statements, and most portals, of a connection.
+const NAMES_MAX: usize = 10_000;
+/// Output beyond which it is sent before more rows are made, in bytes.
+const OUTPUT_BYTES: usize = 32 << 10;
+
+/// A client's transaction. There is nothing to commit; clients want to see the states all the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Transaction {
+    None,
+    Open,
+    Failed,
+}
+
+/// A parsed statement.
+struct Prepared {
+    sql: String,
+    /// None for an empty one.
+    statement: Option<Arc<Statement>>,
+    /// For statements that return rows.
+    plan: Option<Arc<Plan>>,
+    /// Types that the client gave its parameters; 0 for those it left open.
+    given: Vec<u32>,
+}
+
+/// A statement with its values.
+struct Portal {
+    prepared: Arc<Prepared>,
+    plan: Option<Arc<Plan>>,
+    values: Vec<ScalarValue>,
+    formats: Formats,
+    running: Option<Running>,
+    finished: bool,
+}
+
+/// Formats of result columns as the client asked for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Formats(Vec<bool>);
+
+impl Formats {
+    /// Whether a column is binary.
+    pub(crate) fn binary(&self, column: usize) -> bool {
+        match self.0.as_slice() {
+            [] => false,
+            [all] => *all,
+            each => each.get(column).copied().unwrap_or(false),
+        }
+    }
+}
+
+/// Why a message was not served.
+enum Failure {
+    /// Tell the client and go on.
+    Error(QueryError),
+    /// Tell the client and end.
+    Fatal(QueryError),
+    /// The socket failed.
+    Io(io::Error),
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Self {
+        Failure::Error(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Io(error)
+    }
+}
+
+/// A client's connection.
+pub(crate) struct Connection {
+    client: Client,
+    session: Session,
+    statements: HashMap<String, Arc<Prepared>>,
+    portals: HashMap<String, Portal>,
+    transaction: Transaction,
+    /// Set by cancel requests.
+    cancel: watch::Sender<bool>,
+    stopped: watch::Receiver<bool>,
+    /// After an error of the extended protocol: until the next Sync.
+    skipping: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        client: Client,
+        session: Session,
+        cancel: watch::Sender<bool>,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        Connection {
+            client,
+            session,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            transaction: Transaction::None,
+            cancel,
+            stopped,
+            skipping: false,
+        }
+    }
+
+    /// Serves until the client leaves, the server stops, or the socket fails.
+    pub(crate) async fn run(mut self) -> io::Result<()> {
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = self.client.message() => Some(next),
+                _ = self.stopped.wait_for(|stopped| *stopped) => None,
+            };
+            let Some(next) = next else { return self.end(stopping()).await };
+            let (tag, body) = match next {
+                Ok(Some(next)) => next,
+                Ok(None) => return Ok(()),
+                Err(Startup::Io(error)) => return Err(error),
+                Err(Startup::Refused(error)) => return self.end(error).await,
+            };
+            if tag == b'X' {
+                return Ok(());
+            }
+            if self.skipping && tag != b'S' {
+                continue;
+            }
+            match self.serve(tag, &body).await {
+                Ok(()) => {}
+                Err(Failure::Io(error)) => return Err(error),
+                Err(Failure::Fatal(error)) => return self.end(error).await,
+                Err(Failure::Error(error)) => {
+                    message::put_error(&mut self.client.output, &error, false);
+                    if self.transaction == Transaction::Open {
+                        self.transaction = Transaction::Failed;
+                    }
+                    if tag == b'Q' {
+                        self.ready();
+                    } else {
+                        self.skipping = true;
+                    }
+                    self.client.flush().await?;
+                }
+            }
+        }
+    }
+
+    async fn end(mut self, error: QueryError) -> io::Result<()> {
+        message::put_error(&mut self.client.output, &error, true);
+        tokio::time::timeout(Duration::from_secs(1), self.client.flush()).await.unwrap_or(Ok(()))
+    }
+
+    fn ready(&mut self) {
+        let status = match self.transaction {
+            Transaction::None => b'I',
+            Transaction::Open => b'T',
+            Transaction::Failed => b'E',
+        };
+        message::put(&mut self.client.output, b'Z', |out| out.put_u8(status));
+    }
+
+    async fn serve(&mut self, tag: u8, body: &[u8]) -> Result<(), Failure> {
+        let mut fields = Body(body);
+        match tag {
+            b'Q' => {
+                let sql = fields.text()?;
+                self.simple(sql).await?;
+                self.ready();
+                self.client.flush().await?;
+            }
+            b'P' => self.parse(fields).await?,
+            b'B' => self.bind(fields).await?,
+            b'D' => self.describe(fields)?,
+            b'E' => self.execute(fields).await?,
+            b'C' => {
+                let (kind, name) = (fields.u8()?, fields.text()?);
+                match kind {
+                    b'S' => drop(self.statements.remove(name)),
+                    b'P' => drop(self.portals.remove(name)),
+                    _ => return Err(violation("Close of neither statement nor portal").into()),
+                }
+                message::put(&mut self.client.output, b'3', |_| {});
+            }
+            b'S' => {
+                self.skipping = false;
+                if self.transaction == Transaction::None {
+                    self.portals.clear();
+                }
+                self.ready();
+                self.client.flush().await?;
+            }
+            b'H' => self.client.flush().await?,
+            // Copy data that a failed COPY left behind.
+            b'd' | b'c' | b'f' => {}
+            b'F' => {
+                return Err(QueryError::new(
+                    sqlstate::FEATURE_NOT_SUPPORTED,
+                    "function calls by number are not offered",
+                )
+                .into());
+            }
+            other => return Err(Failure::Fatal(violation(&format!("unknown type {:?}", other as char)))),
+        }
+        if self.client.output.len() > OUTPUT_BYTES {
+            self.client.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn simple(&mut self, sql: &str) -> Result<(), Failure> {
+        if let Some(cached) = self.cached(sql) {
+            self.in_transaction(&Request::Rows)?;
+            return self.rows(&cached.plan, true).await;
+        }
+        let statements = self.session.parse(sql)?;
+        if statements.is_empty() {
+            message::put(&mut self.client.output, b'I', |_| {});
+        }
+        let single = statements.len() == 1;
+        for statement in statements {
+            let request = statement::request(&statement);
+            self.in_transaction(&request)?;
+            match request {
+                Request::Rows => {
+                    let plan = self.session.plan(&statement).await?;
+                    if !plan.parameters.is_empty() {
+                        return Err(QueryError::new(sqlstate::UNDEFINED_PARAMETER, "there is no parameter $1").into());
+                    }
+                    if single {
+                        let cached = CachedPlan { statement: Arc::new(statement), plan: plan.clone() };
+                        self.session.query.inner.plans.put(sql, cached);
+                    }
+                    self.rows(&plan, true).await?;
+                }
+                other => self.command(other, true).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The cached plan of a statement, if there is one for the catalog as it is.
+    fn cached(&self, sql: &str) -> Option<CachedPlan> {
+        let inner = &self.session.query.inner;
+        inner.plans.get(sql, inner.store.catalog().version)
+    }
+
+    /// A failed transaction takes nothing but its end.
+    fn in_transaction(&self, request: &Request) -> Result<(), QueryError> {
+        let ends = matches!(request, Request::End { .. } | Request::Savepoint("ROLLBACK"));
+        if self.transaction == Transaction::Failed && !ends {
+            return Err(QueryError::new(
+                sqlstate::IN_FAILED_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Runs a plan without parameters to its end.
+    async fn rows(&mut self, plan: &Arc<Plan>, describe: bool) -> Result<(), Failure> {
+        let columns = columns_of(plan)?;
+        if describe {
+            message::put_row_description(&mut self.client.output, &columns, |_| false);
+        }
+        let deadline = self.begin();
+        let mut running = self.start(plan, &[], Formats::default(), deadline).await?;
+        self.pump(&mut running, 0, deadline).await?;
+        Ok(())
+    }
+
+    /// Statements other than those that return rows of tables.
+    async fn command(&mut self, request: Request, describe: bool) -> Result<(), Failure> {
+        let tag = match request {
+            Request::Rows => return Ok(()),
+            Request::CopyOut(query, form) => return self.copy_out(Statement::Query(query), form).await,
+            Request::Set(settings, tag) => {
+                for (name, value) in settings {
+                    self.session.settings.lock().set(&name, value.as_deref())?;
+                    self.report(&name);
+                }
+                tag
+            }
+            Request::Show(name) => return self.show(name, describe).await,
+            Request::Begin => {
+                if self.transaction == Transaction::None {
+                    self.transaction = Transaction::Open;
+                } else {
+                    let text = "there is already a transaction in progress";
+                    message::put_warning(&mut self.client.output, "25001", text);
+                }
+                "BEGIN"
+            }
+            Request::End { commit } => {
+                let failed = self.transaction == Transaction::Failed;
+                if self.transaction == Transaction::None {
+                    message::put_warning(&mut self.client.output, "25P01", "there is no transaction in progress");
+                }
+                self.transaction = Transaction::None;
+                if commit && !failed { "COMMIT" } else { "ROLLBACK" }
+            }
+            Request::Savepoint(tag) => {
+                if self.transaction == Transaction::None {
+                    let text = format!("{tag} can only be used in transaction blocks");
+                    return Err(QueryError::new("25P01", text).into());
+                }
+                self.transaction = Transaction::Open;
+                tag
+            }
+            Request::Deallocate(name) => {
+                match name {
+                    None => self.statements.clear(),
+                    Some(name) => {
+                        self.statements.remove(&name).ok_or_else(|| no_statement(&name))?;
+                    }
+                }
+                "DEALLOCATE"
+            }
+            Request::Discard => {
+                self.statements.clear();
+                self.portals.clear();
+                self.session.settings.lock().reset();
+                "DISCARD ALL"
+            }
+            Request::ResetAll => {
+                self.session.settings.lock().reset();
+                "RESET"
+            }
+            Request::Nothing(tag) => tag,
+            Request::Refused(error) => return Err(error.into()),
+        };
+        message::put_complete(&mut self.client.output, tag);
+        Ok(())
+    }
+
+    /// Tells the client of a setting that it wants to know.
+    fn report(&mut self, name: &str) {
+        if let Some(spelled) = REPORTED.iter().find(|r| r.eq_ignore_ascii_case(name)) {
+            let value = self.session.settings.lock().get(name).unwrap_or_default();
+            message::put_parameter_status(&mut self.client.output, spelled, &value);
+        }
+    }
+
+    async fn show(&mut self, name: Option<String>, describe: bool) -> Result<(), Failure> {
+        let columns = show_columns(name.as_deref());
+        let rows = match &name {
+            None => self.session.settings.lock().all().into_iter().map(|(k, v)| vec![k, v]).collect(),
+            Some(name) => {
+                let value = self.session.settings.lock().get(name).ok_or_else(|| {
+                    QueryError::new(
+                        sqlstate::UNDEFINED_OBJECT,
+                        format!("unrecognized configuration parameter \"{name}\""),
+                    )
+                })?;
+                vec![vec![value]]
+            }
+        };
+        if describe {
+            message::put_row_description(&mut self.client.output, &columns, |_| false);
+        }
+        for row in rows {
+            message::put(&mut self.client.output, b'D', |out| {
+                out.put_i16(row.len() as i16);
+                for text in row {
+                    out.put_i32(text.len() as i32);
+                    out.put_slice(text.as_bytes());
+                }
+            });
+        }
+        message::put_complete(&mut self.client.output, "SHOW");
+        Ok(())
+    }
+
+    async fn copy_out(&mut self, query: Statement, form: CopyForm) -> Result<(), Failure> {
+        let plan = self.session.plan(&query).await?;
+        if !plan.parameters.is_empty() {
+            return Err(QueryError::new(sqlstate::UNDEFINED_PARAMETER, "there is no parameter $1").into());
+        }
+        let columns = columns_of(&plan)?;
+        let deadline = self.begin();
+        let mut running = self.start(&plan, &[], Formats::default(), deadline).await?.into_copy(form);
+        message::put(&mut self.client.output, b'H', |out| {
+            out.put_u8(0);
+            out.put_i16(columns.len() as i16);
+            columns.iter().for_each(|_| out.put_i16(0));
+        });
+        running.put_copy_header(&mut self.client.output, &columns);
+        self.pump(&mut running, 0, deadline).await?;
+        Ok(())
+    }
+
+    async fn parse(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
+        let (name, sql) = (fields.text()?.to_owned(), fields.text()?);
+        let count = fields.count()?;
+        let given = (0..count).map(|_| fields.i32().map(|oid| oid as u32)).collect::<Result<Vec<_>, _>>()?;
+        if !name.is_empty() && self.statements.contains_key(&name) {
+            return Err(QueryError::new("42P05", format!("prepared statement \"{name}\" already exists")).into());
+        }
+        if self.statements.len() >= NAMES_MAX {
+            return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "too many prepared statements").into());
+        }
+        let prepared = match self.cached(sql) {
+            Some(CachedPlan { statement, plan }) => {
+                self.in_transaction(&Request::Rows)?;
+                Prepared { sql: sql.to_owned(), statement: Some(statement), plan: Some(plan), given }
+            }
+            None => {
+                let mut statements = self.session.parse(sql)?;
+                if statements.len() > 1 {
+                    return Err(QueryError::new(
+                        sqlstate::SYNTAX_ERROR,
+                        "cannot insert multiple commands into a prepared statement",
+                    )
+                    .into());
+                }
+                let statement = statements.pop().map(Arc::new);
+                let mut plan = None;
+                if let Some(statement) = &statement {
+                    let request = statement::request(statement);
+                    self.in_transaction(&request)?;
+                    if matches!(request, Request::Rows) {
+                        let made = self.session.plan(statement).await?;
+                        let cached = CachedPlan { statement: statement.clone(), plan: made.clone() };
+                        self.session.query.inner.plans.put(sql, cached);
+                        plan = Some(made);
+                    }
+                }
+                Prepared { sql: sql.to_owned(), statement, plan, given }
+            }
+        };
+        self.statements.insert(name, Arc::new(prepared));
+        message::put(&mut self.client.output, b'1', |_| {});
+        Ok(())
+    }
+
+    async fn bind(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
+        let (portal, name) = (fields.text()?.to_owned(), fields.text()?);
+        let prepared = self.statements.get(name).cloned().ok_or_else(|| no_statement(name))?;
+        if self.portals.len() >= NAMES_MAX {
+            return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "too many portals").into());
+        }
+        let count = fields.count()?;
+        let formats = (0..count).map(|_| fields.i16().map(|f| f == 1)).collect::<Result<Vec<_>, _>>()?;
+        let formats = Formats(formats);
+        let plan = self.fresh_plan(&prepared).await?;
+        let wanted = plan.as_ref().map_or(0, |plan| plan.parameters.len());
+        let count = fields.count()?;
+        if count != wanted {
+            let text = format!(
+                "bind message supplies {count} parameters, but prepared statement \"{name}\" requires {wanted}"
+            );
+            return Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into());
+        }
+        let mut values = Vec::with_capacity(count);
+        for at in 0..count {
+            let bytes = fields.sized()?;
+            let target = plan.as_ref().and_then(|plan| plan.parameters[at].as_ref());
+            let wire = match prepared.given.get(at) {
+                None | Some(0) => parameter::wire_type(target),
+                Some(oid) => Type::from_oid(*oid).unwrap_or(Type::UNKNOWN),
+            };
+            values.push(parameter::decode(at + 1, bytes, formats.binary(at), &wire, target)?);
+        }
+        let count = fields.count()?;
+        let formats = (0..count).map(|_| fields.i16().map(|f| f == 1)).collect::<Result<Vec<_>, _>>()?;
+        let formats = Formats(formats);
+        self.portals.insert(portal, Portal { prepared, plan, values, formats, running: None, finished: false });
+        message::put(&mut self.client.output, b'2', |_| {});
+        Ok(())
+    }
+
+    /// The plan of a statement for the catalog as it is now.
+    async fn fresh_plan(&mut self, prepared: &Prepared) -> Result<Option<Arc<Plan>>, Failure> {
+        let (Some(plan), Some(statement)) = (&prepared.plan, &prepared.statement) else { return Ok(None) };
+        if plan.version == self.session.query.inner.store.catalog().version {
+            return Ok(Some(plan.clone()));
+        }
+        let fresh = match self.cached(&prepared.sql) {
+            Some(cached) => cached.plan,
+            None => {
+                let fresh = self.session.plan(statement).await?;
+                let cached = CachedPlan { statement: statement.clone(), plan: fresh.clone() };
+                self.session.query.inner.plans.put(&prepared.sql, cached);
+                fresh
+            }
+        };
+        let same = fresh.schema.fields().len() == plan.schema.fields().len()
+            && fresh
+                .schema
+                .fields()
+                .iter()
+                .zip(plan.schema.fields())
+                .all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
+        if !same {
+            // What was described no longer holds; clients prepare again on this error.
+            return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
+                .with_hint("Channels were added or widened. Prepare the statement again.")
+                .into());
+        }
+        Ok(Some(fresh))
+    }
+
+    fn describe(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
+        let (kind, name) = (fields.u8()?, fields.text()?);
+        let (prepared, plan, formats) = match kind {
+            b'S' => {
+                let prepared = self.statements.get(name).cloned().ok_or_else(|| no_statement(name))?;
+                let plan = prepared.plan.clone();
+                (prepared, plan, Formats::default())
+            }
+            b'P' => {
+                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                (portal.prepared.clone(), portal.plan.clone(), portal.formats.clone())
+            }
+            _ => return Err(violation("Describe of neither statement nor portal").into()),
+        };
+        let out = &mut self.client.output;
+        if kind == b'S' {
+            let parameters = plan.as_ref().map_or(&[][..], |plan| &plan.parameters);
+            message::put(out, b't', |out| {
+                out.put_i16(parameters.len() as i16);
+                for (at, kind) in parameters.iter().enumerate() {
+                    match prepared.given.get(at) {
+                        None | Some(0) => out.put_u32(parameter::wire_type(kind.as_ref()).oid()),
+                        Some(oid) => out.put_u32(*oid),
+                    }
+                }
+            });
+        }
+        let columns = match (&plan, &prepared.statement) {
+            (Some(plan), _) => columns_of(plan)?,
+            (None, Some(statement)) => match statement::request(statement) {
+                Request::Show(name) => show_columns(name.as_deref()),
+                _ => Vec::new(),
+            },
+            (None, None) => Vec::new(),
+        };
+        if columns.is_empty() && plan.is_none() {
+            message::put(out, b'n', |_| {});
+        } else {
+            message::put_row_description(out, &columns, |at| formats.binary(at));
+        }
+        Ok(())
+    }
+
+    async fn execute(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
+        let (name, most) = (fields.text()?.to_owned(), fields.i32()?);
+        let most = usize::try_from(most).unwrap_or(0);
+        let portal = self.portals.get_mut(&name).ok_or_else(|| no_portal(&name))?;
+        let Some(statement) = portal.prepared.statement.clone() else {
+            message::put(&mut self.client.output, b'I', |_| {});
+            return Ok(());
+        };
+        let Some(plan) = portal.plan.clone() else {
+            let request = statement::request(&statement);
+            self.in_transaction(&request)?;
+            return self.command(request, false).await;
+        };
+        if portal.finished {
+            message::put_complete(&mut self.client.output, "SELECT 0");
+            return Ok(());
+        }
+        let (running, values, formats) =
+            (portal.running.take(), std::mem::take(&mut portal.values), portal.formats.clone());
+        self.in_transaction(&Request::Rows)?;
+        let deadline = self.begin();
+        let mut running = match running {
+            Some(running) => running,
+            None if plan.reusable => self.start(&plan, &values, formats, deadline).await?,
+            None => {
+                // Table functions take their arguments when they are planned.
+                let mut bound = statement.as_ref().clone();
+                parameter::bind_in_table_functions(&mut bound, &values);
+                let plan = self.session.plan(&bound).await?;
+                let values = if plan.parameters.is_empty() { Vec::new() } else { values };
+                self.start(&plan, &values, formats, deadline).await?
+            }
+        };
+        let progress = self.pump(&mut running, most, deadline).await?;
+        if let Some(portal) = self.portals.get_mut(&name) {
+            match progress {
+                Progress::Suspended => portal.running = Some(running),
+                Progress::Complete => portal.finished = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a statement: forgets cancel requests that came too late for the one before.
+    fn begin(&mut self) -> Option<Instant> {
+        if *self.cancel.borrow() {
+            self.cancel.send_replace(false);
+        }
+        self.session.settings.lock().statement_timeout.map(|timeout| Instant::now() + timeout)
+    }
+
+    async fn start(
+        &mut self,
+        plan: &Arc<Plan>,
+        values: &[ScalarValue],
+        formats: Formats,
+        deadline: Option<Instant>,
+    ) -> Result<Running, Failure> {
+        if let Some(direct) = &plan.direct {
+            let view = self.session.view();
+            if let Some(rows) = direct.open(&view, values, crate::clock::now_ns())? {
+                return Ok(Running::direct(plan.clone(), rows, formats));
+            }
+        }
+        // The queue for a turn can be long: it is left like a running query.
+        let watched = Watched { cancel: self.cancel.subscribe(), stopped: self.stopped.clone(), deadline };
+        let session = &self.session;
+        let rows = watched.run(&self.client.socket, session.run(plan, values.to_vec())).await??;
+        Ok(Running::batches(plan, rows, formats)?)
+    }
+
+    /// Sends rows until there are `most` of them (0: all), and how it ended.
+    async fn pump(
+        &mut self,
+        running: &mut Running,
+        most: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Progress, Failure> {
+        let watched = Watched { cancel: self.cancel.subscribe(), stopped: self.stopped.clone(), deadline };
+        running.portion(most);
+        loop {
+            // A short read gives its rows at once; a long one, or one by DataFusion, is waited for and watched.
+            if running.needs_batch() {
+                watched.run(&self.client.socket, running.fetch()).await??;
+            } else if *self.cancel.borrow() {
+                return Err(QueryError::cancelled().into());
+            } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(QueryError::timed_out().into());
+            }
+            let progress = running.put_rows(&mut self.client.output, OUTPUT_BYTES)?;
+            if let Some(progress) = progress {
+                running.put_end(&mut self.client.output, progress);
+                return Ok(progress);
+            }
+            if self.client.output.len() >= OUTPUT_BYTES {
+                self.send_watched(&watched).await?;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Sends the output, unless the statement is stopped first: a client that does not read holds nothing up.
+    async fn send_watched(&mut self, watched: &Watched) -> Result<(), Failure> {
+        let Client { socket, output, .. } = &mut self.client;
+        while !output.is_empty() {
+            let mut cancel = watched.cancel.clone();
+            let mut stopped = watched.stopped.clone();
+            tokio::select! {
+                biased;
+                ready = socket.writable() => {
+                    ready?;
+                    match socket.try_write(output) {
+                        Ok(0) => return Err(Failure::Io(io::ErrorKind::WriteZero.into())),
+                        Ok(written) => drop(output.split_to(written)),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                _ = cancel.wait_for(|cancelled| *cancelled) => return Err(QueryError::cancelled().into()),
+                () = watched.expired() => return Err(QueryError::timed_out().into()),
+                _ = stopped.wait_for(|stopped| *stopped) => return Err(Failure::Fatal(stopping())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What can stop a statement.
+struct Watched {
+    cancel: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
+    deadline: Option<Instant>,
+}
+
+impl Watched {
+    async fn expired(&self) {
+        match self.deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn run<T>(&self, socket: &TcpStream, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let (mut cancel, mut stopped) = (self.cancel.clone(), self.stopped.clone());
+        tokio::select! {
+            biased;
+            _ = cancel.wait_for(|cancelled| *cancelled) => Err(QueryError::cancelled().into()),
+            done = work => Ok(done),
+            () = self.expired() => Err(QueryError::timed_out().into()),
+            _ = stopped.wait_for(|stopped| *stopped) => Err(Failure::Fatal(stopping())),
+            () = gone(socket) => Err(Failure::Io(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+}
+
+/// Ready when the client has closed its side. One that has sent more is still there.
+async fn gone(socket: &TcpStream) {
+    loop {
+        match socket.peek(&mut [0]).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => std::future::pending().await,
+        }
+    }
+}
+
+fn stopping() -> QueryError {
+    QueryError::new(sqlstate::ADMIN_SHUTDOWN, "terminating connection: the server is stopping")
+}
+
+fn violation(what: &str) -> QueryError {
+    QueryError::new(sqlstate::PROTOCOL_VIOLATION, format!("invalid message: {what}"))
+}
+
+fn no_statement(name: &str) -> QueryError {
+    QueryError::new(sqlstate::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+}
+
+fn no_portal(name: &str) -> QueryError {
+    QueryError::new(sqlstate::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
+}
+
+fn show_columns(name: Option<&str>) -> Vec<ResultColumn> {
+    let column = |name: &str| ResultColumn { name: name.to_owned(), kind: Type::TEXT, modifier: -1 };
+    match name {
+        Some(name) => vec![column(name)],
+        None => vec![column("name"), column("setting")],
+    }
+}
+
+/// The columns of a plan's result.
+fn columns_of(plan: &Plan) -> Result<Vec<ResultColumn>, QueryError> {
+    use datafusion::arrow::datatypes::DataType;
+    plan.schema
+        .fields()
+        .iter()
+        .map(|field| {
+            let modifier = match field.data_type() {
+                DataType::Decimal128(precision, scale) if *scale >= 0 => {
+                    (i32::from(*precision) << 16 | i32::from(*scale)) + 4
+                }
+                _ => -1,
+            };
+            Ok(ResultColumn { name: label(field.name()), kind: encode::wire_type(field)?, modifier })
+        })
+        .collect()
+}
+
+/// A column's name as PostgreSQL would give it: that of a function without its arguments, `?column?` for other
+/// expressions.
+fn label(name: &str) -> String {
+    let is_word = |text: &str| {
+        text.chars().next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    match name.split_once('(') {
+        Some((function, rest)) if rest.ends_with(')') && is_word(function) => function.to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
+/// Appends a row as a message of the wire, or nothing if it fails.
+pub(crate) fn put_row(
+    out: &mut BytesMut,
+    columns: usize,
+    write: impl FnOnce(&mut BytesMut) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
+    let start = out.len();
+    let mut result = Ok(());
+    message::put(out, b'D', |out| {
+        out.put_i16(columns as i16);
+        result = write(out);
+    });
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}

@@ -1,0 +1,389 @@
+//! Accepts connections of PostgreSQL clients: first message, authentication, cancel requests.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use bytes::{BufMut, BytesMut};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use super::auth::{self, Exchange, MECHANISM, PgAuth};
+use super::connection::Connection;
+use super::message::{self, Body};
+use crate::catalog::DATABASE;
+use crate::error::{QueryError, sqlstate};
+use crate::query::Query;
+use crate::setting::REPORTED;
+
+/// Time for a client to introduce itself.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for connections to end by themselves when the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What `cancel` of each connection sets, by its process number and key.
+#[derive(Default)]
+pub(crate) struct CancelKeys {
+    next_pid: AtomicI32,
+    keys: Mutex<HashMap<(i32, i32), watch::Sender<bool>>>,
+}
+
+/// A connection's entry, removed with it.
+pub(crate) struct CancelKey {
+    keys: Arc<CancelKeys>,
+    pid: i32,
+    secret: i32,
+}
+
+impl CancelKeys {
+    fn register(self: &Arc<Self>) -> io::Result<(CancelKey, watch::Sender<bool>)> {
+        let secret = auth::random_i32()?;
+        let pid = self.next_pid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        let sender = watch::Sender::new(false);
+        self.keys.lock().insert((pid, secret), sender.clone());
+        Ok((CancelKey { keys: self.clone(), pid, secret }, sender))
+    }
+
+    fn cancel(&self, pid: i32, secret: i32) {
+        if let Some(sender) = self.keys.lock().get(&(pid, secret)) {
+            sender.send_replace(true);
+        }
+    }
+}
+
+impl Drop for CancelKey {
+    fn drop(&mut self) {
+        self.keys.keys.lock().remove(&(self.pid, self.secret));
+    }
+}
+
+impl Query {
+    /// Serves PostgreSQL clients on a listener until `shutdown` is ready; then open connections are told so
+    /// and ended. Connections run on the engine's own threads.
+    ///
+    /// # Errors
+    /// If the listener cannot be used.
+    pub async fn serve_pg(
+        &self,
+        listener: std::net::TcpListener,
+        auth: PgAuth,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let query = self.clone();
+        let serving = self.inner.wire.handle().spawn(serve(query, listener, auth, shutdown));
+        serving.await.map_err(io::Error::other)?
+    }
+}
+
+async fn serve(
+    query: Query,
+    listener: std::net::TcpListener,
+    auth: PgAuth,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let keys = Arc::new(CancelKeys::default());
+    let slots = Arc::new(Semaphore::new(query.inner.options.connections_max));
+    let (stop, stopped) = watch::channel(false);
+    tokio::pin!(shutdown);
+    loop {
+        let socket = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => socket,
+                Err(error) => {
+                    // Out of file descriptors, for one: others go on, and this passes.
+                    tracing::warn!(%error, "a PostgreSQL connection was not accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        let slot = slots.clone().try_acquire_owned().ok();
+        let (query, auth, keys, stopped) = (query.clone(), auth.clone(), keys.clone(), stopped.clone());
+        tokio::spawn(async move {
+            let client = Client { socket, input: BytesMut::with_capacity(8 << 10), output: BytesMut::new() };
+            // A client that goes away in the middle is no news for the log.
+            if let Err(error) = client.serve(query, auth, keys, stopped, slot.is_some()).await {
+                tracing::debug!(%error, "a PostgreSQL connection ended");
+            }
+            drop(slot);
+        });
+    }
+    drop(listener);
+    stop.send_replace(true);
+    // Connections hold a receiver each: when all are gone, so are they.
+    drop(stopped);
+    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, stop.closed()).await;
+    Ok(())
+}
+
+/// A client and its buffers.
+pub(crate) struct Client {
+    pub(crate) socket: TcpStream,
+    pub(crate) input: BytesMut,
+    pub(crate) output: BytesMut,
+}
+
+impl Client {
+    async fn serve(
+        mut self,
+        query: Query,
+        auth: PgAuth,
+        keys: Arc<CancelKeys>,
+        stopped: watch::Receiver<bool>,
+        has_slot: bool,
+    ) -> io::Result<()> {
+        self.socket.set_nodelay(true)?;
+        let start = tokio::time::timeout(STARTUP_TIMEOUT, self.start(&query, &auth, &keys, has_slot)).await;
+        let session = match start {
+            Err(_) | Ok(Ok(None)) => return Ok(()),
+            Ok(Err(Startup::Io(error))) => return Err(error),
+            Ok(Err(Startup::Refused(error))) => {
+                message::put_error(&mut self.output, &error, true);
+                self.flush().await?;
+                return self.socket.shutdown().await;
+            }
+            Ok(Ok(Some(session))) => session,
+        };
+        let (session, key, cancel) = session;
+        let connection = Connection::new(self, session, cancel, stopped);
+        let ended = connection.run().await;
+        drop(key);
+        ended
+    }
+
+    /// The first messages, up to `ReadyForQuery`. None for a connection that only cancels, or has gone.
+    async fn start(
+        &mut self,
+        query: &Query,
+        auth: &PgAuth,
+        keys: &Arc<CancelKeys>,
+        has_slot: bool,
+    ) -> Result<Option<(crate::query::Session, CancelKey, watch::Sender<bool>)>, Startup> {
+        let body = loop {
+            let Some(body) = self.startup_message().await? else { return Ok(None) };
+            match Body(&body).i32()? {
+                message::SSL_REQUEST | message::GSS_REQUEST => {
+                    self.output.put_u8(b'N');
+                    self.flush().await?;
+                }
+                message::CANCEL_REQUEST => {
+                    let mut fields = Body(&body[4..]);
+                    keys.cancel(fields.i32()?, fields.i32()?);
+                    return Ok(None);
+                }
+                _ => break body,
+            }
+        };
+        let mut fields = Body(&body);
+        let version = fields.i32()?;
+        if version >> 16 != message::PROTOCOL_MAJOR {
+            let text =
+                format!("unsupported frontend protocol {}.{}: server supports 3.0", version >> 16, version & 0xFFFF);
+            return Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into());
+        }
+        let mut parameters = Vec::new();
+        loop {
+            let name = fields.text()?;
+            if name.is_empty() {
+                break;
+            }
+            parameters.push((name.to_owned(), fields.text()?.to_owned()));
+        }
+        let unknown: Vec<&str> =
+            parameters.iter().map(|(n, _)| n.as_str()).filter(|n| n.starts_with("_pq_.")).collect();
+        if version & 0xFFFF != 0 || !unknown.is_empty() {
+            message::put(&mut self.output, b'v', |out| {
+                out.put_i32(0);
+                out.put_i32(unknown.len() as i32);
+                unknown.iter().for_each(|name| message::put_text(out, name));
+            });
+        }
+        if !has_slot {
+            return Err(QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already").into());
+        }
+        let find = |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+        let user = find("user").unwrap_or("strongback");
+        self.authenticate(auth).await?;
+        let database = find("database").filter(|name| !name.is_empty()).unwrap_or(user);
+        if database != DATABASE {
+            return Err(QueryError::new(
+                sqlstate::INVALID_CATALOG_NAME,
+                format!("database \"{database}\" does not exist"),
+            )
+            .with_hint(format!("The database is \"{DATABASE}\"."))
+            .into());
+        }
+        let session = query.session();
+        {
+            let mut settings = session.settings.lock();
+            for (name, value) in &parameters {
+                match name.to_ascii_lowercase().as_str() {
+                    "user" | "database" | "replication" => {}
+                    "options" => {
+                        for (name, value) in options(value) {
+                            settings.set(&name, Some(&value))?;
+                        }
+                    }
+                    // Times are shown in UTC; `ParameterStatus` says so to clients that would like another zone.
+                    "timezone" => drop(settings.set("timezone", Some(value))),
+                    other if other.starts_with("_pq_.") => {}
+                    other => settings.set(other, Some(value))?,
+                }
+            }
+        }
+        let (key, cancel) = keys.register()?;
+        let settings = session.settings.lock().clone();
+        for name in REPORTED {
+            let value = match name {
+                "session_authorization" => user.to_owned(),
+                _ => settings.get(name).unwrap_or_default(),
+            };
+            message::put_parameter_status(&mut self.output, name, &value);
+        }
+        message::put(&mut self.output, b'K', |out| {
+            out.put_i32(key.pid);
+            out.put_i32(key.secret);
+        });
+        message::put(&mut self.output, b'Z', |out| out.put_u8(b'I'));
+        self.flush().await?;
+        Ok(Some((session, key, cancel)))
+    }
+
+    async fn authenticate(&mut self, auth: &PgAuth) -> Result<(), Startup> {
+        if let PgAuth::Password(keys) = auth {
+            message::put(&mut self.output, b'R', |out| {
+                out.put_i32(10);
+                message::put_text(out, MECHANISM);
+                out.put_u8(0);
+            });
+            let first = self.password_message().await?;
+            let mut fields = Body(&first);
+            let mechanism = fields.text()?;
+            if mechanism != MECHANISM {
+                let text = format!("client selected an invalid SASL mechanism {mechanism:?}");
+                return Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into());
+            }
+            let (exchange, answer) = Exchange::begin(keys, fields.sized()?.unwrap_or_default())?;
+            message::put(&mut self.output, b'R', |out| {
+                out.put_i32(11);
+                out.put_slice(answer.as_bytes());
+            });
+            let last = self.password_message().await?;
+            let answer = exchange.finish(&last)?;
+            message::put(&mut self.output, b'R', |out| {
+                out.put_i32(12);
+                out.put_slice(answer.as_bytes());
+            });
+        }
+        message::put(&mut self.output, b'R', |out| out.put_i32(0));
+        Ok(())
+    }
+
+    async fn password_message(&mut self) -> Result<BytesMut, Startup> {
+        self.flush().await?;
+        match self.message().await? {
+            Some((b'p', body)) => Ok(body),
+            Some(_) => Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, "expected a password").into()),
+            None => Err(Startup::Io(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// The first message has no tag.
+    async fn startup_message(&mut self) -> Result<Option<BytesMut>, Startup> {
+        if !self.fill(4).await? {
+            return Ok(None);
+        }
+        let size = u32::from_be_bytes([self.input[0], self.input[1], self.input[2], self.input[3]]) as usize;
+        if !(8..=message::STARTUP_BYTES_MAX).contains(&size) {
+            return Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, "invalid length of startup packet").into());
+        }
+        if !self.fill(size).await? {
+            return Ok(None);
+        }
+        let mut message = self.input.split_to(size);
+        Ok(Some(message.split_off(4)))
+    }
+
+    /// The next message: its tag and body. None when the client has gone.
+    pub(crate) async fn message(&mut self) -> Result<Option<(u8, BytesMut)>, Startup> {
+        if !self.fill(5).await? {
+            return Ok(None);
+        }
+        let size = u32::from_be_bytes([self.input[1], self.input[2], self.input[3], self.input[4]]) as usize;
+        if !(4..=message::MESSAGE_BYTES_MAX).contains(&size) {
+            let text = format!("invalid message length {size}, at most {}", message::MESSAGE_BYTES_MAX);
+            return Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into());
+        }
+        if !self.fill(size + 1).await? {
+            return Ok(None);
+        }
+        let tag = self.input[0];
+        let mut message = self.input.split_to(size + 1);
+        Ok(Some((tag, message.split_off(5))))
+    }
+
+    /// Reads until that many bytes are there; false when the client has gone.
+    async fn fill(&mut self, size: usize) -> io::Result<bool> {
+        while self.input.len() < size {
+            // Grows with what arrives, not with what a length field promises.
+            if self.socket.read_buf(&mut self.input).await? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes what is buffered. Cancel-safe: what is written is gone from the buffer.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            if self.socket.write_buf(&mut self.output).await? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a connection ends before its first query, or between two.
+pub(crate) enum Startup {
+    /// With this error for the client.
+    Refused(QueryError),
+    /// Because the socket failed.
+    Io(io::Error),
+}
+
+impl From<QueryError> for Startup {
+    fn from(error: QueryError) -> Self {
+        Startup::Refused(error)
+    }
+}
+
+impl From<io::Error> for Startup {
+    fn from(error: io::Error) -> Self {
+        Startup::Io(error)
+    }
+}
+
+/// Settings in the startup parameter `options`: `-c name=value` or `--name=value`.
+fn options(text: &str) -> Vec<(String, String)> {
+    let mut words = text.split_whitespace();
+    let mut found = Vec::new();
+    while let Some(word) = words.next() {
+        let setting = match word {
+            "-c" => words.next().unwrap_or_default(),
+            other => other.strip_prefix("-c").or_else(|| other.strip_prefix("--")).unwrap_or_default(),
+        };
+        if let Some((name, value)) = setting.split_once('=') {
+            found.push((name.replace('-', "_"), value.to_owned()));
+        }
+    }
+    found
+}
