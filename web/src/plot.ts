@@ -2,7 +2,7 @@
 // dot, and a cursor shared by all plots. uPlot owns scales, axes and cursor; the drawing is ours, from the rings.
 import uPlot from "uplot";
 import { DISPLAY_PERIOD_S, type Feed, type Shade } from "./feed";
-import type { Channel, Event } from "./message";
+import type { Event } from "./message";
 import { ValueRange } from "./range";
 import type { Series } from "./series";
 import { secondsBetween } from "./time";
@@ -142,7 +142,7 @@ export class Plot {
     const options: uPlot.Options = {
       width: Math.max(40, this.host.clientWidth),
       height: Math.max(40, this.host.clientHeight),
-      padding: [22, second ? 0 : 14, 0, 0],
+      padding: [25, second ? 0 : 14, 0, 0],
       legend: { show: false },
       cursor: {
         sync: { key: "time", scales: ["x", null], setSeries: false },
@@ -231,12 +231,26 @@ export class Plot {
     ctx.rect(bbox.left, bbox.top, bbox.width + 5 * devicePixelRatio, bbox.height);
     ctx.clip();
     this.paintEvents(u, frame);
+    // Every band first: no line hides behind another channel's noise.
+    const lines: (() => void)[] = [];
     this.feed.channels.forEach((channel, i) => {
       const series = this.feed.series.get(channel.id);
-      if (!series || series.length === 0) return;
-      const colour = frame.live && !frame.stale.has(channel.id) ? seriesColour(i) : theme().stale;
-      this.paintSeries(u, frame, channel, series, colour, i >= 6);
+      const range = this.ranges[this.units.indexOf(channel.unit)];
+      if (!series || series.length === 0 || !range) return;
+      const pen: Pen = {
+        begin: Math.max(0, series.indexAt(frame.now - frame.spanS)),
+        silence: this.feed.silenceS(channel),
+        hold: channel.interpolation === "hold",
+        dashed: i >= 6,
+        colour: frame.live && !frame.stale.has(channel.id) ? seriesColour(i) : theme().stale,
+        right: bbox.left + bbox.width,
+        x: (t) => bbox.left + ((t - frame.now) / frame.spanS + 1) * bbox.width,
+        y: (v) => bbox.top + ((range.max - v) / (range.max - range.min)) * bbox.height,
+      };
+      paintBand(ctx, series, pen);
+      lines.push(() => paintLine(ctx, series, pen));
     });
+    for (const line of lines) line();
     ctx.restore();
     this.paintUnits(u);
   }
@@ -251,85 +265,12 @@ export class Plot {
     ctx.fillStyle = t.muted;
     ctx.textBaseline = "bottom";
     ctx.textAlign = "right";
-    ctx.fillText(this.units[0] ?? "", bbox.left - 6 * ratio, bbox.top - 6 * ratio);
+    ctx.fillText(this.units[0] ?? "", bbox.left - 6 * ratio, bbox.top - 8 * ratio);
     if (this.units.length > 1) {
       ctx.textAlign = "left";
-      ctx.fillText(this.units[1]!, bbox.left + bbox.width + 6 * ratio, bbox.top - 6 * ratio);
+      ctx.fillText(this.units[1]!, bbox.left + bbox.width + 6 * ratio, bbox.top - 8 * ratio);
     }
     ctx.restore();
-  }
-
-  private paintSeries(
-    u: uPlot, frame: Frame, channel: Channel, series: Series, colour: string, dashed: boolean,
-  ): void {
-    const { ctx, bbox } = u;
-    const ratio = devicePixelRatio;
-    const range = this.ranges[this.units.indexOf(channel.unit)];
-    if (!range) return;
-    const xPerS = bbox.width / frame.spanS;
-    const x = (t: number) => bbox.left + (t - (frame.now - frame.spanS)) * xPerS;
-    const yScale = bbox.height / (range.max - range.min);
-    const y = (v: number) => bbox.top + (range.max - v) * yScale;
-    const silence = this.feed.silenceS(channel);
-    const hold = channel.interpolation === "hold";
-    const begin = Math.max(0, series.indexAt(frame.now - frame.spanS));
-
-    // The band: everything between least and greatest of each bucket.
-    ctx.fillStyle = colour;
-    ctx.globalAlpha = 0.34;
-    for (let i = begin; i < series.length; i++) {
-      const k = series.slot(i);
-      if (series.count[k]! < 2 || series.min[k]! === series.max[k]!) continue;
-      const a = x(series.t0[k]!);
-      // A bucket reaches to the next one, unless something is missing between them.
-      const next = i + 1 < series.length ? series.slot(i + 1) : -1;
-      const joined = next >= 0 && series.broken[next] === 0 && series.t0[next]! - series.t1[k]! <= silence;
-      const width = Math.max(1.2 * ratio, x(joined ? series.t0[next]! : series.t1[k]!) - a);
-      const top = y(series.max[k]!);
-      const height = Math.max(ratio, y(series.min[k]!) - top);
-      ctx.fillRect(a, top, width, height);
-    }
-
-    // The line: the mean of each bucket, or a step for values that hold.
-    ctx.globalAlpha = 1;
-    ctx.strokeStyle = colour;
-    ctx.lineWidth = 1.5 * ratio;
-    ctx.lineJoin = "round";
-    ctx.setLineDash(dashed ? [5 * ratio, 4 * ratio] : []);
-    ctx.beginPath();
-    let lastT = -Infinity;
-    let lastY = 0;
-    const alone: [number, number][] = [];
-    let run = 0;
-    for (let i = begin; i < series.length; i++) {
-      const k = series.slot(i);
-      const many = series.count[k]! > 1;
-      const t = many ? (series.t0[k]! + series.t1[k]!) / 2 : series.t0[k]!;
-      const px = x(t);
-      const py = y(many ? series.mean[k]! : series.last[k]!);
-      const breaks = series.broken[k] === 1 || series.t0[k]! - lastT > silence;
-      if (i === begin || breaks) {
-        if (run === 1) alone.push([x(lastT), lastY]);
-        ctx.moveTo(px, py);
-        run = 1;
-      } else {
-        if (hold && !many) ctx.lineTo(px, lastY);
-        ctx.lineTo(px, py);
-        run++;
-      }
-      lastT = Math.max(t, many ? series.t1[k]! : t);
-      lastY = py;
-    }
-    ctx.stroke();
-    ctx.setLineDash([]);
-
-    // Points between two breaks have no line: they are drawn as points. The newest value is a larger one.
-    ctx.fillStyle = colour;
-    for (const [px, py] of alone) dot(ctx, px, py, 1.5 * ratio);
-    const k = series.newest();
-    if (series.t1[k]! >= frame.now - frame.spanS) {
-      dot(ctx, Math.min(x(series.t1[k]!), bbox.left + bbox.width), y(series.last[k]!), 3 * ratio);
-    }
   }
 
   private paintEvents(u: uPlot, frame: Frame): void {
@@ -389,6 +330,84 @@ export class Plot {
     }
     this.onCursor({ at, values });
   }
+}
+
+/** How one series is drawn. */
+interface Pen {
+  /** First entry in sight. */
+  begin: number;
+  /** Seconds without data over which no line is drawn. */
+  silence: number;
+  /** The value holds until the next: steps. */
+  hold: boolean;
+  dashed: boolean;
+  colour: string;
+  /** Right edge of the plot. */
+  right: number;
+  x: (t: number) => number;
+  y: (value: number) => number;
+}
+
+/** The band: everything between least and greatest of each bucket. */
+function paintBand(ctx: CanvasRenderingContext2D, series: Series, { begin, silence, colour, x, y }: Pen): void {
+  const ratio = devicePixelRatio;
+  ctx.fillStyle = colour;
+  ctx.globalAlpha = 0.3;
+  for (let i = begin; i < series.length; i++) {
+    const k = series.slot(i);
+    if (series.count[k]! < 2 || series.min[k]! === series.max[k]!) continue;
+    const a = x(series.t0[k]!);
+    // A bucket reaches to the next one, unless something is missing between them.
+    const next = i + 1 < series.length ? series.slot(i + 1) : -1;
+    const joined = next >= 0 && series.broken[next] === 0 && series.t0[next]! - series.t1[k]! <= silence;
+    const width = Math.max(1.2 * ratio, x(joined ? series.t0[next]! : series.t1[k]!) - a);
+    const top = y(series.max[k]!);
+    ctx.fillRect(a, top, width, Math.max(ratio, y(series.min[k]!) - top));
+  }
+  ctx.globalAlpha = 1;
+}
+
+/** The line: the mean of each bucket, or a step for values that hold; the newest value is a dot. */
+function paintLine(ctx: CanvasRenderingContext2D, series: Series, pen: Pen): void {
+  const { begin, silence, hold, colour, x, y } = pen;
+  const ratio = devicePixelRatio;
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = 1.5 * ratio;
+  ctx.lineJoin = "round";
+  ctx.setLineDash(pen.dashed ? [5 * ratio, 4 * ratio] : []);
+  ctx.beginPath();
+  let lastT = -Infinity;
+  let lastX = 0;
+  let lastY = 0;
+  let run = 0;
+  // Points between two breaks have no line: they are drawn as points.
+  const alone: [number, number][] = [];
+  for (let i = begin; i < series.length; i++) {
+    const k = series.slot(i);
+    const many = series.count[k]! > 1;
+    const px = x(many ? (series.t0[k]! + series.t1[k]!) / 2 : series.t0[k]!);
+    const py = y(many ? series.mean[k]! : series.last[k]!);
+    if (i === begin || series.broken[k] === 1 || series.t0[k]! - lastT > silence) {
+      if (run === 1) alone.push([lastX, lastY]);
+      ctx.moveTo(px, py);
+      run = 1;
+    } else {
+      if (hold && !many) ctx.lineTo(px, lastY);
+      ctx.lineTo(px, py);
+      run++;
+    }
+    lastT = series.t1[k]!;
+    lastX = px;
+    lastY = py;
+  }
+  if (run === 1) alone.push([lastX, lastY]);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  ctx.fillStyle = colour;
+  for (const [px, py] of alone) dot(ctx, px, py, 1.5 * ratio);
+  const k = series.newest();
+  const end = Math.min(x(series.t1[k]!), pen.right);
+  dot(ctx, end, y(series.last[k]!), 3 * ratio);
 }
 
 export function eventColour(level: Event["level"]): string {
