@@ -70,9 +70,10 @@ describe("the page", () => {
     await until("the tree shows it as well", 5000, async () => (await row.innerText()).includes(String(value)));
 
     await stop();
-    const tookMs = await until("stale", 2500, async () => (await tile.getAttribute("data-stale")) === "true");
-    expect(tookMs).toBeLessThanOrEqual(2100);
-    expect(await tile.innerText()).toMatch(/STALE · 1\.9 s|STALE · 2\.\d s/);
+    // How old the value was when it went stale is the page's own word, by the server's clock.
+    let words = "";
+    await until("stale", 5000, async () => (words = await tile.innerText()).includes("STALE"));
+    expect(words).toMatch(/STALE · (1\.9|2\.0) s old/);
     expect(await tile.locator(".struck").evaluate((e) => getComputedStyle(e).textDecorationLine)).toBe("line-through");
     expect(await row.getAttribute("data-stale")).toBe("true");
     // The screen itself is alive: only the value is old.
@@ -87,7 +88,7 @@ describe("the page", () => {
     const tiles = page().getByTestId("tile");
     server.process.kill("SIGSTOP");
     try {
-      await until("banner", 2000, async () => (await banners()).includes("silent"));
+      await until("banner within 2 s", 2000, async () => (await banners()).includes("silent"));
       expect(await page().getByTestId("banner").first().innerText()).toMatch(/NOT LIVE · no heartbeat from the server · last data 20\d\d-/);
       expect(await tiles.evaluateAll((all) => all.every((t) => (t as HTMLElement).dataset.stale === "true"))).toBe(true);
       expect(await page().getByTestId("panel").first().innerText()).toContain("NOT LIVE");
