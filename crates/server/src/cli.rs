@@ -44,6 +44,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Check a configuration: says what is wrong, at which line, and what is meant
     Check(CheckArgs),
+    /// Read a capture (pcap, pcapng) into a store that no server uses, with the capture's times
+    Import(ImportArgs),
     /// Send what a simulated plant sends, on real sockets
     #[command(subcommand)]
     Simulate(SimulateCommand),
@@ -101,6 +103,25 @@ pub struct CheckArgs {
     /// Configuration to check
     #[arg(long, value_name = "FILE", default_value = "strongback.toml")]
     pub config: PathBuf,
+}
+
+/// Flags of `import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// Capture to read
+    pub file: PathBuf,
+    /// Configuration with the layouts of the captured streams
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Name of the run that the data belongs to
+    #[arg(long, value_name = "NAME")]
+    pub run: String,
+    /// Folder of the store [default: that of the configuration]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Report as one JSON object on the last line of standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What can be simulated.

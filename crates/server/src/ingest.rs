@@ -30,6 +30,8 @@ use crate::live::Live;
 const REOPEN_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 /// Longest wait of a source for a commit, so that it sees a shutdown.
 const DURABLE_WAIT: Duration = Duration::from_secs(30);
+/// Time between two looks whether there was nothing to commit.
+const DURABLE_LOOK: Duration = Duration::from_millis(2);
 /// How often frames that found the log full are offered again, each time after a commit.
 const FULL_LOG_OFFERS: u32 = 8;
 /// Pause of the maintenance thread when nothing waits.
@@ -53,6 +55,9 @@ pub struct ChannelNote {
 struct Durable {
     generation: u64,
     commit: CommitNumber,
+    /// The newest round of the commit thread that ended well: what was appended before it began is durable,
+    /// and where it found nothing new, no commit number says so.
+    round: u64,
     refusal: Option<Refusal>,
 }
 
@@ -94,6 +99,10 @@ pub struct Ingest {
     live: Arc<Live>,
     notes: Vec<ChannelNote>,
     generation: AtomicU64,
+    /// Changes when the store was reopened.
+    reopened: watch::Sender<u64>,
+    /// Rounds of the commit thread begun.
+    rounds: AtomicU64,
     durable: watch::Sender<Durable>,
     bell: Mutex<Bell>,
     rung: Condvar,
@@ -120,7 +129,7 @@ impl Ingest {
         live: Arc<Live>,
     ) -> Result<Ingest, OpenError> {
         let store = Store::open(&dir, options.clone(), now_ns())?;
-        let durable = Durable { generation: 0, commit: store.committed(), refusal: None };
+        let durable = Durable { generation: 0, commit: store.committed(), round: 0, refusal: None };
         live.catalog_is(store.catalog().version);
         let histogram = prometheus::HistogramOpts::new(
             "strongback_commit_latency_seconds",
@@ -136,6 +145,8 @@ impl Ingest {
             live,
             notes,
             generation: AtomicU64::new(0),
+            reopened: watch::Sender::new(0),
+            rounds: AtomicU64::new(0),
             durable: watch::Sender::new(durable),
             bell: Mutex::default(),
             rung: Condvar::new(),
@@ -175,6 +186,11 @@ impl Ingest {
         self.lost.subscribe()
     }
 
+    /// Changes when the store was reopened after the disk failed.
+    pub fn reopened(&self) -> watch::Receiver<u64> {
+        self.reopened.subscribe()
+    }
+
     /// Why nothing is recorded now, if so.
     pub fn refusal(&self) -> Option<Refusal> {
         self.store.load().refusal()
@@ -202,17 +218,18 @@ impl Ingest {
     /// When the store refused it, or was reopened meanwhile: the frames may be lost, and must be sent again.
     pub async fn durable(&self, ticket: Ticket) -> Result<(), Refusal> {
         let mut durable = self.durable.subscribe();
+        let begun = self.rounds.load(Ordering::SeqCst);
         if durable.borrow_and_update().commit < ticket.commit {
             self.ring();
         }
-        let settled =
-            |d: &Durable| d.generation != ticket.generation || d.commit >= ticket.commit || d.refusal.is_some();
+        let done = |d: &Durable| d.commit >= ticket.commit || d.round > begun;
+        let settled = |d: &Durable| d.generation != ticket.generation || done(d) || d.refusal.is_some();
         let Ok(now) = durable.wait_for(settled).await else { return Err(Refusal::Closed) };
         if now.generation != ticket.generation {
             return Err(Refusal::Poisoned("the store was reopened before the commit".to_owned()));
         }
         match &now.refusal {
-            Some(refusal) if now.commit < ticket.commit => Err(refusal.clone()),
+            Some(refusal) if !done(&now) => Err(refusal.clone()),
             _ => Ok(()),
         }
     }
@@ -280,9 +297,12 @@ impl Ingest {
     fn commit(&self) -> Result<(), Refusal> {
         let store = self.store.load_full();
         let before = store.committed();
+        let round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
         let start = Instant::now();
         let result = store.commit(now_ns());
         let took = start.elapsed();
+        // Who waits for a round wants to hear of it even if it committed nothing.
+        let waited = self.durable.receiver_count() > 0;
         self.durable.send_if_modified(|durable| {
             let refusal = result.as_ref().err().cloned();
             let commit = result.as_ref().copied().unwrap_or(durable.commit);
@@ -294,8 +314,11 @@ impl Ingest {
                 }
             }
             durable.commit = commit;
+            if refusal.is_none() {
+                durable.round = round;
+            }
             durable.refusal = refusal;
-            changed
+            changed || waited
         });
         let commit = result?;
         // With nothing new there was no commit to measure.
@@ -338,8 +361,14 @@ impl Ingest {
         Live::rewind(&mut fanout, store.epoch(), |stream| store.committed_row(stream));
         self.store.store(Arc::new(store));
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
-        self.durable.send_replace(Durable { generation, commit, refusal: None });
+        self.durable.send_replace(Durable {
+            generation,
+            commit,
+            round: self.rounds.load(Ordering::Acquire),
+            refusal: None,
+        });
         drop(fanout);
+        self.reopened.send_replace(generation);
         tracing::error!(
             epoch = recovery.epoch,
             frames = recovery.frames,
@@ -483,11 +512,27 @@ impl Sink for Ingest {
     }
 
     fn wait_durable(&self, commit: CommitNumber) -> Result<(), Refusal> {
+        let begun = self.rounds.load(Ordering::SeqCst);
+        let generation = self.generation.load(Ordering::Acquire);
+        let until = Instant::now() + DURABLE_WAIT;
         self.ring();
-        match self.store.load_full().wait_committed(commit, DURABLE_WAIT) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Refusal::Poisoned("no commit within 30 s".to_owned())),
-            Err(refusal) => Err(refusal),
+        loop {
+            if self.store.load_full().wait_committed(commit, DURABLE_LOOK)? {
+                return Ok(());
+            }
+            let durable = self.durable.borrow();
+            if durable.generation != generation {
+                return Err(Refusal::Poisoned("the store was reopened before the commit".to_owned()));
+            }
+            if durable.round > begun {
+                return Ok(());
+            }
+            if let Some(refusal) = &durable.refusal {
+                return Err(refusal.clone());
+            }
+            if Instant::now() > until {
+                return Err(Refusal::Poisoned("no commit within 30 s".to_owned()));
+            }
         }
     }
 

@@ -29,6 +29,7 @@ pub mod config;
 pub mod demo;
 pub mod history;
 pub mod http;
+pub mod import;
 pub mod ingest;
 pub mod instant;
 pub mod json;

@@ -161,6 +161,8 @@ pub struct Subscription {
     /// What it asked for.
     pub patterns: PatternSet,
     pending: Mutex<Pending>,
+    /// How many channels of each stream were compared with the patterns, by stream id.
+    compared: Mutex<Vec<u16>>,
     wake: Arc<Notify>,
 }
 
@@ -182,7 +184,8 @@ pub struct Match {
 impl Subscription {
     /// A subscription that gathers nothing yet.
     pub fn new(id: i64, patterns: PatternSet, wake: Arc<Notify>, epoch: u32) -> Self {
-        Subscription { id, patterns, pending: Mutex::new(Pending { epoch, ..Pending::default() }), wake }
+        let pending = Mutex::new(Pending { epoch, ..Pending::default() });
+        Subscription { id, patterns, pending, compared: Mutex::default(), wake }
     }
 
     /// What waits; hold the lock for moments only.
@@ -190,22 +193,27 @@ impl Subscription {
         self.pending.lock()
     }
 
-    /// The channels of a stream that match and that the subscription does not have yet. Only the connection
-    /// that owns the subscription calls it, so what it finds stays true until it adopts.
-    pub fn find(&self, stream: &Arc<Stream>, used: Option<&mut Vec<bool>>) -> Option<Match> {
-        let (known, slot) = {
-            let pending = self.pending.lock();
-            match pending.by_stream.get(&stream.id) {
-                Some(&at) => (pending.slots[at as usize].places.len(), Some(at)),
-                None => (0, None),
+    /// The channels of a stream that match and that were not compared before. Only the connection that owns
+    /// the subscription calls it, one call at a time, so what it finds stays true until it adopts.
+    pub fn find(&self, stream: &Arc<Stream>, mut used: Option<&mut Vec<bool>>) -> Option<Match> {
+        let all = stream.layout.channels.len();
+        let at = stream.id.0 as usize;
+        let compared = {
+            let mut compared = self.compared.lock();
+            if compared.len() <= at {
+                compared.resize(at + 1, 0);
             }
+            std::mem::replace(&mut compared[at], all as u16) as usize
         };
-        let mut used = used;
-        let channels: Vec<u16> = (known..stream.layout.channels.len())
+        let channels: Vec<u16> = (compared..all)
             .filter(|i| self.patterns.matches(&stream.key, &stream.layout.channels[*i].name, used.as_deref_mut()))
             .map(|i| i as u16)
             .collect();
-        (!channels.is_empty()).then(|| Match {
+        if channels.is_empty() {
+            return None;
+        }
+        let slot = self.pending.lock().by_stream.get(&stream.id).copied();
+        Some(Match {
             stream: stream.clone(),
             channels,
             slot: slot.unwrap_or(NONE),

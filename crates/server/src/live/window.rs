@@ -316,7 +316,7 @@ mod tests {
         let values = [Value::I8(-1), Value::I64(i64::MAX)];
         assert_eq!(
             written(&values, ChannelType::I64),
-            "2,\"-1\",\"9223372036854775807\",\"-1\",\"9223372036854775807\",4.611686018427388e18"
+            "2,\"-1\",\"9223372036854775807\",\"-1\",\"9223372036854775807\",4.611686018427388e+18"
         );
         assert_eq!(written(&[Value::U8(7)], ChannelType::I64), "1,\"7\",\"7\",\"7\",\"7\",7.0");
         assert_eq!(written(&[Value::Bool(true), Value::Bool(false)], ChannelType::Bool), "2,true,false,false,true,0.5");

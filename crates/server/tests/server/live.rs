@@ -1,0 +1,323 @@
+//! Live: updates, exactness of snapshot and tail, slow clients, channels that come later.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::client::{LiveClient, PATIENCE, TestServer, big};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_written_line_is_on_the_screen_in_sql_in_history_and_in_state() {
+    let server = TestServer::start().await;
+    let mut live = server.live().await;
+    let hello = live.next_of("hello").await;
+    assert_eq!(hello["epoch"], 1);
+    live.send(json!({ "type": "subscribe", "id": 7, "channels": ["tank.*", "nothing.here"] })).await;
+    let subscribed = live.next_of("subscribed").await;
+    assert_eq!((&subscribed["id"], &subscribed["channels"]), (&json!(7), &json!([])));
+    assert_eq!(subscribed["unmatched"], json!(["tank.*", "nothing.here"]));
+
+    server.write("tank,bay=1 p=31.25,t=90i,big=18446744073709551615u,go=true,mode=\"HOLD\" 1700000000000000001").await;
+
+    let channels = live.next_of("channels").await["channels"].as_array().unwrap().clone();
+    assert_eq!(channels.len(), 5);
+    assert_eq!(channels[0]["name"], "tank.p{bay=1}");
+    let id = |name: &str| channels.iter().find(|c| c["channel"] == name).unwrap()["id"].clone();
+    // The frame came before its channels were matched: it must not be missing.
+    let update = live.next_of("update").await;
+    let stream = &update["streams"][0];
+    assert_eq!((&stream["from_row"], &stream["to_row"]), (&json!("0"), &json!("1")));
+    assert_eq!(stream["recorded"], json!(true));
+    assert_eq!(stream["time"], json!(["1700000000000000001", "1700000000000000001"]));
+    let cell = |name: &str| {
+        let cells = stream["channels"].as_array().unwrap();
+        cells.iter().find(|c| c[0] == id(name)).unwrap_or_else(|| panic!("{name}: {stream}")).clone()
+    };
+    assert_eq!(cell("p"), json!([id("p"), 1, 31.25, 31.25, 31.25, 31.25, 31.25]));
+    assert_eq!(cell("t"), json!([id("t"), 1, "90", "90", "90", "90", 90.0]));
+    assert_eq!(cell("big")[3], "18446744073709551615");
+    assert_eq!(cell("go"), json!([id("go"), 1, true, true, true, true, 1.0]));
+    assert_eq!(cell("mode"), json!([id("mode"), 1, "HOLD", "HOLD", null, null, null]));
+
+    // A second frame, now matched: row 1, and nothing twice.
+    server.write("tank,bay=1 p=31.5 1700000000000000002").await;
+    let update = live.next_of("update").await;
+    assert_eq!((&update["streams"][0]["from_row"], &update["streams"][0]["to_row"]), (&json!("1"), &json!("2")));
+
+    let answer = server.sql("select time_ns, p, t, big from tank order by time_ns").await;
+    assert_eq!(answer["rows"][0], json!(["1700000000000000001", 31.25, "90", "18446744073709551615"]));
+    assert_eq!(answer["rows"][1], json!(["1700000000000000002", 31.5, null, null]));
+    let history = server.json("/api/history?channels=tank.p&from=1700000000000000000&to=1700000000000000010").await;
+    assert_eq!(history["series"][0]["buckets"].as_array().unwrap().len(), 2);
+    let state = server.json("/api/state?channels=tank.mode").await;
+    assert_eq!((&state["state"][0]["value"], &state["state"][0]["status"]), (&json!("HOLD"), &json!("fresh")));
+    server.stop().await;
+}
+
+/// A time within the last 31 years: the longest history there is.
+const BASE: u64 = 1_780_000_000_000_000_000;
+
+/// Counts what a client was told of the channel `ramp.n`, whose values are 0, 1, 2, …: each once.
+#[derive(Default)]
+struct Tally {
+    count: u64,
+    sum: f64,
+    next_row: u64,
+    last: f64,
+}
+
+impl Tally {
+    fn history(&mut self, message: &Value) {
+        for bucket in message["series"][0]["buckets"].as_array().unwrap() {
+            self.count += bucket[1].as_u64().unwrap();
+            self.sum += bucket[6].as_f64().unwrap() * bucket[1].as_f64().unwrap();
+            self.last = bucket[3].as_f64().unwrap();
+        }
+        let rows = message["rows"].as_object().unwrap();
+        self.next_row = big(rows.values().next().unwrap());
+        assert_eq!(self.count, self.next_row, "history holds every row before the tail");
+    }
+
+    fn update(&mut self, message: &Value) {
+        for stream in message["streams"].as_array().unwrap() {
+            assert_eq!(big(&stream["from_row"]), self.next_row, "the tail goes on where the last window ended");
+            self.next_row = big(&stream["to_row"]);
+            let cell = &stream["channels"][0];
+            let count = cell[1].as_u64().unwrap();
+            self.count += count;
+            self.sum += cell[6].as_f64().unwrap() * count as f64;
+            assert_eq!(cell[2].as_f64().unwrap(), self.last + 1.0);
+            self.last = cell[3].as_f64().unwrap();
+            assert_eq!(cell[4], cell[2], "the least of a rising ramp is its first");
+            assert_eq!(cell[5], cell[3]);
+        }
+    }
+
+    /// Every value once, none twice.
+    fn check(&self) {
+        assert_eq!(self.count, self.next_row);
+        let n = self.count as f64;
+        assert!((self.sum - n * (n - 1.0) / 2.0).abs() < n, "{} values add up to {}", n, self.sum);
+    }
+}
+
+/// Writes the ramp until told to stop; `written` values are acknowledged.
+async fn ramp(server: Arc<TestServer>, stop: Arc<AtomicBool>, written: Arc<AtomicU64>) {
+    while !stop.load(Ordering::Relaxed) {
+        let from = written.load(Ordering::Relaxed);
+        let lines: Vec<String> = (from..from + 20).map(|n| format!("ramp n={n}.0 {}", BASE + n)).collect();
+        server.write(&lines.join("\n")).await;
+        written.store(from + 20, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshot_and_tail_hold_each_row_once_under_load() {
+    let server = Arc::new(TestServer::start().await);
+    server.write(&format!("ramp n=0.0 {BASE}")).await;
+    let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
+    let writer = tokio::spawn(ramp(server.clone(), stop.clone(), written.clone()));
+    let mut clients = Vec::new();
+    for i in 0..8u64 {
+        let server = server.clone();
+        let written = written.clone();
+        clients.push(tokio::spawn(async move {
+            let mut live = server.live().await;
+            let mut subscribe = json!({
+                "type": "subscribe", "id": 1, "channels": ["ramp.n"], "history_s": 1e9,
+                "history_points": if i % 2 == 0 { 20_000 } else { 7 },
+            });
+            if i % 4 == 3 {
+                subscribe["max_rate_hz"] = json!(20);
+            }
+            live.send(subscribe).await;
+            let mut tally = Tally::default();
+            tally.history(&live.next_of("history").await);
+            let end = written.load(Ordering::Relaxed) + 400;
+            while tally.next_row < end {
+                tally.update(&live.next_of("update").await);
+            }
+            tally.check();
+        }));
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    writer.await.unwrap();
+    let all = written.load(Ordering::Relaxed);
+    let counted = server.sql("select count(*) from ramp").await;
+    assert_eq!(counted["rows"][0][0], json!(all.to_string()));
+    Arc::into_inner(server).unwrap().stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_never_reads_harms_nobody_and_is_told_what_it_missed() {
+    let server = TestServer::start().await;
+    let wide = |i: u64| {
+        let fields: Vec<String> = (0..400).map(|c| format!("channel_number_{c}={}.125", i + c)).collect();
+        format!("wide {}", fields.join(","))
+    };
+    server.write(&wide(0)).await;
+    let mut asleep = server.live().await;
+    asleep.send(json!({ "type": "subscribe", "id": 1, "channels": ["wide.*"] })).await;
+    asleep.next_of("subscribed").await;
+    let mut awake = server.live().await;
+    awake.send(json!({ "type": "subscribe", "id": 1, "channels": ["wide.channel_number_0"] })).await;
+    awake.next_of("subscribed").await;
+    // The sleeper's socket fills (some hundred kilobytes); then its windows merge.
+    let counters = server.running.as_ref().unwrap().server.ingest.live().counters();
+    let mut sent = 0u64;
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let mut quiet = 0;
+    while quiet < 100 {
+        assert!(tokio::time::Instant::now() < until, "the sleeper is never held up");
+        let before = counters.updates.load(Ordering::Relaxed);
+        sent += 1;
+        server.write(&wide(sent)).await;
+        let update = awake.next_of("update").await;
+        assert_eq!(update["streams"][0]["channels"][0][3].as_f64().unwrap(), sent as f64 + 0.125);
+        // Only the client that is awake got one.
+        quiet = if counters.updates.load(Ordering::Relaxed) <= before + 1 { quiet + 1 } else { 0 };
+    }
+    // It wakes: everything is there, merged, and it is told so.
+    let (mut frames, mut conflated, mut next_row) = (0, 0, 1);
+    while frames < sent {
+        let update = asleep.next_of("update").await;
+        conflated += update["conflated"].as_u64().unwrap();
+        let stream = &update["streams"][0];
+        assert_eq!(big(&stream["from_row"]), next_row);
+        next_row = big(&stream["to_row"]);
+        frames += stream["channels"][0][1].as_u64().unwrap();
+    }
+    assert_eq!(frames, sent);
+    assert!(conflated > 0, "{sent} frames came in full");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_limit_merges_and_keeps_the_spike() {
+    let server = TestServer::start().await;
+    server.write("fast v=1").await;
+    let mut live = server.live().await;
+    live.send(json!({ "type": "subscribe", "id": 3, "channels": ["fast.v"], "max_rate_hz": 2 })).await;
+    live.next_of("subscribed").await;
+    let (mut updates, mut count, mut highest) = (0, 0, 0.0f64);
+    for i in 0..60 {
+        server.write(&format!("fast v={}", if i == 31 { 999.0 } else { f64::from(i) / 100.0 })).await;
+    }
+    while count < 60 {
+        let update = live.next_of("update").await;
+        let cell = &update["streams"][0]["channels"][0];
+        updates += 1;
+        count += cell[1].as_u64().unwrap();
+        highest = highest.max(cell[5].as_f64().unwrap());
+    }
+    assert_eq!((count, highest), (60, 999.0));
+    assert!(updates < 30, "{updates} updates of a subscription limited to 2 Hz");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_request_is_answered_and_bounds_hold() {
+    let server = TestServer::start().await;
+    server.write("t a=1,b=2").await;
+    let mut live = server.live().await;
+    for (message, words) in [
+        (json!({ "type": "dance" }), "not understood"),
+        (json!("x"), "not understood"),
+        (json!({ "type": "unsubscribe", "id": 9 }), "no such subscription"),
+        (json!({ "type": "subscribe", "id": 1, "channels": [""] }), "empty channel pattern"),
+        (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "max_rate_hz": -1 }), "max_rate_hz"),
+        (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "history_s": -1 }), "history_s"),
+        (json!({ "type": "subscribe", "id": 1, "channels": vec!["a"; 10_001] }), "at most 10000"),
+    ] {
+        live.send(message).await;
+        let error = live.next_of("error").await;
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+    }
+    // Ten thousand patterns are fine, and each that matches nothing is named.
+    let mut patterns: Vec<String> = (0..9_999).map(|i| format!("none.{i}")).collect();
+    patterns.push("t.b".to_owned());
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": patterns })).await;
+    let subscribed = live.next_of("subscribed").await;
+    assert_eq!(subscribed["channels"].as_array().unwrap().len(), 1);
+    assert_eq!(subscribed["unmatched"].as_array().unwrap().len(), 9_999);
+    // The same id again replaces the subscription; an unsubscribed one is silent.
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.a"] })).await;
+    live.next_of("subscribed").await;
+    let counters = server.running.as_ref().unwrap().server.ingest.live().counters();
+    assert_eq!(counters.subscriptions.load(Ordering::Relaxed), 1);
+    live.send(json!({ "type": "unsubscribe", "id": 1 })).await;
+    live.send(json!({ "type": "dance" })).await;
+    live.next_of("error").await;
+    assert_eq!(counters.subscriptions.load(Ordering::Relaxed), 0);
+    drop(live);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while counters.clients.load(Ordering::Relaxed) > 0 {
+        assert!(tokio::time::Instant::now() < until, "a client that left is still counted");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_comes_later_is_announced_and_complete() {
+    let server = TestServer::start().await;
+    server.write("t a=1 1").await;
+    let mut live = server.live().await;
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.*"] })).await;
+    assert_eq!(live.next_of("subscribed").await["channels"].as_array().unwrap().len(), 1);
+    server.write("t a=2,b=77 2").await;
+    let announced = live.next_of("channels").await;
+    let b = announced["channels"][0]["id"].clone();
+    assert_eq!(announced["channels"][0]["name"], "t.b");
+    loop {
+        let update = live.next_of("update").await;
+        let cells = update["streams"][0]["channels"].as_array().unwrap().clone();
+        if let Some(cell) = cells.iter().find(|c| c[0] == b) {
+            assert_eq!((&cell[1], &cell[3]), (&json!(1), &json!(77.0)));
+            break;
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_and_events_reach_every_client() {
+    let server = TestServer::start().await;
+    let mut live = server.live().await;
+    let beat = live.next_of("heartbeat").await;
+    assert_eq!((&beat["store"], &beat["epoch"]), (&json!("recording"), &json!(1)));
+    let answer = server.post("/api/events", r#"{"text":"Hold released","level":"watch"}"#).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let event = live.next_of("event").await;
+    assert_eq!((&event["text"], &event["level"]), (&json!("Hold released"), &json!("watch")));
+    let events = server.json("/api/events?from=now-1m").await;
+    assert_eq!(events["events"][0]["text"], "Hold released");
+    assert_eq!(server.sql("select text from strongback.events").await["rows"], json!([["Hold released"]]));
+    for wrong in [r#"{"text":""}"#, r#"{"text":"x","level":"loud"}"#, r#"{"text":"x","time":"soon"}"#, "x"] {
+        assert_eq!(server.post("/api/events", wrong).await.status, 400, "{wrong}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_the_epoch_is_new_and_everything_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = TestServer::on(folder.path(), "").await;
+    server.write(&format!("ramp n=0 {BASE}\nramp n=1 {}", BASE + 1)).await;
+    let answer = server.post("/api/events", r#"{"text":"kept"}"#).await;
+    assert_eq!(answer.status, 201);
+    server.stop().await;
+    let server = TestServer::on(folder.path(), "").await;
+    let mut live = LiveClient::connect(server.http, None).await.unwrap();
+    assert_eq!(live.next_of("hello").await["epoch"], 2);
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": ["ramp.*"], "history_s": 1e9 })).await;
+    let history = live.next_of("history").await;
+    assert_eq!(history["series"][0]["buckets"].as_array().unwrap().len(), 2);
+    assert_eq!(server.json("/api/events").await["events"][0]["text"], "kept");
+    server.stop().await;
+}

@@ -1,0 +1,6 @@
+//! A real server on free ports with a real store: what clients see.
+
+mod client;
+mod live;
+mod security;
+mod writes;
