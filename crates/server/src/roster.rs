@@ -202,6 +202,8 @@ impl Roster {
             // What comes only when something happens is not late.
             () if matches!(card.kind, "internal" | "import") => "ok",
             () if dropping => "dropping",
+            // Where nothing is expected and nothing ever came, nothing is missed.
+            () if card.last_receive_time.is_none() && card.expected_rate_hz.is_none() => "ok",
             () if silent => "silent",
             () if slow => "slow",
             () => "ok",

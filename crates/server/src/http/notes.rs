@@ -107,7 +107,14 @@ pub async fn add_event(State(server): State<Arc<Server>>, body: Bytes) -> Result
         source: new.source.unwrap_or_else(|| "api".to_owned()),
         text: new.text,
     };
-    let ticket = server.ledger.record(&server.ingest, &event).map_err(|error| match error {
+    // A store whose log is full makes this wait: never on the threads that serve every other request.
+    let recording = server.clone();
+    let written = server.readers.spawn(move || {
+        let ticket = recording.ledger.record(&recording.ingest, &event);
+        (event, ticket)
+    });
+    let (event, ticket) = written.await.map_err(Failure::internal)?;
+    let ticket = ticket.map_err(|error| match error {
         EventError::Refused(Reject::Refused(refusal)) => Failure::unavailable(format!("not written: {refusal}")),
         other => Failure::bad_request(other.to_string()),
     })?;
