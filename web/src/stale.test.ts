@@ -9,8 +9,9 @@ describe("staleness of a value", () => {
     expect(ageOf(NOW - ms(2999), NOW, ms(1000), true).stale).toBe(false);
     expect(ageOf(NOW - ms(3001), NOW, ms(1000), true)).toEqual({ ageNs: ms(3001), stale: true });
   });
-  it("counts periods as they reach the screen: 1 kHz is shown five times a second", () => {
-    expect(staleLimitNs(ms(1))).toBe(ms(600));
+  it("is no less than a second: 1 kHz is shown five times a second", () => {
+    expect(staleLimitNs(ms(1))).toBe(ms(1000));
+    expect(staleLimitNs(ms(400))).toBe(ms(1200));
   });
   it("is seen within 2 s where the period is unknown", () => {
     expect(staleLimitNs(null) + CHECK_INTERVAL_NS).toBe(DEFAULT_LIMIT_NS);

@@ -4,14 +4,17 @@
 export const DEFAULT_LIMIT_NS = 2_000_000_000n;
 /** Ages are looked at this often; it is taken off the limit so that nothing looks fresh past it. */
 export const CHECK_INTERVAL_NS = 100_000_000n;
-/** A value cannot come more often than the page asks for it. */
+/** How often the page asks for values. */
 export const DISPLAY_PERIOD_NS = 200_000_000n;
+
+/** A screen updated five times a second calls nothing late before a second has passed: what is late but steady does not flicker. */
+export const LEAST_LIMIT_NS = 1_000_000_000n;
 
 /** The age at which a channel's value goes stale: 3 expected periods, as they reach the screen. */
 export function staleLimitNs(expectedPeriodNs: bigint | null): bigint {
   if (expectedPeriodNs === null || expectedPeriodNs <= 0n) return DEFAULT_LIMIT_NS - CHECK_INTERVAL_NS;
-  const period = expectedPeriodNs > DISPLAY_PERIOD_NS ? expectedPeriodNs : DISPLAY_PERIOD_NS;
-  return 3n * period;
+  const limit = 3n * expectedPeriodNs;
+  return limit > LEAST_LIMIT_NS ? limit : LEAST_LIMIT_NS;
 }
 
 export interface Age {
