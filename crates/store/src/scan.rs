@@ -78,7 +78,7 @@ impl Scanner {
         }
     }
 
-    fn from_blocks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {
+    fn next_of_blocks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {
         loop {
             let (segment, block) = match self.next_block(stream)? {
                 Ok(found) => found,
@@ -95,7 +95,7 @@ impl Scanner {
         }
     }
 
-    fn from_chunks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {
+    fn next_of_chunks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {
         loop {
             let (chunk, len) = if self.scan.newest_first { self.chunks.pop_back() } else { self.chunks.pop_front() }?;
             let rows = select(&chunk, len, &self.scan.time, &self.scan.rows);
@@ -119,9 +119,9 @@ impl Iterator for Scanner {
             return Some(Err(error));
         }
         let next = if self.scan.newest_first {
-            self.from_chunks(&stream).or_else(|| self.from_blocks(&stream))
+            self.next_of_chunks(&stream).or_else(|| self.next_of_blocks(&stream))
         } else {
-            self.from_blocks(&stream).or_else(|| self.from_chunks(&stream))
+            self.next_of_blocks(&stream).or_else(|| self.next_of_chunks(&stream))
         };
         self.ended = next.is_none();
         next

@@ -269,7 +269,7 @@ impl Sealer {
         let memory = self.memories.entry(id).or_default();
         let mut bytes = Vec::new();
         self.encoder.encode(&meta, &taken.batch, &taken.stream.layout, memory, &mut bytes).map_err(invalid)?;
-        self.put(store, group, &bytes, &[taken.stream.clone()], taken.points)?;
+        self.put(store, group, &bytes, std::slice::from_ref(&taken.stream), taken.points)?;
         Ok(taken.batch.len() * (taken.batch.columns.len() + 2))
     }
 

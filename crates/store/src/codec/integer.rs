@@ -119,7 +119,7 @@ fn slope(values: &[i64]) -> Option<i64> {
 /// How far the line has risen at a row.
 #[inline(always)]
 fn along(slope: i64, row: usize) -> i64 {
-    (i128::from(slope) * row as i128 >> 16) as i64
+    ((i128::from(slope) * row as i128) >> 16) as i64
 }
 
 /// Appends `values`; for `i32` all lie within ±[`NARROW`].

@@ -197,7 +197,7 @@ impl Sample {
 
     /// Grid points near `middle` that are decimals of few digits, fewest digits first.
     fn decimal_offsets(&self, lsb: f64, middle: f64) -> impl Iterator<Item = f64> {
-        let mut found: Vec<(usize, f64)> = Vec::new();
+        let mut found: Vec<f64> = Vec::new();
         for digits in 0..5 {
             let scale = 10f64.powi(digits);
             let tolerance = (4.0 * self.ulp * scale).max(1e-13);
@@ -205,14 +205,21 @@ impl Sample {
                 let scaled = (middle - steps as f64 * lsb) * scale;
                 let nearest = scaled.round();
                 if (scaled - nearest).abs() <= tolerance {
-                    let offset = nearest / scale;
-                    found.push((format!("{offset:e}").len(), offset));
+                    found.push(nearest / scale);
                 }
             }
             if !found.is_empty() {
                 break;
             }
         }
+        // Where the step is a short decimal itself every grid point is one: those near zero are the shortest,
+        // and counting the digits of all the others would cost more than all the rest of learning.
+        if found.len() > 64 {
+            found.select_nth_unstable_by(64, |a, b| a.abs().total_cmp(&b.abs()));
+            found.truncate(64);
+        }
+        let mut found: Vec<(usize, f64)> =
+            found.into_iter().map(|offset| (format!("{offset:e}").len(), offset)).collect();
         found.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.abs().total_cmp(&b.1.abs())));
         found.into_iter().take(4).map(|(_, offset)| offset)
     }

@@ -1,0 +1,149 @@
+//! Figures of the store alone, one thread appending, committing each 50 ms and maintaining in between:
+//! `cargo test -p strongback-store --release --test speed -- --ignored --nocapture`. No assertion about time.
+
+use std::time::{Duration, Instant};
+
+use strongback_store::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+
+/// Appends for a second of CPU; `streams` streams of `channels` channels, `frames` frames a batch.
+fn ingest(name: &str, streams: usize, channels: usize, kind: ChannelType, clock: Clock) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
+    let ids: Vec<StreamId> = (0..streams)
+        .map(|n| {
+            let spec = StreamSpec {
+                key: StreamKey::new(
+                    "bench",
+                    [("n".to_owned(), n.to_string()), ("host".to_owned(), format!("h{}", n % 7))],
+                ),
+                source: "bench".into(),
+                clock,
+                expected_period_ns: None,
+                sequence_modulus: None,
+                channels: (0..channels).map(|c| ChannelSpec::new(format!("c{c}"), kind)).collect(),
+            };
+            store.resolve(&spec, T0).expect("resolved").0.id
+        })
+        .collect();
+    let mut batch = FrameBatch::new();
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut time = T0;
+    let (mut rows, mut refused) = (0u64, 0u64);
+    let mut appending = Duration::ZERO;
+    let (mut committing, mut sealing) = (Duration::ZERO, Duration::ZERO);
+    let start = Instant::now();
+    let mut last_commit = Instant::now();
+    let per_batch = (4096 / channels).clamp(8, 1000);
+    while start.elapsed() < Duration::from_secs(3) {
+        batch.clear();
+        for n in 0..per_batch {
+            time += 1000;
+            let stream = ids[(rows as usize + n) % streams];
+            let source_time = (clock == Clock::Source).then_some(time);
+            batch.begin(FrameHead { stream, receive_time: time, source_time, sequence: None });
+            for c in 0..channels {
+                let value = random.u16(0..4096) as f64 * 0.125;
+                batch.push(
+                    ChannelIndex(c as u16),
+                    match kind {
+                        ChannelType::F32 => Value::F32(value as f32),
+                        _ => Value::F64(value),
+                    },
+                );
+            }
+            batch.end();
+        }
+        let begin = Instant::now();
+        let appended = store.append(&batch, time);
+        appending += begin.elapsed();
+        let stored = appended.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count() as u64;
+        rows += stored;
+        refused += per_batch as u64 - stored;
+        if last_commit.elapsed() > Duration::from_millis(50) || stored < per_batch as u64 {
+            let begin = Instant::now();
+            store.commit(time).expect("committed");
+            committing += begin.elapsed();
+            last_commit = Instant::now();
+        }
+        let begin = Instant::now();
+        store.maintain(time).expect("maintained");
+        sealing += begin.elapsed();
+    }
+    let elapsed = start.elapsed().as_secs_f64();
+    let points = rows * channels as u64;
+    let begin = Instant::now();
+    store.commit(time).expect("committed");
+    store.close(time).expect("closed");
+    let stats = store.stats();
+    println!(
+        "{name}: append alone {:.2} M rows/s {:.1} M points/s; with commit and seal on one thread {:.2} M rows/s \
+         {:.1} M points/s; append {:.0} %, commit {:.0} %, seal {:.0} %; refused {refused}; {:.2} bytes a point; \
+         close {:.0} ms; written {} MB",
+        rows as f64 / appending.as_secs_f64() / 1e6,
+        points as f64 / appending.as_secs_f64() / 1e6,
+        rows as f64 / elapsed / 1e6,
+        points as f64 / elapsed / 1e6,
+        appending.as_secs_f64() / elapsed * 100.0,
+        committing.as_secs_f64() / elapsed * 100.0,
+        sealing.as_secs_f64() / elapsed * 100.0,
+        stats.block_bytes as f64 / stats.block_points as f64,
+        begin.elapsed().as_secs_f64() * 1e3,
+        stats.written_bytes >> 20,
+    );
+}
+
+#[test]
+#[ignore = "figures, not a check"]
+fn append() {
+    if std::env::var("ONLY").is_ok() {
+        return ingest("wide, 100 f64", 4, 100, ChannelType::F64, Clock::Receive);
+    }
+    ingest("narrow, 1 stream", 1, 1, ChannelType::F64, Clock::Receive);
+    ingest("narrow, 1,000 streams, source clock", 1000, 1, ChannelType::F64, Clock::Source);
+    ingest("narrow, 100,000 streams", 100_000, 1, ChannelType::F64, Clock::Source);
+    ingest("wide, 240 f32", 4, 240, ChannelType::F32, Clock::Receive);
+    ingest("wide, 100 f64", 4, 100, ChannelType::F64, Clock::Receive);
+}
+
+#[test]
+#[ignore = "figures, not a check"]
+fn read_the_newest() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
+    let spec = StreamSpec {
+        key: StreamKey::new("bench", []),
+        source: "bench".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: (0..100).map(|c| ChannelSpec::new(format!("c{c}"), ChannelType::F32)).collect(),
+    };
+    let id = store.resolve(&spec, T0).expect("resolved").0.id;
+    let mut batch = FrameBatch::new();
+    for n in 0..6000i64 {
+        batch.clear();
+        batch.begin(FrameHead { stream: id, receive_time: T0 + n * 20_000_000, source_time: None, sequence: None });
+        (0..100).for_each(|c| batch.push(ChannelIndex(c), Value::F32(n as f32)));
+        batch.end();
+        store.append(&batch, T0);
+        if n % 100 == 0 {
+            store.commit(T0).expect("committed");
+            while store.maintain(T0).expect("maintained") {}
+        }
+    }
+    let end = T0 + 6000 * 20_000_000;
+    let columns: Vec<_> = (0..8).map(ChannelIndex).collect();
+    let begin = Instant::now();
+    let mut rows = 0;
+    for _ in 0..100_000 {
+        let view = store.view();
+        let scan = Scan { time: end - 500_000_000..end, columns: columns.clone(), ..Scan::all(id, Vec::new()) };
+        rows += view.scan(scan).map(|b| b.expect("reads").len()).sum::<usize>();
+    }
+    println!("last 500 ms of 8 channels: {:.2} µs, {} rows", begin.elapsed().as_secs_f64() * 10.0, rows / 100_000);
+    let begin = Instant::now();
+    let all: usize = store.view().scan(Scan::all(id, columns)).map(|b| b.expect("reads").len() * 8).sum();
+    println!("scan of everything: {:.0} M values/s", all as f64 / begin.elapsed().as_secs_f64() / 1e6);
+}
