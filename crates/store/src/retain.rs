@@ -71,6 +71,7 @@ impl Sealer {
         let segment = file.segment().clone();
         self.written_bytes += file.finish()?;
         self.changed_segments.insert(segment.id);
+        self.expiry_due = true;
         let all = store.shared.segments.load().all.clone();
         store.shared.segments.store(Arc::new(SegmentList::new(all)));
         Ok(())

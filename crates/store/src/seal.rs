@@ -62,6 +62,9 @@ pub(crate) struct Sealer {
     pub(crate) changed: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
     pub(crate) changed_segments: hashbrown::HashSet<u64, foldhash::fast::RandomState>,
     pub(crate) expired: Vec<u64>,
+    /// Whether segments must be looked at for expiry now, and when they were last.
+    pub(crate) expiry_due: bool,
+    expiry_at: i64,
     pub(crate) written_bytes: u64,
     /// Newest `time` sealed of a stream.
     pub(crate) sealed_time: hashbrown::HashMap<u32, i64, foldhash::fast::RandomState>,
@@ -84,6 +87,8 @@ impl Sealer {
             changed: Default::default(),
             changed_segments: Default::default(),
             expired: Vec::new(),
+            expiry_due: true,
+            expiry_at: i64::MIN,
             written_bytes: 0,
             sealed_time: Default::default(),
             recent_bytes: 0,
@@ -93,12 +98,13 @@ impl Sealer {
 
     /// Does about 1 ms of work; says whether more is waiting.
     pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
-        let (ring, head, open_bytes) = {
+        let (ring, head, front, open_bytes) = {
             let mut writer = store.writer.lock();
             self.queue.extend(writer.due.drain(..));
             self.changed.extend(writer.changed.drain(..));
             drop_sealed(&mut writer);
-            (writer.ring_bytes, writer.head, writer.open_bytes)
+            let front = writer.chunks.front().map_or(u64::MAX, |c| c.position);
+            (writer.ring_bytes, writer.head, front, writer.open_bytes)
         };
         let mut cells = 0;
         while cells < SLICE_CELLS {
@@ -147,12 +153,17 @@ impl Sealer {
         }
         for group in Group::ALL {
             let waiting = self.groups[group as usize].as_ref().map_or(0, |file| file.waiting_bytes());
-            if waiting >= GROUP_BYTES || pressed && waiting > 0 {
+            // Rows that are encoded and wait for a full group hold the log and memory up as others do.
+            if waiting >= GROUP_BYTES || waiting > 0 && (pressed || over || front < floor) {
                 self.flush(store, group)?;
             }
         }
         self.move_tail(store, ring / 8)?;
-        self.expire(store, now)?;
+        // Every segment is looked at: once a second of the caller's clock, and after each that was finished.
+        if self.expiry_due || now.saturating_sub(self.expiry_at) >= 1_000_000_000 {
+            (self.expiry_due, self.expiry_at) = (false, now);
+            self.expire(store, now)?;
+        }
         Ok(!self.queue.is_empty() || cells >= SLICE_CELLS || pressed)
     }
 

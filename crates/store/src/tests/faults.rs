@@ -1,1 +1,180 @@
-//! Faults one by one.
+//! Faults one by one: a full disk, a failing one, rot.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::disk::Disk;
+use crate::disk::fault::FaultDisk;
+use crate::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 2 << 20, segment_bytes: 256 << 10, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+}
+
+fn open(disk: &FaultDisk, options: StoreOptions) -> Store {
+    Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened")
+}
+
+fn stream(store: &Store, name: &str) -> StreamId {
+    let spec = StreamSpec {
+        key: StreamKey::new(name, []),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("x", ChannelType::U64), ChannelSpec::new("y", ChannelType::F64)],
+    };
+    store.resolve(&spec, T0).expect("resolved").0.id
+}
+
+/// Appends `rows` frames whose value is their row; returns how many were stored.
+fn append(store: &Store, stream: StreamId, from: u64, rows: u64) -> u64 {
+    let mut batch = FrameBatch::new();
+    let mut random = fastrand::Rng::with_seed(from);
+    for row in from..from + rows {
+        let receive_time = T0 + row as i64 * 1_000_000;
+        batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
+        batch.push(ChannelIndex(0), Value::U64(row));
+        batch.push(ChannelIndex(1), Value::F64(random.f64()));
+        batch.end();
+    }
+    let appended = store.append(&batch, T0 + (from + rows) as i64 * 1_000_000);
+    appended.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count() as u64
+}
+
+/// Commits and maintains until nothing waits.
+fn settle(store: &Store, now: i64) {
+    store.commit(now).expect("committed");
+    while store.maintain(now).expect("maintained") {}
+}
+
+fn rows(store: &Store, stream: StreamId) -> Vec<u64> {
+    let scan = Scan::all(stream, vec![ChannelIndex(0)]);
+    let mut rows = Vec::new();
+    for batch in store.view().scan(scan) {
+        let batch = batch.expect("reads");
+        for i in 0..batch.len() {
+            assert_eq!(batch.columns[0].cell(i), Ok(Value::U64(batch.rows[i])));
+            rows.push(batch.rows[i]);
+        }
+    }
+    rows
+}
+
+#[test]
+fn a_full_disk_refuses_and_resumes_alone() {
+    let disk = FaultDisk::new(1);
+    let store = open(&disk, options());
+    let s = stream(&store, "t");
+    let mut next = append(&store, s, 0, 1000);
+    settle(&store, T0);
+    // Room for what is there, not for another segment.
+    let (total, free) = disk.space().expect("space");
+    disk.faults.capacity_bytes.store(total - free + (100 << 10), Ordering::Relaxed);
+    for _ in 0..200 {
+        next += append(&store, s, next, 500);
+        settle(&store, T0);
+        if store.refusal().is_some() {
+            break;
+        }
+    }
+    assert_eq!(store.refusal(), Some(Refusal::DiskFull));
+    assert_eq!(append(&store, s, next, 10), 0);
+    assert!(store.counts(s).rejected >= 10);
+    settle(&store, T0);
+    assert_eq!(rows(&store, s), (0..next).collect::<Vec<_>>(), "what was taken stays readable");
+    disk.faults.capacity_bytes.store(u64::MAX, Ordering::Relaxed);
+    settle(&store, T0);
+    assert_eq!(store.refusal(), None);
+    next += append(&store, s, next, 3000);
+    settle(&store, T0);
+    assert_eq!(rows(&store, s), (0..next).collect::<Vec<_>>());
+    store.close(T0).expect("closed");
+    assert_eq!(rows(&open(&disk, options()), s), (0..next).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_failed_sync_poisons_until_recovery() {
+    let disk = FaultDisk::new(2);
+    let store = open(&disk, options());
+    let s = stream(&store, "t");
+    append(&store, s, 0, 100);
+    settle(&store, T0);
+    append(&store, s, 100, 100);
+    disk.faults.syncs_left.store(0, Ordering::Relaxed);
+    let error = store.commit(T0).expect_err("the sync failed");
+    assert!(matches!(error, Refusal::Poisoned(_)), "{error}");
+    disk.faults.syncs_left.store(u64::MAX, Ordering::Relaxed);
+    // Never a second sync of the same pages; frames are refused, reads go on.
+    assert!(matches!(store.commit(T0), Err(Refusal::Poisoned(_))));
+    assert!(matches!(store.maintain(T0), Err(Refusal::Poisoned(_))));
+    assert_eq!(append(&store, s, 200, 10), 0);
+    assert_eq!(store.committed_row(s), 100);
+    assert_eq!(rows(&store, s).len(), 200);
+    let epoch = store.epoch();
+    assert!(store.wait_committed(CommitNumber(u64::MAX), std::time::Duration::ZERO).is_err());
+    // The folder is free after close, though a clone lives on.
+    assert!(store.close(T0).is_err());
+    let again = open(&disk, options());
+    assert!(again.epoch() > epoch);
+    assert!(rows(&again, s).len() >= 100);
+}
+
+#[test]
+fn old_segments_go_first_and_gap_rows_never() {
+    let disk = FaultDisk::new(3);
+    let store = open(&disk, StoreOptions { max_bytes: Some(4 << 20), ..options() });
+    let s = stream(&store, "t");
+    store.report_gap(Gap {
+        id: 0,
+        stream: None,
+        cause: GapCause::Kernel,
+        source: "udp".into(),
+        name: String::new(),
+        session: None,
+        sequence: None,
+        time: (T0, T0 + 5),
+        count: 7,
+    });
+    let mut next = 0;
+    for _ in 0..1200 {
+        next += append(&store, s, next, 500);
+        settle(&store, T0 + next as i64 * 1_000_000);
+        assert!(store.stats().disk_bytes <= 5 << 20, "{:?}", store.stats());
+    }
+    let kept = rows(&store, s);
+    assert!(kept[0] > 0 && *kept.last().expect("rows") == next - 1);
+    assert!(kept.windows(2).all(|w| w[1] == w[0] + 1));
+    assert_eq!(store.view().next_row(s), next);
+    let catalog = store.catalog();
+    let gaps = catalog.streams.iter().find(|s| s.key.table == "strongback.gaps").expect("gaps");
+    let count =
+        |store: &Store| store.view().scan(Scan::all(gaps.id, vec![])).map(|b| b.expect("reads").len()).sum::<usize>();
+    assert_eq!(count(&store), 1);
+    store.close(T0 + next as i64 * 1_000_000).expect("closed");
+    // Ordinals survive expiry and reopening.
+    let store = open(&disk, options());
+    assert_eq!((store.view().next_row(s), count(&store)), (next, 1));
+    assert_eq!(rows(&store, s), kept);
+}
+
+#[test]
+fn rot_is_reported_and_the_rest_is_read() {
+    let disk = FaultDisk::new(4);
+    let store = open(&disk, options());
+    let s = stream(&store, "t");
+    let mut next = 0;
+    while store.segments().iter().map(|s| s.blocks).sum::<u64>() < 20 {
+        next += append(&store, s, next, 500);
+        settle(&store, T0);
+    }
+    let segment = store.segments()[0].id;
+    disk.rot(&crate::directory::file_name(segment), 8192 + 300, 0x10);
+    let found: Vec<_> = store.view().scan(Scan::all(s, vec![ChannelIndex(0)])).collect();
+    let damaged = found.iter().filter(|b| matches!(b, Err(ScanError::Damaged { .. }))).count();
+    assert_eq!(damaged, 1, "{:?}", found.iter().filter_map(|b| b.as_ref().err()).collect::<Vec<_>>());
+    let read: usize = found.iter().flatten().map(|b| b.len()).sum();
+    assert!(read > 1000 && read < next as usize);
+}
