@@ -89,9 +89,10 @@ def pad(tmp_path: pathlib.Path) -> Iterator[tuple[Server, Sender]]:
 
 
 def source(server: Server) -> dict[str, object]:
-    """The books of the source."""
-    [found] = [s for s in server.get("/api/sources")["sources"] if s["name"] == "fti"]
-    return found
+    """The books of the source, once it is listed."""
+    return eventually(
+        "the source", lambda: next((s for s in server.get("/api/sources")["sources"] if s["name"] == "fti"), None)
+    )
 
 
 def received(server: Server, count: int) -> bool:
