@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use strongback_store::{CellState, Column, ColumnValues};
 
 /// Columns of a file.
-pub struct Table {
+pub(crate) struct Table {
     pub rows: usize,
     /// Cells that are values.
     pub points: usize,
@@ -15,7 +15,7 @@ pub struct Table {
 }
 
 /// Reads a CSV file whose first line has names.
-pub fn csv(path: &str) -> Table {
+pub(crate) fn csv(path: &str) -> Table {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut lines = text.lines();
     let names: Vec<String> = lines.next().unwrap_or_default().split(',').map(|n| n.trim().to_owned()).collect();
@@ -25,7 +25,7 @@ pub fn csv(path: &str) -> Table {
 }
 
 /// Reads a JSON file: an object of arrays, an array of objects, or an object a line.
-pub fn json(path: &str) -> Table {
+pub(crate) fn json(path: &str) -> Table {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let objects: Vec<Json> = match serde_json::from_str(&text) {
         Ok(Json::Array(objects)) => objects,

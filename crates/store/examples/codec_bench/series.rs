@@ -3,7 +3,7 @@
 use strongback_store::ColumnValues;
 
 /// A generator of one kind of channel.
-pub struct Series {
+pub(crate) struct Series {
     /// What it is.
     pub name: &'static str,
     /// Values `rows` long, another instance of the same kind for each seed.
@@ -58,7 +58,7 @@ where
 }
 
 /// Every kind.
-pub const ALL: &[Series] = &[
+pub(crate) const ALL: &[Series] = &[
     Series {
         name: "ADC 12 bit, bar, f32",
         values: |seed, rows| f32s(codes(seed, rows, 4_095.0, 1.5).into_iter().map(|c| c * 250.0 / 4_095.0)),
@@ -210,12 +210,12 @@ pub const ALL: &[Series] = &[
 ];
 
 /// A kind of time stamps: name and the stamps.
-pub type Stamps = (&'static str, fn(rows: usize) -> Vec<i64>);
+pub(crate) type Stamps = (&'static str, fn(rows: usize) -> Vec<i64>);
 
 const START: i64 = 1_763_600_000_000_000_000;
 
 /// Kinds of time stamps.
-pub const STAMPS: &[Stamps] = &[
+pub(crate) const STAMPS: &[Stamps] = &[
     ("1 kHz exact", |rows| (0..rows as i64).map(|i| START + i * 1_000_000).collect()),
     ("1 kHz ± 50 µs, ns", |rows| {
         let mut random = fastrand::Rng::with_seed(1);

@@ -5,7 +5,7 @@ use strongback_store::*;
 
 use crate::series::{all, batches, layout, said};
 
-pub fn meta(effort: Effort) -> BlockMeta<'static> {
+pub(crate) fn meta(effort: Effort) -> BlockMeta<'static> {
     BlockMeta {
         origin: 0x0123_4567_89ab_cdef_0011_2233_4455_6677,
         epoch: 3,
@@ -16,7 +16,7 @@ pub fn meta(effort: Effort) -> BlockMeta<'static> {
     }
 }
 
-pub fn encode(layout: &Layout, batch: &Batch, effort: Effort) -> Vec<u8> {
+pub(crate) fn encode(layout: &Layout, batch: &Batch, effort: Effort) -> Vec<u8> {
     let mut out = Vec::new();
     Encoder::new().encode(&meta(effort), batch, layout, &mut CodecMemory::new(), &mut out).expect("a block");
     out

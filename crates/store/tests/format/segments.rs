@@ -11,7 +11,7 @@ use strongback_store::*;
 use crate::blocks::{encode, meta};
 use crate::series::{all, batches, said};
 
-pub fn header() -> SegmentHeader {
+pub(crate) fn header() -> SegmentHeader {
     SegmentHeader {
         origin: 42,
         id: 7,
@@ -22,7 +22,7 @@ pub fn header() -> SegmentHeader {
     }
 }
 
-pub fn stream(id: u32, layout: &Layout) -> Arc<Stream> {
+pub(crate) fn stream(id: u32, layout: &Layout) -> Arc<Stream> {
     Arc::new(Stream {
         id: StreamId(id),
         key: StreamKey::new("avionics.größen", [("acu".into(), id.to_string()), ("bay".into(), "ü".into())]),
@@ -35,7 +35,7 @@ pub fn stream(id: u32, layout: &Layout) -> Arc<Stream> {
 }
 
 /// Writes groups, footer and trailer where they say they go.
-pub fn write(builder: &mut Builder, image: &mut Vec<u8>, group: &mut usize) {
+pub(crate) fn write(builder: &mut Builder, image: &mut Vec<u8>, group: &mut usize) {
     while let Some(taken) = builder.take_group() {
         assert_eq!(taken.offset as usize, image.len());
         assert!(taken.bytes.len() <= MAX_GROUP_BYTES || taken.blocks == 1);

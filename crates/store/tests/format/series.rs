@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use strongback_store::*;
 
 /// A layout whose channels have these types.
-pub fn layout(types: &[ChannelType]) -> Layout {
+pub(crate) fn layout(types: &[ChannelType]) -> Layout {
     let channels = types
         .iter()
         .enumerate()
@@ -22,12 +22,12 @@ pub fn layout(types: &[ChannelType]) -> Layout {
 }
 
 /// All channels of a layout.
-pub fn all(layout: &Layout) -> Vec<ChannelIndex> {
+pub(crate) fn all(layout: &Layout) -> Vec<ChannelIndex> {
     (0..layout.channels.len() as u16).map(ChannelIndex).collect()
 }
 
 /// Everything that a batch says, values by bit pattern, cells that are no value without one.
-pub fn said(batch: &Batch) -> Vec<String> {
+pub(crate) fn said(batch: &Batch) -> Vec<String> {
     (0..batch.len())
         .map(|row| {
             let cells: Vec<String> = batch
@@ -104,7 +104,7 @@ fn floats(rows: usize) -> impl Strategy<Value = Vec<f64>> {
 }
 
 /// Values of a type for this many rows.
-pub fn values(kind: ChannelType, rows: usize) -> BoxedStrategy<ColumnValues> {
+pub(crate) fn values(kind: ChannelType, rows: usize) -> BoxedStrategy<ColumnValues> {
     macro_rules! cast {
         ($variant:ident, $type:ty) => {
             integers(rows).prop_map(|v| ColumnValues::$variant(v.into_iter().map(|v| v as $type).collect())).boxed()
@@ -179,7 +179,7 @@ enum Source {
 }
 
 /// Any batch that the encoder takes, and its layout.
-pub fn batches() -> impl Strategy<Value = (Layout, Batch)> {
+pub(crate) fn batches() -> impl Strategy<Value = (Layout, Batch)> {
     let types = proptest::collection::vec(proptest::sample::select(ChannelType::ALL.to_vec()), 0..6);
     let rows = prop_oneof![1usize..8, 50usize..80, 1_020usize..1_030, 1usize..2_100];
     (types, rows, 0u64..=u64::MAX - 3_000).prop_flat_map(|(types, rows, first)| {
@@ -214,7 +214,7 @@ pub fn batches() -> impl Strategy<Value = (Layout, Batch)> {
                     source_time,
                     sequence,
                     session: session.map(|(every, base)| {
-                        (0..rows as u32).map(|i| base.wrapping_add(if every == 0 { 0 } else { i / every })).collect()
+                        (0..rows as u32).map(|i| base.wrapping_add(i.checked_div(every).unwrap_or(0))).collect()
                     }),
                     source_clock,
                     columns,
