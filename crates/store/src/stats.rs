@@ -575,15 +575,12 @@ fn of_values<T: Number>(
         return statistics;
     }
     let sum = T::sum(values);
-    // A sum that is finite has seen neither NaN nor infinity (it may overflow without: then the
-    // general way finds that out).
-    let (min, max) = range(values);
-    let finite = !T::FLOAT || values.iter().all(|v| v.float().is_finite());
-    let overflowed = matches!(sum, Sum::Float(s) if !s.is_finite());
-    if !finite || overflowed {
+    // A finite sum has seen neither NaN nor infinity; one that overflowed without goes the long way too.
+    if matches!(sum, Sum::Float(s) if !s.is_finite()) {
         general(values, &[], interpolation, times, &mut statistics);
         return statistics;
     }
+    let (min, max) = range(values);
     let sample = |row: usize| Some(Sample { value: values[row].value(), time: times.times[row] });
     statistics.first = sample(0);
     statistics.last = sample(values.len() - 1);

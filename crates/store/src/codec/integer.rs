@@ -156,25 +156,26 @@ struct Survey<L> {
 
 impl<L: Lane> Survey<L> {
     fn of(values: &[L]) -> Self {
-        let (mut low, mut high) = ([L::MOST; 3], [L::LEAST; 3]);
-        let mut note = |order: usize, value: L| {
-            low[order] = low[order].min(value);
-            high[order] = high[order].max(value);
-        };
+        let bounds = |(low, high): (L, L), v: L| (low.min(v), high.max(v));
+        let nothing = (L::MOST, L::LEAST);
+        let (mut zeroth, mut first, mut second) = (nothing, nothing, nothing);
         let mut changes = 0u32;
         for value in values {
-            note(0, *value);
+            zeroth = bounds(zeroth, *value);
         }
-        for pair in values.windows(2) {
-            let step = pair[1].minus(pair[0]);
+        let next = values.get(1..).unwrap_or_default();
+        for (before, now) in values.iter().zip(next) {
+            let step = now.minus(*before);
             changes += u32::from(step != L::ZERO);
-            note(1, step);
+            first = bounds(first, step);
         }
-        for three in values.windows(3) {
-            note(2, three[2].minus(three[1]).minus(three[1].minus(three[0])));
+        let after = values.get(2..).unwrap_or_default();
+        for ((a, b), c) in values.iter().zip(next).zip(after) {
+            second = bounds(second, c.minus(*b).minus(b.minus(*a)));
         }
-        let range = std::array::from_fn(|order| if values.len() > order { high[order].above(low[order]) } else { 0 });
-        Survey { least: low, range, runs: changes as usize + 1 }
+        let all = [zeroth, first, second];
+        let range = std::array::from_fn(|n| if values.len() > n { all[n].1.above(all[n].0) } else { 0 });
+        Survey { least: all.map(|(low, _)| low), range, runs: changes as usize + 1 }
     }
 
     /// The order of differences with the smallest range; the lower one of equals.
@@ -384,6 +385,54 @@ pub(crate) fn decode<T: Copy>(
         rest = after;
     }
     if rest.is_empty() { Ok(()) } else { Err(malformed("runs shorter than the column")) }
+}
+
+/// As [`decode`], for maps that are faster on i32: `narrow` and `wide` say the same of the same number.
+///
+/// # Errors
+/// As [`decode`].
+pub(crate) fn decode_mapped<T: Copy>(
+    cursor: &mut Cursor<'_>,
+    out: &mut [T],
+    narrow: impl Fn(i32) -> T,
+    wide: impl Fn(i64) -> T,
+) -> Result<(), FormatError> {
+    let mut ahead = *cursor;
+    let Some((order, width, first, least)) = narrow_fields(&mut ahead, out.len()) else {
+        return decode(cursor, out, wide);
+    };
+    *cursor = ahead;
+    let mut numbers = vec![0i32; out.len()];
+    let (seeds, rest) = numbers.split_at_mut(order);
+    seeds.fill(first);
+    if order == 0 {
+        pack::unpack(cursor, width, rest, |r| least + r as i32)?;
+    } else {
+        let mut value = first;
+        pack::unpack(cursor, width, rest, |r| {
+            value += least + r as i32;
+            value
+        })?;
+    }
+    for (slot, number) in out.iter_mut().zip(&numbers) {
+        *slot = narrow(*number);
+    }
+    Ok(())
+}
+
+/// Order, width, first value and minimum of packed values that stay within i32 whatever the residuals are.
+fn narrow_fields(cursor: &mut Cursor<'_>, count: usize) -> Option<(usize, u32, i32, i32)> {
+    let order = usize::from(cursor.u8("integer mode").ok()?);
+    let width = u32::from(cursor.u8("packed width").ok()?);
+    if order > 1 || width > 29 || count < order {
+        return None;
+    }
+    let first = if order > 0 { cursor.signed("first value").ok()? } else { 0 };
+    let least = cursor.signed("minimum").ok()?;
+    let largest_step = least.unsigned_abs().checked_add(1 << width)?;
+    let steps = if order > 0 { count as u64 } else { 1 };
+    let reach = largest_step.checked_mul(steps)?.checked_add(first.unsigned_abs())?;
+    (reach < 1 << 31).then_some((order, width, first as i32, least as i32))
 }
 
 fn decode_packed<T: Copy>(
