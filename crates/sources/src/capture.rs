@@ -12,7 +12,7 @@ use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
 /// Bytes of the reader's buffer at first, and at most for a single block.
 const BUFFER_BYTES: usize = 1 << 20;
-const MAX_BLOCK_BYTES: usize = 64 << 20;
+const MAX_BLOCK_BYTES: usize = 16 << 20;
 /// VLAN tags stacked at most.
 const MAX_VLAN_TAGS: usize = 8;
 /// IPv6 extension headers walked at most.
