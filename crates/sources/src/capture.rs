@@ -134,22 +134,16 @@ pub fn read(
             PcapError::Eof => return Ok(End::Whole),
             PcapError::UnexpectedEof if have == 0 => return Ok(End::Whole),
             PcapError::UnexpectedEof => return Ok(End::Cut),
-            PcapError::BufferTooSmall if capacity < MAX_BLOCK_BYTES => {
-                capacity *= 2;
-                reader.grow(capacity);
+            // Before the buffer grows for a length that may be nonsense, it is filled: a file that ends here is cut.
+            PcapError::Incomplete(_) | PcapError::BufferTooSmall if starved_at != Some(have) => {
+                starved_at = Some(have);
+                reader.refill().map_err(|e| damaged(offset, &e))?;
             }
-            PcapError::Incomplete(_) if starved_at == Some(have) => {
-                if reader.reader_exhausted() || capacity >= MAX_BLOCK_BYTES {
-                    return Ok(End::Cut);
-                }
-                // Nothing came because there was no room.
+            PcapError::Incomplete(_) if reader.reader_exhausted() => return Ok(End::Cut),
+            PcapError::Incomplete(_) | PcapError::BufferTooSmall if capacity < MAX_BLOCK_BYTES => {
                 capacity *= 2;
                 reader.grow(capacity);
                 starved_at = None;
-            }
-            PcapError::Incomplete(_) => {
-                starved_at = Some(have);
-                reader.refill().map_err(|e| damaged(offset, &e))?;
             }
             other => return Err(damaged(offset, &other)),
         }

@@ -199,6 +199,9 @@ pub fn run(
     import.report.file_sha256 = file_sha256;
     let mut told = 0;
     let end = capture::read(file, |captured, bytes| {
+        if let Captured::Datagram(datagram) = &captured {
+            import.end_second_before(datagram.time);
+        }
         import.packet(captured);
         if import.batch.size_bytes() >= BATCH_BYTES {
             import.hand_over();
@@ -238,6 +241,8 @@ struct Import<'a> {
     /// Index into the report of each stream of the store.
     by_stream: HashMap<StreamId, usize>,
     report: ImportReport,
+    /// Second of the capture, since 1970.
+    second: Option<i64>,
     refusal: Option<Refusal>,
 }
 
@@ -249,6 +254,7 @@ impl<'a> Import<'a> {
             batch: FrameBatch::new(),
             by_stream: HashMap::new(),
             report: ImportReport::default(),
+            second: None,
             refusal: None,
         };
         for source in &config.sources {
@@ -274,6 +280,23 @@ impl<'a> Import<'a> {
             import.decoders.push(decoder);
         }
         Ok(import)
+    }
+
+    /// Commits when the capture goes on to another second: the store joins the gaps of a stream that it finds in one
+    /// commit into one row, and a row shall not cover more time than it would have live.
+    fn end_second_before(&mut self, time: i64) {
+        let second = time.div_euclid(1_000_000_000);
+        if self.second == Some(second) {
+            return;
+        }
+        if self.second.replace(second).is_some() {
+            self.hand_over();
+            if let Some(commit) = self.report.commit
+                && let Err(refusal) = self.sink.wait_durable(commit)
+            {
+                self.refusal = Some(refusal);
+            }
+        }
     }
 
     fn packet(&mut self, captured: Captured<'_>) {

@@ -271,6 +271,10 @@ fn damaged_captures_are_told_from_cut_ones() {
     let at = 24 + 16 + 114 + 8;
     huge[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
     let (datagrams, _, end) = read(&huge);
+    assert_eq!((datagrams.len(), end), (1, Ok(End::Cut)));
+    // The same in a file that goes on for longer than any packet.
+    huge.resize(40 << 20, 0);
+    let (datagrams, _, end) = read(&huge);
     assert_eq!(datagrams.len(), 1);
     assert!(matches!(end, Err(CaptureError::Damaged { offset: 154, .. })), "{end:?}");
     let sink = Recording::new();

@@ -5,5 +5,6 @@ mod import;
 mod inetx;
 mod packets;
 mod recording;
+mod stored;
 mod tcp;
 mod udp;
