@@ -1,5 +1,11 @@
 //! InfluxDB line protocol: its parser, the writer that turns lines into frames, the TCP listener, and the
 //! body-level call that an HTTP handler makes.
+//!
+//! A measurement with its tags is a stream, its fields are channels, and each line is a frame: fields of one
+//! measurement, tags and time that are written on two lines are two frames, never joined. Values of `t` and `n`
+//! (times in µs and ns) are stored as i64 nanoseconds since 1970. A field whose type its channel cannot hold exactly
+//! goes to a second column and is counted; a tag whose key is a column of every table (`time`, `sequence`, …) gets
+//! `_tag`. A field that is twice on a line, a tag without a value and a line without fields are faults.
 
 pub mod answer;
 mod cache;

@@ -1,4 +1,37 @@
-//! Telemetry protocols to frames: receivers (socket, stamp, count) and pure decoders.
+//! Telemetry protocols to frames: receivers that take bytes from sockets and files, stamp and count them, and pure
+//! decoders that turn bytes into frames or a typed error.
+//!
+//! It knows nothing of disks, of queries, of screens: everything it makes goes to a [`Sink`].
+//!
+//! ```text
+//!  UDP ──> udp ──> inetx::Decoder ─┐
+//!  files ─> capture ──┘ (import)   ├─> FrameBatch ─> Sink ─> store, live
+//!  TCP ──> ilp::tcp ─┐             │   (this crate ends here)
+//!  HTTP ─────────────┴> ilp::writer┘
+//! ```
+//!
+//! Read first: [`Sink`], [`inetx::Decoder`], [`ilp::Ingress`].
+//!
+//! Invariants:
+//! * A UDP source never waits: what the sink does not take at once is lost and counted.
+//! * TCP, HTTP and imports push back instead ([`Sink::accept_waiting`]).
+//! * Bytes from outside never cause a panic, nor memory beyond the bounds named beside each buffer.
+//! * Every datagram and line that makes no frame is counted under a reason, and now and then logged with its bytes.
+//! * A bad datagram or line disturbs no other.
+//!
+//! Nothing here is durable. An HTTP body is once [`ilp::Ingress::wait_durable`] returns, an import once
+//! [`import::run`] does; datagrams and TCP lines are with the store's next commit.
+//!
+//! ```
+//! use strongback_sources::inetx::Packet;
+//!
+//! let bytes = [0x11, 0, 0, 0, 0, 0, 0, 0xDD, 0, 0, 0, 7, 0, 0, 0, 30, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0xCA, 0xFE];
+//! let packet = Packet::parse(&bytes)?;
+//! assert_eq!((packet.stream_id, packet.sequence, packet.payload), (0xDD, 7, &[0xCA, 0xFE][..]));
+//! # Ok::<(), strongback_sources::inetx::PacketError>(())
+//! ```
+//!
+//! The wire formats are described where they are read: [`inetx::packet`], [`ilp::parser`]; layouts in [`config`].
 
 #![forbid(unsafe_code)]
 
@@ -20,5 +53,5 @@ pub use config::SourceConfig;
 pub use layout::{LayoutError, SourceLayout};
 pub use sink::Sink;
 
-/// Bytes of the longest name (table, channel, tag key or value).
+/// Bytes of the longest name (table, channel, tag key or value), as the store has it.
 pub const MAX_NAME_BYTES: usize = 1_024;

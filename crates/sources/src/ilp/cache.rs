@@ -34,6 +34,8 @@ pub(crate) struct Entry {
     pub(crate) stream: StreamId,
     /// In the order in which lines brought them: the next line's fields are found by position.
     pub(crate) fields: Vec<KnownField>,
+    /// Channels the store allows, once it has said that the stream has them all.
+    pub(crate) full: Option<usize>,
     index: HashTable<u16>,
 }
 
@@ -47,7 +49,7 @@ impl Entry {
                 index.insert_unique(hash, i as u16, |i| hash_of(&fields[*i as usize].raw_name));
             }
         }
-        Entry { key: key.into(), hash: hash_of(key), stream, fields, index }
+        Entry { key: key.into(), hash: hash_of(key), stream, fields, full: None, index }
     }
 
     /// The field of a name and type; `position` is where it stood in earlier lines.

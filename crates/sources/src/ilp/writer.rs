@@ -277,8 +277,8 @@ impl Writer {
     fn learn(&mut self, line: &Line<'_>, unit_ns: i64) -> Result<Arc<Entry>, Rejection> {
         let series = line.series()?;
         let mut fields = line.fields();
-        let mut known: Vec<KnownField> =
-            self.cache.newest(line.key()).map_or_else(Vec::new, |entry| entry.fields.clone());
+        let before = self.cache.newest(line.key());
+        let mut known: Vec<KnownField> = before.as_ref().map_or_else(Vec::new, |entry| entry.fields.clone());
         let have: HashSet<(Box<str>, ChannelType)> = known.iter().map(|k| (k.raw_name.clone(), k.kind)).collect();
         let mut seen = HashSet::new();
         let mut fresh: Vec<Field<'_>> = Vec::new();
@@ -310,7 +310,21 @@ impl Writer {
             sequence_modulus: None,
             channels,
         };
-        let (stream, indexes) = self.sink.resolve(&spec).map_err(Rejection::Store)?;
+        if let Some(max_channels) = before.as_ref().and_then(|entry| entry.full) {
+            return Err(Rejection::Store(Reject::TooManyChannels { stream: spec.key.to_string(), max_channels }));
+        }
+        let (stream, indexes) = match self.sink.resolve(&spec) {
+            Ok(resolved) => resolved,
+            Err(reject) => {
+                // Layouts only grow: from now on a line with a new field need not trouble the store.
+                if let (Reject::TooManyChannels { max_channels, .. }, Some(entry)) = (&reject, before) {
+                    let mut entry = Entry::new(line.key(), entry.stream, known);
+                    entry.full = Some(*max_channels);
+                    self.cache.put(Arc::new(entry));
+                }
+                return Err(Rejection::Store(reject));
+            }
+        };
         for ((field, channel), index) in fresh.iter().zip(&spec.channels).zip(indexes) {
             known.push(KnownField {
                 raw_name: field.raw_name.into(),

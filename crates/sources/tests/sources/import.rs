@@ -345,7 +345,7 @@ mod generated {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(500))]
+        #![proptest_config(ProptestConfig::with_cases(128))]
 
         /// Captures with bytes changed, cut short or made up: no panic, and an end.
         #[test]

@@ -70,10 +70,9 @@ impl Sink for Stored {
     }
 
     fn wait_durable(&self, commit: CommitNumber) -> Result<(), Refusal> {
-        while self.store.committed() < commit {
-            self.store.commit(NOW)?;
-            while self.store.maintain(NOW)? {}
-        }
+        // A full log is emptied by the seals that follow its commits.
+        self.store.commit(NOW)?;
+        while self.store.maintain(NOW)? {}
         self.store.wait_committed(commit, Duration::ZERO).map(|_| ())
     }
 
@@ -205,6 +204,23 @@ fn a_line_that_widens_nothing_and_names_the_store_refuses() {
     let long = format!("m s=\"{}\" 1", "x".repeat((1 << 20) - 20));
     let report = into.write_body(long.as_bytes(), Precision::Nanoseconds, NOW);
     assert_eq!(report.received(), 1);
+}
+
+/// A client that makes a field of each measured value fills its stream; then its new fields are refused, cheaply,
+/// and the known ones go on.
+#[test]
+fn a_full_layout_refuses_new_fields_and_takes_old_ones() {
+    let sink = Stored::new();
+    let into = Ingress::new(Arc::clone(&sink) as _, IlpConfig::default());
+    let fields: Vec<String> = (0..4_096).map(|i| format!("f{i}={i}")).collect();
+    let mut body = format!("m {} 1\n", fields.join(","));
+    for i in 0..200 {
+        body += &format!("m f{}=1,new{i}=1 {}\nm f{}=2 {}\n", i, i + 2, i, i + 10_000);
+    }
+    let report = into.write_body(body.as_bytes(), Precision::Nanoseconds, NOW);
+    assert_eq!((report.stored, report.rejected), (201, 200));
+    assert_eq!(report.reasons, [("too_many_channels", 200)]);
+    assert!(report.first_error.unwrap().message.contains("4096 channels"));
 }
 
 /// Four connections that make and grow the same streams at once: each row once, every field under its own name.
