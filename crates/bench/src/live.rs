@@ -46,7 +46,7 @@ pub struct LiveArguments {
 
 #[derive(Deserialize)]
 struct Update {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default)]
     kind: String,
     #[serde(default)]
     streams: Vec<StreamWindow>,
