@@ -7,6 +7,7 @@ import { Liveness, type Mode } from "./liveness";
 import type {
   Channel, Event, Gap, Heartbeat, ServerMessage, ServerView, SourceStatus, Subscribe, WireValue,
 } from "./message";
+import { toNumber } from "./message";
 import { Digits } from "./number";
 import { type Age, ageOf } from "./stale";
 import { Stream } from "./stream";
@@ -173,6 +174,15 @@ class Live {
     let digits = this.digits.get(channel.id);
     if (!digits) this.digits.set(channel.id, (digits = new Digits()));
     return digits.text(value, channel.type);
+  }
+
+  /** Extremes of a span in words; the newest value, which may have come by another subscription, is among them. */
+  extremes(channel: Channel, extent: { min: number; max: number } | null): { min: string; max: string } | null {
+    if (extent === null) return null;
+    const newest = toNumber(this.latest.get(channel.id)?.value ?? null);
+    const min = newest === null ? extent.min : Math.min(extent.min, newest);
+    const max = newest === null ? extent.max : Math.max(extent.max, newest);
+    return { min: this.words(channel, min), max: this.words(channel, max) };
   }
 
   age(channel: Channel): Age {
