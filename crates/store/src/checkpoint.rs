@@ -233,7 +233,13 @@ fn write_pieces(file: &dyn DiskFile, pages: &Pages, offset: u64) -> io::Result<(
     Ok(())
 }
 
-fn read_part(bytes: &[u8], before: u64, take: &mut impl FnMut(u8, &[u8]) -> Option<()>) -> Option<(u64, usize)> {
+/// Reads the part at the beginning of `bytes`, which follows the part of the chain `before`: its chain and its
+/// bytes. None: it does not fit, or an entry does not.
+pub(crate) fn read_part(
+    bytes: &[u8],
+    before: u64,
+    take: &mut impl FnMut(u8, &[u8]) -> Option<()>,
+) -> Option<(u64, usize)> {
     let header = bytes.get(..HEADER_BYTES)?;
     let mut t = Take(header);
     if t.u32()? != MAGIC {

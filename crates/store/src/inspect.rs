@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::bytes::FormatError;
+use crate::checkpoint;
 use crate::disk::PAGE_BYTES;
 use crate::log::{self, Link, UnitHeader};
 use crate::stream::StreamId;
@@ -171,6 +172,7 @@ pub fn inspect(folder: &Path, depth: Depth) -> io::Result<Inspection> {
     }
     if let Some(superblock) = read_superblock(folder, &mut found)? {
         read_log(folder, &superblock, &mut found)?;
+        read_checkpoint(folder, &superblock, &mut found)?;
     }
     for name in names.iter().filter(|name| segments::is_segment(name)) {
         match File::open(folder.join(name)) {
@@ -277,6 +279,42 @@ fn read_log(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> i
         found.log.clean = header.flags & log::CLEAN != 0;
     }
     found.log.used_bytes = link.position - superblock.tail.position;
+    Ok(())
+}
+
+/// Follows the parts of the checkpoint that the superblock names.
+fn read_checkpoint(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> io::Result<()> {
+    let Some(index) = superblock.checkpoint_file.checked_sub(1) else { return Ok(()) };
+    let Some(name) = checkpoint::FILES.get(index as usize) else {
+        found.damaged(superblock::FILE, 84, format!("names checkpoint {}", superblock.checkpoint_file));
+        return Ok(());
+    };
+    let mut bytes = match std::fs::read(folder.join(name)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            found.damaged(name, 0, "missing");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let counted = usize::try_from(superblock.checkpoint_bytes).unwrap_or(usize::MAX);
+    if bytes.len() < counted {
+        found.damaged(name, bytes.len() as u64, format!("shorter than the {counted} bytes that count"));
+        return Ok(());
+    }
+    bytes.truncate(counted);
+    let (mut at, mut chain) = (0, 0);
+    let mut entry = |kind: u8, _: &[u8]| (checkpoint::STREAM..=checkpoint::EXPIRED).contains(&kind).then_some(());
+    while at < bytes.len() {
+        let Some((next, length)) = checkpoint::read_part(&bytes[at..], chain, &mut entry) else {
+            found.damaged(name, at as u64, "this part is damaged or does not follow the one before");
+            return Ok(());
+        };
+        (chain, at) = (next, at + length);
+    }
+    if chain != superblock.checkpoint_chain {
+        found.damaged(name, at as u64, "the last part is not the one that the superblock names");
+    }
     Ok(())
 }
 

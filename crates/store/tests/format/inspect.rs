@@ -103,6 +103,65 @@ fn a_torn_tail_of_an_open_segment_is_no_damage_and_a_hole_is() {
 }
 
 #[test]
+fn what_the_engine_wrote_is_sound_to_the_last_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() };
+    let store = Store::open(folder.path(), options, START).unwrap();
+    let channels = ["p", "t"].map(|name| ChannelSpec::new(name, ChannelType::F32));
+    let spec = StreamSpec {
+        key: StreamKey::new("bay", [("n".into(), "1".into())]),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: Some(1 << 32),
+        channels: channels.to_vec(),
+    };
+    let (stream, indices) = store.resolve(&spec, START).unwrap();
+    let mut batch = FrameBatch::new();
+    for frame in 0..5_000i64 {
+        let now = START + frame * 1_000_000;
+        batch.clear();
+        batch.begin(FrameHead {
+            stream: stream.id,
+            receive_time: now,
+            source_time: Some(now - 500),
+            sequence: Some(frame as u64),
+        });
+        batch.push(indices[0], Value::F32((frame % 90) as f32 * 0.25));
+        if frame % 3 == 0 {
+            batch.push(indices[1], Value::F32(frame as f32));
+        }
+        batch.end();
+        store.append(&batch, now);
+        if frame % 100 == 99 {
+            store.commit(now).unwrap();
+            while store.maintain(now).unwrap() {}
+        }
+    }
+    store.close(START + 5_000_000_000).unwrap();
+    for depth in [Depth::Footers, Depth::Everything] {
+        let found = inspect(folder.path(), depth).unwrap();
+        assert_eq!(found.damage, []);
+        let usage = &found.streams[&stream.id];
+        assert_eq!((usage.name.as_str(), usage.rows, usage.row_range), ("bay{n=1}", 5_000, (0, 5_000)));
+        if depth == Depth::Everything {
+            assert_eq!(usage.points, Some(5_000 + 1_667));
+        }
+    }
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    // Which of the two counts is the engine's affair: damage both.
+    let checkpoints: Vec<&str> =
+        names.iter().filter_map(|n| n.to_str()).filter(|n| n.starts_with("checkpoint.")).collect();
+    for name in &checkpoints {
+        let file = std::fs::OpenOptions::new().write(true).open(folder.path().join(name)).unwrap();
+        file.write_all_at(&[0xff], 40).unwrap();
+    }
+    let found = inspect(folder.path(), Depth::Footers).unwrap();
+    let named = |d: &strongback_store::inspect::Damage| checkpoints.contains(&d.file.as_str()) && d.offset == 0;
+    assert!(found.damage.iter().any(named), "{:?}", found.damage);
+}
+
+#[test]
 fn superblock_and_log_are_looked_at() {
     let folder = store();
     let file = |name: &str| std::fs::OpenOptions::new().read(true).write(true).open(folder.path().join(name)).unwrap();
