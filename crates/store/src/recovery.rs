@@ -11,7 +11,7 @@ use crate::counts::RecoveryReport;
 use crate::directory::{Group, Segment, SegmentState, file_name};
 use crate::disk::{Access, Disk, PAGE_BYTES, Pages};
 use crate::fields::Take;
-use crate::ledger::SequenceTracker;
+use crate::ledger::{Gap, GapCause, SequenceTracker};
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
 use crate::mutant::{self, Mutant};
 use crate::options::StoreOptions;
@@ -41,6 +41,8 @@ pub(crate) struct Opened {
     /// Segments that are no more.
     pub(crate) expired: Vec<u64>,
     pub(crate) log: LogWriter,
+    /// When the last commit was made.
+    pub(crate) last_commit: Option<i64>,
     /// Where each unit of the log begins.
     pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
@@ -64,6 +66,19 @@ fn create(disk: &dyn Disk, options: &StoreOptions) -> Result<SuperblockFile, Ope
     let file = SuperblockFile::create(disk, first).map_err(io_error(disk, superblock::FILE))?;
     disk.sync().map_err(io_error(disk, superblock::FILE))?;
     Ok(file)
+}
+
+/// Writes a new origin and the folder's own identity into the superblock.
+pub(crate) fn adopt(disk: &dyn Disk) -> Result<u128, OpenError> {
+    let lock = disk.lock().map_err(io_error(disk, "lock"))?;
+    let Some(_lock) = lock else { return Err(OpenError::InUse { path: disk.path() }) };
+    let file = disk.open(superblock::FILE, Access::Log).map_err(io_error(disk, superblock::FILE))?;
+    let now = Superblock::read(disk, &*file)?;
+    let mut superblock = SuperblockFile { file, now };
+    let origin = disk.random().map_err(io_error(disk, superblock::FILE))?;
+    let identity = disk.identity(superblock::FILE).map_err(io_error(disk, superblock::FILE))?;
+    superblock.write(Superblock { origin, identity, ..now }).map_err(io_error(disk, superblock::FILE))?;
+    Ok(origin)
 }
 
 /// Opens or makes the store of a folder that is locked.
@@ -115,6 +130,7 @@ pub(crate) fn open(
     let (checkpoint, states, expired) = read_checkpoint(disk_ref, &superblock.now, writer)?;
     let mut opened = Opened {
         log: LogWriter::new(ring.clone(), superblock.now.tail),
+        last_commit: None,
         links: VecDeque::from([superblock.now.tail]),
         checkpoint,
         segments: Vec::new(),
@@ -135,7 +151,7 @@ pub(crate) fn open(
         }
         opened.segments.push(segment);
     }
-    let link = replay(disk_ref, &ring, superblock.now.tail, writer, &mut opened.links, &mut report)?;
+    let link = replay(disk_ref, &ring, superblock.now.tail, writer, &mut opened, &mut report)?;
 
     // The new epoch is durable twice before the first append: in the superblock, so that no number comes
     // twice, and in the log, so that nothing beyond the cut can follow any more.
@@ -149,6 +165,20 @@ pub(crate) fn open(
     writer.tail = superblock.now.tail.position;
     writer.pending_commit = opened.log.link.commit + 1;
     writer.gaps.next_id = u64::from(epoch) << 32;
+    if report.torn_bytes > 0 {
+        // A commit that nobody was told of; still, something was on its way.
+        writer.gaps.push(Gap {
+            id: 0,
+            stream: None,
+            cause: GapCause::Torn,
+            source: "strongback".into(),
+            name: String::new(),
+            session: None,
+            sequence: None,
+            time: (opened.last_commit.unwrap_or(now), now),
+            count: 0,
+        });
+    }
     for stream in &writer.streams {
         stream.slot.committed_row.store(stream.next_row, Ordering::Release);
     }
@@ -241,7 +271,7 @@ fn replay(
     ring: &Ring,
     tail: Link,
     writer: &mut Writer,
-    links: &mut VecDeque<Link>,
+    opened: &mut Opened,
     report: &mut RecoveryReport,
 ) -> Result<Link, OpenError> {
     let mut reader = LogReader::new(ring, tail);
@@ -251,7 +281,8 @@ fn replay(
         let unit = reader.next_unit(!mutant::is_active(Mutant::NoCheck)).map_err(io_error(disk, LOG_FILE))?;
         let Some((header, bytes)) = unit else { break };
         report.clean = header.flags & log::CLEAN != 0;
-        links.push_back(header.link());
+        opened.links.push_back(header.link());
+        opened.last_commit = Some(header.instant);
         writer.head = header.position;
         let mut records = Records(bytes);
         while let Some(record) = records.next_record() {

@@ -75,6 +75,17 @@ impl Store {
         Store::open_on(Arc::new(disk), options, now)
     }
 
+    /// Gives the copy of a store an origin of its own, so that its rows are never taken for the other's.
+    /// Returns the new origin.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn adopt(dir: &Path) -> Result<u128, OpenError> {
+        let path = dir.display().to_string();
+        let disk = RealDisk::new(dir).map_err(|source| OpenError::Io { path, source })?;
+        recovery::adopt(&disk)
+    }
+
     /// Opens the store of any disk.
     pub(crate) fn open_on(disk: Arc<dyn Disk>, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
         let lock = disk.lock().map_err(io_error(&*disk, "lock"))?;

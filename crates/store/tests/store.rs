@@ -193,6 +193,11 @@ fn a_folder_in_use_newer_copied_or_damaged_says_so() {
     let error = Store::open(copy.path(), small(), T0).err().expect("a copy");
     assert!(matches!(error, OpenError::Copied { origin: o, .. } if o == origin), "{error}");
 
+    let adopted = Store::adopt(copy.path()).expect("adopted");
+    let own = Store::open(copy.path(), small(), T0).expect("a store of its own");
+    assert!(own.origin() == adopted && adopted != origin);
+    assert!(matches!(Store::adopt(copy.path()), Err(OpenError::InUse { .. })));
+
     let path = dir.path().join("superblock");
     let good = std::fs::read(&path).expect("read");
     let mut newer = good.clone();
