@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Listen;
 use crate::instant;
@@ -27,6 +27,7 @@ Examples:
   strongback serve --data ./telemetry           receive, store, show
   curl -d 'tank p=31.7,t=90i' http://127.0.0.1:8080/write
   psql -h 127.0.0.1 -p 5433 strongback -c 'select * from tank'
+  strongback export --from now-10m --channels 'tank.*' --format csv > tank.csv
 
 Exit codes:
   0  done
@@ -46,6 +47,11 @@ pub enum Command {
     Check(CheckArgs),
     /// Read a capture (pcap, pcapng) into a store that no server uses, with the capture's times
     Import(ImportArgs),
+    /// Write stored data to standard output
+    Export(ExportArgs),
+    /// Look at a store's folder; a server may be using it
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Send what a simulated plant sends, on real sockets
     #[command(subcommand)]
     Simulate(SimulateCommand),
@@ -122,6 +128,64 @@ pub struct ImportArgs {
     /// Report as one JSON object on the last line of standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `export`.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub from: Option<String>,
+    /// Up to and without this time [default: everything]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub to: Option<String>,
+    /// Channels, as in 'avionics.*{acu=1}'; several are separated by commas
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    pub channels: String,
+    /// Form of the output
+    #[arg(long, value_enum, default_value_t = ExportFormat::Csv)]
+    pub format: ExportFormat,
+    /// Configuration, for the folder of its store
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of a store that no server uses [default: strongback-data]
+    #[arg(long, value_name = "DIR", conflicts_with = "server")]
+    pub data: Option<PathBuf>,
+    /// Ask a running server instead, such as 127.0.0.1:8080
+    #[arg(long, value_name = "ADDR")]
+    pub server: Option<String>,
+    /// File with the server's token
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub auth_token_file: Option<PathBuf>,
+    /// File to write instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Form of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// A table with units in its header
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+    /// Columns with units as metadata
+    Parquet,
+}
+
+/// Commands on a store.
+#[derive(Clone, Debug, Subcommand)]
+pub enum StoreCommand {
+    /// What is in it: identity, log, segments, streams, times
+    Inspect {
+        /// Folder of the store
+        dir: PathBuf,
+    },
+    /// Read everything and check it against its checksums and statistics; 3 if something is damaged
+    Verify {
+        /// Folder of the store
+        dir: PathBuf,
+    },
 }
 
 /// What can be simulated.

@@ -552,6 +552,23 @@ mod tests {
     }
 
     #[test]
+    fn the_example_says_the_defaults() {
+        let text = include_str!("../../../examples/strongback.toml");
+        let example = Config::parse(text, "examples/strongback.toml").unwrap();
+        let default = Config::default();
+        assert_eq!(example.data_dir, default.data_dir);
+        assert_eq!(example.commit_interval_ms, default.commit_interval_ms);
+        assert_eq!(example.http.listen, default.http.listen);
+        assert_eq!(example.http.max_body_mib, default.http.max_body_mib);
+        assert_eq!(example.ilp.listen, default.ilp.listen);
+        assert_eq!(example.pg.listen, default.pg.listen);
+        assert_eq!(example.store.log_mib, default.store.log_mib);
+        assert_eq!(example.store.max_streams, default.store.max_streams);
+        assert_eq!(example.live.heartbeat_ms, default.live.heartbeat_ms);
+        assert_eq!(example.query.memory_mib, default.query.memory_mib);
+    }
+
+    #[test]
     fn an_unknown_key_names_its_line_and_the_nearest_right_key() {
         let text = "commit_interval_ms = 20\n\n[http]\nlisten = \"127.0.0.1:0\"\nmax_conections = 3\n";
         assert_eq!(error(text), "strongback.toml:5:1: unknown key `max_conections`; did you mean `max_connections`?");

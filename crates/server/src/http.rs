@@ -6,6 +6,7 @@
 
 pub mod answer;
 mod catalog;
+mod export;
 mod guard;
 mod health;
 mod live;
@@ -32,6 +33,9 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
 use crate::server::{Server, stopped};
+
+pub use notes::range;
+pub use reading::patterns as split_patterns;
 
 /// Longest time a connection may take to send a header: idle connections are closed then.
 const HEADER_PATIENCE: Duration = Duration::from_secs(75);
@@ -73,6 +77,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/events", get(notes::events).post(notes::add_event))
         .route("/api/history", get(reading::history))
         .route("/api/state", get(reading::state))
+        .route("/api/export", get(export::export))
         .route("/api/sql", post(sql::sql))
         .route("/metrics", get(metrics::metrics))
         .route("/", get(page::index))

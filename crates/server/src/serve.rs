@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use strongback_query::{EventRow, GapRow, Query, QueryOptions, SourceRow, SystemRows};
+use strongback_query::{EventRow, GapRow, PgAuth, Query, QueryOptions, SourceRow, SystemRows};
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
 use strongback_sources::{Sink, inetx, layout, wall_clock};
@@ -26,6 +26,7 @@ use crate::pulse;
 use crate::readers::Readers;
 use crate::roster::{Own, Roster};
 use crate::server::Server;
+use crate::sql::Sql;
 
 /// Threads of the runtime for HTTP and live.
 const RUNTIME_THREADS: usize = 2;
@@ -145,6 +146,7 @@ pub struct Running {
     listener: Option<Listener>,
     threads: Vec<JoinHandle<()>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+    sql: tokio::task::JoinHandle<()>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -173,7 +175,8 @@ impl Running {
             ..QueryOptions::default()
         };
         let rows: Arc<dyn SystemRows> = Arc::new(Rows { ledger: ledger.clone(), roster: roster.clone() });
-        let query = Query::new((*ingest.store()).clone(), rows, options).context("no threads for queries")?;
+        let query =
+            Query::new((*ingest.store()).clone(), rows.clone(), options.clone()).context("no threads for queries")?;
         let sink: Arc<dyn Sink> = ingest.clone();
         let prefixes = config.ilp.source.iter().map(|s| (s.prefix.clone(), s.name.clone())).collect();
         let ingress = Ingress::new(sink.clone(), IlpConfig { source_prefixes: prefixes, ..IlpConfig::default() });
@@ -182,7 +185,14 @@ impl Running {
         let http_listener =
             http::bind(config.http.listen).with_context(|| format!("http cannot listen on {}", config.http.listen))?;
         let http = http_listener.local_addr()?;
-        let pg = None;
+        let pg_listener = match config.pg.listen.address() {
+            Some(address) => Some(
+                std::net::TcpListener::bind(address)
+                    .with_context(|| format!("the PostgreSQL wire cannot listen on {address}"))?,
+            ),
+            None => None,
+        };
+        let pg = pg_listener.as_ref().map(|l| l.local_addr()).transpose()?;
 
         let commits = ingest.clone();
         let interval = Duration::from_millis(config.commit_interval_ms);
@@ -210,7 +220,7 @@ impl Running {
         let packets = sources.iter().map(|s| (s.name.clone(), s.address)).collect();
 
         let server = Arc::new(Server {
-            token,
+            token: token.clone(),
             ingest: ingest.clone(),
             ingress,
             ledger,
@@ -225,9 +235,15 @@ impl Running {
             stopping: watch::Sender::new(false),
             config,
         });
+        let auth = match &token {
+            Some(token) => PgAuth::password(token).context("no randomness for passwords")?,
+            None => PgAuth::Trust,
+        };
+        let sql = Sql { server: server.clone(), rows, options, auth, listener: pg_listener };
         let tasks = vec![tokio::spawn(pulse::beat(server.clone())), tokio::spawn(pulse::follow(server.clone()))];
+        let sql = tokio::spawn(sql.serve());
         let serving = tokio::spawn(http::serve(http_listener, server.clone()));
-        Ok(Running { server, http, ilp, pg, packets, sources, listener, threads, tasks, serving })
+        Ok(Running { server, http, ilp, pg, packets, sources, listener, threads, tasks, sql, serving })
     }
 
     /// Where everything is, for people.
@@ -288,6 +304,7 @@ impl Running {
         stopped.await.context("sources did not stop")?;
         self.server.stopping.send_replace(true);
         self.serving.await.context("HTTP did not stop")?;
+        self.sql.await.context("SQL did not stop")?;
         for task in &self.tasks {
             task.abort();
         }

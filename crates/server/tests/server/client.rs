@@ -162,6 +162,15 @@ impl LiveClient {
         Ok(LiveClient { socket })
     }
 
+    /// Connects with a receive buffer that is soon full when nobody reads.
+    pub(crate) async fn with_small_buffer(http: SocketAddr) -> LiveClient {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let stream = tokio_tungstenite::MaybeTlsStream::Plain(socket.connect(http).await.unwrap());
+        let (socket, _) = tokio_tungstenite::client_async(format!("ws://{http}/api/live"), stream).await.unwrap();
+        LiveClient { socket }
+    }
+
     pub(crate) async fn send(&mut self, message: Value) {
         self.socket.send(Message::text(message.to_string())).await.unwrap();
     }

@@ -3,4 +3,5 @@
 mod client;
 mod live;
 mod security;
+mod sql;
 mod writes;

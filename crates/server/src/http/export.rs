@@ -1,0 +1,57 @@
+//! `GET /api/export`
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use serde::Deserialize;
+use strongback_query::{ExportFormat, ExportRequest};
+
+use super::answer::{Failure, Parameters};
+use super::notes::range;
+use super::reading::patterns;
+use crate::server::Server;
+
+/// Parameters of `/api/export`.
+#[derive(Debug, Deserialize)]
+pub struct ExportQuery {
+    from: Option<String>,
+    to: Option<String>,
+    channels: Option<String>,
+    format: Option<String>,
+}
+
+/// `GET /api/export`: streamed. An export that fails under way breaks the connection off, so that no client takes
+/// a part for the whole.
+pub async fn export(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<ExportQuery>,
+) -> Result<Response, Failure> {
+    let name = query.format.as_deref().unwrap_or("csv");
+    let format = ExportFormat::from_name(name)
+        .ok_or_else(|| Failure::bad_request(format!("format {name:?} is none of csv, jsonl, parquet")))?;
+    let request = ExportRequest {
+        time: range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?,
+        patterns: patterns(query.channels.as_deref().unwrap_or("*"))?,
+        format,
+    };
+    let Ok(permit) = server.exports.clone().try_acquire_owned() else {
+        return Err(Failure::unavailable("other exports are under way: try again when one has ended"));
+    };
+    let stream = server.query.load().export(request).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let stream = stream.map(move |chunk| {
+        // Held until the stream is dropped.
+        let _ = &permit;
+        chunk.inspect_err(|error| tracing::error!(%error, "an export ended early"))
+    });
+    let file = format!("attachment; filename=\"strongback.{name}\"");
+    let headers = [
+        (header::CONTENT_TYPE, format.content_type()),
+        (header::CONTENT_DISPOSITION, file.as_str()),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers, Body::from_stream(stream)).into_response())
+}
