@@ -11,7 +11,7 @@ use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
 use strongback_store::{Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId};
 
-use crate::error::{QueryError, sqlstate};
+use crate::error::QueryError;
 
 /// Time zone of every time column.
 pub(crate) const UTC: &str = "+00:00";
@@ -326,9 +326,4 @@ pub(crate) fn tables(streams: &[Arc<Stream>]) -> BTreeMap<String, Vec<Arc<Stream
         }
     }
     tables
-}
-
-/// The error for a table that is not there.
-pub(crate) fn no_table(name: &str) -> QueryError {
-    QueryError::new(sqlstate::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
 }
