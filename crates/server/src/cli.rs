@@ -186,6 +186,11 @@ pub enum StoreCommand {
         /// Folder of the store
         dir: PathBuf,
     },
+    /// Give a copied folder an identity of its own, so that it can be opened
+    Adopt {
+        /// Folder of the store
+        dir: PathBuf,
+    },
 }
 
 /// What can be simulated.

@@ -19,14 +19,14 @@ const CHANNELS_MAX: usize = 100_000;
 
 /// Parameters of `/api/channels`.
 #[derive(Debug, Deserialize)]
-pub struct ChannelsQuery {
+pub(super) struct ChannelsQuery {
     pattern: Option<String>,
     limit: Option<usize>,
     offset: Option<usize>,
 }
 
 /// `GET /api/channels`
-pub async fn channels(
+pub(super) async fn channels(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<ChannelsQuery>,
 ) -> Result<Response, Failure> {
@@ -65,11 +65,11 @@ pub async fn channels(
 }
 
 /// `GET /api/sources`
-pub async fn sources(State(server): State<Arc<Server>>) -> Response {
+pub(super) async fn sources(State(server): State<Arc<Server>>) -> Response {
     answer::json(&serde_json::json!({ "sources": *server.roster.cards() }))
 }
 
 /// `GET /api/view`
-pub async fn view(State(server): State<Arc<Server>>) -> Response {
+pub(super) async fn view(State(server): State<Arc<Server>>) -> Response {
     answer::json(&server.view)
 }

@@ -17,7 +17,7 @@ use crate::server::Server;
 
 /// Parameters of `/api/export`.
 #[derive(Debug, Deserialize)]
-pub struct ExportQuery {
+pub(super) struct ExportQuery {
     from: Option<String>,
     to: Option<String>,
     channels: Option<String>,
@@ -26,7 +26,7 @@ pub struct ExportQuery {
 
 /// `GET /api/export`: streamed. An export that fails under way breaks the connection off, so that no client takes
 /// a part for the whole.
-pub async fn export(
+pub(super) async fn export(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<ExportQuery>,
 ) -> Result<Response, Failure> {

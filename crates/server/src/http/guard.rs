@@ -19,7 +19,7 @@ use super::answer::Failure;
 use crate::server::Server;
 
 /// Lets a request pass, or answers it.
-pub async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let (uri, headers) = (request.uri(), request.headers());
     let host = match host_of(uri, headers) {
         Ok(host) => host,

@@ -23,7 +23,7 @@ fn status(server: &Server) -> (StatusCode, &'static str, String) {
 }
 
 /// `GET /api/health`
-pub async fn health(State(server): State<Arc<Server>>) -> Response {
+pub(super) async fn health(State(server): State<Arc<Server>>) -> Response {
     let (code, status, message) = status(&server);
     let store = server.ingest.store();
     let stats = store.stats();
@@ -59,7 +59,7 @@ pub async fn health(State(server): State<Arc<Server>>) -> Response {
 }
 
 /// `GET /health`, as InfluxDB 2 clients ask it.
-pub async fn influx_health(State(server): State<Arc<Server>>) -> Response {
+pub(super) async fn influx_health(State(server): State<Arc<Server>>) -> Response {
     let (code, status, message) = status(&server);
     let body = json!({
         "name": "strongback",
@@ -74,7 +74,7 @@ pub async fn influx_health(State(server): State<Arc<Server>>) -> Response {
 }
 
 /// `GET|HEAD /ping`
-pub async fn ping() -> Response {
+pub(super) async fn ping() -> Response {
     let headers = [
         (HeaderName::from_static("x-influxdb-version"), INFLUX_VERSION),
         (HeaderName::from_static("x-influxdb-build"), "OSS"),

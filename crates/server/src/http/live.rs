@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::ws::{self, MESSAGE_BYTES_MAX};
 
 /// `GET /api/live`
-pub async fn live(
+pub(super) async fn live(
     State(server): State<Arc<Server>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Failure> {

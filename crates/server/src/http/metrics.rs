@@ -56,7 +56,7 @@ impl Families {
 }
 
 /// `GET /metrics`
-pub async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, Failure> {
+pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, Failure> {
     let families = gather(&server).map_err(Failure::internal)?;
     // A family that nothing was counted in has no lines; the encoder takes it for an error.
     let families: Vec<MetricFamily> = families.into_iter().filter(|f| !f.get_metric().is_empty()).collect();

@@ -24,7 +24,7 @@ const ROWS_MAX: usize = 100_000;
 
 /// Parameters of both.
 #[derive(Debug, Deserialize)]
-pub struct NotesQuery {
+pub(super) struct NotesQuery {
     from: Option<String>,
     to: Option<String>,
     limit: Option<usize>,
@@ -55,7 +55,7 @@ pub fn range(from: Option<&str>, to: Option<&str>, default_from: i64) -> Result<
 }
 
 /// `GET /api/gaps`
-pub async fn gaps(
+pub(super) async fn gaps(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<NotesQuery>,
 ) -> Result<Response, Failure> {
@@ -65,7 +65,7 @@ pub async fn gaps(
 }
 
 /// `GET /api/events`
-pub async fn events(
+pub(super) async fn events(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<NotesQuery>,
 ) -> Result<Response, Failure> {
@@ -93,7 +93,7 @@ enum TimeText {
 }
 
 /// `POST /api/events`; answered when the event is durable.
-pub async fn add_event(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+pub(super) async fn add_event(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
     let new: NewEvent = serde_json::from_slice(&body).map_err(|e| Failure::bad_request(e.to_string()))?;
     let now = now_ns();
     let time_ns = match new.time {

@@ -16,7 +16,7 @@ const NO_PAGE: &str = "<!doctype html><title>Strongback</title><p>This binary wa
     <code>make build</code> builds both; the interface under <code>/api</code> works without it.</p>";
 
 /// `GET /`
-pub async fn index(headers: HeaderMap) -> Response {
+pub(super) async fn index(headers: HeaderMap) -> Response {
     match file("index.html", &headers) {
         Some(response) => response,
         None => (StatusCode::OK, [(header::CACHE_CONTROL, "no-cache")], Html(NO_PAGE)).into_response(),
@@ -24,12 +24,12 @@ pub async fn index(headers: HeaderMap) -> Response {
 }
 
 /// `GET /assets/…`
-pub async fn asset(uri: Uri, headers: HeaderMap) -> Result<Response, Failure> {
+pub(super) async fn asset(uri: Uri, headers: HeaderMap) -> Result<Response, Failure> {
     file(uri.path().trim_start_matches('/'), &headers).ok_or_else(|| Failure::not_found(uri.path()))
 }
 
 /// Every other path: files beside the page's index (icons), or nothing.
-pub async fn other(uri: Uri, headers: HeaderMap) -> Result<Response, Failure> {
+pub(super) async fn other(uri: Uri, headers: HeaderMap) -> Result<Response, Failure> {
     let path = uri.path().trim_start_matches('/');
     // Only files of the page's own folder: a path that some client probes must stay unknown.
     if path.contains('/') || !path.contains('.') {

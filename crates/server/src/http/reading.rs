@@ -24,7 +24,7 @@ const DEFAULT_SPAN_NS: i64 = 60_000_000_000;
 
 /// Parameters of `/api/history`.
 #[derive(Debug, Deserialize)]
-pub struct HistoryQuery {
+pub(super) struct HistoryQuery {
     channels: String,
     from: Option<String>,
     to: Option<String>,
@@ -61,7 +61,7 @@ fn scan_failure(error: ScanError) -> Failure {
 }
 
 /// `GET /api/history`
-pub async fn history(
+pub(super) async fn history(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<HistoryQuery>,
 ) -> Result<Response, Failure> {
@@ -125,13 +125,13 @@ fn read_history(
 
 /// Parameters of `/api/state`.
 #[derive(Debug, Deserialize)]
-pub struct StateQuery {
+pub(super) struct StateQuery {
     at: Option<String>,
     channels: Option<String>,
 }
 
 /// `GET /api/state`
-pub async fn state(
+pub(super) async fn state(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<StateQuery>,
 ) -> Result<Response, Failure> {

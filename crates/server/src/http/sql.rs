@@ -27,7 +27,7 @@ struct Question {
 }
 
 /// `POST /api/sql`
-pub async fn sql(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+pub(super) async fn sql(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
     let question: Question = serde_json::from_slice(&body).map_err(|e| Failure::bad_request(e.to_string()))?;
     let limit = question.limit.unwrap_or(ROWS).min(ROWS_MAX);
     let patience = match server.config.query.statement_timeout_s {

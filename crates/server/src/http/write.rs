@@ -24,12 +24,12 @@ const SMALL_BODY_BYTES: usize = 16 << 10;
 
 /// Parameters of both writes; `db`, `rp`, `bucket`, `org`, `u`, `p`, `consistency` are taken and mean nothing.
 #[derive(Debug, Deserialize)]
-pub struct WriteQuery {
+pub(super) struct WriteQuery {
     precision: Option<String>,
 }
 
 /// `POST /write`
-pub async fn v1(
+pub(super) async fn v1(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<WriteQuery>,
     request: Request,
@@ -42,7 +42,7 @@ pub async fn v1(
 }
 
 /// `POST /api/v2/write`
-pub async fn v2(
+pub(super) async fn v2(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<WriteQuery>,
     request: Request,
@@ -154,13 +154,13 @@ fn respond(answer: Answer) -> Response {
 
 /// Parameters of `/query`.
 #[derive(Debug, Deserialize)]
-pub struct InfluxQuery {
+pub(super) struct InfluxQuery {
     q: Option<String>,
 }
 
 /// `POST /query`: Telegraf creates its database before it writes. There is nothing to create; whatever else is
 /// asked in InfluxQL is refused with the right place to ask.
-pub async fn query(
+pub(super) async fn query(
     State(_): State<Arc<Server>>,
     Parameters(query): Parameters<InfluxQuery>,
     request: Request,
@@ -186,7 +186,7 @@ pub async fn query(
 }
 
 /// `/api/v4/write`: the QuestDB client's WebSocket.
-pub async fn v4() -> Response {
+pub(super) async fn v4() -> Response {
     Failure {
         status: StatusCode::NOT_FOUND,
         code: "not_found",
