@@ -9,6 +9,9 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+# written anew for the way to the server
+PER_HOP = ("transfer-encoding", "content-length", "host")
+
 
 class CuttingProxy:
     """Forwards to `upstream_port`. `cut` is called once, in place of the first answer to a write.
@@ -65,7 +68,7 @@ class CuttingProxy:
             self.writes += write
             cutting = write and self.cuts == 0
             self.cuts += cutting
-        headers = {k: v for k, v in client.headers.items() if k.lower() not in ("transfer-encoding", "content-length")}
+        headers = {k: v for k, v in client.headers.items() if k.lower() not in PER_HOP}
         headers["Host"] = f"127.0.0.1:{self.upstream_port}"
         upstream = http.client.HTTPConnection("127.0.0.1", self.upstream_port, timeout=60)
         try:

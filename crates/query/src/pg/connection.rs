@@ -10,13 +10,13 @@ use bytes::{BufMut, BytesMut};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Statement;
 use pgwire::api::Type;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::encode;
 use super::message::{self, Body, ResultColumn};
 use super::result::{Progress, Running};
 use super::server::{Client, Startup};
+use super::watched::{Failure, Watched, stopping};
 use crate::error::{QueryError, sqlstate};
 use crate::parameter;
 use crate::plan_cache::CachedPlan;
@@ -70,28 +70,6 @@ impl Formats {
             [all] => *all,
             each => each.get(column).copied().unwrap_or(false),
         }
-    }
-}
-
-/// Why a message was not served.
-enum Failure {
-    /// Tell the client and go on.
-    Error(QueryError),
-    /// Tell the client and end.
-    Fatal(QueryError),
-    /// The socket failed.
-    Io(io::Error),
-}
-
-impl From<QueryError> for Failure {
-    fn from(error: QueryError) -> Self {
-        Failure::Error(error)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Failure::Io(error)
     }
 }
 
@@ -691,48 +669,6 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-/// What can stop a statement.
-struct Watched {
-    cancel: watch::Receiver<bool>,
-    stopped: watch::Receiver<bool>,
-    deadline: Option<Instant>,
-}
-
-impl Watched {
-    async fn expired(&self) {
-        match self.deadline {
-            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    async fn run<T>(&self, socket: &TcpStream, work: impl Future<Output = T>) -> Result<T, Failure> {
-        let (mut cancel, mut stopped) = (self.cancel.clone(), self.stopped.clone());
-        tokio::select! {
-            biased;
-            _ = cancel.wait_for(|cancelled| *cancelled) => Err(QueryError::cancelled().into()),
-            done = work => Ok(done),
-            () = self.expired() => Err(QueryError::timed_out().into()),
-            _ = stopped.wait_for(|stopped| *stopped) => Err(Failure::Fatal(stopping())),
-            () = gone(socket) => Err(Failure::Io(io::ErrorKind::ConnectionReset.into())),
-        }
-    }
-}
-
-/// Ready when the client has closed its side. One that has sent more is still there.
-async fn gone(socket: &TcpStream) {
-    loop {
-        match socket.peek(&mut [0]).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => std::future::pending().await,
-        }
-    }
-}
-
-fn stopping() -> QueryError {
-    QueryError::new(sqlstate::ADMIN_SHUTDOWN, "terminating connection: the server is stopping")
 }
 
 fn violation(what: &str) -> QueryError {

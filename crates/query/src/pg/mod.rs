@@ -9,3 +9,4 @@ pub(crate) mod encode;
 mod message;
 mod result;
 mod server;
+mod watched;
