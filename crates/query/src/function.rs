@@ -313,7 +313,7 @@ pub(crate) struct Constant {
 
 impl Constant {
     /// Of no arguments.
-    pub(crate) fn new(name: &str, aliases: &[&str], value: ScalarValue) -> ScalarUDF {
+    pub(crate) fn of_none(name: &str, aliases: &[&str], value: ScalarValue) -> ScalarUDF {
         Self::with_signature(name, aliases, Signature::nullary(Volatility::Stable), value)
     }
 

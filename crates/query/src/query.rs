@@ -180,9 +180,9 @@ fn template(
     let version = format!("PostgreSQL {SERVER_VERSION} (Strongback {})", env!("CARGO_PKG_VERSION"));
     let user = ScalarValue::from("strongback");
     for function in [
-        Constant::new("version", &[], ScalarValue::from(version)),
-        Constant::new("current_user", &["user", "current_role"], user),
-        Constant::new("pg_is_in_recovery", &[], ScalarValue::from(false)),
+        Constant::of_none("version", &[], ScalarValue::from(version)),
+        Constant::of_none("current_user", &["user", "current_role"], user),
+        Constant::of_none("pg_is_in_recovery", &[], ScalarValue::from(false)),
         Constant::of_any("obj_description", ScalarValue::Utf8(None)),
         Constant::of_any("col_description", ScalarValue::Utf8(None)),
         Constant::of_any("shobj_description", ScalarValue::Utf8(None)),

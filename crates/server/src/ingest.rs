@@ -264,14 +264,12 @@ impl Ingest {
                 }
                 bell.wanted = false;
             }
-            if let Err(refusal) = self.commit() {
-                if let Refusal::Poisoned(reason) = refusal
-                    && let Err(lost) = self.reopen(&reason)
-                {
-                    tracing::error!("{lost}");
-                    self.lost.send_replace(Some(lost));
-                    return;
-                }
+            if let Err(Refusal::Poisoned(reason)) = self.commit()
+                && let Err(lost) = self.reopen(&reason)
+            {
+                tracing::error!("{lost}");
+                self.lost.send_replace(Some(lost));
+                return;
             }
         }
     }
@@ -279,11 +277,8 @@ impl Ingest {
     /// The maintenance thread: seals, checkpoints and expires.
     pub fn run_maintenance(&self) {
         loop {
-            let more = match self.store.load().maintain(now_ns()) {
-                Ok(more) => more,
-                // The commit thread reopens, and reports.
-                Err(_) => false,
-            };
+            // A refusal is the commit thread's: it reopens, and reports.
+            let more = self.store.load().maintain(now_ns()).unwrap_or(false);
             let mut bell = self.bell.lock();
             if !bell.stop && !more {
                 self.rung.wait_for(&mut bell, MAINTAIN_PAUSE);

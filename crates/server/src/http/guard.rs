@@ -35,10 +35,10 @@ pub(super) async fn guard(State(server): State<Arc<Server>>, request: Request, n
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let live = uri.path() == "/api/live";
-    if !reads || live || uri.path() == "/query" {
-        if let Err(failure) = check_origin(headers, &host, &server.config.http.origins) {
-            return failure.into_response();
-        }
+    if (!reads || live || uri.path() == "/query")
+        && let Err(failure) = check_origin(headers, &host, &server.config.http.origins)
+    {
+        return failure.into_response();
     }
     if let Some(token) = &server.token
         && !is_open(uri.path())
