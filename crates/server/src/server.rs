@@ -40,7 +40,7 @@ pub struct Server {
     pub view: serde_json::Value,
     /// When it was started.
     pub started: Instant,
-    /// The newest heartbeat message.
+    /// The newest heartbeat message; empty before the first.
     pub heartbeat: watch::Sender<Arc<str>>,
     /// Turns true when the server stops.
     pub stopping: watch::Sender<bool>,

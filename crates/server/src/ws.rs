@@ -170,7 +170,9 @@ impl Client {
                         return Ok(());
                     }
                     let text = heartbeats.borrow_and_update().to_string();
-                    self.send_text(text.into()).await?;
+                    if !text.is_empty() {
+                        self.send_text(text.into()).await?;
+                    }
                 }
                 notice = notices.recv() => match notice {
                     Ok(text) => self.send_text(Utf8Bytes::from(&*text)).await?,
