@@ -32,8 +32,11 @@ const REOPEN_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_
 const DURABLE_WAIT: Duration = Duration::from_secs(30);
 /// Time between two looks whether there was nothing to commit.
 const DURABLE_LOOK: Duration = Duration::from_millis(2);
-/// How often frames that found the log full are offered again, each time after a commit.
-const FULL_LOG_OFFERS: u32 = 8;
+/// How long frames that found the log full are offered again without one being taken: the log's tail may
+/// have to be sealed first.
+const FULL_LOG_WAIT: Duration = Duration::from_secs(10);
+/// Pause before frames are offered again that a commit alone made no room for.
+const FULL_LOG_PAUSE: Duration = Duration::from_millis(5);
 /// Pause of the maintenance thread when nothing waits.
 const MAINTAIN_PAUSE: Duration = Duration::from_millis(20);
 
@@ -466,14 +469,18 @@ impl Sink for Ingest {
         let mut whole: Option<Appended> = None;
         let mut rest = FrameBatch::new();
         let mut places: Vec<usize> = Vec::new();
-        for attempt in 0.. {
-            let offered = if attempt == 0 { batch } else { &rest };
+        let mut progress = Instant::now();
+        loop {
+            let offered = if whole.is_none() { batch } else { &rest };
             let now = now_ns();
             let mut fanout = self.live.fanout();
             let store = self.store.load();
             let appended = store.append(offered, now);
             let full: Vec<usize> = (0..offered.len()).filter(|i| is_full(&appended.outcomes[*i])).collect();
-            if full.is_empty() || attempt == FULL_LOG_OFFERS {
+            if full.len() < offered.len() {
+                progress = Instant::now();
+            }
+            if full.is_empty() || progress.elapsed() > FULL_LOG_WAIT {
                 fanout.publish(offered, &appended, now, |stream| store.counts(stream).lost);
                 drop(fanout);
                 return merge(whole, appended, &places);
@@ -498,8 +505,10 @@ impl Sink for Ingest {
             (rest, places) = (next, next_places);
             // A refusal shows again at the next offer.
             let _ = self.wait_durable(commit);
+            if progress.elapsed() > FULL_LOG_PAUSE {
+                std::thread::sleep(FULL_LOG_PAUSE);
+            }
         }
-        unreachable!("the last attempt returns")
     }
 
     fn generation(&self) -> u64 {
