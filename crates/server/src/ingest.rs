@@ -475,12 +475,13 @@ impl Sink for Ingest {
             let now = now_ns();
             let mut fanout = self.live.fanout();
             let store = self.store.load();
-            let appended = store.append(offered, now);
+            let last = progress.elapsed() > FULL_LOG_WAIT;
+            let appended = if last { store.append(offered, now) } else { store.offer(offered, now) };
             let full: Vec<usize> = (0..offered.len()).filter(|i| is_full(&appended.outcomes[*i])).collect();
             if full.len() < offered.len() {
                 progress = Instant::now();
             }
-            if full.is_empty() || progress.elapsed() > FULL_LOG_WAIT {
+            if full.is_empty() || last {
                 fanout.publish(offered, &appended, now, |stream| store.counts(stream).lost);
                 drop(fanout);
                 return merge(whole, appended, &places);

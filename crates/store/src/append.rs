@@ -325,6 +325,15 @@ impl Writer {
 
     /// Appends one frame.
     pub(crate) fn append(&mut self, frame: &FrameRef<'_>, now: i64) -> Outcome {
+        let outcome = self.offer(frame, now);
+        if matches!(outcome, Outcome::Rejected(Reject::Refused(Refusal::LogFull))) {
+            return self.refuse(frame, Refusal::LogFull);
+        }
+        outcome
+    }
+
+    /// As [`Writer::append`], but a frame that finds the log full is not counted: it comes again.
+    pub(crate) fn offer(&mut self, frame: &FrameRef<'_>, now: i64) -> Outcome {
         let head = frame.head();
         let index = head.stream.0 as usize;
         let Some(stream) = self.streams.get_mut(index) else {
@@ -335,7 +344,12 @@ impl Writer {
             Ok(outcome) => return outcome,
             Err(reject) => reject,
         };
-        self.streams[index].counts.rejected += 1;
+        let counts = &mut self.streams[index].counts;
+        if reject == Reject::Refused(Refusal::LogFull) {
+            counts.received -= 1;
+        } else {
+            counts.rejected += 1;
+        }
         Outcome::Rejected(reject)
     }
 

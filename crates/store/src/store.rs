@@ -189,13 +189,28 @@ impl Store {
     /// Appends frames: visible to views at once, durable with the next commit. Values are converted exactly
     /// to their channel's type. Never blocks on the disk.
     pub fn append(&self, batch: &FrameBatch, now: i64) -> Appended {
+        self.each(batch, now, Writer::append)
+    }
+
+    /// As [`Store::append`], for callers that offer frames again which found the log full: those are not
+    /// counted as received and rejected, so that each frame counts once.
+    pub fn offer(&self, batch: &FrameBatch, now: i64) -> Appended {
+        self.each(batch, now, Writer::offer)
+    }
+
+    fn each(
+        &self,
+        batch: &FrameBatch,
+        now: i64,
+        take: impl Fn(&mut Writer, &FrameRef<'_>, i64) -> Outcome,
+    ) -> Appended {
         advance(&self.inner.shared.now, now);
         let poison = self.inner.poison();
         let mut writer = self.inner.writer.lock();
         let mut outcomes = Vec::with_capacity(batch.len());
         for frame in batch.frames() {
             outcomes.push(match &poison {
-                None => writer.append(&frame, now),
+                None => take(&mut writer, &frame, now),
                 Some(refusal) => writer.refuse(&frame, refusal.clone()),
             });
         }

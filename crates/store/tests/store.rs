@@ -231,6 +231,12 @@ fn a_full_log_pushes_back() {
     let refused = appended.outcomes.iter().filter(|o| **o == Outcome::Rejected(Reject::Refused(Refusal::LogFull)));
     let stored = store.counts(s.id).stored;
     assert!(stored > 1000 && refused.count() as u64 == 20_000 - stored);
+    let counts = store.counts(s.id);
+    assert_eq!((counts.received, counts.rejected), (20_000, 20_000 - stored));
+    // Offered again, they count when they are taken.
+    let offered = store.offer(&batch, T0);
+    assert!(offered.outcomes.iter().all(|o| *o == Outcome::Rejected(Reject::Refused(Refusal::LogFull))));
+    assert_eq!(store.counts(s.id), counts);
     store.commit(T0).expect("committed");
     let appended = store.append(&batch, T0);
     assert!(matches!(appended.outcomes[0], Outcome::Stored { row } if row == stored));
