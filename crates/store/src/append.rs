@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicU64;
 use arc_swap::ArcSwap;
 use hashbrown::HashTable;
 
-use crate::catalog::{self, ShapeChange, ShapeHistory};
+use crate::catalog::{self, Histories, ShapeChange, ShapeHistory};
+use crate::checkpoint::SealedRows;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::counts::{Counts, Outcome};
 use crate::frame::FrameRef;
@@ -27,8 +28,10 @@ pub(crate) const LOG_RESERVE_BYTES: u64 = 64 << 10;
 /// What the append side keeps of a stream.
 pub(crate) struct StreamWriter {
     pub(crate) slot: Arc<StreamSlot>,
-    pub(crate) history: ShapeHistory,
+    pub(crate) history: Arc<ShapeHistory>,
     pub(crate) shape: Arc<RowShape>,
+    /// Number of that shape.
+    pub(crate) shape_number: u16,
     pub(crate) source_clock: bool,
     /// The chunk that takes the next row, if any.
     pub(crate) chunk: Option<Arc<Chunk>>,
@@ -43,7 +46,7 @@ pub(crate) struct StreamWriter {
     /// Serial of its definition in the checkpoint.
     pub(crate) saved_serial: Option<u32>,
     /// Session and highest sequence of the rows taken for sealing.
-    pub(crate) sealed_sequence: Option<(u32, i64)>,
+    pub(crate) sealed_sequence: Option<Box<(u32, i64)>>,
     /// Newest `time`, of streams whose `time` is the source's.
     pub(crate) newest_time: i64,
     /// What was sealed lately of such a stream.
@@ -56,8 +59,12 @@ pub(crate) struct Writer {
     pub(crate) slots: Arc<SlotTable>,
     pub(crate) streams: Vec<StreamWriter>,
     index: HashTable<u32>,
+    /// What a stream without rows has: one for all.
+    no_rows: Arc<OpenRows>,
+    none_sealed: Arc<SealedRows>,
     hasher: foldhash::fast::RandomState,
     pub(crate) shapes: Shapes,
+    histories: Histories,
     pub(crate) channels: u32,
     max_streams: u32,
     /// Records of the commit to come.
@@ -110,8 +117,11 @@ impl Writer {
             slots,
             streams: Vec::new(),
             index: HashTable::new(),
+            no_rows: Arc::default(),
+            none_sealed: Arc::default(),
             hasher: foldhash::fast::RandomState::default(),
             shapes: Shapes::default(),
+            histories: Histories::default(),
             channels: 0,
             max_streams,
             pending: Vec::new(),
@@ -168,7 +178,7 @@ impl Writer {
             let added = stream.layout.channels.len() - before.layout.channels.len();
             let writer = &self.streams[id as usize];
             let (newest, shape) = (writer.history.newest, writer.shape.clone());
-            let mut history = writer.history.clone();
+            let mut history = (*writer.history).clone();
             let first_change = history.changes.len();
             let sequenced = stream.sequence_modulus.is_some() && history.sequenced_from.is_none();
             extend_history(&mut history, &growth.retyped, sequenced);
@@ -179,7 +189,8 @@ impl Writer {
             let clock_changed = stream.clock != before.clock;
             let shape = if shape_changed { history.shape(history.newest, &mut self.shapes) } else { shape };
             let writer = &mut self.streams[id as usize];
-            writer.history = history;
+            writer.shape_number = history.newest;
+            writer.history = self.histories.share(history);
             writer.shape = shape;
             writer.source_clock = stream.clock == Clock::Source;
             if shape_changed || clock_changed {
@@ -225,22 +236,26 @@ impl Writer {
     }
 
     /// Adds a stream that is in the log already, or about to be.
-    pub(crate) fn add_stream(&mut self, stream: Stream, mut history: ShapeHistory) -> Arc<Stream> {
+    pub(crate) fn add_stream(&mut self, stream: Stream, history: ShapeHistory) -> Arc<Stream> {
         use std::hash::BuildHasher;
-        history.changes.shrink_to_fit();
         let stream = Arc::new(stream);
         let shape = history.shape(history.newest, &mut self.shapes);
         let slot = Arc::new(StreamSlot {
             stream: ArcSwap::new(stream.clone()),
-            open: ArcSwap::new(Arc::new(OpenRows::default())),
-            sealed: ArcSwap::default(),
+            open: ArcSwap::new(self.no_rows.clone()),
+            sealed: ArcSwap::new(self.none_sealed.clone()),
             committed_row: AtomicU64::new(0),
         });
         let id = self.streams.len() as u32;
         self.slots.push(slot.clone());
+        if self.streams.len() == self.streams.capacity() {
+            // By eighths: doubled, the list would hold up to half of its memory for nothing.
+            self.streams.reserve_exact((self.streams.len() / 8).max(64));
+        }
         self.streams.push(StreamWriter {
             slot,
-            history,
+            shape_number: history.newest,
+            history: self.histories.share(history),
             shape,
             source_clock: stream.clock == Clock::Source,
             chunk: None,
@@ -284,7 +299,8 @@ impl Writer {
                 }
                 self.channels += stream.layout.channels.len().saturating_sub(before) as u32;
                 writer.shape = history.shape(history.newest, &mut self.shapes);
-                writer.history = history;
+                writer.shape_number = history.newest;
+                writer.history = self.histories.share(history);
                 writer.source_clock = stream.clock == Clock::Source;
                 writer.chunk = None;
                 writer.slot.stream.store(Arc::new(stream));
@@ -312,10 +328,13 @@ impl Writer {
             return Some(());
         }
         let channels = &before.layout.channels;
-        let stream = catalog::apply_body(id, before.key.clone(), channels, &mut writer.history, body)?;
+        let mut history = (*writer.history).clone();
+        let stream = catalog::apply_body(id, before.key.clone(), channels, &mut history, body)?;
         self.channels += (stream.layout.channels.len() - channels.len()) as u32;
         self.changed.push(id.0);
-        writer.shape = writer.history.shape(writer.history.newest, &mut self.shapes);
+        writer.shape = history.shape(history.newest, &mut self.shapes);
+        writer.shape_number = history.newest;
+        writer.history = self.histories.share(history);
         writer.source_clock = stream.clock == Clock::Source;
         writer.chunk = None;
         writer.slot.stream.store(Arc::new(stream));
@@ -468,7 +487,7 @@ impl Writer {
             stream.dirty = self.pending_commit;
             self.dirty.push(index as u32);
         }
-        let number = stream.history.newest;
+        let number = stream.shape_number;
         record::put_frame(&mut self.pending, index as u32, number, row, &self.scratch.words, &self.scratch.text);
         Ok(Outcome::Stored { row })
     }
@@ -481,9 +500,9 @@ impl Writer {
             stream.newest_time = stream.newest_time.max(recent::time_of(&self.scratch, true));
         }
         let chunk = match &stream.chunk {
-            Some(chunk) if !chunk.is_full() && chunk.shape_number == stream.history.newest => chunk,
+            Some(chunk) if !chunk.is_full() && chunk.shape_number == stream.shape_number => chunk,
             _ => {
-                let shape = (stream.shape.clone(), stream.history.newest);
+                let shape = (stream.shape.clone(), stream.shape_number);
                 let chunk = Arc::new(Chunk::new(row, shape, stream.source_clock, stream.capacity, now));
                 stream.capacity = Some(chunk.capacity());
                 self.open_bytes += chunk.size_bytes();
@@ -513,7 +532,7 @@ impl Writer {
         let index = stream as usize;
         std::mem::swap(&mut self.scratch.words, row);
         std::mem::swap(&mut self.scratch.text, text);
-        let newest = self.streams[index].history.newest;
+        let newest = self.streams[index].shape_number;
         if shape != newest {
             // Written under an older layout: a chunk of that shape.
             let old = self.streams[index].history.shape(shape, &mut self.shapes);
@@ -522,10 +541,10 @@ impl Writer {
             if stream.chunk.as_ref().is_some_and(|c| c.shape_number != shape) {
                 stream.chunk = None;
             }
-            stream.history.newest = shape;
+            stream.shape_number = shape;
             self.push_row(index, now);
             let stream = &mut self.streams[index];
-            stream.history.newest = newest;
+            stream.shape_number = newest;
             stream.shape = current;
             return;
         }

@@ -43,7 +43,7 @@ impl Catalog {
 }
 
 /// A channel added or widened by a shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ShapeChange {
     pub(crate) channel: u16,
     pub(crate) shape: u16,
@@ -51,7 +51,7 @@ pub(crate) struct ShapeChange {
 }
 
 /// How the shapes of a stream came about.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ShapeHistory {
     /// In the order of their shapes.
     pub(crate) changes: Vec<ShapeChange>,
@@ -80,6 +80,31 @@ impl ShapeHistory {
     pub(crate) fn shape(&self, number: u16, shapes: &mut Shapes) -> Arc<RowShape> {
         let has_sequence = self.sequenced_from.is_some_and(|from| number >= from);
         shapes.get(has_sequence, self.kinds(number))
+    }
+}
+
+/// Histories in use: most streams of a table came about in the same way.
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
+    known: hashbrown::HashSet<Arc<ShapeHistory>, foldhash::fast::RandomState>,
+}
+
+impl Histories {
+    /// One for all that are equal.
+    pub(crate) fn share(&mut self, mut history: ShapeHistory) -> Arc<ShapeHistory> {
+        if let Some(known) = self.known.get(&history) {
+            return known.clone();
+        }
+        history.changes.shrink_to_fit();
+        let history = Arc::new(history);
+        // A long one is rarely shared, and a stream that grows channel by channel would leave each behind.
+        if history.changes.len() <= 64 {
+            if self.known.len() >= 4096 {
+                self.known.retain(|known| Arc::strong_count(known) > 1);
+            }
+            self.known.insert(history.clone());
+        }
+        history
     }
 }
 
@@ -234,6 +259,7 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
         || modulus != before.sequence_modulus
     {
         let layout = if cloned {
+            channels.shrink_to_fit();
             Arc::new(Layout { version: before.layout.version + 1, channels })
         } else {
             before.layout.clone()
@@ -360,6 +386,7 @@ pub(crate) fn decode_stream(t: &mut Take<'_>) -> Option<(StreamId, StreamKey, Bo
     for _ in 0..t.u16()? {
         tags.push((t.text()?, t.text()?));
     }
+    tags.shrink_to_fit();
     Some((id, StreamKey { table, tags }, take_body(t)?))
 }
 
@@ -428,6 +455,7 @@ pub(crate) fn apply_body(
     if channels.len() != body.count as usize {
         return None;
     }
+    channels.shrink_to_fit();
     history.changes.extend(body.changes);
     history.newest = body.shape;
     history.serial = body.serial;

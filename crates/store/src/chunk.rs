@@ -7,8 +7,10 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::append::ChunkAt;
 use crate::batch::{Column, ColumnValues};
 use crate::row::{NONE, RowScratch, RowShape, mask};
+use crate::stream_slot::OpenRows;
 use crate::value::{CellState, ChannelType, Value};
 
 /// Rows of the chunks of a stream: few at first, so that 100,000 quiet streams stay small.
@@ -19,6 +21,11 @@ const ROWS_MAX: u32 = 512;
 
 /// Bytes beyond which a chunk takes no more rows than it must.
 pub(crate) const CHUNK_BYTES: usize = 512 << 10;
+
+/// What a chunk costs beside itself: its reference counts, the stream's list with its place there, and its place in
+/// the order of the log.
+const BESIDE_BYTES: usize =
+    2 * size_of::<usize>() + size_of::<OpenRows>() + 3 * size_of::<usize>() + size_of::<ChunkAt>();
 
 /// Consecutive rows of a stream.
 #[derive(Debug)]
@@ -105,6 +112,7 @@ impl Chunk {
     /// Memory it holds.
     pub(crate) fn size_bytes(&self) -> usize {
         size_of::<Chunk>()
+            + BESIDE_BYTES
             + self.words.len() * 8
             + self.texts.len() * size_of::<OnceLock<Box<[u8]>>>()
             + self.text_bytes.load(Ordering::Relaxed) as usize

@@ -212,8 +212,11 @@ fn read_checkpoint(
                 writer.set_sealed(position.stream, position.first_row);
                 let stream = writer.streams.get_mut(position.stream as usize)?;
                 stream.newest_time = stream.newest_time.max(position.sealed.time.1);
-                stream.slot.sealed.store(Arc::new(position.sealed));
-                stream.sealed_sequence = position.sequence;
+                // Those without a segment share one that says so.
+                if **stream.slot.sealed.load() != position.sealed {
+                    stream.slot.sealed.store(Arc::new(position.sealed));
+                }
+                stream.sealed_sequence = position.sequence.map(Box::new);
                 stream.tracker = position.sequence.map(|(session, highest)| {
                     let modulus = stream.slot.stream.load().sequence_modulus.unwrap_or(1 << 32);
                     let mut tracker = SequenceTracker::new(modulus);

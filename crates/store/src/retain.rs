@@ -107,7 +107,7 @@ impl Sealer {
                 let position = Position {
                     stream: id,
                     first_row: stream.slot.open.load().first_row,
-                    sequence: stream.sealed_sequence,
+                    sequence: stream.sealed_sequence.as_deref().copied(),
                     sealed: (**stream.slot.sealed.load()).clone(),
                 };
                 entries.put(checkpoint::POSITION, &position.encode());

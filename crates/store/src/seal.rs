@@ -239,7 +239,7 @@ impl Sealer {
             let newest = session.last().copied().unwrap_or(0);
             let highest = (0..batch.len()).filter(|&i| session[i] == newest).filter_map(|i| sequence.get(i)).max();
             if let Some(highest) = highest {
-                store.writer.lock().streams[id as usize].sealed_sequence = Some((newest, highest));
+                store.writer.lock().streams[id as usize].sealed_sequence = Some(Box::new((newest, highest)));
             }
         }
         let left = slot.open.load().next_row() - end;
