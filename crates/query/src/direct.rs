@@ -15,10 +15,10 @@ use datafusion::logical_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator}
 use strongback_store::{Batch, Scan, Scanner, Stream, View};
 
 use crate::catalog::Tables;
-use crate::column::{ColumnSource, TableColumn, changed, floor_micros, timestamp_type};
+use crate::column::{ColumnSource, TableColumn, floor_micros, timestamp_type};
 use crate::error::QueryError;
 use crate::filter::{self, ALL_TIMES, NO_TIME};
-use crate::pg::encode::put_store;
+use crate::pg::{Formats, Layout, Run, StoredRows};
 use crate::table::StoreTable;
 
 /// Streams that are merged by time here; more go the long way.
@@ -150,26 +150,55 @@ impl DirectPlan {
         Ok(Some(DirectRows { heads, current: 0, order: self.order, skip: skip.unwrap_or(0), left }))
     }
 
-    /// Writes the columns of a row, each with its length.
+    /// Appends the next rows as data rows: at most `most`, and few enough to stay near `full` bytes of output.
+    /// How many; none at the end.
     ///
     /// # Errors
-    /// If the catalog changed so that a value no longer fits its column.
-    pub(crate) fn put_row(
+    /// If the store cannot be read, or the catalog changed so that a value no longer fits its column.
+    pub(crate) fn put_rows(
         &self,
         out: &mut BytesMut,
-        rows: &DirectRows,
-        at: RowAt,
-        binary: &impl Fn(usize) -> bool,
-    ) -> Result<(), QueryError> {
-        let head = &rows.heads[at.head];
-        let Some(batch) = &head.batch else { return Ok(()) };
-        for (index, (column, position)) in self.columns.iter().zip(&head.positions).enumerate() {
-            if !put_store(out, column, batch, &head.stream, *position, at.row, binary(index)) {
-                return Err(changed(&column.name));
-            }
+        rows: &mut DirectRows,
+        formats: &Formats,
+        (most, full): (usize, usize),
+    ) -> Result<Option<usize>, QueryError> {
+        let room = full.saturating_sub(out.len());
+        let Some((head, run)) = rows.next(&Asked { columns: &self.columns, formats: Some(formats), most, room })?
+        else {
+            return Ok(None);
+        };
+        match (head.stored(&self.columns), &head.layout) {
+            (Some(from), Some(layout)) => layout.put(out, from, &run),
+            (Some(from), None) => from.put_rows(out, &run, formats)?,
+            (None, _) => {}
         }
-        Ok(())
+        Ok(Some(run.rows.len()))
     }
+
+    /// Appends the cells of the next row as text, each with its length. False at the end.
+    ///
+    /// # Errors
+    /// As [`DirectPlan::put_rows`].
+    pub(crate) fn put_cells(&self, out: &mut BytesMut, rows: &mut DirectRows) -> Result<bool, QueryError> {
+        let Some((head, run)) = rows.next(&Asked { columns: &self.columns, formats: None, most: 1, room: 0 })? else {
+            return Ok(false);
+        };
+        if let Some(from) = head.stored(&self.columns) {
+            from.put_cells(out, run.rows.start, |_| false)?;
+        }
+        Ok(true)
+    }
+}
+
+/// What is wanted of rows.
+struct Asked<'a> {
+    columns: &'a [TableColumn],
+    /// None: cell by cell.
+    formats: Option<&'a Formats>,
+    /// Most rows.
+    most: usize,
+    /// Bytes that they should not exceed, as far as that is known.
+    room: usize,
 }
 
 /// A value that is known when the statement runs.
@@ -195,13 +224,6 @@ impl Instant {
     }
 }
 
-/// Where a row lies: valid until the next call of [`DirectRows::next`].
-#[derive(Clone, Copy)]
-pub(crate) struct RowAt {
-    head: usize,
-    row: usize,
-}
-
 /// The rows of one execution.
 pub(crate) struct DirectRows {
     heads: Vec<Head>,
@@ -212,51 +234,68 @@ pub(crate) struct DirectRows {
 }
 
 impl DirectRows {
-    /// The next row; reads at most one batch of each stream.
+    /// The next rows, at least one; reads at most one batch of each stream.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub(crate) fn next(&mut self) -> Result<Option<RowAt>, QueryError> {
+    fn next(&mut self, asked: &Asked<'_>) -> Result<Option<(&Head, Run)>, QueryError> {
         while self.left > 0 {
-            let Some(at) = self.advance()? else { break };
+            let most = if self.skip > 0 { self.skip } else { asked.most.min(self.left) };
+            let Some((at, run)) = self.advance(asked, most)? else { break };
             if self.skip > 0 {
-                self.skip -= 1;
+                self.skip -= run.rows.len();
                 continue;
             }
-            self.left -= 1;
-            return Ok(Some(at));
+            self.left -= run.rows.len();
+            return Ok(Some((&self.heads[at], run)));
         }
         Ok(None)
     }
 
-    fn advance(&mut self) -> Result<Option<RowAt>, QueryError> {
+    fn advance(&mut self, asked: &Asked<'_>, most: usize) -> Result<Option<(usize, Run)>, QueryError> {
         let Some(order) = self.order.filter(|_| self.heads.len() > 1) else {
             while let Some(head) = self.heads.get_mut(self.current) {
-                if let Some(row) = head.peek()? {
-                    head.step();
-                    return Ok(Some(RowAt { head: self.current, row }));
+                if head.peek(asked)?.is_some() {
+                    return Ok(Some((self.current, head.take(head.room(asked).min(most)))));
                 }
                 self.current += 1;
             }
             return Ok(None);
         };
-        let mut best: Option<(i64, RowAt)> = None;
+        // Equal times come in the order of their streams.
+        let mut first: Option<(i64, usize)> = None;
+        let mut second: Option<(i64, usize)> = None;
         for (at, head) in self.heads.iter_mut().enumerate() {
-            let Some(row) = head.peek()? else { continue };
-            let time = head.batch.as_ref().map_or(0, |b| b.time(row));
-            let better = match (&best, order) {
-                (None, _) => true,
-                (Some((least, _)), TimeOrder::Ascending) => time < *least,
-                (Some((most, _)), TimeOrder::Descending) => time > *most,
-            };
-            if better {
-                best = Some((time, RowAt { head: at, row }));
+            let Some(row) = head.peek(asked)? else { continue };
+            let key = (order.key(head.time(row)), at);
+            if first.is_none_or(|first| key < first) {
+                second = first;
+                first = Some(key);
+            } else if second.is_none_or(|second| key < second) {
+                second = Some(key);
             }
         }
-        if let Some((_, at)) = best {
-            self.heads[at.head].step();
+        let Some((_, at)) = first else { return Ok(None) };
+        let head = &mut self.heads[at];
+        let most = head.room(asked).min(most);
+        let mut rows = 1;
+        while rows < most
+            && let Some(row) = head.ahead(rows)
+            && second.is_none_or(|second| (order.key(head.time(row)), at) < second)
+        {
+            rows += 1;
         }
-        Ok(best.map(|(_, at)| at))
+        Ok(Some((at, head.take(rows))))
+    }
+}
+
+impl TimeOrder {
+    /// Ascends in this order. The store takes no time whose negation would overflow.
+    fn key(self, time: i64) -> i64 {
+        match self {
+            TimeOrder::Ascending => time,
+            TimeOrder::Descending => time.saturating_neg(),
+        }
     }
 }
 
@@ -269,6 +308,8 @@ struct Head {
     rows: Range<usize>,
     positions: Vec<Option<usize>>,
     descending: bool,
+    /// How rows of the batch are written; none: cell by cell.
+    layout: Option<Layout>,
 }
 
 impl Head {
@@ -277,29 +318,52 @@ impl Head {
         let mut scan = Scan::all(stream.id, channels);
         scan.time = time.clone();
         scan.newest_first = descending;
-        Head { scanner: view.scan(scan), stream, batch: None, rows: 0..0, positions, descending }
+        Head { scanner: view.scan(scan), stream, batch: None, rows: 0..0, positions, descending, layout: None }
     }
 
-    /// The next row of the batch, which stays until [`Head::step`].
-    fn peek(&mut self) -> Result<Option<usize>, QueryError> {
+    fn stored<'a>(&'a self, columns: &'a [TableColumn]) -> Option<StoredRows<'a>> {
+        let batch = self.batch.as_ref()?;
+        Some(StoredRows { columns, stream: &self.stream, batch, positions: &self.positions })
+    }
+
+    /// The next row of the batch, which stays until [`Head::take`].
+    fn peek(&mut self, asked: &Asked<'_>) -> Result<Option<usize>, QueryError> {
         while self.rows.is_empty() {
             match self.scanner.next().transpose()? {
                 None => return Ok(None),
                 Some(batch) => {
                     self.rows = 0..batch.len();
                     self.batch = Some(batch);
+                    let stored = asked.formats.zip(self.stored(asked.columns));
+                    self.layout = stored.and_then(|(formats, from)| Layout::of(from, formats));
                 }
             }
         }
-        Ok(Some(if self.descending { self.rows.end - 1 } else { self.rows.start }))
+        Ok(self.ahead(0))
     }
 
-    fn step(&mut self) {
-        if self.descending {
-            self.rows.end -= 1;
-        } else {
-            self.rows.start += 1;
-        }
+    /// Rows that fit what is left of the output; one where their sizes are not known.
+    fn room(&self, asked: &Asked<'_>) -> usize {
+        self.layout.as_ref().map_or(1, |layout| (asked.room / layout.row_bytes()).max(1))
+    }
+
+    /// The row of the batch that comes after that many others.
+    fn ahead(&self, rows: usize) -> Option<usize> {
+        (rows < self.rows.len())
+            .then(|| if self.descending { self.rows.end - 1 - rows } else { self.rows.start + rows })
+    }
+
+    fn time(&self, row: usize) -> i64 {
+        self.batch.as_ref().map_or(0, |batch| batch.time(row))
+    }
+
+    /// Takes rows of the batch, as many as it still has.
+    fn take(&mut self, most: usize) -> Run {
+        let Range { start, end } = self.rows;
+        let count = most.min(end - start);
+        let rows = if self.descending { end - count..end } else { start..start + count };
+        self.rows = if self.descending { start..end - count } else { start + count..end };
+        Run { rows, descending: self.descending }
     }
 }
 

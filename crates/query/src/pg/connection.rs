@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Statement;
 use pgwire::api::Type;
@@ -27,7 +27,7 @@ use crate::statement::{self, CopyForm, Request};
 /// Most prepared statements, and most portals, of a connection.
 const NAMES_MAX: usize = 10_000;
 /// Output beyond which it is sent before more rows are made, in bytes.
-const OUTPUT_BYTES: usize = 32 << 10;
+const OUTPUT_BYTES: usize = 64 << 10;
 
 /// A client's transaction. There is nothing to commit; clients want to see the states all the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -657,7 +657,7 @@ impl Connection {
                     ready?;
                     match socket.try_write(output) {
                         Ok(0) => return Err(Failure::Io(io::ErrorKind::WriteZero.into())),
-                        Ok(written) => drop(output.split_to(written)),
+                        Ok(written) => output.advance(written),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Err(error) => return Err(error.into()),
                     }

@@ -69,13 +69,6 @@ fn put_sized(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     out[at..at + 4].copy_from_slice(&size.to_be_bytes());
 }
 
-fn put_display(out: &mut BytesMut, value: impl std::fmt::Display) {
-    // Writing to a BytesMut cannot fail.
-    put_sized(out, |out| {
-        let _ = write!(out, "{value}");
-    });
-}
-
 pub(crate) fn put_bool(out: &mut BytesMut, value: bool, binary: bool) {
     match binary {
         true => put_bytes(out, &[value as u8]),
@@ -88,7 +81,7 @@ macro_rules! put_integer {
         pub(crate) fn $name(out: &mut BytesMut, value: $native, binary: bool) {
             match binary {
                 true => put_bytes(out, &value.to_be_bytes()),
-                false => put_display(out, value),
+                false => put_bytes(out, itoa::Buffer::new().format(value).as_bytes()),
             }
         }
     };
@@ -100,6 +93,8 @@ put_integer!(put_i64, i64);
 pub(crate) fn put_f32(out: &mut BytesMut, value: f32, binary: bool) {
     match binary {
         true => put_bytes(out, &value.to_be_bytes()),
+        // Within these the shortest text has no exponent, here as in PostgreSQL.
+        false if (1e-4..1e6).contains(&value.abs()) => put_plain(out, zmij::Buffer::new().format_finite(value)),
         false => put_sized(out, |out| {
             float_text(out, value.is_nan(), value.is_infinite(), value < 0.0, 6, format_args!("{value:e}"))
         }),
@@ -109,10 +104,16 @@ pub(crate) fn put_f32(out: &mut BytesMut, value: f32, binary: bool) {
 pub(crate) fn put_f64(out: &mut BytesMut, value: f64, binary: bool) {
     match binary {
         true => put_bytes(out, &value.to_be_bytes()),
+        false if (1e-4..1e15).contains(&value.abs()) => put_plain(out, zmij::Buffer::new().format_finite(value)),
         false => put_sized(out, |out| {
             float_text(out, value.is_nan(), value.is_infinite(), value < 0.0, 15, format_args!("{value:e}"))
         }),
     }
+}
+
+/// A number without an exponent; PostgreSQL writes `1`, not `1.0`.
+fn put_plain(out: &mut BytesMut, text: &str) {
+    put_bytes(out, text.strip_suffix(".0").unwrap_or(text).as_bytes());
 }
 
 /// The shortest text that reads back as the same bits, laid out as PostgreSQL does: plain between 10⁻⁴ and
@@ -525,6 +526,37 @@ mod tests {
             let got = text(|out| put_f64(out, value, false));
             assert_eq!(got, want);
             assert_eq!(got.parse::<f64>().unwrap().to_bits(), value.to_bits());
+        }
+        // As the standard library's digits laid out one by one, but for ties between two shortest texts.
+        let mut bits = 88_172_645_463_325_252u64;
+        for _ in 0..20_000 {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            let few_digits = (bits >> 40) as f64 / 10f64.powi((bits % 12) as i32);
+            for value in [f64::from_bits(bits), few_digits, (bits >> 11) as f64 * 1e-9] {
+                let long = text(|out| {
+                    put_sized(out, |out| {
+                        let e = format_args!("{value:e}");
+                        float_text(out, value.is_nan(), value.is_infinite(), value < 0.0, 15, e)
+                    })
+                });
+                let short = text(|out| put_f64(out, value, false));
+                assert_eq!((short.len(), short.find('.')), (long.len(), long.find('.')), "{short} {long}");
+                let read: f64 = short.parse().unwrap();
+                assert!(read.to_bits() == value.to_bits() || read.is_nan() && value.is_nan(), "{short} {long}");
+                let value = value as f32;
+                let long = text(|out| {
+                    put_sized(out, |out| {
+                        let e = format_args!("{value:e}");
+                        float_text(out, value.is_nan(), value.is_infinite(), value < 0.0, 6, e)
+                    })
+                });
+                let short = text(|out| put_f32(out, value, false));
+                assert_eq!((short.len(), short.find('.')), (long.len(), long.find('.')), "{short} {long}");
+                let read: f32 = short.parse().unwrap();
+                assert!(read.to_bits() == value.to_bits() || read.is_nan() && value.is_nan(), "{short} {long}");
+            }
         }
         assert_eq!(text(|out| put_f32(out, 123456789.0, false)), "1.2345679e+08");
         assert_eq!(text(|out| put_f32(out, 0.1, false)), "0.1");

@@ -15,7 +15,7 @@ use crate::query::{Plan, Rows};
 use crate::statement::CopyForm;
 
 /// Rows between two looks at what could stop the statement.
-const ROWS_AT_A_TIME: usize = 256;
+const ROWS_AT_A_TIME: usize = 1_024;
 
 /// How a portion of rows ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +29,7 @@ pub(crate) enum Progress {
 /// A running statement.
 pub(crate) struct Running {
     source: Source,
+    /// Types of the columns of batches.
     kinds: Vec<Type>,
     formats: Formats,
     copy: Option<CopyForm>,
@@ -36,6 +37,8 @@ pub(crate) struct Running {
     left: Option<usize>,
     /// Rows of this portion.
     sent: u64,
+    /// The cells of a row of copy data.
+    cells: BytesMut,
 }
 
 enum Source {
@@ -47,14 +50,17 @@ enum Source {
 
 impl Running {
     pub(crate) fn direct(plan: Arc<Plan>, rows: DirectRows, formats: Formats) -> Self {
-        let kinds = plan.schema.fields().iter().map(|f| encode::wire_type(f).unwrap_or(Type::TEXT)).collect();
-        Running { source: Source::Direct { plan, rows }, kinds, formats, copy: None, left: None, sent: 0 }
+        Running::of(Source::Direct { plan, rows }, Vec::new(), formats)
     }
 
     pub(crate) fn batches(plan: &Plan, rows: Rows, formats: Formats) -> Result<Self, QueryError> {
         let kinds = plan.schema.fields().iter().map(encode::wire_type).collect::<Result<_, _>>()?;
         let source = Source::Batches { rows, batch: None, next: 0, ended: false };
-        Ok(Running { source, kinds, formats, copy: None, left: None, sent: 0 })
+        Ok(Running::of(source, kinds, formats))
+    }
+
+    fn of(source: Source, kinds: Vec<Type>, formats: Formats) -> Self {
+        Running { source, kinds, formats, copy: None, left: None, sent: 0, cells: BytesMut::new() }
     }
 
     /// The same as copy data.
@@ -88,29 +94,26 @@ impl Running {
         Ok(())
     }
 
-    /// Appends rows until the output is full, a few hundred are made, or the portion ends.
+    /// Appends rows until the output is full, a thousand are made, or the portion ends.
     pub(crate) fn put_rows(&mut self, out: &mut BytesMut, full: usize) -> Result<Option<Progress>, QueryError> {
-        for _ in 0..ROWS_AT_A_TIME {
+        let mut made = 0;
+        while made < ROWS_AT_A_TIME {
             if self.left == Some(0) {
                 return Ok(Some(Progress::Suspended));
             }
             if out.len() >= full {
                 return Ok(None);
             }
-            match &mut self.source {
+            let most = self.left.unwrap_or(usize::MAX).min(ROWS_AT_A_TIME - made);
+            let rows = match &mut self.source {
                 Source::Direct { plan, rows } => {
                     let Some(direct) = &plan.direct else { return Ok(Some(Progress::Complete)) };
-                    let Some(at) = rows.next()? else { return Ok(Some(Progress::Complete)) };
-                    let formats = &self.formats;
-                    let write = |out: &mut BytesMut, text: bool| {
-                        direct.put_row(out, rows, at, &|column| !text && formats.binary(column))
-                    };
                     match &self.copy {
-                        None => put_row(out, self.kinds.len(), |out| write(out, false))?,
+                        None => direct.put_rows(out, rows, &self.formats, (most, full))?,
                         Some(form) => {
-                            let mut cells = BytesMut::new();
-                            write(&mut cells, true)?;
-                            put_copy_row(out, form, &cells);
+                            self.cells.clear();
+                            let found = direct.put_cells(&mut self.cells, rows)?;
+                            found.then(|| put_copy_row(out, form, &self.cells)).map(|()| 1)
                         }
                     }
                 }
@@ -129,17 +132,20 @@ impl Running {
                     match &self.copy {
                         None => put_row(out, kinds.len(), |out| write(out, false))?,
                         Some(form) => {
-                            let mut cells = BytesMut::new();
-                            write(&mut cells, true)?;
-                            put_copy_row(out, form, &cells);
+                            self.cells.clear();
+                            write(&mut self.cells, true)?;
+                            put_copy_row(out, form, &self.cells);
                         }
                     }
                     *next += 1;
+                    Some(1)
                 }
-            }
-            self.sent += 1;
+            };
+            let Some(rows) = rows else { return Ok(Some(Progress::Complete)) };
+            made += rows;
+            self.sent += rows as u64;
             if let Some(left) = &mut self.left {
-                *left -= 1;
+                *left -= rows;
             }
         }
         Ok(None)

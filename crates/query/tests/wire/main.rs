@@ -16,7 +16,8 @@ use strongback_store::{
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
 
 /// 2026-11-20 00:00:00 UTC.
 const T0: i64 = 1_795_132_800_000_000_000;
@@ -154,6 +155,26 @@ async fn texts(client: &Client, sql: &str) -> Vec<Vec<Option<String>>> {
             _ => None,
         })
         .collect()
+}
+
+/// The bytes of a value in the wire's binary form.
+struct Raw(Vec<u8>);
+
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Raw(raw.to_vec()))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// The rows of a query as bytes in the binary form.
+async fn bytes_of(client: &Client, sql: &str) -> Vec<Vec<Option<Vec<u8>>>> {
+    let rows = client.query(sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    let bytes = |row: &Row| (0..row.len()).map(|at| row.get::<_, Option<Raw>>(at).map(|raw| raw.0)).collect();
+    rows.iter().map(bytes).collect()
 }
 
 async fn text(client: &Client, sql: &str) -> String {
@@ -364,18 +385,31 @@ async fn a_query_beyond_its_memory_fails_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_short_way_gives_the_rows_of_the_long_one() {
+    use ChannelType::*;
     let fixture = Fixture::start().await;
-    for (acu, kind) in [(1, ChannelType::F32), (2, ChannelType::F64), (3, ChannelType::I16)] {
-        let (stream, at) =
-            fixture.stream("mix", &[("acu", &acu.to_string())], &[("v", kind), ("w", ChannelType::String)]);
+    let full = [
+        ("full_b", Bool),
+        ("full_i8", I8),
+        ("full_i16", I16),
+        ("full_i32", I32),
+        ("full_i64", I64),
+        ("full_u8", U8),
+        ("full_u16", U16),
+        ("full_u32", U32),
+        ("full_f32", F32),
+        ("full_f64", F64),
+    ];
+    for (acu, kind) in [(1, F32), (2, F64), (3, I16)] {
+        let channels: Vec<_> = [("v", kind), ("w", String)].into_iter().chain(full).collect();
+        let (stream, at) = fixture.stream("mix", &[("acu", &acu.to_string())], &channels);
         for row in 0..400i64 {
             // Distinct times over all streams, so that their order is unique.
             let time_ns = T0 + row * 3 * MS + acu * MS + 7;
             let mut cells = Vec::new();
             if row % 5 != 0 {
                 let value = match kind {
-                    ChannelType::F32 => Value::F32(row as f32 / 3.0),
-                    ChannelType::F64 => Value::F64(row as f64 / 3.0),
+                    F32 => Value::F32(row as f32 / 3.0),
+                    F64 => Value::F64(row as f64 / 3.0),
                     _ => Value::I16(row as i16),
                 };
                 cells.push((at[0], value));
@@ -383,6 +417,19 @@ async fn the_short_way_gives_the_rows_of_the_long_one() {
             if row % 7 != 0 {
                 cells.push((at[1], Value::String(if row % 2 == 0 { "even" } else { "odd" })));
             }
+            let signed = (row - 200) * acu;
+            cells.extend([
+                (at[2], Value::Bool(row % 3 == 0)),
+                (at[3], Value::I8(signed as i8)),
+                (at[4], Value::I16(signed as i16)),
+                (at[5], Value::I32(signed as i32 * 1_000)),
+                (at[6], Value::I64(signed << 40)),
+                (at[7], Value::U8(row as u8)),
+                (at[8], Value::U16(row as u16 * 150)),
+                (at[9], Value::U32(row as u32 * 10_000_000)),
+                (at[10], Value::F32(signed as f32 / 7.0)),
+                (at[11], Value::F64(signed as f64 / 7.0)),
+            ]);
             fixture.append(&stream, time_ns, &cells);
         }
         fixture.store.commit(now_ns()).unwrap();
@@ -393,10 +440,15 @@ async fn the_short_way_gives_the_rows_of_the_long_one() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % below
     };
-    let columns = ["time", "time_ns", "v", "w", "acu", "receive_time_ns", "sequence", "source_time"];
-    for _ in 0..120 {
-        let list: Vec<String> =
-            (0..1 + random(4)).map(|at| format!("{} as c{at}", columns[random(8) as usize])).collect();
+    let steady = ["time", "time_ns", "receive_time", "receive_time_ns", "sequence", "source_time", "acu"];
+    let steady: Vec<&str> = steady.into_iter().chain(full.map(|(name, _)| name)).collect();
+    let columns: Vec<&str> = steady.iter().copied().chain(["v", "w", "v", "w"]).collect();
+    for round in 0..240 {
+        // Every other query has only columns whose cells have fixed sizes.
+        let columns = if round % 2 == 0 { &steady } else { &columns };
+        let list: Vec<_> = (0..1 + random(6))
+            .map(|at| format!("{} as c{at}", columns[random(columns.len() as u64) as usize]))
+            .collect();
         let mut wheres = vec!["time_ns >= 0".to_owned()];
         let at_ns = T0 + random(1_300) as i64 * MS + random(3) as i64 * 7;
         match random(5) {
@@ -414,18 +466,23 @@ async fn the_short_way_gives_the_rows_of_the_long_one() {
         }
         let order = ["", " order by time", " order by time desc", " order by time_ns desc"][random(4) as usize];
         let limit = match (order, random(3)) {
-            ("", _) | (_, 0) => String::new(),
+            ("", _) | (_, 0) => "".to_owned(),
             (_, 1) => format!(" limit {}", random(50)),
             _ => format!(" limit {} offset {}", random(50), random(10)),
         };
         let (list, wheres) = (list.join(", "), wheres.join(" and "));
         let sql = |more: &str| format!("select {list} from mix where {wheres}{more}{order}{limit}");
         let (mut short, mut long) = (texts(&client, &sql("")).await, texts(&client, &sql(" and 1 = 1")).await);
+        let (mut short_bytes, mut long_bytes) =
+            (bytes_of(&client, &sql("")).await, bytes_of(&client, &sql(" and 1 = 1")).await);
         if order.is_empty() {
             short.sort();
             long.sort();
+            short_bytes.sort();
+            long_bytes.sort();
         }
         assert_eq!(short, long, "{}", sql(""));
+        assert_eq!(short_bytes, long_bytes, "{}", sql(""));
     }
 }
 
