@@ -1,5 +1,8 @@
 //! The segment directory: which segments there are and where their blocks lie.
 
+mod list;
+mod resident;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,6 +15,9 @@ use crate::refusal::ScanError;
 use crate::segment;
 use crate::segment_file::block_ref;
 use crate::stream::StreamKey;
+
+pub(crate) use list::SegmentList;
+pub(crate) use resident::Residents;
 
 /// Retention groups. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,7 +135,7 @@ impl Segment {
         }
     }
 
-    /// Its file, opened at first use.
+    /// Its file, to write.
     pub(crate) fn file(&self) -> std::io::Result<Arc<dyn DiskFile>> {
         let mut file = self.file.lock();
         if let Some(file) = &*file {
@@ -137,6 +143,25 @@ impl Segment {
         }
         let opened = self.disk.open(&file_name(self.id), Access::Buffered)?;
         Ok(file.insert(opened).clone())
+    }
+
+    /// Its file, to read: opened at first use, closed when many others are used.
+    fn file_to_read(self: &Arc<Self>, residents: &Residents) -> std::io::Result<Arc<dyn DiskFile>> {
+        self.used.store(residents.tick(), Ordering::Relaxed);
+        if let Some(file) = &*self.file.lock() {
+            return Ok(file.clone());
+        }
+        let opened = self.disk.open(&file_name(self.id), Access::Buffered)?;
+        Ok(residents.keep_file(self, opened))
+    }
+
+    /// Why it cannot be read.
+    fn unreadable(&self, source: std::io::Error) -> ScanError {
+        if self.expired.load(Ordering::Acquire) {
+            ScanError::Expired
+        } else {
+            ScanError::Io { file: self.path(), source }
+        }
     }
 
     /// Gives it the file that was just made.
@@ -162,33 +187,29 @@ impl Segment {
     ///
     /// # Errors
     /// The footer cannot be read or is damaged.
-    pub(crate) fn blocks(&self, stream: u32, cache: &IndexCache) -> Result<Vec<BlockRef>, ScanError> {
+    pub(crate) fn blocks(self: &Arc<Self>, stream: u32, residents: &Residents) -> Result<Vec<BlockRef>, ScanError> {
         if let Some(index) = &*self.index.read() {
-            self.used.store(cache.tick(), Ordering::Relaxed);
+            self.used.store(residents.tick(), Ordering::Relaxed);
             return Ok(index.get(&stream).cloned().unwrap_or_default());
         }
         if !self.state.lock().sealed {
             return Ok(Vec::new());
         }
-        let index = self.read_index()?;
+        let index = self.read_index(residents)?;
         let found = index.get(&stream).cloned().unwrap_or_default();
-        let entries = index.values().map(Vec::len).sum();
-        *self.index.write() = Some(index);
-        self.used.store(cache.tick(), Ordering::Relaxed);
-        cache.grown(entries);
+        residents.keep_index(self, index);
         Ok(found)
     }
 
-    fn read_index(&self) -> Result<SegmentIndex, ScanError> {
-        let io = |source| ScanError::Io { file: self.path(), source };
+    fn read_index(self: &Arc<Self>, residents: &Residents) -> Result<SegmentIndex, ScanError> {
         let damaged =
             |offset, error: FormatError| ScanError::Damaged { file: self.path(), offset, reason: error.to_string() };
-        let file = self.file().map_err(io)?;
+        let file = self.file_to_read(residents).map_err(|e| self.unreadable(e))?;
         let size = self.state.lock().bytes;
         let at = size.saturating_sub(PAGE_BYTES as u64);
-        let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(io)?;
+        let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(|e| self.unreadable(e))?;
         let trailer = segment::read_trailer(&trailer).map_err(|e| damaged(at, e))?;
-        let footer = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(io)?;
+        let footer = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(|e| self.unreadable(e))?;
         let footer = segment::read_footer(&footer, &trailer).map_err(|e| damaged(trailer.footer_offset, e))?;
         let mut index = SegmentIndex::default();
         for entry in &footer.entries {
@@ -197,27 +218,14 @@ impl Segment {
         Ok(index)
     }
 
-    /// Gives the memory of its index back, if it can be read again.
-    fn drop_index(&self) -> usize {
-        if !self.state.lock().sealed {
-            return 0;
-        }
-        self.index.write().take().map_or(0, |index| index.values().map(Vec::len).sum())
-    }
-
     /// Bytes of a block.
     ///
     /// # Errors
     /// The disk refuses, or the segment was expired.
-    pub(crate) fn read_block(&self, block: &BlockRef) -> Result<Vec<u8>, ScanError> {
-        let read = self.file().and_then(|file| read_exact(&*file, block.offset.into(), block.len as usize));
-        read.map_err(|source| {
-            if self.expired.load(Ordering::Acquire) {
-                ScanError::Expired
-            } else {
-                ScanError::Io { file: self.path(), source }
-            }
-        })
+    pub(crate) fn read_block(self: &Arc<Self>, block: &BlockRef, residents: &Residents) -> Result<Vec<u8>, ScanError> {
+        let file = self.file_to_read(residents);
+        let read = file.and_then(|file| read_exact(&*file, block.offset.into(), block.len as usize));
+        read.map_err(|source| self.unreadable(source))
     }
 
     /// Its entry in a checkpoint.
@@ -250,92 +258,5 @@ impl Segment {
             stored: (t.i64()?, t.i64()?),
         };
         Some((id, group, state))
-    }
-}
-
-/// All segments at one moment, oldest first; replaced, never changed.
-#[derive(Debug, Default)]
-pub(crate) struct SegmentList {
-    pub(crate) all: Vec<Arc<Segment>>,
-    /// Sealed ones by their smallest time: (min, largest max so far, index in `all`).
-    by_time: Vec<(i64, i64, u32)>,
-    /// Those still open, by index in `all`.
-    open: Vec<u32>,
-}
-
-impl SegmentList {
-    pub(crate) fn new(mut all: Vec<Arc<Segment>>) -> SegmentList {
-        all.sort_by_key(|s| s.id);
-        let (mut by_time, mut open) = (Vec::new(), Vec::new());
-        for (i, segment) in all.iter().enumerate() {
-            let state = *segment.state.lock();
-            if !state.sealed {
-                open.push(i as u32);
-            } else if state.time.0 <= state.time.1 {
-                by_time.push((state.time.0, state.time.1, i as u32));
-            }
-        }
-        by_time.sort_unstable();
-        let mut running = i64::MIN;
-        for entry in &mut by_time {
-            running = running.max(entry.1);
-            entry.1 = running;
-        }
-        SegmentList { all, by_time, open }
-    }
-
-    /// Segments of a group that can hold rows with `from ≤ time ≤ to`, oldest first.
-    pub(crate) fn overlapping(&self, group: Group, from: i64, to: i64) -> Vec<Arc<Segment>> {
-        let end = self.by_time.partition_point(|e| e.0 <= to);
-        let mut found: Vec<u32> = self.by_time[..end]
-            .iter()
-            .rev()
-            .take_while(|e| e.1 >= from)
-            .map(|e| e.2)
-            .chain(self.open.iter().copied())
-            .filter(|&i| {
-                let segment = &self.all[i as usize];
-                let state = segment.state.lock();
-                segment.group == group && state.time.0 <= to && state.time.1 >= from
-            })
-            .collect();
-        found.sort_unstable();
-        found.into_iter().map(|i| self.all[i as usize].clone()).collect()
-    }
-}
-
-/// Indices of sealed segments in memory: those used longest ago make room.
-#[derive(Debug, Default)]
-pub(crate) struct IndexCache {
-    clock: AtomicU64,
-    entries: AtomicU64,
-}
-
-/// Entries of indices kept in memory: 64 bytes each.
-const INDEX_ENTRIES_MAX: u64 = 400_000;
-
-impl IndexCache {
-    fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn grown(&self, entries: usize) {
-        self.entries.fetch_add(entries as u64, Ordering::Relaxed);
-    }
-
-    /// Drops indices until few enough are left.
-    pub(crate) fn trim(&self, list: &SegmentList) {
-        if self.entries.load(Ordering::Relaxed) <= INDEX_ENTRIES_MAX {
-            return;
-        }
-        let mut by_use: Vec<_> = list.all.iter().map(|s| (s.used.load(Ordering::Relaxed), s)).collect();
-        by_use.sort_by_key(|(used, _)| *used);
-        for (_, segment) in by_use {
-            if self.entries.load(Ordering::Relaxed) <= INDEX_ENTRIES_MAX / 2 {
-                break;
-            }
-            let dropped = segment.drop_index() as u64;
-            self.entries.fetch_sub(dropped.min(self.entries.load(Ordering::Relaxed)), Ordering::Relaxed);
-        }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Opened {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) segments: Vec<Arc<Segment>>,
     /// Segments whose entry in the checkpoint is out of date.
-    pub(crate) changed_segments: Vec<u64>,
+    pub(crate) changed_segments: Vec<Arc<Segment>>,
     /// Segments that are no more.
     pub(crate) expired: Vec<u64>,
     pub(crate) log: LogWriter,
@@ -147,7 +147,7 @@ pub(crate) fn open(
                 opened.expired.push(id);
                 continue;
             }
-            opened.changed_segments.push(id);
+            opened.changed_segments.push(segment.clone());
         }
         opened.segments.push(segment);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::catalog::encode_stream;
 use crate::checkpoint::{self, Entries, Position};
-use crate::directory::{BlockRef, Group, Segment, SegmentList, SegmentState, file_name};
+use crate::directory::{BlockRef, Group, Segment, SegmentState, file_name};
 use crate::disk::Access;
 use crate::seal::Sealer;
 use crate::segment::SegmentHeader;
@@ -47,7 +47,8 @@ impl Sealer {
         };
         let open = SegmentFile::create(segment.clone(), header)?;
         let before = store.shared.segments.load_full();
-        self.add_segment(store, segment);
+        self.changed_segments.insert(id, segment.clone());
+        store.shared.segments.store(Arc::new(before.with_open(segment)));
         // The checkpoint knows every segment before a block is in it: recovery looks nowhere else.
         if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {
             store.shared.segments.store(before);
@@ -58,22 +59,16 @@ impl Sealer {
         Ok(())
     }
 
-    fn add_segment(&mut self, store: &Inner, segment: Arc<Segment>) {
-        self.changed_segments.insert(segment.id);
-        let mut all = store.shared.segments.load().all.clone();
-        all.push(segment);
-        store.shared.segments.store(Arc::new(SegmentList::new(all)));
-    }
-
     /// Finishes a group's open segment with its footer; the next block begins another.
     pub(crate) fn finish_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
         let Some(file) = self.groups[group as usize].take() else { return Ok(()) };
         let segment = file.segment().clone();
         self.written_bytes += file.finish()?;
-        self.changed_segments.insert(segment.id);
+        self.changed_segments.insert(segment.id, segment.clone());
         self.expiry_due = true;
-        let all = store.shared.segments.load().all.clone();
-        store.shared.segments.store(Arc::new(SegmentList::new(all)));
+        let list = store.shared.segments.load().with_sealed(&segment);
+        store.shared.segments.store(Arc::new(list));
+        store.shared.residents.sealed(&segment);
         Ok(())
     }
 
@@ -114,9 +109,13 @@ impl Sealer {
                 saved.push((id, stream.history.serial));
             }
         }
-        let list = store.shared.segments.load_full();
-        for segment in list.all.iter().filter(|s| base || self.changed_segments.contains(&s.id)) {
-            entries.put(checkpoint::SEGMENT, &segment.encode());
+        if base {
+            let list = store.shared.segments.load_full();
+            list.iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
+        } else {
+            let mut changed: Vec<&Arc<Segment>> = self.changed_segments.values().collect();
+            changed.sort_unstable_by_key(|segment| segment.id);
+            changed.into_iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
         }
         if !base {
             for id in &self.expired {
@@ -179,15 +178,21 @@ impl Sealer {
     /// Drops whole segments that are too old or beyond the bytes that the store may take.
     pub(crate) fn expire(&mut self, store: &Inner, now: i64) -> io::Result<()> {
         let list = store.shared.segments.load_full();
-        let mut used: u64 =
-            store.log_bytes + self.checkpoint.bytes + list.all.iter().map(|s| s.state.lock().bytes).sum::<u64>();
-        let mut victims = Vec::new();
-        for segment in list.all.iter().filter(|s| s.group == Group::Data) {
-            let state = *segment.state.lock();
-            let old = store.max_age_ns.is_some_and(|age| state.stored.1 < now.saturating_sub(age));
-            if state.sealed && (old || used > store.max_bytes) {
-                used -= state.bytes;
-                victims.push(segment.id);
+        let group = list.group(Group::Data);
+        let mut used = store.log_bytes + self.checkpoint.bytes + list.sums().bytes;
+        let mut victims: Vec<Arc<Segment>> = match store.max_age_ns {
+            Some(age) => group.stored_before(now.saturating_sub(age)).cloned().collect(),
+            None => Vec::new(),
+        };
+        used -= victims.iter().map(|segment| segment.state.lock().bytes).sum::<u64>();
+        let old = victims.len();
+        for (segment, bytes) in group.sealed() {
+            if used <= store.max_bytes {
+                break;
+            }
+            if victims[..old].binary_search_by_key(&segment.id, |victim| victim.id).is_err() {
+                used -= bytes;
+                victims.push(segment.clone());
             }
         }
         if victims.is_empty() {
@@ -199,24 +204,20 @@ impl Sealer {
     /// Drops the oldest segment that may go; false if there is none.
     fn expire_oldest(&mut self, store: &Inner) -> io::Result<bool> {
         let list = store.shared.segments.load_full();
-        let oldest = list.all.iter().find(|s| s.group == Group::Data && s.state.lock().sealed);
-        let Some(oldest) = oldest.map(|s| s.id) else { return Ok(false) };
-        self.drop_segments(store, &[oldest])?;
+        let Some((oldest, _)) = list.group(Group::Data).sealed().next() else { return Ok(false) };
+        self.drop_segments(store, std::slice::from_ref(oldest))?;
         Ok(true)
     }
 
-    fn drop_segments(&mut self, store: &Inner, ids: &[u64]) -> io::Result<()> {
-        let list = store.shared.segments.load_full();
-        let mut all = list.all.clone();
-        all.retain(|segment| {
-            let gone = ids.contains(&segment.id);
-            if gone {
-                segment.expired.store(true, Ordering::Release);
-            }
-            !gone
-        });
-        store.shared.segments.store(Arc::new(SegmentList::new(all)));
-        self.expired.extend_from_slice(ids);
+    fn drop_segments(&mut self, store: &Inner, victims: &[Arc<Segment>]) -> io::Result<()> {
+        let list = store.shared.segments.load().without(victims);
+        for segment in victims {
+            segment.expired.store(true, Ordering::Release);
+            self.changed_segments.remove(&segment.id);
+            self.expired.push(segment.id);
+        }
+        store.shared.segments.store(Arc::new(list));
+        store.shared.residents.forget(victims);
         self.write_checkpoint(store, None)
     }
 

@@ -84,7 +84,7 @@ impl Scanner {
                 Ok(found) => found,
                 Err(error) => return Some(Err(error)),
             };
-            let batch = match stream.read(&segment, &block, &self.scan.columns) {
+            let batch = match stream.read(&segment, &block, &self.scan.columns, self.view.shared()) {
                 Ok(batch) => batch,
                 Err(error) => return Some(Err(error)),
             };

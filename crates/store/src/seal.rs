@@ -18,7 +18,7 @@ use crate::block::{BlockMeta, Encoder};
 use crate::checkpoint::Checkpoint;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::codec::{CodecMemory, Effort};
-use crate::directory::Group;
+use crate::directory::{Group, Segment};
 use crate::disk::Disk;
 use crate::mixed::{self, Part};
 use crate::scan::optional;
@@ -60,7 +60,7 @@ pub(crate) struct Sealer {
     encoded_to: hashbrown::HashMap<u32, u64, foldhash::fast::RandomState>,
     /// Streams whose definition or position is newer than the checkpoint.
     pub(crate) changed: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
-    pub(crate) changed_segments: hashbrown::HashSet<u64, foldhash::fast::RandomState>,
+    pub(crate) changed_segments: hashbrown::HashMap<u64, Arc<Segment>, foldhash::fast::RandomState>,
     pub(crate) expired: Vec<u64>,
     /// Whether segments must be looked at for expiry now, and when they were last.
     pub(crate) expiry_due: bool,
@@ -159,7 +159,7 @@ impl Sealer {
             }
         }
         self.move_tail(store, ring / 8)?;
-        // Every segment is looked at: once a second of the caller's clock, and after each that was finished.
+        // Once a second of the caller's clock, and after each segment that was finished.
         if self.expiry_due || now.saturating_sub(self.expiry_at) >= 1_000_000_000 {
             (self.expiry_due, self.expiry_at) = (false, now);
             self.expire(store, now)?;
@@ -354,14 +354,14 @@ impl Sealer {
         }
         let Some(file) = &mut self.groups[group as usize] else { return Ok(()) };
         let (written, blocks) = file.flush()?;
-        let segment = file.segment().id;
+        let segment = file.segment().clone();
         self.written_bytes += written;
         if written > 0 {
-            self.changed_segments.insert(segment);
+            self.changed_segments.insert(segment.id, segment.clone());
         }
         for (id, block) in blocks {
             let end = block.end_row();
-            self.release_rows(store, id, &block, segment);
+            self.release_rows(store, id, &block, segment.id);
             if self.encoded_to.get(&id).is_some_and(|&to| to <= end) {
                 self.encoded_to.remove(&id);
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::catalog::Catalog;
-use crate::directory::{IndexCache, SegmentList};
+use crate::directory::{Residents, SegmentList};
 use crate::stream_slot::SlotTable;
 
 /// How long a view may pin open memory.
@@ -22,7 +22,8 @@ pub(crate) struct Shared {
     pub(crate) catalog_version: Arc<AtomicU64>,
     /// Segments now.
     pub(crate) segments: ArcSwap<SegmentList>,
-    pub(crate) indices: IndexCache,
+    /// Indices and files of sealed segments.
+    pub(crate) residents: Residents,
     cached: ArcSwap<Catalog>,
 }
 
@@ -35,7 +36,7 @@ impl Shared {
             max_view_ns: MAX_VIEW_S * 1_000_000_000,
             catalog_version,
             segments: ArcSwap::default(),
-            indices: IndexCache::default(),
+            residents: Residents::default(),
             cached: ArcSwap::default(),
         }
     }

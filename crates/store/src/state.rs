@@ -123,7 +123,7 @@ fn look_in_segments(
                 continue;
             }
             let channels: Vec<ChannelIndex> = wanted.iter().map(|&i| columns[i]).collect();
-            let batch = view.read(segment, block, &channels)?;
+            let batch = view.read(segment, block, &channels, shared)?;
             look_in_batch(&batch, time, &wanted, shared.max_future_ns, found);
         }
     }

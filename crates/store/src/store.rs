@@ -103,7 +103,10 @@ impl Store {
         let committed = AtomicU64::new(opened.log.link.commit);
         let origin = opened.superblock.now.origin;
         let mut sealer = Sealer::new(disk, opened.superblock, opened.checkpoint);
-        sealer.changed_segments.extend(opened.changed_segments);
+        for segment in opened.changed_segments {
+            shared.residents.sealed(&segment);
+            sealer.changed_segments.insert(segment.id, segment);
+        }
         sealer.expired = opened.expired;
         let ring_bytes = writer.ring_bytes;
         let inner = Inner {
@@ -280,7 +283,6 @@ impl Store {
             return Ok(false);
         }
         let done = sealer.slice(&self.inner, now);
-        self.inner.shared.indices.trim(&self.inner.shared.segments.load());
         match done {
             Ok(more) => {
                 self.inner.writer.lock().disk_full = false;
@@ -370,19 +372,13 @@ impl Store {
             let sealer = self.inner.sealer.lock();
             (sealer.written_bytes, sealer.checkpoint.bytes)
         };
-        let list = self.inner.shared.segments.load_full();
-        let (mut block_bytes, mut block_points) = (0, 0);
-        for segment in &list.all {
-            let state = segment.state.lock();
-            block_bytes += state.bytes;
-            block_points += state.points;
-        }
+        let sums = self.inner.shared.segments.load().sums();
         let writer = self.inner.writer.lock();
         StoreStats {
-            disk_bytes: writer.ring_bytes + checkpoint_bytes + block_bytes,
-            segments: list.all.len() as u64,
-            block_bytes,
-            block_points,
+            disk_bytes: writer.ring_bytes + checkpoint_bytes + sums.bytes,
+            segments: sums.segments,
+            block_bytes: sums.bytes,
+            block_points: sums.points,
             open_bytes: writer.open_bytes as u64,
             log_used_bytes: writer.head - writer.tail,
             log_bytes: writer.ring_bytes,
@@ -409,7 +405,9 @@ impl Store {
                 stored: range(state.stored),
             }
         };
-        list.all.iter().map(info).collect()
+        let mut infos: Vec<SegmentInfo> = list.iter().map(info).collect();
+        infos.sort_unstable_by_key(|info| info.id);
+        infos
     }
 }
 

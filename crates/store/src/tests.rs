@@ -3,3 +3,4 @@
 mod faults;
 mod model;
 mod scale;
+mod sparse;

@@ -84,8 +84,8 @@ impl StreamView {
     }
 
     /// Blocks of it in a segment that this view reads there, in row order.
-    pub(crate) fn blocks(&self, segment: &Segment, shared: &Shared) -> Result<Vec<BlockRef>, ScanError> {
-        let mut blocks = segment.blocks(self.stream.id.0, &shared.indices)?;
+    pub(crate) fn blocks(&self, segment: &Arc<Segment>, shared: &Shared) -> Result<Vec<BlockRef>, ScanError> {
+        let mut blocks = segment.blocks(self.stream.id.0, &shared.residents)?;
         blocks.retain(|block| block.end_row() <= self.open.first_row);
         Ok(blocks)
     }
@@ -93,11 +93,12 @@ impl StreamView {
     /// Reads columns of a block; they have the types of the stream in this view.
     pub(crate) fn read(
         &self,
-        segment: &Segment,
+        segment: &Arc<Segment>,
         block: &BlockRef,
         columns: &[ChannelIndex],
+        shared: &Shared,
     ) -> Result<Batch, ScanError> {
-        let bytes = segment.read_block(block)?;
+        let bytes = segment.read_block(block, &shared.residents)?;
         let layout = &self.stream.layout;
         let batch = match block.part {
             None => block::decode(&bytes, layout, columns),

@@ -1,0 +1,358 @@
+//! All segments at one moment. A list is replaced, never changed; a change copies one chunk of it and a pointer
+//! for each of the others, so that it costs the same with a hundred segments and with a hundred thousand.
+//!
+//! Each retention group has its sealed segments twice: by number, and by smallest time with, for each chunk, the
+//! largest time of all up to it, so that an interval is found without a look at what ended before it.
+
+use std::sync::Arc;
+
+use super::{Group, Segment, SegmentState};
+
+/// Segments of a chunk at most.
+const CHUNK_SEGMENTS: usize = 256;
+
+/// A sealed segment, and what the directory says of it: that does not change any more.
+#[derive(Clone, Debug)]
+struct Known {
+    segment: Arc<Segment>,
+    state: SegmentState,
+}
+
+/// What segments are sorted by.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Number,
+    Time,
+}
+
+impl Known {
+    fn key(&self, order: Order) -> (i64, u64) {
+        match order {
+            Order::Number => (0, self.segment.id),
+            Order::Time => (self.state.time.0, self.segment.id),
+        }
+    }
+}
+
+/// Neighbours in an order.
+#[derive(Clone, Debug)]
+struct Chunk {
+    segments: Vec<Known>,
+    /// Largest `time` in it.
+    time_max: i64,
+    /// Earliest instant at which one of them got its last row.
+    stored_least: i64,
+}
+
+impl Chunk {
+    fn new(segments: Vec<Known>) -> Chunk {
+        let mut chunk = Chunk { segments, time_max: i64::MIN, stored_least: i64::MAX };
+        chunk.sum_up();
+        chunk
+    }
+
+    fn sum_up(&mut self) {
+        self.time_max = self.segments.iter().map(|k| k.state.time.1).max().unwrap_or(i64::MIN);
+        self.stored_least = self.segments.iter().map(|k| k.state.stored.1).min().unwrap_or(i64::MAX);
+    }
+}
+
+/// Sealed segments in an order; no chunk is empty.
+#[derive(Clone, Debug)]
+struct Chunks {
+    order: Order,
+    chunks: Vec<Arc<Chunk>>,
+    /// For each chunk the largest `time` in it and all before it.
+    reach: Vec<i64>,
+}
+
+impl Chunks {
+    fn new(order: Order, mut all: Vec<Known>) -> Chunks {
+        all.sort_unstable_by_key(|known| known.key(order));
+        let chunks = all.chunks(CHUNK_SEGMENTS).map(|part| Arc::new(Chunk::new(part.to_vec()))).collect();
+        let mut this = Chunks { order, chunks, reach: Vec::new() };
+        this.sum_up();
+        this
+    }
+
+    fn sum_up(&mut self) {
+        self.reach.clear();
+        let mut reach = i64::MIN;
+        for chunk in &self.chunks {
+            reach = reach.max(chunk.time_max);
+            self.reach.push(reach);
+        }
+    }
+
+    /// The chunk that has a key, or would.
+    fn find(&self, key: (i64, u64)) -> usize {
+        let order = self.order;
+        self.chunks.partition_point(|c| c.segments[0].key(order) <= key).saturating_sub(1)
+    }
+
+    fn insert(&mut self, known: Known) {
+        let (order, key) = (self.order, known.key(self.order));
+        let at = self.find(key);
+        match self.chunks.get_mut(at) {
+            None => self.chunks.push(Arc::new(Chunk::new(vec![known]))),
+            Some(chunk) => {
+                let within = chunk.segments.partition_point(|k| k.key(order) < key);
+                if chunk.segments.len() < CHUNK_SEGMENTS {
+                    let chunk = Arc::make_mut(chunk);
+                    chunk.segments.insert(within, known);
+                    chunk.sum_up();
+                } else if within == chunk.segments.len() {
+                    // Most often, behind all others: full chunks stay full.
+                    self.chunks.insert(at + 1, Arc::new(Chunk::new(vec![known])));
+                } else {
+                    let mut first = chunk.segments.clone();
+                    first.insert(within, known);
+                    let second = first.split_off(first.len() / 2);
+                    *chunk = Arc::new(Chunk::new(first));
+                    self.chunks.insert(at + 1, Arc::new(Chunk::new(second)));
+                }
+            }
+        }
+        self.sum_up();
+    }
+
+    fn remove(&mut self, key: (i64, u64)) {
+        let (order, at) = (self.order, self.find(key));
+        let Some(chunk) = self.chunks.get_mut(at) else { return };
+        let Some(within) = chunk.segments.iter().position(|k| k.key(order) == key) else { return };
+        if chunk.segments.len() == 1 {
+            self.chunks.remove(at);
+        } else {
+            let chunk = Arc::make_mut(chunk);
+            chunk.segments.remove(within);
+            chunk.sum_up();
+        }
+        self.sum_up();
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &Known> {
+        self.chunks.iter().flat_map(|chunk| &chunk.segments)
+    }
+}
+
+/// Sums over segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) segments: u64,
+    pub(crate) bytes: u64,
+    pub(crate) points: u64,
+}
+
+impl Sums {
+    fn add(&mut self, state: &SegmentState) {
+        self.segments += 1;
+        self.bytes += state.bytes;
+        self.points += state.points;
+    }
+
+    fn take(&mut self, state: &SegmentState) {
+        self.segments -= 1;
+        self.bytes -= state.bytes;
+        self.points -= state.points;
+    }
+}
+
+/// The segments of a retention group.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupList {
+    by_number: Chunks,
+    by_time: Chunks,
+    open: Vec<Arc<Segment>>,
+    sealed: Sums,
+}
+
+impl GroupList {
+    fn new(segments: Vec<Arc<Segment>>) -> GroupList {
+        let (mut open, mut known, mut sealed) = (Vec::new(), Vec::new(), Sums::default());
+        for segment in segments {
+            let state = *segment.state.lock();
+            if state.sealed {
+                sealed.add(&state);
+                known.push(Known { segment, state });
+            } else {
+                open.push(segment);
+            }
+        }
+        open.sort_by_key(|segment| segment.id);
+        GroupList {
+            by_number: Chunks::new(Order::Number, known.clone()),
+            by_time: Chunks::new(Order::Time, known),
+            open,
+            sealed,
+        }
+    }
+
+    /// Sealed ones, oldest first, with their bytes.
+    pub(crate) fn sealed(&self) -> impl DoubleEndedIterator<Item = (&Arc<Segment>, u64)> {
+        self.by_number.iter().map(|known| (&known.segment, known.state.bytes))
+    }
+
+    /// Sealed ones whose last row was stored before an instant, oldest first.
+    pub(crate) fn stored_before(&self, instant: i64) -> impl Iterator<Item = &Arc<Segment>> {
+        let chunks = self.by_number.chunks.iter().filter(move |chunk| chunk.stored_least < instant);
+        let known = chunks.flat_map(|chunk| &chunk.segments);
+        known.filter(move |known| known.state.stored.1 < instant).map(|known| &known.segment)
+    }
+
+    /// Those that can hold rows with `from ≤ time ≤ to`, oldest first.
+    fn overlapping(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
+        let mut found = Vec::new();
+        let Chunks { chunks, reach, .. } = &self.by_time;
+        let end = chunks.partition_point(|chunk| chunk.segments[0].state.time.0 <= to);
+        for (chunk, _) in chunks[..end].iter().zip(reach).rev().take_while(|(_, reach)| **reach >= from) {
+            let end = chunk.segments.partition_point(|known| known.state.time.0 <= to);
+            let segments = chunk.segments[..end].iter().filter(|known| known.state.time.1 >= from);
+            found.extend(segments.map(|known| known.segment.clone()));
+        }
+        let overlaps = |time: (i64, i64)| time.0 <= to && time.1 >= from;
+        found.extend(self.open.iter().filter(|segment| overlaps(segment.state.lock().time)).cloned());
+        found.sort_unstable_by_key(|segment| segment.id);
+        found
+    }
+}
+
+/// All segments at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentList {
+    groups: [GroupList; Group::ALL.len()],
+}
+
+impl Default for SegmentList {
+    fn default() -> Self {
+        SegmentList::new(Vec::new())
+    }
+}
+
+impl SegmentList {
+    pub(crate) fn new(all: Vec<Arc<Segment>>) -> SegmentList {
+        let of = |group: Group| GroupList::new(all.iter().filter(|s| s.group == group).cloned().collect());
+        SegmentList { groups: Group::ALL.map(of) }
+    }
+
+    /// The segments of a group.
+    pub(crate) fn group(&self, group: Group) -> &GroupList {
+        &self.groups[group as usize]
+    }
+
+    /// With a segment that is open.
+    pub(crate) fn with_open(&self, segment: Arc<Segment>) -> SegmentList {
+        let mut list = self.clone();
+        list.groups[segment.group as usize].open.push(segment);
+        list
+    }
+
+    /// With an open segment sealed.
+    pub(crate) fn with_sealed(&self, segment: &Arc<Segment>) -> SegmentList {
+        let mut list = self.clone();
+        let group = &mut list.groups[segment.group as usize];
+        group.open.retain(|open| open.id != segment.id);
+        let known = Known { segment: segment.clone(), state: *segment.state.lock() };
+        group.sealed.add(&known.state);
+        group.by_number.insert(known.clone());
+        group.by_time.insert(known);
+        list
+    }
+
+    /// Without some segments.
+    pub(crate) fn without(&self, segments: &[Arc<Segment>]) -> SegmentList {
+        let mut list = self.clone();
+        for segment in segments {
+            let group = &mut list.groups[segment.group as usize];
+            group.open.retain(|open| open.id != segment.id);
+            let state = *segment.state.lock();
+            if state.sealed {
+                let known = Known { segment: segment.clone(), state };
+                group.sealed.take(&state);
+                group.by_number.remove(known.key(Order::Number));
+                group.by_time.remove(known.key(Order::Time));
+            }
+        }
+        list
+    }
+
+    /// Every segment, group by group.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.groups.iter().flat_map(|group| group.sealed().map(|(segment, _)| segment).chain(&group.open))
+    }
+
+    /// Sums over all.
+    pub(crate) fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        for group in &self.groups {
+            sums.segments += group.sealed.segments;
+            sums.bytes += group.sealed.bytes;
+            sums.points += group.sealed.points;
+            group.open.iter().for_each(|segment| sums.add(&segment.state.lock()));
+        }
+        sums
+    }
+
+    /// Segments of a group that can hold rows with `from ≤ time ≤ to`, oldest first.
+    pub(crate) fn overlapping(&self, group: Group, from: i64, to: i64) -> Vec<Arc<Segment>> {
+        self.group(group).overlapping(from, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::fault::FaultDisk;
+
+    /// A list changed step by step finds what a search through all segments finds.
+    #[test]
+    fn a_changed_list_finds_what_a_walk_finds() {
+        for seed in 0..8 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let disk: Arc<dyn crate::disk::Disk> = Arc::new(FaultDisk::new(0));
+            let (mut list, mut all) = (SegmentList::default(), Vec::<Arc<Segment>>::new());
+            for id in 1..1_500u64 {
+                let start = if random.u8(0..10) == 0 { random.i64(0..3_000) } else { id as i64 * 2 };
+                let longest = if random.u8(0..50) == 0 { 2_000 } else { 4 };
+                let time = (start, start + random.i64(0..longest));
+                let stored = (id as i64, random.i64(id as i64..id as i64 + 3));
+                let state = SegmentState { time, stored, bytes: id, points: 2 * id, ..SegmentState::default() };
+                let group = Group::ALL[random.usize(0..3)];
+                let segment = Arc::new(Segment::new(disk.clone(), id, group, state));
+                list = list.with_open(segment.clone());
+                all.push(segment.clone());
+                if random.u8(0..20) > 0 {
+                    segment.state.lock().sealed = true;
+                    list = list.with_sealed(&segment);
+                }
+                if random.u8(0..6) == 0 {
+                    // Mostly the oldest.
+                    let most = if random.bool() { 3.min(all.len()) } else { all.len() };
+                    let gone = [all.remove(random.usize(..most))];
+                    list = list.without(&gone);
+                }
+            }
+            let ids = |segments: &[Arc<Segment>]| segments.iter().map(|s| s.id).collect::<Vec<_>>();
+            let bytes = all.iter().map(|s| s.id).sum::<u64>();
+            assert_eq!(list.sums(), Sums { segments: all.len() as u64, bytes, points: 2 * bytes });
+            let fresh = SegmentList::new(all.clone());
+            for _ in 0..300 {
+                let from = random.i64(-5..3_005);
+                let (to, group) = (from + random.i64(0..40), Group::ALL[random.usize(0..3)]);
+                let hit = |s: &&Arc<Segment>| {
+                    let time = s.state.lock().time;
+                    s.group == group && time.0 <= to && time.1 >= from
+                };
+                let expected: Vec<u64> = all.iter().filter(hit).map(|s| s.id).collect();
+                assert_eq!(ids(&list.overlapping(group, from, to)), expected, "seed {seed}: {from} to {to}");
+                assert_eq!(ids(&fresh.overlapping(group, from, to)), expected, "seed {seed}: {from} to {to}");
+                let old = |s: &&Arc<Segment>| {
+                    let state = *s.state.lock();
+                    s.group == group && state.sealed && state.stored.1 < from
+                };
+                let expected: Vec<u64> = all.iter().filter(old).map(|s| s.id).collect();
+                let found: Vec<u64> = list.group(group).stored_before(from).map(|s| s.id).collect();
+                assert_eq!(found, expected, "seed {seed}: stored before {from}");
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What sealed segments hold of memory and file handles: those used longest ago make room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::{Segment, SegmentIndex};
+use crate::disk::DiskFile;
+
+/// Entries of indices kept in memory: 64 bytes each.
+const INDEX_ENTRIES_MAX: usize = 400_000;
+/// Files of sealed segments kept open: far below the 1,024 that a process may have by default.
+const FILES_MAX: usize = 256;
+
+/// Sealed segments with an index in memory or an open file.
+#[derive(Default)]
+pub(crate) struct Residents {
+    clock: AtomicU64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    segments: HashMap<u64, Arc<Segment>, foldhash::fast::RandomState>,
+    entries: usize,
+    files: usize,
+}
+
+impl Residents {
+    /// An instant of use.
+    pub(super) fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts a segment that was just sealed: its index is in memory, its file needs no handle any more.
+    pub(crate) fn sealed(&self, segment: &Arc<Segment>) {
+        segment.file.lock().take();
+        let mut kept = self.kept.lock();
+        kept.entries += segment.index.read().as_ref().map_or(0, entries);
+        segment.used.store(self.tick(), Ordering::Relaxed);
+        kept.segments.insert(segment.id, segment.clone());
+        kept.trim();
+    }
+
+    /// Keeps the index that was read of a segment.
+    pub(super) fn keep_index(&self, segment: &Arc<Segment>, read: SegmentIndex) {
+        let mut kept = self.kept.lock();
+        let mut index = segment.index.write();
+        if index.is_none() {
+            kept.entries += entries(&read);
+            *index = Some(read);
+        }
+        drop(index);
+        kept.segments.insert(segment.id, segment.clone());
+        kept.trim();
+    }
+
+    /// Keeps a file that was opened to read; who was first wins.
+    pub(super) fn keep_file(&self, segment: &Arc<Segment>, opened: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        let mut kept = self.kept.lock();
+        if let Some(file) = &*segment.file.lock() {
+            return file.clone();
+        }
+        *segment.file.lock() = Some(opened.clone());
+        kept.files += 1;
+        kept.segments.insert(segment.id, segment.clone());
+        kept.trim();
+        opened
+    }
+
+    /// Lets segments go that are no more.
+    pub(crate) fn forget(&self, segments: &[Arc<Segment>]) {
+        let mut kept = self.kept.lock();
+        for segment in segments {
+            if kept.segments.remove(&segment.id).is_some() {
+                kept.drop_index(segment);
+                kept.close_file(segment);
+            }
+        }
+    }
+}
+
+fn entries(index: &SegmentIndex) -> usize {
+    index.values().map(Vec::len).sum()
+}
+
+impl Kept {
+    fn drop_index(&mut self, segment: &Segment) {
+        let dropped = segment.index.write().take();
+        self.entries = self.entries.saturating_sub(dropped.as_ref().map_or(0, entries));
+    }
+
+    fn close_file(&mut self, segment: &Segment) {
+        // Who reads has the handle until it is done.
+        if segment.file.lock().take().is_some() {
+            self.files = self.files.saturating_sub(1);
+        }
+    }
+
+    /// Where too much is kept, half of it goes.
+    fn trim(&mut self) {
+        if self.entries <= INDEX_ENTRIES_MAX && self.files <= FILES_MAX {
+            return;
+        }
+        let mut by_use: Vec<(u64, Arc<Segment>)> =
+            self.segments.values().map(|s| (s.used.load(Ordering::Relaxed), s.clone())).collect();
+        by_use.sort_unstable_by_key(|(used, _)| *used);
+        for (_, segment) in by_use {
+            if self.entries <= INDEX_ENTRIES_MAX / 2 && self.files <= FILES_MAX / 2 {
+                break;
+            }
+            if self.entries > INDEX_ENTRIES_MAX / 2 {
+                self.drop_index(&segment);
+            }
+            if self.files > FILES_MAX / 2 {
+                self.close_file(&segment);
+            }
+            if segment.index.read().is_none() && segment.file.lock().is_none() {
+                self.segments.remove(&segment.id);
+            }
+        }
+    }
+}
