@@ -8,7 +8,7 @@
 //! while frames go on to the screens marked `recorded = false`; subscribers are told which rows went back.
 //! When that fails three times the server ends with its own exit code.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -120,6 +120,20 @@ impl std::fmt::Debug for Ingest {
     }
 }
 
+/// Says what opening found damaged; the rows lost with it are rows of `strongback.gaps`.
+fn report_damage(store: &Store, dir: &Path) {
+    let recovery = store.recovery();
+    for damage in &recovery.damaged {
+        let (file, offset) = (dir.join(&damage.file), damage.offset);
+        tracing::error!(
+            "{}, offset {offset}: {}: damaged since it was written; {} rows are lost with all that is damaged",
+            file.display(),
+            damage.reason,
+            recovery.lost_rows
+        );
+    }
+}
+
 impl Ingest {
     /// Opens the store of a folder.
     ///
@@ -132,6 +146,7 @@ impl Ingest {
         live: Arc<Live>,
     ) -> Result<Ingest, OpenError> {
         let store = Store::open(&dir, options.clone(), now_ns())?;
+        report_damage(&store, &dir);
         let durable = Durable { generation: 0, commit: store.committed(), round: 0, refusal: None };
         live.catalog_is(store.catalog().version);
         let histogram = prometheus::HistogramOpts::new(
@@ -353,6 +368,7 @@ impl Ingest {
     }
 
     fn swap(&self, store: Store) {
+        report_damage(&store, &self.dir);
         let recovery = store.recovery();
         let commit = store.committed();
         let mut fanout = self.live.fanout();

@@ -210,6 +210,7 @@ fn words(cause: &str, count: u64, from: i64, to: i64) -> String {
         "restart" => "the source began its sequence anew; nothing is known lost".to_owned(),
         "torn" => format!("{frames}, {span} · not durable when the server was cut off"),
         "not recorded" => format!("{frames}, {span} · shown live, not recorded: the store refused"),
+        "damaged" => format!("{frames} · stored before, lost with a damaged place of the disk"),
         other => format!("{frames}, {span} · {other}"),
     }
 }

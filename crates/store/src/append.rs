@@ -629,6 +629,7 @@ impl GapsFound {
             name: stream.key.to_string(),
             session: Some(session),
             sequence: Some(range),
+            rows: None,
             time,
             count,
         });

@@ -10,7 +10,8 @@
 //!   1 stream    as the record `stream` of the catalog (crate::catalog)
 //!   2 position  u32 stream, u64 first row not in a segment, u8 1 and u32 session, i64 highest sequence, or 0;
 //!               of the rows in segments: u8 whether time ascends, i64 time min, i64 time max, u64 newest
-//!               segment, u16 channels, of each u64 row before which its newest value lies (0: none)
+//!               segment, u64 first row in that, u16 channels, of each u64 row before which its newest value
+//!               lies (0: none)
 //!   3 segment   u64 id, u8 group, u8 sealed, u64 bytes, u64 blocks, u64 points, i64 time min, i64 time max,
 //!               i64 stored first, i64 stored last
 //!   4 expired   u64 id of a segment that is no more
@@ -73,13 +74,21 @@ pub(crate) struct SealedRows {
     pub(crate) time: (i64, i64),
     /// The newest segment with a block of it.
     pub(crate) newest_segment: u64,
+    /// First row in that segment: what recovery expects there.
+    pub(crate) newest_first_row: u64,
     /// By channel: no row from this one on has a value; 0: none has.
     pub(crate) valued_to: Vec<u64>,
 }
 
 impl Default for SealedRows {
     fn default() -> Self {
-        SealedRows { sorted: true, time: (i64::MAX, i64::MIN), newest_segment: 0, valued_to: Vec::new() }
+        SealedRows {
+            sorted: true,
+            time: (i64::MAX, i64::MIN),
+            newest_segment: 0,
+            newest_first_row: 0,
+            valued_to: Vec::new(),
+        }
     }
 }
 
@@ -88,7 +97,9 @@ impl SealedRows {
     pub(crate) fn add(&mut self, block: &BlockRef, segment: u64, valued: impl Iterator<Item = bool>) {
         self.sorted &= block.time_sorted && block.time.0 >= self.time.1;
         self.time = (self.time.0.min(block.time.0), self.time.1.max(block.time.1));
-        self.newest_segment = self.newest_segment.max(segment);
+        if segment > self.newest_segment {
+            (self.newest_segment, self.newest_first_row) = (segment, block.first_row);
+        }
         for (channel, valued) in valued.enumerate() {
             if self.valued_to.len() <= channel {
                 self.valued_to.push(0);
@@ -114,6 +125,7 @@ impl Position {
         p.i64(self.sealed.time.0);
         p.i64(self.sealed.time.1);
         p.u64(self.sealed.newest_segment);
+        p.u64(self.sealed.newest_first_row);
         p.u16(self.sealed.valued_to.len() as u16);
         self.sealed.valued_to.iter().for_each(|&row| p.u64(row));
         p.0
@@ -123,9 +135,11 @@ impl Position {
         let mut t = Take(bytes);
         let (stream, first_row) = (t.u32()?, t.u64()?);
         let sequence = if t.u8()? != 0 { Some((t.u32()?, t.i64()?)) } else { None };
-        let (sorted, time, newest_segment) = (t.u8()? != 0, (t.i64()?, t.i64()?), t.u64()?);
+        let (sorted, time) = (t.u8()? != 0, (t.i64()?, t.i64()?));
+        let (newest_segment, newest_first_row) = (t.u64()?, t.u64()?);
         let valued_to = (0..t.u16()?).map(|_| t.u64()).collect::<Option<_>>()?;
-        Some(Position { stream, first_row, sequence, sealed: SealedRows { sorted, time, newest_segment, valued_to } })
+        let sealed = SealedRows { sorted, time, newest_segment, newest_first_row, valued_to };
+        Some(Position { stream, first_row, sequence, sealed })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What appends, recovery and the whole store report of themselves.
 
 use crate::Reject;
+use crate::inspect::Damage;
 
 /// What became of one frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,10 +93,10 @@ pub struct RecoveryReport {
     pub clean: bool,
     /// Bytes of the log beyond the last whole commit.
     pub torn_bytes: u64,
-    /// Reads issued.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
+    /// What was durable and is not as it was written.
+    pub damaged: Vec<Damage>,
+    /// Rows lost with it; each range of a stream is a row of `strongback.gaps`.
+    pub lost_rows: u64,
 }
 
 /// A segment as `strongback.segments` shows it.

@@ -16,6 +16,7 @@ use std::path::Path;
 
 use crate::bytes::FormatError;
 use crate::checkpoint;
+use crate::directory::Segment;
 use crate::disk::PAGE_BYTES;
 use crate::log::{self, Link, UnitHeader};
 use crate::stream::StreamId;
@@ -170,13 +171,14 @@ pub fn inspect(folder: &Path, depth: Depth) -> io::Result<Inspection> {
         let reason = format!("{}: not a store: it holds no superblock", folder.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
+    let mut durable = DurableBytes::new();
     if let Some(superblock) = read_superblock(folder, &mut found)? {
         read_log(folder, &superblock, &mut found)?;
-        read_checkpoint(folder, &superblock, &mut found)?;
+        durable = read_checkpoint(folder, &superblock, &mut found)?;
     }
     for name in names.iter().filter(|name| segments::is_segment(name)) {
         match File::open(folder.join(name)) {
-            Ok(file) => segments::read(name, &file, depth, &mut found)?,
+            Ok(file) => segments::read(name, &file, depth, &durable, &mut found)?,
             // Expired since the folder was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -282,40 +284,50 @@ fn read_log(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> i
     Ok(())
 }
 
+/// Bytes of each segment that were durable at the newest checkpoint.
+type DurableBytes = BTreeMap<u64, u64>;
+
 /// Follows the parts of the checkpoint that the superblock names.
-fn read_checkpoint(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> io::Result<()> {
-    let Some(index) = superblock.checkpoint_file.checked_sub(1) else { return Ok(()) };
+fn read_checkpoint(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> io::Result<DurableBytes> {
+    let mut durable = DurableBytes::new();
+    let Some(index) = superblock.checkpoint_file.checked_sub(1) else { return Ok(durable) };
     let Some(name) = checkpoint::FILES.get(index as usize) else {
         found.damaged(superblock::FILE, 84, format!("names checkpoint {}", superblock.checkpoint_file));
-        return Ok(());
+        return Ok(durable);
     };
     let mut bytes = match std::fs::read(folder.join(name)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             found.damaged(name, 0, "missing");
-            return Ok(());
+            return Ok(durable);
         }
         Err(error) => return Err(error),
     };
     let counted = usize::try_from(superblock.checkpoint_bytes).unwrap_or(usize::MAX);
     if bytes.len() < counted {
         found.damaged(name, bytes.len() as u64, format!("shorter than the {counted} bytes that count"));
-        return Ok(());
+        return Ok(durable);
     }
     bytes.truncate(counted);
     let (mut at, mut chain) = (0, 0);
-    let mut entry = |kind: u8, _: &[u8]| (checkpoint::STREAM..=checkpoint::EXPIRED).contains(&kind).then_some(());
+    let mut entry = |kind: u8, bytes: &[u8]| {
+        if kind == checkpoint::SEGMENT {
+            let (id, _, state) = Segment::decode(bytes)?;
+            durable.insert(id, state.bytes);
+        }
+        (checkpoint::STREAM..=checkpoint::EXPIRED).contains(&kind).then_some(())
+    };
     while at < bytes.len() {
         let Some((next, length)) = checkpoint::read_part(&bytes[at..], chain, &mut entry) else {
             found.damaged(name, at as u64, "this part is damaged or does not follow the one before");
-            return Ok(());
+            return Ok(durable);
         };
         (chain, at) = (next, at + length);
     }
     if chain != superblock.checkpoint_chain {
         found.damaged(name, at as u64, "the last part is not the one that the superblock names");
     }
-    Ok(())
+    Ok(durable)
 }
 
 /// How a format error reads in a list of damage.

@@ -194,6 +194,8 @@ pub enum GapCause {
     Torn,
     /// What the store could not record while it refused: "not recorded".
     NotRecorded,
+    /// Rows that were durable and lay in a damaged place of the disk: "damaged".
+    Damaged,
 }
 
 impl GapCause {
@@ -206,6 +208,7 @@ impl GapCause {
             GapCause::Kernel => "kernel",
             GapCause::Torn => "torn",
             GapCause::NotRecorded => "not recorded",
+            GapCause::Damaged => "damaged",
         }
     }
 }
@@ -227,6 +230,8 @@ pub struct Gap {
     pub session: Option<u32>,
     /// First and last missing sequence.
     pub sequence: Option<(i64, i64)>,
+    /// First and last row lost, where frames were stored before.
+    pub rows: Option<(u64, u64)>,
     /// `time` of the frame before and of the one after, nanoseconds since 1970 UTC.
     pub time: (i64, i64),
     /// Frames.
@@ -234,10 +239,10 @@ pub struct Gap {
 }
 
 /// Columns of `strongback.gaps`, in order.
-const COLUMNS: [(&str, ChannelType, &str, &str); 11] = [
+const COLUMNS: [(&str, ChannelType, &str, &str); 13] = [
     ("id", ChannelType::U64, "", "names the gap; a filled row has the id of the gap it fills"),
     ("stream", ChannelType::U32, "", "number of the stream; null where there is none"),
-    ("cause", ChannelType::String, "", "sequence, filled, restart, kernel, torn, not recorded"),
+    ("cause", ChannelType::String, "", "sequence, filled, restart, kernel, torn, not recorded, damaged"),
     ("source", ChannelType::String, "", "name of the source"),
     ("name", ChannelType::String, "", "name of the stream"),
     ("gap_session", ChannelType::U32, "", "session of the sequences"),
@@ -246,6 +251,8 @@ const COLUMNS: [(&str, ChannelType, &str, &str); 11] = [
     ("from_time", ChannelType::I64, "ns", "time of the frame before"),
     ("to_time", ChannelType::I64, "ns", "time of the frame after"),
     ("count", ChannelType::U64, "", "frames"),
+    ("from_row", ChannelType::U64, "", "first row lost, of frames that were stored"),
+    ("to_row", ChannelType::U64, "", "last row lost, of frames that were stored"),
 ];
 
 /// The spec of `strongback.gaps`.
@@ -290,6 +297,10 @@ impl Gap {
         put(8, Value::I64(self.time.0));
         put(9, Value::I64(self.time.1));
         put(10, Value::U64(self.count));
+        if let Some((from, to)) = self.rows {
+            put(11, Value::U64(from));
+            put(12, Value::U64(to));
+        }
         batch.end();
     }
 }

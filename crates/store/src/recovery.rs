@@ -1,6 +1,7 @@
 //! Opening: from what the disk holds to a store that takes frames.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,9 +9,10 @@ use crate::append::Writer;
 use crate::catalog;
 use crate::checkpoint::{self, Checkpoint, Position};
 use crate::counts::RecoveryReport;
-use crate::directory::{Group, Segment, SegmentState, file_name};
+use crate::directory::{BlockRef, Group, Segment, SegmentState, file_name};
 use crate::disk::{Access, Disk, PAGE_BYTES, Pages};
 use crate::fields::Take;
+use crate::inspect::Damage;
 use crate::ledger::{Gap, GapCause, SequenceTracker};
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
 use crate::mutant::{self, Mutant};
@@ -20,6 +22,7 @@ use crate::refusal::OpenError;
 use crate::row::NONE;
 use crate::segment_file::SegmentFile;
 use crate::stream::StreamId;
+use crate::stream_slot::OpenRows;
 use crate::superblock::{self, Superblock, SuperblockFile};
 
 /// Name of the log's file.
@@ -46,6 +49,14 @@ pub(crate) struct Opened {
     /// Where each unit of the log begins.
     pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
+}
+
+/// Rows of a stream that were durable and are no more.
+struct LostRows {
+    stream: u32,
+    rows: Range<u64>,
+    /// `time` of what lies before and after.
+    time: (i64, i64),
 }
 
 /// Makes the files of a new store; the superblock last, so that what has none was never finished.
@@ -139,10 +150,16 @@ pub(crate) fn open(
         report: RecoveryReport::default(),
         superblock: SuperblockFile { file: superblock.file.clone(), now: superblock.now },
     };
+    let (mut lost, mut tails) = (Vec::new(), Vec::new());
     for (id, (group, state)) in states {
         let segment = Arc::new(Segment::new(disk.clone(), id, group, state));
         if !state.sealed {
-            let resumed = finish_open(&segment, writer).map_err(io_error(disk_ref, &file_name(id)))?;
+            let resumed = finish_open(&segment, superblock.now.origin, writer, &mut report);
+            let (resumed, missing) = resumed.map_err(io_error(disk_ref, &file_name(id)))?;
+            for missing in missing {
+                let to = if expect_again(writer, &missing) { &mut tails } else { &mut lost };
+                to.push(missing);
+            }
             if !resumed {
                 opened.expired.push(id);
                 continue;
@@ -151,7 +168,13 @@ pub(crate) fn open(
         }
         opened.segments.push(segment);
     }
-    let link = replay(disk_ref, &ring, superblock.now.tail, writer, &mut opened, &mut report)?;
+    let link = replay(disk_ref, &ring, superblock.now.tail, writer, &mut opened, &mut report, &mut lost)?;
+    // What the log did not bring back.
+    for missing in tails {
+        if let Some(rows) = pass_lost(writer, missing.stream, missing.rows.end) {
+            lost.push(LostRows { rows, ..missing });
+        }
+    }
 
     // The new epoch is durable twice before the first append: in the superblock, so that no number comes
     // twice, and in the log, so that nothing beyond the cut can follow any more.
@@ -175,8 +198,26 @@ pub(crate) fn open(
             name: String::new(),
             session: None,
             sequence: None,
+            rows: None,
             time: (opened.last_commit.unwrap_or(now), now),
             count: 0,
+        });
+    }
+    for LostRows { stream, rows, time } in lost {
+        let definition = writer.streams[stream as usize].slot.stream.load_full();
+        let count = rows.end - rows.start;
+        report.lost_rows += count;
+        writer.gaps.push(Gap {
+            id: 0,
+            stream: Some(stream),
+            cause: GapCause::Damaged,
+            source: definition.source.clone(),
+            name: definition.key.to_string(),
+            session: None,
+            sequence: None,
+            rows: Some((rows.start, rows.end - 1)),
+            time,
+            count,
         });
     }
     for stream in &writer.streams {
@@ -244,15 +285,47 @@ fn read_checkpoint(
     }
 }
 
-/// Gives a segment that was open the footer it lacks: nothing is appended after a cut. False: it has no block.
-fn finish_open(segment: &Arc<Segment>, writer: &mut Writer) -> std::io::Result<bool> {
+/// Lets the log bring rows back, if they are the last that a stream had in segments.
+fn expect_again(writer: &mut Writer, missing: &LostRows) -> bool {
+    let stream = &mut writer.streams[missing.stream as usize];
+    if missing.rows.end != stream.next_row {
+        return false;
+    }
+    let first_row = missing.rows.start;
+    stream.next_row = first_row;
+    stream.slot.open.store(Arc::new(OpenRows { chunks: Vec::new(), first_row }));
+    true
+}
+
+/// Gives a segment that was open the footer it lacks: nothing is appended after a cut. Says whether it has a
+/// block, and which rows are missing in it.
+fn finish_open(
+    segment: &Arc<Segment>,
+    origin: u128,
+    writer: &mut Writer,
+    report: &mut RecoveryReport,
+) -> std::io::Result<(bool, Vec<LostRows>)> {
+    let counted = *segment.state.lock();
     let definition = |id: StreamId| writer.streams.get(id.0 as usize).map(|s| s.slot.stream.load_full());
-    let resumed = match SegmentFile::resume(segment.clone(), definition) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        other => other?,
+    let (file, damage) = match SegmentFile::resume(segment.clone(), origin, definition) {
+        Ok(Some(found)) => (Some(found.file), found.damage),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && counted.bytes > 0 => {
+            let reason = "the segment is missing".to_owned();
+            (None, vec![Damage { file: file_name(segment.id), offset: 0, reason }])
+        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => (None, Vec::new()),
     };
-    let Some(mut file) = resumed.filter(|file| !file.is_empty()) else { return Ok(false) };
-    for (id, block) in file.list() {
+    // A damaged file stays, for whoever looks into it, even if no block of it is left.
+    let mut file = file.filter(|file| !file.is_empty() || !damage.is_empty());
+    let blocks = file.as_mut().map_or_else(Vec::new, |file| file.list());
+    let mut lost = Vec::new();
+    if !damage.is_empty() {
+        lost = lost_rows(writer, segment.id, &blocks, counted.time);
+        report.damaged.extend(damage);
+    }
+    let Some(file) = file else { return Ok((false, lost)) };
+    for (id, block) in blocks {
         let Some(stream) = writer.streams.get_mut(id as usize) else { continue };
         // What the checkpoint knows already is not taken in twice.
         if block.end_row() > stream.slot.open.load().first_row {
@@ -265,7 +338,36 @@ fn finish_open(segment: &Arc<Segment>, writer: &mut Writer) -> std::io::Result<b
         writer.set_sealed(id, block.end_row());
     }
     file.finish()?;
-    Ok(true)
+    Ok((true, lost))
+}
+
+/// Rows that the checkpoint knows in a segment and no block of it has.
+fn lost_rows(writer: &Writer, segment: u64, blocks: &[(u32, BlockRef)], time: (i64, i64)) -> Vec<LostRows> {
+    let mut found: HashMap<u32, Vec<&BlockRef>> = HashMap::new();
+    for (id, block) in blocks {
+        found.entry(*id).or_default().push(block);
+    }
+    let mut lost = Vec::new();
+    for (id, stream) in writer.streams.iter().enumerate() {
+        let sealed = stream.slot.sealed.load();
+        if sealed.newest_segment != segment {
+            continue;
+        }
+        let stream_id = id as u32;
+        let end = stream.slot.open.load().first_row;
+        let (mut next, mut before) = (sealed.newest_first_row, time.0);
+        let mut miss = |rows: Range<u64>, time| {
+            if rows.start < rows.end {
+                lost.push(LostRows { stream: stream_id, rows, time });
+            }
+        };
+        for block in found.get(&stream_id).into_iter().flatten().filter(|block| block.first_row < end) {
+            miss(next..block.first_row, (before, block.time.0));
+            (next, before) = (block.end_row(), block.time.1);
+        }
+        miss(next..end, (before, time.1));
+    }
+    lost
 }
 
 /// Takes the log's whole units back.
@@ -276,6 +378,7 @@ fn replay(
     writer: &mut Writer,
     opened: &mut Opened,
     report: &mut RecoveryReport,
+    lost: &mut Vec<LostRows>,
 ) -> Result<Link, OpenError> {
     let mut reader = LogReader::new(ring, tail);
     let (mut row_words, mut text) = (Vec::new(), Vec::new());
@@ -291,14 +394,20 @@ fn replay(
         while let Some(record) = records.next_record() {
             let fits = match record {
                 Record::Control { kind, bytes } => apply_control(writer, kind, bytes),
-                Record::Frame { stream, shape, row, text_bytes } => apply_frame(
-                    writer,
-                    &mut records,
-                    (stream, shape, row, text_bytes),
-                    (&mut row_words, &mut text),
-                    header.instant,
-                    report,
-                ),
+                Record::Frame { stream, shape, row, text_bytes } => {
+                    if let Some(rows) = pass_lost(writer, stream, row) {
+                        let before = writer.streams[stream as usize].slot.sealed.load().time.1;
+                        lost.push(LostRows { stream, rows, time: (before.min(header.instant), header.instant) });
+                    }
+                    apply_frame(
+                        writer,
+                        &mut records,
+                        (stream, shape, row, text_bytes),
+                        (&mut row_words, &mut text),
+                        header.instant,
+                        report,
+                    )
+                }
             };
             if fits.is_none() {
                 return Err(OpenError::Damaged {
@@ -313,6 +422,21 @@ fn replay(
     }
     report.torn_bytes = reader.torn_bytes().map_err(io_error(disk, LOG_FILE))?;
     Ok(reader.link())
+}
+
+/// Where a stream goes on with a later row than the one expected, the rows between are lost.
+fn pass_lost(writer: &mut Writer, id: u32, row: u64) -> Option<Range<u64>> {
+    let stream = writer.streams.get_mut(id as usize)?;
+    let rows = stream.next_row..row;
+    if rows.is_empty() {
+        return None;
+    }
+    stream.next_row = row;
+    stream.chunk = None;
+    if stream.slot.open.load().chunks.is_empty() {
+        stream.slot.open.store(Arc::new(OpenRows { chunks: Vec::new(), first_row: row }));
+    }
+    Some(rows)
 }
 
 fn apply_frame(
@@ -335,9 +459,6 @@ fn apply_frame(
     let modulus = state.slot.stream.load().sequence_modulus;
     records.frame(row_shape.words(), text_bytes, words, text)?;
     let state = writer.streams.get_mut(stream as usize)?;
-    if row > state.next_row {
-        return None;
-    }
     if row_shape.has_sequence {
         let tracker = state.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(modulus.unwrap_or(1 << 32))));
         // The gap's id of before is not known here: what fills it later refers to the frame that showed it.

@@ -206,8 +206,9 @@ impl Sealer {
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
         for chunk in open.chunks.iter().filter(|c| c.first_row >= from) {
-            // Another clock is another block.
-            let same = chunks.first().is_none_or(|c| c.source_clock == chunk.source_clock);
+            // Another clock is another block, and so is what follows rows that are lost.
+            let same =
+                chunks.last().is_none_or(|c| c.source_clock == chunk.source_clock && c.end_row() == chunk.first_row);
             if rows >= BLOCK_ROWS || bytes >= 2 * CHUNK_BYTES || !same {
                 break;
             }

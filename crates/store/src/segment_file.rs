@@ -4,9 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use crate::bytes::FormatError;
-use crate::directory::{BlockRef, Segment};
+use crate::directory::{BlockRef, Segment, file_name};
 use crate::disk::{DiskFile, PAGE_BYTES, Pages};
-use crate::segment::{self, Builder, IndexEntry, SegmentHeader};
+use crate::inspect::Damage;
+use crate::segment::{self, Builder, GroupHeader, IndexEntry, SegmentHeader};
 use crate::stream::{Stream, StreamId};
 
 /// Says that the engine and the format disagree, which is a fault of the program.
@@ -27,6 +28,13 @@ pub(crate) struct SegmentFile {
     on_disk: usize,
     points: u64,
     blocks: u64,
+}
+
+/// What recovery finds of an open segment.
+pub(crate) struct Resumed {
+    pub(crate) file: SegmentFile,
+    /// What is not as it was written.
+    pub(crate) damage: Vec<Damage>,
 }
 
 /// A block as the directory lists it.
@@ -58,34 +66,70 @@ impl SegmentFile {
         })
     }
 
-    /// Takes back, in recovery, what of an open segment is on disk; none: not even its header.
+    /// Takes back, in recovery, what of an open segment is on disk; none: not even its header. The bytes that
+    /// the checkpoint counts were durable: what of them does not fit is damage, and passed over. Behind them
+    /// lies at most what the log still has: there the groups end at the first that does not fit.
     pub(crate) fn resume(
         segment: Arc<Segment>,
+        origin: u128,
         mut definition: impl FnMut(StreamId) -> Option<Arc<Stream>>,
-    ) -> io::Result<Option<SegmentFile>> {
+    ) -> io::Result<Option<Resumed>> {
         let file = segment.file()?;
         let size = file.size()?;
+        let durable = segment.state.lock().bytes;
         let mut window = Window { file: &*file, start: 0, bytes: Vec::new(), size };
-        let Ok(header) = SegmentHeader::read(window.at(0, PAGE_BYTES)?) else { return Ok(None) };
-        if header.id != segment.id {
-            return Ok(None);
-        }
+        let mut damage = Vec::new();
+        let mut damaged = |offset: u64, reason: String| {
+            damage.push(Damage { file: file_name(segment.id), offset, reason });
+        };
+        let header = match SegmentHeader::read(window.at(0, PAGE_BYTES)?) {
+            Ok(header) if header.id == segment.id => header,
+            _ if durable == 0 => return Ok(None),
+            found => {
+                damaged(0, found.map_or_else(|e| e.to_string(), |h| format!("the header of segment {}", h.id)));
+                let group = segment.group.name().to_owned();
+                // The file ends where its footer and trailer will be, or was preallocated.
+                SegmentHeader { origin, id: segment.id, generation: segment.id, size_bytes: size, created: 0, group }
+            }
+        };
         let mut builder = Builder::new(header);
         let mut at = PAGE_BYTES as u64;
-        let mut blocks = 0;
         loop {
-            let head = window.at(at, PAGE_BYTES)?;
-            // What a torn write left, or nothing: here the groups end.
-            let Ok(group) = segment::GroupHeader::read(head) else { break };
-            let bytes = window.at(at, group.padded_bytes())?;
-            match builder.resume_group(bytes, &mut definition) {
-                Ok(Some(len)) => at += len as u64,
-                Ok(None) | Err(_) => break,
+            let found = GroupHeader::read(window.at(at, PAGE_BYTES)?);
+            match found {
+                Ok(group) if builder.expects(&group) => {
+                    let bytes = window.at(at, group.padded_bytes())?;
+                    match builder.resume_group(bytes, &mut definition) {
+                        Ok(_) => {}
+                        Err(error) if at < durable => {
+                            damaged(at, error.to_string());
+                            builder.resume_damaged(bytes, &group, &mut definition);
+                        }
+                        Err(_) => break,
+                    }
+                    at += group.padded_bytes() as u64;
+                }
+                found if at < durable => {
+                    damaged(at, found.map_or_else(|e| e.to_string(), |_| "a write group of another place".to_owned()));
+                    builder.pass_over(at);
+                    loop {
+                        at += PAGE_BYTES as u64;
+                        let next = GroupHeader::read(window.at(at, PAGE_BYTES)?);
+                        if at >= durable || next.is_ok_and(|group| builder.expects(&group)) {
+                            break;
+                        }
+                    }
+                    builder.pass_over(at);
+                }
+                // What a torn write left, or nothing.
+                _ => break,
             }
-            blocks += group.blocks as u64;
         }
-        let on_disk = 0;
-        Ok(Some(SegmentFile { segment, file, builder, ready: Vec::new(), header: None, on_disk, points: 0, blocks }))
+        let entries = builder.entries();
+        let blocks = entries.chunk_by(|a, b| a.offset == b.offset).count() as u64;
+        let file =
+            SegmentFile { segment, file, builder, ready: Vec::new(), header: None, on_disk: 0, points: 0, blocks };
+        Ok(Some(Resumed { file, damage }))
     }
 
     pub(crate) fn segment(&self) -> &Arc<Segment> {

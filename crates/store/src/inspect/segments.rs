@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 
-use super::{Depth, Inspection, SegmentUse, read_at, reason};
+use super::{Depth, DurableBytes, Inspection, SegmentUse, read_at, reason};
 use crate::batch::Column;
 use crate::block::{self, Block, BlockHeader};
 use crate::bytes::FormatError;
@@ -28,10 +28,18 @@ struct Walk<'a> {
     header: SegmentHeader,
     usage: SegmentUse,
     bytes: Vec<u8>,
+    /// Bytes that were durable at the checkpoint: what of them does not fit was not cut short.
+    durable: u64,
 }
 
 /// Looks at one segment.
-pub(super) fn read(name: &str, file: &File, depth: Depth, found: &mut Inspection) -> io::Result<()> {
+pub(super) fn read(
+    name: &str,
+    file: &File,
+    depth: Depth,
+    durable: &DurableBytes,
+    found: &mut Inspection,
+) -> io::Result<()> {
     let size = file.metadata()?.len();
     let mut bytes = Vec::new();
     let page = read_at(file, &mut bytes, 0, PAGE_BYTES)?;
@@ -55,7 +63,8 @@ pub(super) fn read(name: &str, file: &File, depth: Depth, found: &mut Inspection
         rows: 0,
         time: None,
     };
-    let mut walk = Walk { name, file, size, header, usage, bytes };
+    let durable = durable.get(&header.id).copied().unwrap_or(0);
+    let mut walk = Walk { name, file, size, header, usage, bytes, durable };
     let sealed = walk.footer(found)?;
     walk.usage.sealed = sealed.is_some();
     match sealed {
@@ -131,7 +140,13 @@ impl Walk<'_> {
                     match group.body(whole) {
                         Ok(body) => self.blocks(body, at + GROUP_HEADER_BYTES as u64, depth, &mut places, found),
                         // Cut short by a crash, if nothing follows.
-                        Err(_) if end.is_none() && !self.goes_on(at + group.padded_bytes() as u64, index)? => break,
+                        Err(_)
+                            if end.is_none()
+                                && at >= self.durable
+                                && !self.goes_on(at + group.padded_bytes() as u64, index)? =>
+                        {
+                            break;
+                        }
                         Err(error) => {
                             found.damaged(self.name, at, reason(&error));
                             // What of its blocks is whole is counted all the same.
@@ -144,7 +159,7 @@ impl Walk<'_> {
                 }
                 head => {
                     let Some((next, of_next)) = self.next_group(at + PAGE_BYTES as u64, index, end)? else {
-                        if end.is_some() {
+                        if end.is_some() || at < self.durable {
                             found.damaged(self.name, at, "a write group is missing");
                         }
                         break;

@@ -43,6 +43,8 @@ pub struct Builder {
     /// Where the group under way begins.
     group_offset: u64,
     group_index: u32,
+    /// Whether groups before this one may be missing, so that its number is not known.
+    passed_over: bool,
     group: Vec<u8>,
     group_blocks: usize,
     entries: Vec<IndexEntry>,
@@ -57,6 +59,7 @@ impl Builder {
             header,
             group_offset: PAGE_BYTES as u64,
             group_index: 0,
+            passed_over: false,
             group: Vec::new(),
             group_blocks: 0,
             entries: Vec::new(),
@@ -195,9 +198,7 @@ impl Builder {
             Ok(header) => header,
             Err(_) => return Ok(None),
         };
-        if (header.segment, header.generation, header.index)
-            != (self.header.id, self.header.generation, self.group_index)
-        {
+        if !self.expects(&header) {
             return Ok(None);
         }
         let body = header.body(bytes)?;
@@ -210,9 +211,46 @@ impl Builder {
         let streams: Vec<Arc<Stream>> = entries.iter().filter_map(|entry| definition(entry.header.stream)).collect();
         self.define(&entries, &streams)?;
         self.entries.extend(entries);
-        self.group_offset += header.padded_bytes() as u64;
-        self.group_index += 1;
+        self.resumed(&header);
         Ok(Some(header.padded_bytes()))
+    }
+
+    fn resumed(&mut self, header: &GroupHeader) {
+        self.group_offset += header.padded_bytes() as u64;
+        self.group_index = header.index + 1;
+        self.passed_over = false;
+    }
+
+    /// Whether a group found in recovery is the next one of this segment.
+    pub(crate) fn expects(&self, header: &GroupHeader) -> bool {
+        (header.segment, header.generation) == (self.header.id, self.header.generation)
+            && (header.index == self.group_index || self.passed_over && header.index > self.group_index)
+    }
+
+    /// Takes back, in recovery, those blocks of a damaged group that are whole. Its header must be.
+    pub(crate) fn resume_damaged(
+        &mut self,
+        bytes: &[u8],
+        header: &GroupHeader,
+        mut definition: impl FnMut(StreamId) -> Option<Arc<Stream>>,
+    ) {
+        let body = bytes.get(GROUP_HEADER_BYTES..header.length_bytes.min(bytes.len())).unwrap_or_default();
+        for (range, of_block) in block::headers(body).map_while(Result::ok) {
+            let offset = self.group_offset + (GROUP_HEADER_BYTES + range.start) as u64;
+            let whole = block::checked_body(&body[range.clone()]).is_ok();
+            let Ok(entries) = index_entries(&body[range], of_block, offset) else { continue };
+            let streams: Vec<Arc<Stream>> = entries.iter().filter_map(|e| definition(e.header.stream)).collect();
+            if whole && self.define(&entries, &streams).is_ok() {
+                self.entries.extend(entries);
+            }
+        }
+        self.resumed(header);
+    }
+
+    /// Goes on, in recovery, at an offset before which no group can be made out.
+    pub(crate) fn pass_over(&mut self, offset: u64) {
+        self.group_offset = offset;
+        self.passed_over = true;
     }
 
     /// What sealing writes; every group must have been taken.

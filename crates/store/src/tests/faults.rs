@@ -135,6 +135,7 @@ fn old_segments_go_first_and_gap_rows_never() {
         name: String::new(),
         session: None,
         sequence: None,
+        rows: None,
         time: (T0, T0 + 5),
         count: 7,
     });
