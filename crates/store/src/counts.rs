@@ -76,6 +76,8 @@ pub struct StoreStats {
     pub commits: u64,
     /// Bytes written since opening, log included.
     pub written_bytes: u64,
+    /// Blocks decoded for readers since opening; what statistics answer is not among them.
+    pub blocks_decoded: u64,
     /// Streams in the catalog.
     pub streams: u64,
     /// Channels in the catalog.

@@ -1,12 +1,23 @@
 //! Reduction of a channel to buckets of time for plots: no spike is hidden.
+//!
+//! A block that lies in one bucket gives its statistics; only those at the edges of buckets are decoded. Buckets
+//! take their parts in any order of time, so blocks that overlap do no harm: of equal times the row decides, and
+//! blocks come in row order. Within a block the first and the last row are the first and last in time only where
+//! its times ascend; where they do not, it is decoded.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::batch::Batch;
+use crate::block::Block;
+use crate::directory::{BlockRef, Segment};
+use crate::limits::STATISTICS_MIN_ROWS;
 use crate::refusal::ScanError;
 use crate::state::OwnedValue;
+use crate::stats::{ColumnStatistics, Sample, Sum};
 use crate::stream::{ChannelIndex, StreamId};
-use crate::value::Value;
-use crate::view::{Scan, View};
+use crate::value::{ChannelType, Value};
+use crate::view::{Scan, StreamView, View};
 
 /// What stands for the values of one channel within a piece of time.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,26 +76,12 @@ fn is_nan(value: &Value<'_>) -> bool {
 }
 
 impl Filling {
-    fn new(start: i64, value: Value<'_>, time: i64, row: u64) -> Filling {
-        let owned = OwnedValue::of(value);
-        let mut this = Filling {
-            bucket: Bucket {
-                time: start,
-                count: 0,
-                first: owned.clone(),
-                last: owned,
-                min: None,
-                max: None,
-                mean: None,
-            },
-            first_at: time,
-            last_at: (time, row),
-            finite: 0,
-            sum: 0.0,
-            lost: 0.0,
-        };
-        this.add(value, time, row);
-        this
+    /// Nothing yet but what will be first.
+    fn new(start: i64, first: Value<'_>, time: i64, row: u64) -> Filling {
+        let first = OwnedValue::of(first);
+        let last = first.clone();
+        let bucket = Bucket { time: start, count: 0, first, last, min: None, max: None, mean: None };
+        Filling { bucket, first_at: time, last_at: (time, row), finite: 0, sum: 0.0, lost: 0.0 }
     }
 
     fn add(&mut self, value: Value<'_>, time: i64, row: u64) {
@@ -99,22 +96,49 @@ impl Filling {
         }
         let Some(number) = value.as_f64() else { return };
         if number.is_finite() {
-            // Neumaier's compensated sum.
-            let sum = self.sum + number;
-            self.lost +=
-                if self.sum.abs() >= number.abs() { (self.sum - sum) + number } else { (number - sum) + self.sum };
-            self.sum = sum;
+            self.add_to_sum(number);
             self.finite += 1;
         }
         if !is_nan(&value) {
             let plain = Value::from_bits(value.channel_type(), value.bits());
-            if self.bucket.min.as_ref().is_none_or(|m| less(&plain, m)) {
-                self.bucket.min = Some(plain);
-            }
-            if self.bucket.max.as_ref().is_none_or(|m| less(m, &plain)) {
-                self.bucket.max = Some(plain);
-            }
+            self.enclose(plain, plain);
         }
+    }
+
+    /// Takes in a block by its statistics. Its rows come after those before, so its last row stands for all.
+    fn join(&mut self, block: &Summary, last_row: u64) {
+        self.bucket.count += block.count;
+        if block.first.time < self.first_at {
+            self.first_at = block.first.time;
+            self.bucket.first = OwnedValue::of(block.first.value);
+        }
+        if (block.last.time, last_row) > self.last_at {
+            self.last_at = (block.last.time, last_row);
+            self.bucket.last = OwnedValue::of(block.last.value);
+        }
+        if block.finite > 0 {
+            self.add_to_sum(block.sum);
+            self.finite += block.finite;
+        }
+        if let Some((min, max)) = block.range {
+            self.enclose(min, max);
+        }
+    }
+
+    fn enclose(&mut self, min: Value<'static>, max: Value<'static>) {
+        if self.bucket.min.as_ref().is_none_or(|m| less(&min, m)) {
+            self.bucket.min = Some(min);
+        }
+        if self.bucket.max.as_ref().is_none_or(|m| less(m, &max)) {
+            self.bucket.max = Some(max);
+        }
+    }
+
+    /// Neumaier's compensated sum.
+    fn add_to_sum(&mut self, number: f64) {
+        let sum = self.sum + number;
+        self.lost += if self.sum.abs() >= number.abs() { (self.sum - sum) + number } else { (number - sum) + self.sum };
+        self.sum = sum;
     }
 
     fn finish(mut self) -> Bucket {
@@ -122,6 +146,108 @@ impl Filling {
             self.bucket.mean = Some((self.sum + self.lost) / self.finite as f64);
         }
         self.bucket
+    }
+}
+
+/// What the statistics of a block say of its values, in the channel's type.
+struct Summary {
+    count: u64,
+    first: Sample,
+    last: Sample,
+    range: Option<(Value<'static>, Value<'static>)>,
+    finite: u64,
+    sum: f64,
+}
+
+impl Summary {
+    /// None where the values themselves are needed: text, a value that does not fit, a sum that overflowed.
+    fn of(block: &ColumnStatistics, kind: ChannelType) -> Option<Summary> {
+        let convert = |sample: Sample| Some(Sample { value: sample.value.convert(kind)?, time: sample.time });
+        let sum = match block.sum? {
+            Sum::Integer(sum) => sum as f64,
+            Sum::Float(sum) => sum,
+        };
+        let range = match block.min.zip(block.max) {
+            Some((min, max)) => Some((min.value.convert(kind)?, max.value.convert(kind)?)),
+            None => None,
+        };
+        let finite = block.values().checked_sub(block.nans + block.infinities)?;
+        let (first, last) = (convert(block.first?)?, convert(block.last?)?);
+        sum.is_finite().then_some(Summary { count: block.values(), first, last, range, finite, sum })
+    }
+}
+
+/// The buckets under way.
+struct Reduction {
+    time: Range<i64>,
+    width: u64,
+    filling: Vec<Option<Filling>>,
+    /// The first values, as they are: given up once they are more than the buckets.
+    plain: Option<Vec<Filling>>,
+}
+
+impl Reduction {
+    fn bucket_of(&self, time: i64) -> usize {
+        (time.abs_diff(self.time.start) / self.width) as usize
+    }
+
+    fn bucket(&mut self, index: usize, first: Value<'_>, time: i64, row: u64) -> &mut Filling {
+        let start = self.time.start.wrapping_add_unsigned(index as u64 * self.width);
+        self.filling[index].get_or_insert_with(|| Filling::new(start, first, time, row))
+    }
+
+    /// Takes in what of a batch lies in the time.
+    fn add(&mut self, batch: &Batch) {
+        let Some(values) = batch.columns.first() else { return };
+        for i in 0..batch.len() {
+            let (at, row) = (batch.time(i), batch.rows[i]);
+            if !self.time.contains(&at) {
+                continue;
+            }
+            let Ok(value) = values.cell(i) else { continue };
+            self.bucket(self.bucket_of(at), value, at, row).add(value, at, row);
+            if let Some(list) = &mut self.plain {
+                let mut single = Filling::new(at, value, at, row);
+                single.add(value, at, row);
+                list.push(single);
+                if list.len() > self.filling.len() {
+                    self.plain = None;
+                }
+            }
+        }
+    }
+
+    /// The bucket that a block lies in as a whole, with statistics that say all of it.
+    fn whole(&self, block: &BlockRef) -> Option<usize> {
+        let (first, last) = block.time;
+        let inside = self.time.contains(&first) && self.time.contains(&last);
+        let may = inside && block.time_sorted && block.part.is_none() && block.rows as usize >= STATISTICS_MIN_ROWS;
+        (may && self.bucket_of(first) == self.bucket_of(last)).then(|| self.bucket_of(first))
+    }
+
+    /// Takes in a block by its statistics; false: it has to be decoded.
+    fn join(&mut self, index: usize, statistics: &ColumnStatistics, kind: ChannelType, last_row: u64) -> bool {
+        if statistics.values() == 0 {
+            return true;
+        }
+        let Some(block) = Summary::of(statistics, kind) else { return false };
+        // Few values come as they are.
+        if self.plain.as_ref().is_some_and(|list| list.len() as u64 + block.count <= self.filling.len() as u64) {
+            return false;
+        }
+        self.plain = None;
+        self.bucket(index, block.first.value, block.first.time, last_row).join(&block, last_row);
+        true
+    }
+
+    fn finish(self) -> Vec<Bucket> {
+        match self.plain {
+            Some(mut list) => {
+                list.sort_by_key(|f| f.last_at);
+                list.into_iter().map(Filling::finish).collect()
+            }
+            None => self.filling.into_iter().flatten().map(Filling::finish).collect(),
+        }
     }
 }
 
@@ -147,36 +273,50 @@ impl View {
         }
         let span = time.end.abs_diff(time.start);
         let width = span.div_ceil(buckets as u64).max(1);
-        let mut filling: Vec<Option<Filling>> = vec![None; buckets];
-        // The first values, as they are: given up once they are more than the buckets.
-        let mut plain: Option<Vec<Filling>> = Some(Vec::new());
-        let scan = Scan { time: time.clone(), columns: vec![column], ..Scan::all(stream, Vec::new()) };
-        for batch in self.scan(scan) {
-            let batch = batch?;
-            let Some(values) = batch.columns.first() else { return Ok(Vec::new()) };
-            for i in 0..batch.len() {
-                let Ok(value) = values.cell(i) else { continue };
-                let (at, row) = (batch.time(i), batch.rows[i]);
-                let index = (at.abs_diff(time.start) / width) as usize;
-                match &mut filling[index] {
-                    Some(bucket) => bucket.add(value, at, row),
-                    empty => {
-                        let start = time.start.wrapping_add_unsigned(index as u64 * width);
-                        *empty = Some(Filling::new(start, value, at, row));
-                    }
-                }
-                if let Some(list) = &mut plain {
-                    list.push(Filling::new(at, value, at, row));
-                    if list.len() > buckets {
-                        plain = None;
-                    }
+        let mut reduction =
+            Reduction { time: time.clone(), width, filling: vec![None; buckets], plain: Some(Vec::new()) };
+        let Some(view) = self.stream(stream) else { return Ok(Vec::new()) };
+        if column.0 as usize >= view.stream.layout.channels.len() {
+            return Ok(Vec::new());
+        }
+        for segment in view.segments(time.start, time.end - 1) {
+            for block in view.blocks(&segment, self.shared())? {
+                if block.time.0 < time.end && block.time.1 >= time.start {
+                    self.check_age()?;
+                    self.reduce_block(&view, &segment, &block, column, &mut reduction)?;
                 }
             }
         }
-        if let Some(mut list) = plain {
-            list.sort_by_key(|f| f.last_at);
-            return Ok(list.into_iter().map(Filling::finish).collect());
+        let rows = view.open.first_row..u64::MAX;
+        for batch in self.scan(Scan { time, rows, columns: vec![column], ..Scan::all(stream, Vec::new()) }) {
+            reduction.add(&batch?);
         }
-        Ok(filling.into_iter().flatten().map(Filling::finish).collect())
+        Ok(reduction.finish())
+    }
+
+    fn reduce_block(
+        &self,
+        view: &StreamView,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        column: ChannelIndex,
+        reduction: &mut Reduction,
+    ) -> Result<(), ScanError> {
+        let bytes = segment.read_block(block, &self.shared().residents)?;
+        if let Some(index) = reduction.whole(block) {
+            let statistics = Block::read(&bytes).and_then(|found| {
+                let header = found.header();
+                // Another one than the index says is told of by the decoding below.
+                let is_it = header.stream == view.stream.id && header.first_row == block.first_row;
+                if is_it { found.statistics_of(column.0.into()) } else { Ok(None) }
+            });
+            let statistics = statistics.map_err(|error| view.damaged(segment, block, error))?;
+            let kind = view.stream.layout.channels[column.0 as usize].channel_type;
+            if statistics.is_some_and(|found| reduction.join(index, &found, kind, block.end_row() - 1)) {
+                return Ok(());
+            }
+        }
+        reduction.add(&view.decode(segment, block, &bytes, &[column], self.shared())?);
+        Ok(())
     }
 }

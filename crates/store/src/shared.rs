@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) segments: ArcSwap<SegmentList>,
     /// Indices and files of sealed segments.
     pub(crate) residents: Residents,
+    /// Blocks decoded for readers.
+    pub(crate) blocks_decoded: AtomicU64,
     cached: ArcSwap<Catalog>,
 }
 
@@ -37,6 +39,7 @@ impl Shared {
             catalog_version,
             segments: ArcSwap::default(),
             residents: Residents::default(),
+            blocks_decoded: AtomicU64::new(0),
             cached: ArcSwap::default(),
         }
     }

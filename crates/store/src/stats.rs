@@ -129,6 +129,11 @@ impl ColumnStatistics {
         }
     }
 
+    /// Of a channel that no frame has.
+    pub(crate) fn of_absent(rows: usize) -> Self {
+        ColumnStatistics { absent: rows as u64, ..Self::counting(rows, None) }
+    }
+
     fn counting(rows: usize, states: Option<&[CellState]>) -> Self {
         let mut counts = [0u64; 4];
         states.unwrap_or_default().iter().for_each(|s| counts[*s as usize] += 1);

@@ -384,6 +384,7 @@ impl Store {
             log_bytes: writer.ring_bytes,
             commits,
             written_bytes: log_written + sealer_written,
+            blocks_decoded: self.inner.shared.blocks_decoded.load(Ordering::Relaxed),
             streams: writer.streams.len() as u64,
             channels: writer.channels as u64,
         }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::batch::Batch;
 use crate::block;
+use crate::bytes::FormatError;
 use crate::catalog::Catalog;
 use crate::checkpoint::SealedRows;
 use crate::directory::{BlockRef, Group, Segment, SegmentList};
@@ -99,16 +100,25 @@ impl StreamView {
         shared: &Shared,
     ) -> Result<Batch, ScanError> {
         let bytes = segment.read_block(block, &shared.residents)?;
+        self.decode(segment, block, &bytes, columns, shared)
+    }
+
+    /// Decodes columns of a block that was read.
+    pub(crate) fn decode(
+        &self,
+        segment: &Segment,
+        block: &BlockRef,
+        bytes: &[u8],
+        columns: &[ChannelIndex],
+        shared: &Shared,
+    ) -> Result<Batch, ScanError> {
+        shared.blocks_decoded.fetch_add(1, Ordering::Relaxed);
         let layout = &self.stream.layout;
         let batch = match block.part {
-            None => block::decode(&bytes, layout, columns),
-            Some(part) => MixedBlock::read(&bytes).and_then(|mixed| mixed.decode(part as usize, layout, columns)),
+            None => block::decode(bytes, layout, columns),
+            Some(part) => MixedBlock::read(bytes).and_then(|mixed| mixed.decode(part as usize, layout, columns)),
         };
-        let batch = batch.map_err(|error| ScanError::Damaged {
-            file: segment.path(),
-            offset: block.offset.into(),
-            reason: error.to_string(),
-        })?;
+        let batch = batch.map_err(|error| self.damaged(segment, block, error))?;
         if batch.stream != self.stream.id || batch.rows.first() != Some(&block.first_row) {
             return Err(ScanError::Damaged {
                 file: segment.path(),
@@ -117,6 +127,11 @@ impl StreamView {
             });
         }
         Ok(batch)
+    }
+
+    /// Says that a block is not as it was written.
+    pub(crate) fn damaged(&self, segment: &Segment, block: &BlockRef, error: FormatError) -> ScanError {
+        ScanError::Damaged { file: segment.path(), offset: block.offset.into(), reason: error.to_string() }
     }
 
     /// Chunks and their rows in the view, oldest first.

@@ -109,6 +109,53 @@ fn append() {
 
 #[test]
 #[ignore = "figures, not a check"]
+fn reduce_a_channel() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
+    let spec = StreamSpec {
+        key: StreamKey::new("bench", []),
+        source: "bench".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: (0..8).map(|c| ChannelSpec::new(format!("c{c}"), ChannelType::F32)).collect(),
+    };
+    let id = store.resolve(&spec, T0).expect("resolved").0.id;
+    let (mut batch, mut random) = (FrameBatch::new(), fastrand::Rng::with_seed(1));
+    let rows = 10_000_000i64;
+    for n in 0..rows {
+        let receive_time = T0 + n * 1_000_000 + random.i64(0..1_000);
+        batch.begin(FrameHead { stream: id, receive_time, source_time: None, sequence: None });
+        (0..8).for_each(|c| batch.push(ChannelIndex(c), Value::F32(random.u16(0..4096) as f32 * 0.125)));
+        batch.end();
+        if n % 4_000 == 3_999 {
+            store.append(&batch, T0);
+            batch.clear();
+            store.commit(T0).expect("committed");
+            while store.maintain(T0).expect("maintained") {}
+        }
+    }
+    let blocks = store.segments().iter().map(|s| s.blocks).sum::<u64>();
+    for column in [0, 7] {
+        let decoded = store.stats().blocks_decoded;
+        let begin = Instant::now();
+        let buckets = store.view().reduce(id, ChannelIndex(column), i64::MIN..i64::MAX, 1_000).expect("reduced");
+        let took = begin.elapsed();
+        let decoded = store.stats().blocks_decoded - decoded;
+        let count: u64 = buckets.iter().map(|b| b.count).sum();
+        println!("{count} values to {} buckets: {took:?}, {decoded} of {blocks} blocks decoded", buckets.len());
+        let begin = Instant::now();
+        let mut count = 0;
+        for batch in store.view().scan(Scan::all(id, vec![ChannelIndex(column)])) {
+            let batch = batch.expect("reads");
+            count += (0..batch.len()).filter(|&i| batch.columns[0].cell(i).is_ok()).count();
+        }
+        println!("{count} values scanned: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
+#[ignore = "figures, not a check"]
 fn read_the_newest() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");

@@ -109,6 +109,24 @@ impl<'a> Block<'a> {
         Ok(Some(read))
     }
 
+    /// Statistics of one channel; none for blocks of few rows. A channel the block does not have yet is absent
+    /// in every row.
+    ///
+    /// # Errors
+    /// When the section contradicts itself.
+    pub(crate) fn statistics_of(&self, channel: usize) -> Result<Option<ColumnStatistics>, FormatError> {
+        let Some(bytes) = self.statistics else { return Ok(None) };
+        let (rows, time) = (self.header.rows, self.header.time);
+        let mut cursor = Cursor::new(bytes);
+        for (index, entry) in self.columns().iter().enumerate() {
+            let read = ColumnStatistics::read(&mut cursor, entry.channel_type, rows, time)?;
+            if index == channel {
+                return Ok(Some(read));
+            }
+        }
+        Ok(Some(ColumnStatistics::of_absent(rows)))
+    }
+
     /// Decodes times, sequences and the channels asked for, in that order, in the types of `layout`
     /// (the stream's current one). A channel the block does not have yet is absent in every row.
     ///
