@@ -3,7 +3,8 @@
 //! The order of bits is part of the format. A whole chunk of 1,024 values of width W is packed in
 //! words of T bits, T the smallest of 8, 16, 32, 64 that is ≥ W; `docs/format/store.md` writes the
 //! order out and the tests hold a second decoder that follows the document, not this file.
-//! The last n mod 1,024 values stand one after the other, least significant bit first.
+//! The last n mod 1,024 values are packed as a chunk filled up with zeros if they are at least 960, as the 1,023
+//! differences of a block are; fewer stand one after the other, least significant bit first.
 
 use fastlanes::BitPacking;
 
@@ -12,6 +13,34 @@ use crate::bytes::{Cursor, FormatError, malformed};
 /// Values packed together.
 pub(crate) const CHUNK: usize = 1_024;
 
+/// Values at the end from which they are packed as a whole chunk: it wastes at most a fifteenth.
+const FILLED: usize = 960;
+
+/// What is packed.
+pub(crate) trait Word: Copy + Default + Ord {
+    /// Zero-extended.
+    fn wide(self) -> u64;
+    /// The low bits.
+    fn narrow(wide: u64) -> Self;
+}
+
+macro_rules! word {
+    ($type:ty) => {
+        impl Word for $type {
+            #[inline(always)]
+            fn wide(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn narrow(wide: u64) -> Self {
+                wide as $type
+            }
+        }
+    };
+}
+word!(u32);
+word!(u64);
+
 /// Bits that hold a value: 0 for 0.
 pub(crate) fn width_of(value: u64) -> u32 {
     64 - value.leading_zeros()
@@ -19,8 +48,14 @@ pub(crate) fn width_of(value: u64) -> u32 {
 
 /// Bytes that `count` values of `width` bits take.
 pub(crate) fn packed_len(count: usize, width: u32) -> usize {
-    let whole = count / CHUNK * (CHUNK / 8) * width as usize;
-    whole + (count % CHUNK * width as usize).div_ceil(8)
+    let (chunks, rest) = chunks_of(count);
+    chunks * (CHUNK / 8) * width as usize + (rest * width as usize).div_ceil(8)
+}
+
+/// Chunks that so many values are packed in, and how many stand one after the other behind them.
+fn chunks_of(count: usize) -> (usize, usize) {
+    let (chunks, rest) = (count / CHUNK, count % CHUNK);
+    if rest >= FILLED { (chunks + 1, 0) } else { (chunks, rest) }
 }
 
 macro_rules! chunk_codec {
@@ -64,24 +99,47 @@ chunk_codec!(pack_u32, unpack_u32, u32, 17 18 19 20 21 22 23 24 25 26 27 28 29 3
 chunk_codec!(pack_u64, unpack_u64, u64,
     33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
 
-/// Packs `count` values, the one at each index as `get` gives it; all fit `width` bits.
-pub(crate) fn pack(count: usize, width: u32, out: &mut Vec<u8>, get: impl Fn(usize) -> u64) {
+/// Packs values, all of which fit `width` bits.
+pub(crate) fn pack<W: Word>(values: &[W], width: u32, out: &mut Vec<u8>) {
     if width == 0 {
         return;
     }
-    out.reserve(packed_len(count, width));
-    let whole = count / CHUNK * CHUNK;
-    for start in (0..whole).step_by(CHUNK) {
-        match width {
-            1..=8 => pack_u8(width, &std::array::from_fn(|i| get(start + i) as u8), out),
-            9..=16 => pack_u16(width, &std::array::from_fn(|i| get(start + i) as u16), out),
-            17..=32 => pack_u32(width, &std::array::from_fn(|i| get(start + i) as u32), out),
-            _ => pack_u64(width, &std::array::from_fn(|i| get(start + i)), out),
-        }
+    out.reserve(packed_len(values.len(), width));
+    let (chunks, rest) = values.as_chunks::<CHUNK>();
+    for chunk in chunks {
+        pack_chunk(chunk, width, out);
     }
+    if rest.len() >= FILLED {
+        let mut filled = [W::default(); CHUNK];
+        filled[..rest.len()].copy_from_slice(rest);
+        pack_chunk(&filled, width, out);
+    } else {
+        pack_rest(rest, width, out);
+    }
+}
+
+fn pack_chunk<W: Word>(values: &[W; CHUNK], width: u32, out: &mut Vec<u8>) {
+    macro_rules! narrowed {
+        ($word:ty, $pack:ident) => {{
+            let mut words = [0 as $word; CHUNK];
+            for (word, value) in words.iter_mut().zip(values) {
+                *word = value.wide() as $word;
+            }
+            $pack(width, &words, out);
+        }};
+    }
+    match width {
+        1..=8 => narrowed!(u8, pack_u8),
+        9..=16 => narrowed!(u16, pack_u16),
+        17..=32 => narrowed!(u32, pack_u32),
+        _ => narrowed!(u64, pack_u64),
+    }
+}
+
+fn pack_rest<W: Word>(values: &[W], width: u32, out: &mut Vec<u8>) {
     let (mut held, mut bits) = (0u128, 0u32);
-    for index in whole..count {
-        held |= u128::from(get(index)) << bits;
+    for value in values {
+        held |= u128::from(value.wide()) << bits;
         bits += width;
         if bits >= 64 {
             out.extend_from_slice(&(held as u64).to_le_bytes());
@@ -112,10 +170,12 @@ pub(crate) fn unpack<T>(
         return Ok(());
     }
     let chunk_len = CHUNK / 8 * width as usize;
-    let whole = out.len() / CHUNK;
-    let (packed, packed_tail) = bytes.split_at(whole * chunk_len);
-    let (chunks, tail) = out.split_at_mut(whole * CHUNK);
-    let pairs = chunks.chunks_exact_mut(CHUNK).zip(packed.chunks_exact(chunk_len));
+    let (chunks, rest) = chunks_of(out.len());
+    let (packed, packed_rest) = bytes.split_at(chunks * chunk_len);
+    let in_chunks = out.len() - rest;
+    let (slots, tail) = out.split_at_mut(in_chunks);
+    // The last of them may have fewer slots than values.
+    let pairs = slots.chunks_mut(CHUNK).zip(packed.chunks_exact(chunk_len));
     macro_rules! each_chunk {
         ($word:ty, $unpack:ident) => {{
             let mut words = [0 as $word; CHUNK];
@@ -133,7 +193,7 @@ pub(crate) fn unpack<T>(
         17..=32 => each_chunk!(u32, unpack_u32),
         _ => each_chunk!(u64, unpack_u64),
     }
-    unpack_tail(packed_tail, width, tail, map);
+    unpack_tail(packed_rest, width, tail, map);
     Ok(())
 }
 
@@ -165,8 +225,9 @@ mod tests {
         let word = [8, 16, 32, 64].into_iter().find(|t| width <= *t).unwrap();
         let lanes = CHUNK / word;
         let order = [0, 4, 2, 6, 1, 5, 3, 7];
-        let mut values = vec![0u64; count];
-        let whole = count / CHUNK * CHUNK;
+        let rest = if count % CHUNK >= 960 { 0 } else { count % CHUNK };
+        let mut values = vec![0u64; (count - rest).next_multiple_of(CHUNK) + rest];
+        let whole = values.len() - rest;
         for chunk in 0..whole / CHUNK {
             for lane in 0..lanes {
                 for row in 0..word {
@@ -184,6 +245,10 @@ mod tests {
                 *value |= bit(whole * width + index * width + b) << b;
             }
         }
+        if rest == 0 {
+            assert!(values[count..].iter().all(|v| *v == 0), "what fills a chunk up is zero");
+            values.truncate(count);
+        }
         values
     }
 
@@ -191,11 +256,16 @@ mod tests {
     fn every_width_comes_back_and_agrees_with_the_documents_decoder() {
         let mut random = fastrand::Rng::with_seed(7);
         for width in 0..=64u32 {
-            for count in [0, 1, 7, 63, 1_023, 1_024, 1_025, 2_200] {
+            for count in [0, 1, 7, 63, 959, 960, 1_023, 1_024, 1_025, 2_046, 2_200] {
                 let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
                 let values: Vec<u64> = (0..count).map(|_| random.u64(..) & mask).collect();
                 let mut out = Vec::new();
-                pack(count, width, &mut out, |i| values[i]);
+                pack(&values, width, &mut out);
+                if width <= 32 {
+                    let (narrow, mut same) = (values.iter().map(|v| *v as u32).collect::<Vec<_>>(), Vec::new());
+                    pack(&narrow, width, &mut same);
+                    assert_eq!(same, out);
+                }
                 assert_eq!(out.len(), packed_len(count, width));
                 let mut got = vec![0; count];
                 unpack(&mut Cursor::new(&out), width, &mut got, |v| v).unwrap();

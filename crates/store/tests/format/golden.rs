@@ -292,6 +292,35 @@ fn small(id: u32, seed: u64) -> (Arc<Stream>, Batch) {
     (stream(id, "golden.small", &names), batch)
 }
 
+/// 1,024 rows whose differences are packed as a chunk that lacks one or two values.
+fn steady(id: u32) -> (Arc<Stream>, Batch) {
+    let mut random = fastrand::Rng::with_seed(8);
+    let rows = 1_024i64;
+    let receive: Vec<i64> = (0..rows).map(|i| START + i * 1_000_000).collect();
+    let mut climb = |step: i64| -> Vec<i64> {
+        let steps = (0..rows).map(|_| random.i64(0..step));
+        steps.scan(0, |at, step| Some(std::mem::replace(at, *at + step))).collect()
+    };
+    let columns = vec![
+        whole(ColumnValues::F64(climb(12).into_iter().map(|k| k as f64 / 100.0).collect())),
+        whole(ColumnValues::I64(climb(1 << 40))),
+        whole(ColumnValues::I32((0..rows as i32).map(|i| i * i * 3 + i % 2).collect())),
+    ];
+    let batch = Batch {
+        stream: StreamId(id),
+        rows: (0..rows as u64).collect(),
+        source_time: None,
+        receive_time: receive,
+        sequence: None,
+        session: None,
+        source_clock: false,
+        columns,
+    };
+    let names =
+        [("level", ChannelType::F64, "m"), ("odometer", ChannelType::I64, ""), ("square", ChannelType::I32, "")];
+    (stream(id, "golden.steady", &names), batch)
+}
+
 fn make() -> Vec<u8> {
     let header = SegmentHeader {
         origin: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff,
@@ -327,6 +356,11 @@ fn make() -> Vec<u8> {
     let part = |batch, version| Part { batch, layout_version: version, overlaps_previous: false, gap_before: true };
     mixed::encode(&meta(&[]), &[part(&quiet, 7), part(&more, 6)], &mut bytes).unwrap();
     builder.push(&bytes, [&quiet_stream, &small_stream]).unwrap();
+    flush(&mut builder);
+    bytes.clear();
+    let (steady_stream, steady) = steady(4);
+    encoder.encode(&meta(&[]), &steady, &steady_stream.layout, &mut CodecMemory::new(), &mut bytes).unwrap();
+    builder.push(&bytes, [&steady_stream]).unwrap();
     flush(&mut builder);
     let sealed = builder.seal().unwrap();
     image.extend(sealed.footer);

@@ -96,13 +96,14 @@ def sections(data: bytes, last=None) -> dict:
 
 def unpack_bits(reader: Reader, count: int, width: int) -> list:
     """`count` residuals of `width` bits."""
-    values = [0] * count
+    tail = 0 if count % 1024 >= 960 else count % 1024
+    whole = (count - tail + 1023) // 1024
+    values = [0] * (whole * 1024 + tail)
     if width == 0:
-        return values
+        return values[:count]
     word = next(t for t in (8, 16, 32, 64) if width <= t)
     lanes = 1024 // word
     order = (0, 4, 2, 6, 1, 5, 3, 7)
-    whole = count // 1024
     for chunk in range(whole):
         data = reader.take(128 * width)
         words = struct.unpack(f"<{lanes * width}{ {8: 'B', 16: 'H', 32: 'I', 64: 'Q'}[word] }".replace(" ", ""), data)
@@ -113,11 +114,10 @@ def unpack_bits(reader: Reader, count: int, width: int) -> list:
             for row in range(word):
                 index = order[row // 8] * 16 + row % 8 * 128 + lane
                 values[chunk * 1024 + index] = stream >> (row * width) & ((1 << width) - 1)
-    tail = count % 1024
     bits = int.from_bytes(reader.take((tail * width + 7) // 8), "little")
     for index in range(tail):
         values[whole * 1024 + index] = bits >> (index * width) & ((1 << width) - 1)
-    return values
+    return values[:count]
 
 
 def packed(reader: Reader, mode: int, count: int) -> list:
