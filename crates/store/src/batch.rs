@@ -56,6 +56,26 @@ impl ColumnValues {
         }
     }
 
+    /// No rows of a type, with room for some.
+    pub(crate) fn with_capacity(channel_type: ChannelType, rows: usize) -> Self {
+        let mut values = Self::empty(channel_type);
+        match &mut values {
+            ColumnValues::Bool(v) => v.reserve_exact(rows),
+            ColumnValues::I8(v) => v.reserve_exact(rows),
+            ColumnValues::I16(v) => v.reserve_exact(rows),
+            ColumnValues::I32(v) => v.reserve_exact(rows),
+            ColumnValues::I64(v) => v.reserve_exact(rows),
+            ColumnValues::U8(v) => v.reserve_exact(rows),
+            ColumnValues::U16(v) => v.reserve_exact(rows),
+            ColumnValues::U32(v) => v.reserve_exact(rows),
+            ColumnValues::U64(v) => v.reserve_exact(rows),
+            ColumnValues::F32(v) => v.reserve_exact(rows),
+            ColumnValues::F64(v) => v.reserve_exact(rows),
+            ColumnValues::String { offsets, .. } => offsets.reserve_exact(rows),
+        }
+        values
+    }
+
     /// Type of its values.
     pub fn channel_type(&self) -> ChannelType {
         match self {

@@ -164,6 +164,12 @@ impl Chunk {
         self.words[row * self.shape.words() + word].load(Ordering::Relaxed)
     }
 
+    /// All words of a row.
+    pub(crate) fn row_words(&self, row: usize) -> &[AtomicU64] {
+        let words = self.shape.words();
+        &self.words[row * words..(row + 1) * words]
+    }
+
     /// receive_time of a row.
     pub(crate) fn receive_time(&self, row: usize) -> i64 {
         self.row_word(row, 0) as i64
@@ -253,18 +259,45 @@ impl Chunk {
         }
     }
 
+    /// For each 32 channels, the bits that are set in any row's state word: where a channel's two are 0 every
+    /// cell is a value.
+    pub(crate) fn states_union(&self) -> Vec<u64> {
+        let mut union = vec![0; self.shape.fields.len().div_ceil(32)];
+        for row in self.words.chunks_exact(self.shape.words().max(1)).take(self.len()) {
+            for (all, word) in union.iter_mut().zip(&row[self.shape.states..]) {
+                *all |= word.load(Ordering::Relaxed);
+            }
+        }
+        union
+    }
+
     /// Adds the cells of some rows to a column whose type is the channel's or a wider one.
     pub(crate) fn append_column(&self, channel: usize, rows: &[u32], out: &mut Column) {
+        let rows = rows.iter().map(|&r| r as usize);
+        // Usually every cell is a value: one pass over the state words decides.
+        let is_value = |row| channel < self.shape.fields.len() && self.state(row, channel) == CellState::Value;
+        let all_values = rows.clone().all(is_value);
+        self.append_cells(channel, rows, all_values, out);
+    }
+
+    /// As [`Chunk::append_column`], where the caller knows whether every cell of the rows is a value.
+    pub(crate) fn append_cells(
+        &self,
+        channel: usize,
+        rows: impl ExactSizeIterator<Item = usize> + Clone,
+        all_values: bool,
+        out: &mut Column,
+    ) {
         let before = out.values.len();
         if channel >= self.shape.fields.len() {
             push_filler(&mut out.values, rows.len());
-            add_states(out, before, rows.iter().map(|_| CellState::Absent));
+            add_states(out, before, rows.map(|_| CellState::Absent));
             return;
         }
         let field = self.shape.fields[channel];
         let words = self.shape.words();
         let base = field.word as usize;
-        let bits = rows.iter().map(|&r| self.words[r as usize * words + base].load(Ordering::Relaxed) >> field.shift);
+        let bits = rows.clone().map(|r| self.words[r * words + base].load(Ordering::Relaxed) >> field.shift);
         macro_rules! same {
             ($v:expr, $t:ty) => {
                 $v.extend(bits.map(|b| b as $t))
@@ -283,9 +316,9 @@ impl Chunk {
             (ColumnValues::F32(v), ChannelType::F32) => v.extend(bits.map(|b| f32::from_bits(b as u32))),
             (ColumnValues::F64(v), ChannelType::F64) => v.extend(bits.map(f64::from_bits)),
             (ColumnValues::String { offsets, bytes }, ChannelType::String) => {
-                for (&row, bits) in rows.iter().zip(bits) {
-                    if self.state(row as usize, channel) == CellState::Value {
-                        bytes.extend_from_slice(self.text(row as usize, bits));
+                for (row, bits) in rows.clone().zip(bits) {
+                    if self.state(row, channel) == CellState::Value {
+                        bytes.extend_from_slice(self.text(row, bits));
                     }
                     offsets.push(bytes.len() as u32);
                 }
@@ -296,15 +329,8 @@ impl Chunk {
                 }
             }
         }
-        // Usually every cell is a value: one pass over the state words decides.
-        let (state_word, shift) = (self.shape.states + channel / 32, channel % 32 * 2);
-        let state = |r: &u32| self.words[*r as usize * words + state_word].load(Ordering::Relaxed) >> shift & 3;
-        if out.states.is_some() || rows.iter().any(|r| state(r) != 0) {
-            add_states(
-                out,
-                before,
-                rows.iter().map(|r| CellState::from_code(state(r) as u8).unwrap_or(CellState::Absent)),
-            );
+        if out.states.is_some() || !all_values {
+            add_states(out, before, rows.map(|r| self.state(r, channel)));
         }
     }
 }

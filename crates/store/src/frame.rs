@@ -55,12 +55,14 @@ impl FrameBatch {
     }
 
     /// Starts a frame.
+    #[inline]
     pub fn begin(&mut self, head: FrameHead) {
         debug_assert!(self.open.is_none(), "a frame is already open");
         self.open = Some((head, self.cells.len(), self.text.len()));
     }
 
     /// Adds a value to the open frame.
+    #[inline]
     pub fn push(&mut self, channel: ChannelIndex, value: Value<'_>) {
         let bits = match value {
             Value::String(s) => {
@@ -92,6 +94,7 @@ impl FrameBatch {
     }
 
     /// Ends the open frame.
+    #[inline]
     pub fn end(&mut self) {
         if let Some((head, ..)) = self.open.take() {
             self.heads.push((head, self.cells.len() as u32));
@@ -176,6 +179,12 @@ impl<'a> FrameRef<'a> {
 }
 
 impl PackedCell {
+    /// 0 if it is a value of this type for the channel of this index.
+    #[inline(always)]
+    pub(crate) fn differs(&self, channel: usize, kind: ChannelType) -> u32 {
+        (u32::from(self.channel) ^ channel as u32) | u32::from(self.channel_type ^ kind.code())
+    }
+
     /// Type of its value; none if it has only a state.
     pub(crate) fn kind(&self) -> Option<ChannelType> {
         ChannelType::from_code(self.channel_type)

@@ -3,6 +3,9 @@
 //! then by values with the rows in memory, and by hash (64 bits) with those sealed since.
 
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::chunk::Chunk;
 use crate::row::{NONE, RowScratch, RowShape, mask};
@@ -12,10 +15,11 @@ use crate::value::{CellState, ChannelType, Value};
 /// Frames looked back over.
 const FRAMES_MAX: usize = 65_536;
 
-/// Hashes of sealed rows.
+/// Hashes of sealed rows of one shape.
 #[derive(Debug)]
 struct Sealed {
     time: (i64, i64),
+    shape: Arc<RowShape>,
     hashes: Vec<u64>,
 }
 
@@ -31,11 +35,14 @@ impl RecentRows {
     pub(crate) fn keep(&mut self, chunk: &Chunk) -> isize {
         let Some(time) = chunk.time_range() else { return 0 };
         let hashes: Vec<u64> = (0..chunk.len())
-            .map(|row| hash_cells(&chunk.shape, chunk.time(row), |w| chunk.row_word(row, w), chunk.row_text(row)))
+            .map(|row| {
+                let words = chunk.row_words(row);
+                hash_row(&chunk.shape, chunk.time(row), |w| words[w].load(Ordering::Relaxed), chunk.row_text(row))
+            })
             .collect();
         let mut grown = hashes.len() as isize * 8;
         self.rows += hashes.len();
-        self.lists.push_back(Sealed { time, hashes });
+        self.lists.push_back(Sealed { time, shape: chunk.shape.clone(), hashes });
         while self.rows > FRAMES_MAX {
             grown -= self.forget_oldest() as isize;
         }
@@ -43,17 +50,17 @@ impl RecentRows {
     }
 
     /// Remembers a row of the log that is in a segment already.
-    pub(crate) fn keep_row(&mut self, shape: &RowShape, words: &[u64], text: &[u8]) {
+    pub(crate) fn keep_row(&mut self, shape: &Arc<RowShape>, words: &[u64], text: &[u8]) {
         let source = words[1] as i64;
         let time = if source != NONE { source } else { words[0] as i64 };
-        let hash = hash_cells(shape, time, |w| words[w], text);
+        let hash = hash_row(shape, time, |w| words[w], text);
         self.rows += 1;
         match self.lists.back_mut() {
-            Some(list) if list.hashes.len() < 1024 => {
+            Some(list) if list.hashes.len() < 1024 && Arc::ptr_eq(&list.shape, shape) => {
                 list.time = (list.time.0.min(time), list.time.1.max(time));
                 list.hashes.push(hash);
             }
-            _ => self.lists.push_back(Sealed { time: (time, time), hashes: vec![hash] }),
+            _ => self.lists.push_back(Sealed { time: (time, time), shape: shape.clone(), hashes: vec![hash] }),
         }
         while self.rows > FRAMES_MAX {
             self.forget_oldest();
@@ -68,8 +75,17 @@ impl RecentRows {
         })
     }
 
-    fn holds(&self, time: i64, hash: u64) -> bool {
-        self.lists.iter().any(|l| (l.time.0..=l.time.1).contains(&time) && l.hashes.contains(&hash))
+    fn holds(&self, time: i64, row: &RowScratch, shape: &RowShape) -> bool {
+        // The hash that the row has in the shape asked for last: nearly always there is only one.
+        let mut hashed: Option<(&Arc<RowShape>, Option<u64>)> = None;
+        self.lists.iter().filter(|l| (l.time.0..=l.time.1).contains(&time)).any(|list| {
+            let hash = match hashed {
+                Some((of, hash)) if Arc::ptr_eq(of, &list.shape) => hash,
+                _ => words_in(&list.shape, row, shape).map(|w| hash_row(&list.shape, time, |i| w[i], &row.text)),
+            };
+            hashed = Some((&list.shape, hash));
+            hash.is_some_and(|hash| list.hashes.contains(&hash))
+        })
     }
 }
 
@@ -81,7 +97,6 @@ pub(crate) fn is_duplicate(
     open: &OpenRows,
     recent: Option<&RecentRows>,
 ) -> bool {
-    let hash = || hash_cells(shape, time, |w| row.words[w], &row.text);
     let mut left = FRAMES_MAX;
     for chunk in open.chunks.iter().rev() {
         let len = chunk.len();
@@ -92,10 +107,7 @@ pub(crate) fn is_duplicate(
         if chunk.time_range().is_none_or(|(min, max)| time < min || time > max) {
             continue;
         }
-        let same = |at: usize| {
-            hash() == hash_cells(&chunk.shape, time, |w| chunk.row_word(at, w), chunk.row_text(at))
-                && values_equal(row, shape, chunk, at)
-        };
+        let same = |at: usize| values_equal(row, shape, chunk, at);
         if chunk.sorted() {
             let from = chunk.lower_bound(time, len);
             if (from..len).take_while(|&at| chunk.time(at) == time).any(same) {
@@ -105,7 +117,7 @@ pub(crate) fn is_duplicate(
             return true;
         }
     }
-    recent.is_some_and(|recent| recent.holds(time, hash()))
+    recent.is_some_and(|recent| recent.holds(time, row, shape))
 }
 
 fn values_equal(row: &RowScratch, shape: &RowShape, chunk: &Chunk, at: usize) -> bool {
@@ -154,34 +166,83 @@ fn canonical(value: Value<'_>) -> u64 {
     }
 }
 
-/// Hash of a frame's time and cells (absent ones apart, so that a layout that grew changes nothing).
-fn hash_cells(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8]) -> u64 {
-    let mut hash = mix(0x9e37_79b9_7f4a_7c15, time as u64);
-    for channel in 0..shape.fields.len() {
-        let state = state_of(shape, &word, channel);
+/// The words that a row has in another shape of its stream, times apart; none where that cannot hold it, so
+/// that it is in no row of that shape.
+fn words_in(to: &RowShape, row: &RowScratch, shape: &RowShape) -> Option<Vec<u64>> {
+    let mut words = to.template().to_vec();
+    for channel in 0..shape.fields.len().max(to.fields.len()) {
+        let state = state_of(shape, &|w| row.words[w], channel);
         if state == CellState::Absent {
             continue;
         }
-        hash = mix(hash, (channel as u64) << 8 | state as u64);
+        let target = to.fields.get(channel)?;
+        let (word, shift) = (to.states + channel / 32, channel % 32 * 2);
+        words[word] = words[word] & !(3 << shift) | (state as u64) << shift;
         if state == CellState::Value {
             let field = shape.fields[channel];
-            let bits = word(field.word as usize) >> field.shift & mask(field.kind);
-            if field.kind == ChannelType::String {
-                for piece in text_of(bits, text).chunks(8) {
-                    let mut bytes = [0; 8];
-                    bytes[..piece.len()].copy_from_slice(piece);
-                    hash = mix(hash, u64::from_le_bytes(bytes) ^ (piece.len() as u64) << 60);
-                }
-            } else {
-                hash = mix(hash, canonical(Value::from_bits(field.kind, bits)));
-            }
+            let bits = row.words[field.word as usize] >> field.shift & mask(field.kind);
+            words[target.word as usize] |= retyped(field.kind, target.kind, bits)? << target.shift;
         }
     }
-    hash
+    Some(words)
+}
+
+/// The same number as another type has it.
+fn retyped(from: ChannelType, to: ChannelType, bits: u64) -> Option<u64> {
+    if from == to {
+        return Some(bits);
+    }
+    if from == ChannelType::String || to == ChannelType::String {
+        return None;
+    }
+    let value = Value::from_bits(from, bits);
+    if let Some(wider) = value.convert(to) {
+        return Some(wider.bits());
+    }
+    // Back from what it was widened to since.
+    let Value::F64(number) = value else { return None };
+    let narrow = match to {
+        ChannelType::F32 => Value::F32(number as f32),
+        _ => Value::I64(number as i64).convert(to)?,
+    };
+    let again = narrow.convert(ChannelType::F64)?;
+    (again.bits() == bits).then(|| narrow.bits())
+}
+
+/// Hash of a row's time, states, values and text, as its shape has them.
+fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8]) -> u64 {
+    if !shape.has_text {
+        return hash_words(time, shape.states..shape.words(), word);
+    }
+    // Where a text stands among the others depends on the order of the frame's cells; its length does not.
+    let mut words: Vec<u64> = (0..shape.words()).map(word).collect();
+    let mut hash = 0;
+    for field in shape.fields.iter().filter(|f| f.kind == ChannelType::String) {
+        for piece in text_of(words[field.word as usize], text).chunks(8) {
+            let mut bytes = [0; 8];
+            bytes[..piece.len()].copy_from_slice(piece);
+            hash = mix(hash ^ 1, u64::from_le_bytes(bytes));
+        }
+        words[field.word as usize] &= u64::from(u32::MAX);
+    }
+    mix(hash, hash_words(time, shape.states..shape.words(), |w| words[w]))
+}
+
+fn hash_words(time: i64, words: Range<usize>, word: impl Fn(usize) -> u64) -> u64 {
+    // Four at a time, as each waits for the one before.
+    let mut lanes = [time as u64, 0x9e37_79b9_7f4a_7c15, 0xff51_afd7_ed55_8ccd, 0xc2b2_ae3d_27d4_eb4f];
+    let whole = words.start + words.len() / 4 * 4;
+    for at in (words.start..whole).step_by(4) {
+        for (lane, hash) in lanes.iter_mut().enumerate() {
+            *hash = mix(*hash, word(at + lane));
+        }
+    }
+    let hash = (whole..words.end).fold(0, |hash, at| mix(hash, word(at)));
+    lanes.into_iter().fold(hash, mix)
 }
 
 fn mix(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ word.wrapping_mul(0xff51_afd7_ed55_8ccd)) * 0x9e37_79b9_7f4a_7c15;
+    let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
     (product >> 64) as u64 ^ product as u64
 }
 

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use crate::frame::FrameRef;
+use crate::frame::{FrameRef, PackedCell};
 use crate::value::{CellState, ChannelType, Value};
 
 /// "None" of source_time and sequence: the one instant that no frame can have.
@@ -51,6 +51,10 @@ pub(crate) struct RowShape {
     pub(crate) fields: Vec<Field>,
     /// A row with no cell.
     template: Vec<u64>,
+    /// State words of a row in which every cell is a value.
+    whole_states: Vec<u64>,
+    /// Whether every channel is a number with a word of its own, so that they stand in order at the row's end.
+    words_each: bool,
 }
 
 impl RowShape {
@@ -79,7 +83,16 @@ impl RowShape {
             template[2] = NONE as u64;
         }
         template[states..states + state_words].fill(ABSENT_WORD);
-        RowShape { has_sequence, has_text: kinds.contains(&ChannelType::String), states, fields, template }
+        let whole_states =
+            (0..state_words).map(|n| ABSENT_WORD.checked_shl((kinds.len() - n * 32) as u32 * 2).unwrap_or(0)).collect();
+        let has_text = kinds.contains(&ChannelType::String);
+        let words_each = !has_text && kinds.iter().all(|k| k.size_bytes() == 8);
+        RowShape { has_sequence, has_text, states, fields, template, whole_states, words_each }
+    }
+
+    /// A row with no cell.
+    pub(crate) fn template(&self) -> &[u64] {
+        &self.template
     }
 
     /// Words of a row.
@@ -115,6 +128,9 @@ impl RowScratch {
         let head = frame.head();
         self.words[0] = head.receive_time as u64;
         self.words[1] = head.source_time.unwrap_or(NONE) as u64;
+        if self.put_whole(shape, frame) {
+            return Ok(());
+        }
         for cell in frame.packed_cells() {
             let channel = cell.channel as usize;
             let Some(&field) = shape.fields.get(channel) else {
@@ -125,13 +141,9 @@ impl RowScratch {
                 continue;
             };
             let bits = if kind == field.kind {
-                if kind == ChannelType::String {
-                    let bytes = cell.text(frame);
-                    let at = self.text.len() as u64;
-                    self.text.extend_from_slice(bytes);
-                    at << 32 | bytes.len() as u64
-                } else {
-                    cell.bits
+                match kind {
+                    ChannelType::String => self.put_text(cell, frame),
+                    _ => cell.bits,
                 }
             } else {
                 let value = (kind != ChannelType::String && field.kind != ChannelType::String)
@@ -155,6 +167,50 @@ impl RowScratch {
             }
         }
         Ok(())
+    }
+
+    /// Puts the cells of a frame that has a value for every channel, in order and of its type, as nearly all
+    /// frames do. False: this one has not, and the row is still without a cell.
+    fn put_whole(&mut self, shape: &RowShape, frame: &FrameRef<'_>) -> bool {
+        let cells = frame.packed_cells();
+        if cells.len() != shape.fields.len() {
+            return false;
+        }
+        let begin = shape.states + shape.whole_states.len();
+        // Told once at the end: a branch for each cell would cost more than the copying.
+        let mut differing = 0;
+        let checked = cells.iter().zip(&shape.fields).enumerate();
+        if shape.words_each {
+            for (slot, (index, (cell, field))) in self.words[begin..].iter_mut().zip(checked) {
+                differing |= cell.differs(index, field.kind);
+                *slot = cell.bits;
+            }
+        } else {
+            for (index, (cell, field)) in checked {
+                differing |= cell.differs(index, field.kind);
+                let bits = match field.kind {
+                    ChannelType::String => self.put_text(cell, frame),
+                    _ => cell.bits,
+                };
+                self.words[field.word as usize] |= bits << field.shift;
+            }
+        }
+        if differing != 0 {
+            self.words[begin..].copy_from_slice(&shape.template[begin..]);
+            self.text.clear();
+            return false;
+        }
+        self.words[shape.states..begin].copy_from_slice(&shape.whole_states);
+        self.points = cells.len() as u32;
+        true
+    }
+
+    /// Adds a cell's text; returns where it is.
+    fn put_text(&mut self, cell: &PackedCell, frame: &FrameRef<'_>) -> u64 {
+        let bytes = cell.text(frame);
+        let at = self.text.len() as u64;
+        self.text.extend_from_slice(bytes);
+        at << 32 | bytes.len() as u64
     }
 
     fn set_state(&mut self, shape: &RowShape, channel: usize, state: u8) {

@@ -43,6 +43,8 @@ const MIXED_STREAMS: usize = 1024;
 const MEMORIES_MAX: usize = 16_384;
 /// Bytes of hashes of rows sealed lately, over all streams.
 pub(crate) const RECENT_BYTES_MAX: isize = 16 << 20;
+/// Rows whose cells go to columns at a time.
+const TILE_ROWS: usize = 32;
 /// Rows from which a stream gets a block of its own at a clean end.
 const CLOSE_ROWS_MIN: usize = 16;
 
@@ -437,25 +439,31 @@ fn batch_of(stream: &Stream, chunks: &[Arc<Chunk>]) -> (Batch, u64) {
     let session = sequence
         .as_ref()
         .map(|_| chunks.iter().flat_map(|c| (0..c.len()).map(|r| c.sequence(r).map_or(0, |s| s.1))).collect());
-    let every: Vec<u32> = (0..chunks.iter().map(|c| c.len()).max().unwrap_or(0) as u32).collect();
-    let mut points = 0;
-    let columns = stream
-        .layout
-        .channels
+    let channels = &stream.layout.channels;
+    let mut columns: Vec<Column> = channels
         .iter()
-        .enumerate()
-        .map(|(index, channel)| {
-            let mut column = Column { values: ColumnValues::empty(channel.channel_type), states: None };
-            for chunk in chunks {
-                chunk.append_column(index, &every[..chunk.len()], &mut column);
-            }
-            points += match &column.states {
-                None => count,
-                Some(states) => states.iter().filter(|s| **s == CellState::Value).count(),
-            } as u64;
-            column
-        })
+        .map(|c| Column { values: ColumnValues::with_capacity(c.channel_type, count), states: None })
         .collect();
+    for chunk in chunks {
+        let known = chunk.shape.fields.len();
+        let union = chunk.states_union();
+        // Rows stand one after the other, so that a column's neighbours are cache lines apart: few rows at a
+        // time, so that their lines are still near when the next column comes.
+        let mut order: Vec<usize> = (0..channels.len()).collect();
+        order.sort_unstable_by_key(|&c| chunk.shape.fields.get(c).map_or(u32::MAX, |f| f.word));
+        for from in (0..chunk.len()).step_by(TILE_ROWS) {
+            let rows = from..chunk.len().min(from + TILE_ROWS);
+            for &channel in &order {
+                let all_values = channel < known && union[channel / 32] >> (channel % 32 * 2) & 3 == 0;
+                chunk.append_cells(channel, rows.clone(), all_values, &mut columns[channel]);
+            }
+        }
+    }
+    let values = |column: &Column| match &column.states {
+        None => count,
+        Some(states) => states.iter().filter(|s| **s == CellState::Value).count(),
+    };
+    let points = columns.iter().map(values).sum::<usize>() as u64;
     let batch = Batch {
         stream: stream.id,
         rows: (first..first + count as u64).collect(),

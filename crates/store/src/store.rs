@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::append::{LOG_RESERVE_BYTES, Writer};
+use crate::append::{LOG_RESERVE_BYTES, Taken, Writer};
 use crate::counts::*;
 use crate::directory::{Segment, SegmentList};
 use crate::disk::{Disk, real::RealDisk};
@@ -201,21 +201,21 @@ impl Store {
         self.each(batch, now, Writer::offer)
     }
 
-    fn each(
-        &self,
-        batch: &FrameBatch,
-        now: i64,
-        take: impl Fn(&mut Writer, &FrameRef<'_>, i64) -> Outcome,
-    ) -> Appended {
+    fn each(&self, batch: &FrameBatch, now: i64, take: impl Fn(&mut Writer, &FrameRef<'_>, i64) -> Taken) -> Appended {
         advance(&self.inner.shared.now, now);
         let poison = self.inner.poison();
         let mut writer = self.inner.writer.lock();
         let mut outcomes = Vec::with_capacity(batch.len());
         for frame in batch.frames() {
-            outcomes.push(match &poison {
+            let taken = match &poison {
                 None => take(&mut writer, &frame, now),
                 Some(refusal) => writer.refuse(&frame, refusal.clone()),
-            });
+            };
+            match taken {
+                Ok(Some(row)) => outcomes.push(Outcome::Stored { row }),
+                Ok(None) => outcomes.push(Outcome::Duplicate),
+                Err(reject) => outcomes.push(Outcome::Rejected(*reject)),
+            }
         }
         Appended { outcomes, commit: CommitNumber(writer.pending_commit) }
     }

@@ -54,6 +54,7 @@ impl ChannelType {
     }
 
     /// The code written to disk.
+    #[inline]
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -159,6 +160,7 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// The type of the value.
+    #[inline]
     pub fn channel_type(&self) -> ChannelType {
         match self {
             Value::Bool(_) => ChannelType::Bool,
@@ -177,6 +179,7 @@ impl<'a> Value<'a> {
     }
 
     /// The value's bit pattern, zero-extended to 64 bits; 0 for text.
+    #[inline]
     pub fn bits(&self) -> u64 {
         match *self {
             Value::Bool(v) => v as u64,
