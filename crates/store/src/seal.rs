@@ -18,6 +18,7 @@ use crate::block::{BlockMeta, Encoder};
 use crate::checkpoint::Checkpoint;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::codec::{CodecMemory, Effort};
+use crate::definition;
 use crate::directory::{Group, Segment};
 use crate::disk::Disk;
 use crate::mixed::{self, Part};
@@ -291,6 +292,14 @@ impl Sealer {
     fn encode_mixed(&mut self, store: &Inner, group: Group, taken: &[Taken]) -> io::Result<()> {
         if taken.is_empty() {
             return Ok(());
+        }
+        // The footer has the definitions of all its streams: they must leave room in an empty segment.
+        let mut definitions = Vec::new();
+        taken.iter().for_each(|t| definition::encode(&t.stream, &mut definitions));
+        if taken.len() > 1 && definitions.len() as u64 > store.options.segment_bytes / 4 {
+            let (first, second) = taken.split_at(taken.len() / 2);
+            self.encode_mixed(store, group, first)?;
+            return self.encode_mixed(store, group, second);
         }
         self.ensure_segment(store, group)?;
         let none = (i64::MAX, i64::MIN);
