@@ -10,8 +10,9 @@
 //!   1 stream    as the record `stream` of the catalog (crate::catalog)
 //!   2 position  u32 stream, u64 first row not in a segment, u8 1 and u32 session, i64 highest sequence, or 0;
 //!               of the rows in segments: u8 whether time ascends, i64 time min, i64 time max, u64 newest
-//!               segment, u64 first row in that, u16 channels, of each u64 row before which its newest value
-//!               lies (0: none)
+//!               segment, u64 first row in that, u8 1 and of the newest block u64 first row, u32 rows, u32
+//!               offset, u32 bytes, u32 part (ffffffff: none), u8 whether time ascends, i64 time min, i64 time
+//!               max, or 0; u16 channels, of each u64 row before which its newest value lies (0: none)
 //!   3 segment   u64 id, u8 group, u8 sealed, u64 bytes, u64 blocks, u64 points, i64 time min, i64 time max,
 //!               i64 stored first, i64 stored last
 //!   4 expired   u64 id of a segment that is no more
@@ -76,6 +77,8 @@ pub(crate) struct SealedRows {
     pub(crate) newest_segment: u64,
     /// First row in that segment: what recovery expects there.
     pub(crate) newest_first_row: u64,
+    /// The newest block, in that segment; none: not known.
+    pub(crate) last: Option<BlockRef>,
     /// By channel: no row from this one on has a value; 0: none has.
     pub(crate) valued_to: Vec<u64>,
 }
@@ -87,6 +90,7 @@ impl Default for SealedRows {
             time: (i64::MAX, i64::MIN),
             newest_segment: 0,
             newest_first_row: 0,
+            last: None,
             valued_to: Vec::new(),
         }
     }
@@ -100,6 +104,7 @@ impl SealedRows {
         if segment > self.newest_segment {
             (self.newest_segment, self.newest_first_row) = (segment, block.first_row);
         }
+        self.last = Some(*block);
         for (channel, valued) in valued.enumerate() {
             if self.valued_to.len() <= channel {
                 self.valued_to.push(0);
@@ -126,6 +131,17 @@ impl Position {
         p.i64(self.sealed.time.1);
         p.u64(self.sealed.newest_segment);
         p.u64(self.sealed.newest_first_row);
+        p.u8(self.sealed.last.is_some() as u8);
+        if let Some(block) = &self.sealed.last {
+            p.u64(block.first_row);
+            p.u32(block.rows);
+            p.u32(block.offset);
+            p.u32(block.len);
+            p.u32(block.part.unwrap_or(u32::MAX));
+            p.u8(block.time_sorted as u8);
+            p.i64(block.time.0);
+            p.i64(block.time.1);
+        }
         p.u16(self.sealed.valued_to.len() as u16);
         self.sealed.valued_to.iter().for_each(|&row| p.u64(row));
         p.0
@@ -137,8 +153,20 @@ impl Position {
         let sequence = if t.u8()? != 0 { Some((t.u32()?, t.i64()?)) } else { None };
         let (sorted, time) = (t.u8()? != 0, (t.i64()?, t.i64()?));
         let (newest_segment, newest_first_row) = (t.u64()?, t.u64()?);
+        let last = match t.u8()? {
+            0 => None,
+            _ => Some(BlockRef {
+                first_row: t.u64()?,
+                rows: t.u32()?,
+                offset: t.u32()?,
+                len: t.u32()?,
+                part: Some(t.u32()?).filter(|&part| part != u32::MAX),
+                time_sorted: t.u8()? != 0,
+                time: (t.i64()?, t.i64()?),
+            }),
+        };
         let valued_to = (0..t.u16()?).map(|_| t.u64()).collect::<Option<_>>()?;
-        let sealed = SealedRows { sorted, time, newest_segment, newest_first_row, valued_to };
+        let sealed = SealedRows { sorted, time, newest_segment, newest_first_row, last, valued_to };
         Some(Position { stream, first_row, sequence, sealed })
     }
 }

@@ -12,7 +12,7 @@ use crate::bytes::FormatError;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
 use crate::fields::{Put, Take};
 use crate::refusal::ScanError;
-use crate::segment;
+use crate::segment::{self, Before, LastBlocks};
 use crate::segment_file::block_ref;
 use crate::stream::StreamKey;
 
@@ -73,8 +73,14 @@ impl BlockRef {
     }
 }
 
-/// Blocks of a segment by stream, in row order.
-pub(crate) type SegmentIndex = hashbrown::HashMap<u32, Vec<BlockRef>, foldhash::fast::RandomState>;
+/// What a footer says, or will.
+#[derive(Default)]
+pub(crate) struct SegmentIndex {
+    /// Blocks by stream, in row order.
+    blocks: hashbrown::HashMap<u32, Vec<BlockRef>, foldhash::fast::RandomState>,
+    /// Of streams without a block in it, where the newest one before is.
+    last: Option<LastBlocks>,
+}
 
 /// What the directory says of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +185,13 @@ impl Segment {
         let mut index = self.index.write();
         let index = index.get_or_insert_default();
         for (stream, block) in blocks {
-            index.entry(stream).or_default().push(block);
+            index.blocks.entry(stream).or_default().push(block);
         }
+    }
+
+    /// Keeps what the footer that was just written says of earlier segments.
+    pub(crate) fn set_last(&self, last: Option<LastBlocks>) {
+        self.index.write().get_or_insert_default().last = last;
     }
 
     /// Blocks of a stream, in row order.
@@ -188,17 +199,39 @@ impl Segment {
     /// # Errors
     /// The footer cannot be read or is damaged.
     pub(crate) fn blocks(self: &Arc<Self>, stream: u32, residents: &Residents) -> Result<Vec<BlockRef>, ScanError> {
+        let blocks = self.with_index(residents, |index| index.blocks.get(&stream).cloned())?;
+        Ok(blocks.flatten().unwrap_or_default())
+    }
+
+    /// Where a stream without a block in it has its newest one before.
+    ///
+    /// # Errors
+    /// As [`Segment::blocks`].
+    pub(crate) fn before(self: &Arc<Self>, stream: u32, residents: &Residents) -> Result<Before, ScanError> {
+        let before = self.with_index(residents, |index| match &index.last {
+            Some(last) if !index.blocks.contains_key(&stream) => last.of(stream),
+            _ => Before::Unknown,
+        })?;
+        Ok(before.unwrap_or(Before::Unknown))
+    }
+
+    /// Asks the index; none where a segment that is still open has no block.
+    fn with_index<T>(
+        self: &Arc<Self>,
+        residents: &Residents,
+        ask: impl FnOnce(&SegmentIndex) -> T,
+    ) -> Result<Option<T>, ScanError> {
         if let Some(index) = &*self.index.read() {
             self.used.store(residents.tick(), Ordering::Relaxed);
-            return Ok(index.get(&stream).cloned().unwrap_or_default());
+            return Ok(Some(ask(index)));
         }
         if !self.state.lock().sealed {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let index = self.read_index(residents)?;
-        let found = index.get(&stream).cloned().unwrap_or_default();
+        let found = ask(&index);
         residents.keep_index(self, index);
-        Ok(found)
+        Ok(Some(found))
     }
 
     fn read_index(self: &Arc<Self>, residents: &Residents) -> Result<SegmentIndex, ScanError> {
@@ -211,9 +244,9 @@ impl Segment {
         let trailer = segment::read_trailer(&trailer).map_err(|e| damaged(at, e))?;
         let footer = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(|e| self.unreadable(e))?;
         let footer = segment::read_footer(&footer, &trailer).map_err(|e| damaged(trailer.footer_offset, e))?;
-        let mut index = SegmentIndex::default();
+        let mut index = SegmentIndex { last: footer.last, ..SegmentIndex::default() };
         for entry in &footer.entries {
-            index.entry(entry.header.stream.0).or_default().push(block_ref(entry));
+            index.blocks.entry(entry.header.stream.0).or_default().push(block_ref(entry));
         }
         Ok(index)
     }

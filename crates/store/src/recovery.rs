@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::append::Writer;
 use crate::catalog;
-use crate::checkpoint::{self, Checkpoint, Position};
+use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
 use crate::directory::{BlockRef, Group, Segment, SegmentState, file_name};
 use crate::disk::{Access, Disk, PAGE_BYTES, Pages};
@@ -323,6 +323,13 @@ fn finish_open(
     if !damage.is_empty() {
         lost = lost_rows(writer, segment.id, &blocks, counted.time);
         report.damaged.extend(damage);
+        // The newest block that the checkpoint knows may be gone.
+        for stream in &writer.streams {
+            let sealed = stream.slot.sealed.load();
+            if sealed.newest_segment == segment.id {
+                stream.slot.sealed.store(Arc::new(SealedRows { last: None, ..(**sealed).clone() }));
+            }
+        }
     }
     let Some(file) = file else { return Ok((false, lost)) };
     for (id, block) in blocks {
@@ -337,7 +344,7 @@ fn finish_open(
         }
         writer.set_sealed(id, block.end_row());
     }
-    file.finish()?;
+    file.finish(None)?;
     Ok((true, lost))
 }
 

@@ -9,7 +9,7 @@ use crate::checkpoint::{self, Entries, Position};
 use crate::directory::{BlockRef, Group, Segment, SegmentState, file_name};
 use crate::disk::Access;
 use crate::seal::Sealer;
-use crate::segment::SegmentHeader;
+use crate::segment::{LastBlocks, SegmentHeader};
 use crate::segment_file::SegmentFile;
 use crate::store::Inner;
 use crate::stream::StreamId;
@@ -17,6 +17,9 @@ use crate::superblock::Superblock;
 
 /// Bytes that must stay free beside a segment that is made, for checkpoints.
 const FREE_BYTES_MIN: u64 = 8 << 20;
+
+/// Bytes of an entry of a segment's newest blocks before it: seldom fewer, mostly about 20.
+const LAST_BLOCK_BYTES: usize = 12;
 
 impl Sealer {
     /// Makes sure that a group has an open segment. Without space the oldest segment goes; if none may, the
@@ -45,7 +48,7 @@ impl Sealer {
             created: store.shared.now.load(Ordering::Relaxed),
             group: group.name().to_owned(),
         };
-        let open = SegmentFile::create(segment.clone(), header)?;
+        let open = SegmentFile::create(segment.clone(), header, last_blocks_max(size))?;
         let before = store.shared.segments.load_full();
         self.changed_segments.insert(id, segment.clone());
         store.shared.segments.store(Arc::new(before.with_open(segment)));
@@ -63,13 +66,50 @@ impl Sealer {
     pub(crate) fn finish_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
         let Some(file) = self.groups[group as usize].take() else { return Ok(()) };
         let segment = file.segment().clone();
-        self.written_bytes += file.finish()?;
+        let last = self.last_blocks(store, group, segment.id);
+        self.written_bytes += file.finish(Some(last))?;
         self.changed_segments.insert(segment.id, segment.clone());
         self.expiry_due = true;
         let list = store.shared.segments.load().with_sealed(&segment);
         store.shared.segments.store(Arc::new(list));
         store.shared.residents.sealed(&segment);
         Ok(())
+    }
+
+    /// Where the streams next in turn, as many as a sixteenth of a segment has room for, have their newest block
+    /// if it is not in the segment that is being finished.
+    fn last_blocks(&mut self, store: &Inner, group: Group, finished: u64) -> LastBlocks {
+        let slots = &store.shared.slots;
+        let room = last_blocks_max(store.options.segment_bytes);
+        let from = self.covered_to[group as usize];
+        let mut to = if from < slots.len() { from } else { 0 };
+        let mut last = LastBlocks { streams: (to, to), places: Vec::new() };
+        while to < slots.len() && last.places.len() * LAST_BLOCK_BYTES < room {
+            if let Some(slot) = slots.get(StreamId(to))
+                && Group::of(&slot.stream.load().key) == group
+            {
+                let sealed = slot.sealed.load();
+                // Zero: it has no block anywhere.
+                if (1..finished).contains(&sealed.newest_segment) {
+                    last.places.push((to, sealed.last.map(|block| (sealed.newest_segment, block))));
+                }
+            }
+            to += 1;
+        }
+        // What does not fit is left to the next segment.
+        loop {
+            let bytes = last.encode(finished).len();
+            if bytes <= room {
+                break;
+            }
+            let keep = last.places.len() * room / bytes;
+            to = last.places[keep].0;
+            last.places.truncate(keep);
+        }
+        self.covered_to[group as usize] = to;
+        // Streams to come have no block before either.
+        last.streams.1 = if to == slots.len() { u32::MAX } else { to };
+        last
     }
 
     /// Writes what changed since the last checkpoint, or all if that is shorter, and lets the superblock name it.
@@ -268,6 +308,11 @@ impl Sealer {
         drop((gone, open));
         self.changed.insert(id);
     }
+}
+
+/// Bytes of a segment that say where the newest blocks before it are: what that costs at most.
+fn last_blocks_max(segment_bytes: u64) -> usize {
+    segment_bytes as usize / 16
 }
 
 /// Whether the file system has no space left.

@@ -58,6 +58,8 @@ pub(crate) struct Sealer {
     memories: hashbrown::HashMap<u32, CodecMemory, foldhash::fast::RandomState>,
     /// Open segments by group.
     pub(crate) groups: Vec<Option<SegmentFile>>,
+    /// By group, the stream after the last of which the newest finished segment says where its blocks are.
+    pub(crate) covered_to: [u32; Group::ALL.len()],
     queue: VecDeque<u32>,
     /// First row of a stream that is not encoded yet, where that is not the first in memory.
     encoded_to: hashbrown::HashMap<u32, u64, foldhash::fast::RandomState>,
@@ -85,6 +87,7 @@ impl Sealer {
             encoder: Encoder::new(),
             memories: Default::default(),
             groups: Group::ALL.iter().map(|_| None).collect(),
+            covered_to: [0; Group::ALL.len()],
             queue: VecDeque::new(),
             encoded_to: Default::default(),
             changed: Default::default(),

@@ -42,6 +42,7 @@
 
 mod build;
 mod footer;
+mod last;
 
 use crate::bytes::{Cursor, FormatError, check_limit, malformed};
 use crate::limits::{
@@ -53,6 +54,7 @@ pub use build::{Builder, Group, Sealed};
 #[doc(hidden)]
 pub use footer::forge_footer_checksums;
 pub use footer::{Footer, IndexEntry, Trailer, read_footer, read_trailer};
+pub(crate) use last::{Before, LastBlocks};
 
 /// First four bytes of a segment.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SBSG");

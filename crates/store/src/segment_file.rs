@@ -7,7 +7,7 @@ use crate::bytes::FormatError;
 use crate::directory::{BlockRef, Segment, file_name};
 use crate::disk::{DiskFile, PAGE_BYTES, Pages};
 use crate::inspect::Damage;
-use crate::segment::{self, Builder, GroupHeader, IndexEntry, SegmentHeader};
+use crate::segment::{self, Builder, GroupHeader, IndexEntry, LastBlocks, SegmentHeader};
 use crate::stream::{Stream, StreamId};
 
 /// Says that the engine and the format disagree, which is a fault of the program.
@@ -51,13 +51,20 @@ pub(crate) fn block_ref(entry: &IndexEntry) -> BlockRef {
 }
 
 impl SegmentFile {
-    /// Begins a segment in a file that was just made.
-    pub(crate) fn create(segment: Arc<Segment>, header: SegmentHeader) -> io::Result<SegmentFile> {
+    /// Begins a segment in a file that was just made; `reserved_bytes` of it are kept for the newest blocks
+    /// before it.
+    pub(crate) fn create(
+        segment: Arc<Segment>,
+        header: SegmentHeader,
+        reserved_bytes: usize,
+    ) -> io::Result<SegmentFile> {
         let page = header.page().map_err(invalid)?;
+        let mut builder = Builder::new(header);
+        builder.reserve(reserved_bytes);
         Ok(SegmentFile {
             file: segment.file()?,
             segment,
-            builder: Builder::new(header),
+            builder,
             ready: Vec::new(),
             header: Some(page),
             on_disk: 0,
@@ -211,8 +218,8 @@ impl SegmentFile {
 
     /// Writes the footer and the trailer and cuts the file behind them; everything must be flushed. Returns
     /// the bytes written.
-    pub(crate) fn finish(self) -> io::Result<u64> {
-        let sealed = self.builder.seal().map_err(invalid)?;
+    pub(crate) fn finish(self, last: Option<LastBlocks>) -> io::Result<u64> {
+        let sealed = self.builder.seal_with(last.as_ref()).map_err(invalid)?;
         for (n, piece) in sealed.footer.chunks(1 << 20).enumerate() {
             self.file.write_at(&Pages::of(piece), sealed.footer_offset + (n << 20) as u64)?;
         }
@@ -221,6 +228,7 @@ impl SegmentFile {
         self.file.truncate(trailer_at + PAGE_BYTES as u64)?;
         self.file.write_at(&Pages::of(&sealed.trailer), trailer_at)?;
         self.file.sync()?;
+        self.segment.set_last(last);
         let mut state = self.segment.state.lock();
         state.sealed = true;
         state.bytes = trailer_at + PAGE_BYTES as u64;

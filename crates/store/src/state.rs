@@ -1,8 +1,12 @@
 //! State at an instant: the newest cell of each channel at or before it.
 
+use std::sync::Arc;
+
 use crate::batch::Batch;
 use crate::chunk::Chunk;
+use crate::directory::{BlockRef, Group, Segment};
 use crate::refusal::ScanError;
+use crate::segment::Before;
 use crate::shared::Shared;
 use crate::stream::ChannelIndex;
 use crate::value::{CellState, Value};
@@ -85,6 +89,9 @@ pub(crate) fn state_at(
 }
 
 /// Blocks backwards, only those that can hold what is missing.
+///
+/// A footer says where a stream that has no block in its segment has its newest one before, or that it has none:
+/// segments between are not looked at.
 fn look_in_segments(
     view: &StreamView,
     time: i64,
@@ -95,39 +102,84 @@ fn look_in_segments(
     if view.sealed.time.0 > time {
         return Ok(());
     }
+    let sorted = view.sealed.sorted;
+    // Where rows ascend in time, the first found backwards in a block is the newest of all blocks.
+    let mut settled = vec![false; columns.len()];
     // A channel that never had a value, or none in rows so old, is not looked for there.
     let valued_to = |i: usize| view.sealed.valued_to.get(columns[i].0 as usize).copied().unwrap_or(0);
-    let open = |found: &[Option<StateCell>], first_row: u64, time_max: i64| -> Vec<usize> {
-        (0..columns.len())
-            .filter(|&i| valued_to(i) > first_row && found[i].as_ref().is_none_or(|c| time_max > c.time))
-            .collect()
+    let wanted = |found: &[Option<StateCell>], settled: &[bool], first_row: u64, time_max: i64| -> Vec<usize> {
+        let newer = |i: usize| found[i].as_ref().is_none_or(|c| time_max > c.time);
+        (0..columns.len()).filter(|&i| !settled[i] && valued_to(i) > first_row && newer(i)).collect()
     };
-    if open(found, 0, view.sealed.time.1).is_empty() {
-        return Ok(());
-    }
-    for segment in view.segments(i64::MIN, time).iter().rev() {
-        let newest = segment.state.lock().time.1;
-        if open(found, 0, newest).is_empty() {
-            // Older segments may hold newer times only where frames came out of order.
-            if view.sealed.sorted {
+    let look = |segment: &Arc<Segment>,
+                block: &BlockRef,
+                found: &mut [Option<StateCell>],
+                settled: &mut [bool]|
+     -> Result<(), ScanError> {
+        let wanted = wanted(found, settled, block.first_row, block.time.1);
+        if block.time.0 > time || wanted.is_empty() {
+            return Ok(());
+        }
+        let channels: Vec<ChannelIndex> = wanted.iter().map(|&i| columns[i]).collect();
+        let batch = view.read(segment, block, &channels, shared)?;
+        let rows = |found: &[Option<StateCell>]| wanted.iter().map(|&i| found[i].as_ref().map(|c| c.row)).collect();
+        let before: Vec<Option<u64>> = rows(found);
+        look_in_batch(&batch, time, &wanted, shared.max_future_ns, found);
+        let after: Vec<Option<u64>> = rows(found);
+        for (n, &i) in wanted.iter().enumerate() {
+            settled[i] |= sorted && before[n] != after[n];
+        }
+        Ok(())
+    };
+    let group = view.segments.group(Group::of(&view.stream.key));
+    let stream = view.stream.id.0;
+    // The newest block of all is known, unless the view is older than it.
+    let newest = view.sealed.last.filter(|block| block.end_row() <= view.open.first_row);
+    let mut next = newest.map_or(Before::Unknown, |block| Before::Block(view.sealed.newest_segment, block));
+    let mut below = view.sealed.newest_segment.saturating_add(1);
+    let mut done = None;
+    // No block to come has a later time.
+    let mut latest = view.sealed.time.1;
+    loop {
+        match next {
+            Before::Nothing => return Ok(()),
+            Before::Block(home, block) => {
+                // Without its segment it was expired; what is older is looked at all the same.
+                below = home + 1;
+                if let Some(segment) = group.get(home) {
+                    look(segment, &block, found, &mut settled)?;
+                    done = Some((home, block.first_row));
+                }
+                if sorted {
+                    latest = latest.min(block.time.0);
+                }
+            }
+            Before::Unknown => {}
+        }
+        if wanted(found, &settled, 0, latest).is_empty() {
+            return Ok(());
+        }
+        let Some(segment) = group.newest_below(below, time) else { return Ok(()) };
+        below = segment.id;
+        next = Before::Unknown;
+        // Older segments may hold newer times only where frames came out of order: those whose times say so.
+        let time_max = segment.state.lock().time.1;
+        if wanted(found, &settled, 0, latest.min(time_max)).is_empty() {
+            if sorted {
                 return Ok(());
             }
             continue;
         }
         for block in view.blocks(segment, shared)?.iter().rev() {
-            if block.time.0 > time {
-                continue;
+            if done != Some((segment.id, block.first_row)) {
+                look(segment, block, found, &mut settled)?;
             }
-            let wanted = open(found, block.first_row, block.time.1);
-            if wanted.is_empty() {
-                continue;
+            if sorted {
+                latest = latest.min(block.time.0);
             }
-            let channels: Vec<ChannelIndex> = wanted.iter().map(|&i| columns[i]).collect();
-            let batch = view.read(segment, block, &channels, shared)?;
-            look_in_batch(&batch, time, &wanted, shared.max_future_ns, found);
         }
+        next = segment.before(stream, &shared.residents)?;
     }
-    Ok(())
 }
 
 fn look_in_batch(batch: &Batch, time: i64, wanted: &[usize], max_future_ns: i64, found: &mut [Option<StateCell>]) {

@@ -38,7 +38,8 @@ impl Known {
 #[derive(Clone, Debug)]
 struct Chunk {
     segments: Vec<Known>,
-    /// Largest `time` in it.
+    /// Smallest and largest `time` in it.
+    time_min: i64,
     time_max: i64,
     /// Earliest instant at which one of them got its last row.
     stored_least: i64,
@@ -46,12 +47,13 @@ struct Chunk {
 
 impl Chunk {
     fn new(segments: Vec<Known>) -> Chunk {
-        let mut chunk = Chunk { segments, time_max: i64::MIN, stored_least: i64::MAX };
+        let mut chunk = Chunk { segments, time_min: i64::MAX, time_max: i64::MIN, stored_least: i64::MAX };
         chunk.sum_up();
         chunk
     }
 
     fn sum_up(&mut self) {
+        self.time_min = self.segments.iter().map(|k| k.state.time.0).min().unwrap_or(i64::MAX);
         self.time_max = self.segments.iter().map(|k| k.state.time.1).max().unwrap_or(i64::MIN);
         self.stored_least = self.segments.iter().map(|k| k.state.stored.1).min().unwrap_or(i64::MAX);
     }
@@ -197,6 +199,29 @@ impl GroupList {
         let chunks = self.by_number.chunks.iter().filter(move |chunk| chunk.stored_least < instant);
         let known = chunks.flat_map(|chunk| &chunk.segments);
         known.filter(move |known| known.state.stored.1 < instant).map(|known| &known.segment)
+    }
+
+    /// The newest one below a number that can hold rows with `time ≤ to`.
+    pub(crate) fn newest_below(&self, below: u64, to: i64) -> Option<&Arc<Segment>> {
+        let fits = |segment: &&Arc<Segment>| segment.id < below && segment.state.lock().time.0 <= to;
+        if let Some(open) = self.open.iter().rev().find(fits) {
+            return Some(open);
+        }
+        let Chunks { chunks, .. } = &self.by_number;
+        let end = chunks.partition_point(|chunk| chunk.segments[0].segment.id < below);
+        chunks[..end].iter().rev().filter(|chunk| chunk.time_min <= to).find_map(|chunk| {
+            let end = chunk.segments.partition_point(|known| known.segment.id < below);
+            let found = chunk.segments[..end].iter().rev().find(|known| known.state.time.0 <= to);
+            found.map(|known| &known.segment)
+        })
+    }
+
+    /// The sealed segment of a number.
+    pub(crate) fn get(&self, number: u64) -> Option<&Arc<Segment>> {
+        let key = (0, number);
+        let chunk = self.by_number.chunks.get(self.by_number.find(key))?;
+        let at = chunk.segments.binary_search_by_key(&key, |known| known.key(Order::Number)).ok()?;
+        Some(&chunk.segments[at].segment)
     }
 
     /// Those that can hold rows with `from ≤ time ≤ to`, oldest first.
@@ -345,6 +370,21 @@ mod tests {
                 let expected: Vec<u64> = all.iter().filter(hit).map(|s| s.id).collect();
                 assert_eq!(ids(&list.overlapping(group, from, to)), expected, "seed {seed}: {from} to {to}");
                 assert_eq!(ids(&fresh.overlapping(group, from, to)), expected, "seed {seed}: {from} to {to}");
+                let below = random.u64(0..1_500);
+                let newest = |is_sealed: bool| {
+                    all.iter().rev().find(|s| {
+                        let state = *s.state.lock();
+                        s.group == group && s.id < below && state.time.0 <= from && state.sealed == is_sealed
+                    })
+                };
+                // An open one comes first: in a store it is the newest.
+                let expected = newest(false).or(newest(true)).map(|s| s.id);
+                assert_eq!(list.group(group).newest_below(below, from).map(|s| s.id), expected, "seed {seed}");
+                let sealed = SegmentList::new(all.iter().filter(|s| s.state.lock().sealed).cloned().collect());
+                let found = sealed.group(group).newest_below(below, from).map(|s| s.id);
+                assert_eq!(found, newest(true).map(|s| s.id), "seed {seed}: below {below}, to {from}");
+                let listed = all.iter().any(|s| s.id == below && s.group == group && s.state.lock().sealed);
+                assert_eq!(list.group(group).get(below).map(|s| s.id), listed.then_some(below));
                 let old = |s: &&Arc<Segment>| {
                     let state = *s.state.lock();
                     s.group == group && state.sealed && state.stored.1 < from

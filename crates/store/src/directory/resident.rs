@@ -83,7 +83,7 @@ impl Residents {
 }
 
 fn entries(index: &SegmentIndex) -> usize {
-    index.values().map(Vec::len).sum()
+    index.blocks.values().map(Vec::len).sum::<usize>() + index.last.as_ref().map_or(0, |last| last.places.len())
 }
 
 impl Kept {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::footer::{self, IndexEntry};
-use super::{GROUP_HEADER_BYTES, GroupHeader, SegmentHeader};
+use super::{GROUP_HEADER_BYTES, GroupHeader, LastBlocks, SegmentHeader};
 use crate::block::{self, BlockHeader};
 use crate::bytes::{FormatError, malformed};
 use crate::definition;
@@ -50,6 +50,8 @@ pub struct Builder {
     entries: Vec<IndexEntry>,
     streams: BTreeMap<StreamId, (Arc<Stream>, usize)>,
     definition_bytes: usize,
+    /// Bytes kept free for other sections of the footer.
+    reserved_bytes: usize,
 }
 
 impl Builder {
@@ -65,7 +67,13 @@ impl Builder {
             entries: Vec::new(),
             streams: BTreeMap::new(),
             definition_bytes: 0,
+            reserved_bytes: 0,
         }
+    }
+
+    /// Keeps bytes free for what [`Builder::seal_with`] adds to the footer.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.reserved_bytes = bytes;
     }
 
     /// Its header.
@@ -114,7 +122,8 @@ impl Builder {
             let begun = GROUP_HEADER_BYTES + self.group.len();
             self.group_offset + (begun.next_multiple_of(PAGE_BYTES) + GROUP_HEADER_BYTES + block_bytes) as u64
         };
-        let footer = footer::most_bytes(self.entries.len() + parts, definitions).next_multiple_of(PAGE_BYTES);
+        let footer = footer::most_bytes(self.entries.len() + parts, definitions) + self.reserved_bytes;
+        let footer = footer.next_multiple_of(PAGE_BYTES);
         group_end.next_multiple_of(PAGE_BYTES as u64) + (footer + PAGE_BYTES) as u64 <= self.header.size_bytes
     }
 
@@ -258,11 +267,16 @@ impl Builder {
     /// # Errors
     /// When blocks still wait for [`Builder::take_group`].
     pub fn seal(&self) -> Result<Sealed, FormatError> {
+        self.seal_with(None)
+    }
+
+    /// As [`Builder::seal`], with the newest blocks before the segment.
+    pub(crate) fn seal_with(&self, last: Option<&LastBlocks>) -> Result<Sealed, FormatError> {
         if !self.group.is_empty() {
             return Err(malformed("sealing with a group under way"));
         }
         let streams = self.streams.values().map(|(stream, _)| &**stream);
-        let footer = footer::encode(&self.header, &self.entries, streams);
+        let footer = footer::encode(&self.header, &self.entries, streams, last);
         let trailer = footer::trailer_page(&self.header, self.group_offset, footer.len());
         let mut padded = footer;
         padded.resize(padded.len().next_multiple_of(PAGE_BYTES), 0);

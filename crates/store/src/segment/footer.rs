@@ -12,7 +12,8 @@
 //! | 28 | 4 | header_crc | CRC32C of bytes 0 to 28 |
 //!
 //! Sections are a number (u8; from 0x80 on a reader that does not know it passes over it), a length (varint)
-//! and bytes. 1 is the index, 2 the stream definitions (count, then each: see `definition`):
+//! and bytes. 1 is the index, 2 the stream definitions (count, then each: see `definition`), 0x81 the newest
+//! blocks before the segment (see `last`):
 //!
 //! ```text
 //! 1 index: origins, u128 of each; entries; then of each, zigzag differences to the entry before unless said:
@@ -27,7 +28,7 @@
 //! Trailer page: magic `SBTR`, u32 0, footer offset u64, footer length u64, segment u64, generation u64,
 //! CRC32C of bytes 0 to 4092 at 4092.
 
-use super::{CRC_AT, SegmentHeader, check_crc, check_magic, check_page, seal_page};
+use super::{CRC_AT, LastBlocks, SegmentHeader, check_crc, check_magic, check_page, seal_page};
 use crate::block::{BlockHeader, HEADER_BYTES, SKIPPABLE, put_section};
 use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_signed, put_varint};
 use crate::definition;
@@ -42,6 +43,7 @@ const TRAILER_MAGIC: u32 = u32::from_le_bytes(*b"SBTR");
 const FOOTER_HEADER_BYTES: usize = 32;
 const SECTION_INDEX: u8 = 1;
 const SECTION_STREAMS: u8 = 2;
+const SECTION_LAST: u8 = SKIPPABLE | 1;
 const FLAG_SAME_BLOCK: u8 = 32;
 /// Most bytes of an index entry: flags and eleven varints, most of which cannot take their ten bytes.
 const ENTRY_MAX_BYTES: usize = 1 + 3 * 5 + 3 * 5 + 3 + 3 + 10 + 4 * 10;
@@ -68,6 +70,8 @@ pub struct Footer {
     pub entries: Vec<IndexEntry>,
     /// Definitions of every stream in the segment, at the newest layout version that it knew.
     pub streams: Vec<Stream>,
+    /// Where streams without a block in it have their newest one before.
+    pub(crate) last: Option<LastBlocks>,
 }
 
 impl Footer {
@@ -99,6 +103,7 @@ pub(super) fn encode<'s>(
     header: &SegmentHeader,
     entries: &[IndexEntry],
     streams: impl Iterator<Item = &'s Stream> + Clone,
+    last: Option<&LastBlocks>,
 ) -> Vec<u8> {
     let mut index = Vec::new();
     put_index(entries, &mut index);
@@ -109,6 +114,9 @@ pub(super) fn encode<'s>(
     let mut out = vec![0; FOOTER_HEADER_BYTES];
     put_section(SECTION_INDEX, &index, &mut out);
     put_section(SECTION_STREAMS, &definitions, &mut out);
+    if let Some(last) = last {
+        put_section(SECTION_LAST, &last.encode(header.id), &mut out);
+    }
     let length = out.len() as u32;
     let body_crc = crc32c::crc32c(&out[FOOTER_HEADER_BYTES..]);
     out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -248,6 +256,7 @@ pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatErro
         match kind {
             SECTION_INDEX => footer.entries = read_index(section)?,
             SECTION_STREAMS => footer.streams = read_streams(section)?,
+            SECTION_LAST => footer.last = Some(LastBlocks::read(section, trailer.segment)?),
             skippable if skippable & SKIPPABLE != 0 => {}
             unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
         }

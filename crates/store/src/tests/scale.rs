@@ -29,13 +29,20 @@ fn append(store: &Store, rows: impl Iterator<Item = (StreamId, u64)>, now: i64) 
     store.append(&batch, now).outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count()
 }
 
-/// What a store with so many segments, 10,000 streams and real footers reads when it is opened, by kind of file.
-///
-/// Segments are as small as can be, with a row of a few of the streams in a mixed block, whose definitions fill the
-/// footer; each sixteenth also has a block of its own of one busy stream.
-fn reads_at_open(segments: u64) -> Reads {
-    const STREAMS: usize = 10_000;
-    let disk = SparseDisk::default();
+const STREAMS: usize = 10_000;
+/// Streams that are quiet for ever once the first hundred segments are written.
+const QUIET: usize = 100;
+
+/// A store with so many segments, 10,000 streams and real footers, and what went into each stream.
+struct Built {
+    disk: SparseDisk,
+    ids: Vec<StreamId>,
+    /// Times and values.
+    sent: Vec<Vec<(i64, u64)>>,
+    now: i64,
+}
+
+fn open_tiny(disk: &SparseDisk) -> Store {
     let options = StoreOptions {
         log_bytes: 4 << 20,
         segment_bytes: 32 << 10,
@@ -44,45 +51,60 @@ fn reads_at_open(segments: u64) -> Reads {
         open_bytes: 0,
         ..StoreOptions::default()
     };
-    let open = || Store::open_on(Arc::new(disk.clone()), options.clone(), T0).expect("opened");
-    let store = open();
-    let settle = |now: i64| {
-        store.commit(now).expect("committed");
-        while store.maintain(now).expect("maintained") {}
-    };
+    Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened")
+}
+
+fn settle(store: &Store, now: i64) {
+    store.commit(now).expect("committed");
+    while store.maintain(now).expect("maintained") {}
+}
+
+/// Segments are as small as can be, with a row of a few of the streams in a mixed block, whose definitions fill the
+/// footer; each sixteenth also has a block of its own of one busy stream.
+fn build(segments: u64) -> Built {
+    let disk = SparseDisk::default();
+    let store = open_tiny(&disk);
     let mut ids = Vec::new();
     for n in 0..STREAMS as u32 {
         if n % 1_000 == 0 {
-            settle(T0);
+            settle(&store, T0);
         }
         let mut spec = spec(n);
         spec.channels[0].description = "as long as it takes to fill a segment with few streams; ".repeat(11);
         ids.push(store.resolve(&spec, T0).expect("resolved").0.id);
     }
-    let (mut now, mut random, mut sent) = (T0, fastrand::Rng::with_seed(1), vec![0; STREAMS]);
+    let (mut now, mut random, mut sent) = (T0, fastrand::Rng::with_seed(1), vec![Vec::new(); STREAMS]);
     while store.stats().segments < segments {
         now += 1_000_000;
-        let mut rows: Vec<usize> = (0..16).map(|_| random.usize(1..STREAMS)).collect();
+        let awake = if store.stats().segments < 100 { STREAMS } else { STREAMS - QUIET };
+        let mut rows: Vec<usize> = (0..16).map(|_| random.usize(1..awake)).collect();
         if now / 1_000_000 % 16 == 0 {
             rows.extend([0; 300]);
         }
-        assert_eq!(append(&store, rows.iter().map(|&n| (ids[n], random.u64(..))), now), rows.len());
-        rows.into_iter().for_each(|n| sent[n] += 1);
-        settle(now);
+        let rows: Vec<(usize, u64)> = rows.into_iter().map(|n| (n, random.u64(..))).collect();
+        assert_eq!(append(&store, rows.iter().map(|&(n, value)| (ids[n], value)), now), rows.len());
+        rows.into_iter().for_each(|(n, value)| sent[n].push((now, value)));
+        settle(&store, now);
     }
     // Superblock, log, checkpoint and open segments, and copies of the disk itself: none of a sealed segment.
     assert!(disk.open_files() < 16, "{} open files", disk.open_files());
-    drop(store);
+    Built { disk, ids, sent, now }
+}
+
+/// What a store reads when it is opened, by kind of file.
+fn reads_at_open(segments: u64) -> Reads {
+    let Built { disk, ids, sent, .. } = build(segments);
     disk.reads.lock().clear();
-    let store = open();
+    let store = open_tiny(&disk);
     let reads = disk.reads.lock().clone();
     assert_eq!((store.catalog().streams.len(), store.stats().segments), (STREAMS, segments));
     // The rows of a stream lie all over the store: its footers are real.
     let view = store.view();
     for n in [0, 17] {
-        assert_eq!(view.next_row(ids[n]), sent[n]);
+        let rows = sent[n].len() as u64;
+        assert_eq!(view.next_row(ids[n]), rows);
         let batches = view.scan(Scan::all(ids[n], vec![ChannelIndex(0)]));
-        assert_eq!(batches.map(|batch| batch.expect("reads").len() as u64).sum::<u64>(), sent[n]);
+        assert_eq!(batches.map(|batch| batch.expect("reads").len() as u64).sum::<u64>(), rows);
     }
     // A process may have 1,024.
     assert!((100..300).contains(&disk.open_files()), "{} open files", disk.open_files());
@@ -104,10 +126,117 @@ fn opening_reads_as_much_with_16_000_segments_as_with_1_600() {
         // Between two moves of its tail an eighth of the ring fills.
         assert!(reads["log"].0 <= 4 && reads["log"].1 <= 4 << 20, "{reads:?}");
         let (count, bytes) = reads["checkpoint"];
-        let base = 10_000 * 850 + segments * 79;
+        let base = 10_000 * 900 + segments * 79;
         assert!(bytes <= (2 * base).max(base + (1 << 20)) + (1 << 16) && count <= bytes.div_ceil(4 << 20), "{reads:?}");
     }
     assert_eq!(few.len() + many.len(), 8, "files of no other kind: {few:?} {many:?}");
+}
+
+#[test]
+fn a_state_long_ago_reads_the_footers_of_few_segments() {
+    let Built { disk, ids, sent, now } = build(1_600);
+    let footers = || disk.reads.lock().get("trailer").map_or(0, |reads| reads.0);
+    let check = |store: &Store, streams: &mut dyn Iterator<Item = usize>, time: i64| {
+        let view = store.view();
+        for n in streams {
+            let expected = sent[n].iter().rfind(|row| row.0 <= time);
+            let state = view.state_at(ids[n], time, &[ChannelIndex(0)]).expect("a state").remove(0);
+            let found = state.map(|cell| (cell.time, cell.value));
+            let expected = expected.map(|&(time, value)| (time, Some(OwnedValue::Plain(Value::U64(value)))));
+            assert_eq!(found, expected, "stream {n} at {}", time - T0);
+        }
+    };
+    let long_ago = T0 + (now - T0) / 5 * 4;
+    // One that was quiet for a thousand segments, by itself; then all of them.
+    let quiet = (STREAMS - QUIET..STREAMS).find(|&n| !sent[n].is_empty()).expect("one");
+    for (streams, time, most) in [
+        (quiet..quiet + 1, long_ago, 1),
+        (0..STREAMS, long_ago, 160),
+        (0..STREAMS, T0 + (now - T0) / 2, 160),
+        (0..STREAMS, now, 1),
+        (0..STREAMS, T0, 160),
+    ] {
+        let store = open_tiny(&disk);
+        let before = footers();
+        check(&store, &mut streams.clone(), time);
+        let read = footers() - before;
+        println!("{} streams: {read} footers of 1,600", streams.len());
+        assert!(read <= most, "{} streams at {}: {read} footers", streams.len(), time - T0);
+    }
+}
+
+#[test]
+fn a_state_of_late_and_sparse_values_is_that_of_a_walk_through_all() {
+    for seed in 0..3 {
+        let (disk, mut random) = (SparseDisk::default(), fastrand::Rng::with_seed(seed));
+        let mut store = open_tiny(&disk);
+        let ids: Vec<StreamId> = (0..60)
+            .map(|n| {
+                let mut spec = spec(n);
+                spec.clock = if n % 3 == 0 { Clock::Receive } else { Clock::Source };
+                spec.channels.push(ChannelSpec::new("rare", ChannelType::I64));
+                spec.channels[0].description = "a long one, for small segments ".repeat(30);
+                store.resolve(&spec, T0).expect("resolved").0.id
+            })
+            .collect();
+        // Time and the cells of each row.
+        let mut sent: Vec<Vec<(i64, [Option<u64>; 2])>> = vec![Vec::new(); ids.len()];
+        let mut now = T0;
+        for lap in 0..150 {
+            now += 1_000_000;
+            let mut batch = FrameBatch::new();
+            // Sometimes all that comes is late: then an older segment has newer times.
+            let all_late = if random.u8(0..3) == 0 { random.i64(1..40_000_000) } else { 0 };
+            for _ in 0..16 {
+                let mut n = random.usize(..ids.len());
+                if all_late > 0 && n % 3 == 0 {
+                    n += 1;
+                }
+                let late = if random.u8(0..4) == 0 { random.i64(0..40_000_000) } else { random.i64(0..1_000) };
+                let late = late + all_late;
+                let source_time = (n % 3 != 0).then_some(now - late);
+                batch.begin(FrameHead { stream: ids[n], receive_time: now, source_time, sequence: None });
+                let cells = [Some(random.u64(..)), (random.u8(0..12) == 0).then(|| random.u64(..1 << 60))];
+                batch.push(ChannelIndex(0), Value::U64(cells[0].expect("a value")));
+                if let Some(value) = cells[1] {
+                    batch.push(ChannelIndex(1), Value::I64(value as i64));
+                }
+                batch.end();
+                sent[n].push((source_time.unwrap_or(now), cells));
+            }
+            assert!(store.append(&batch, now).outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })));
+            // Now and then rows stay in memory, and the store is cut off.
+            if lap % 10 != 9 {
+                settle(&store, now);
+            } else if lap % 50 == 49 {
+                store.commit(now).expect("committed");
+                drop(store);
+                store = open_tiny(&disk);
+            }
+        }
+        assert!(store.stats().segments > 60, "{} segments", store.stats().segments);
+        for again in [false, true] {
+            if again {
+                store.close(now).expect("closed");
+                store = open_tiny(&disk);
+            }
+            let view = store.view();
+            for (n, rows) in sent.iter().enumerate() {
+                for time in [T0, now, i64::MAX].into_iter().chain((0..20).map(|_| random.i64(T0 - 10..now + 10))) {
+                    let columns = [ChannelIndex(1), ChannelIndex(0)];
+                    let found = view.state_at(ids[n], time, &columns).expect("a state");
+                    for (cell, channel) in found.into_iter().zip([1, 0]) {
+                        let rows =
+                            rows.iter().enumerate().filter(|(_, (at, cells))| *at <= time && cells[channel].is_some());
+                        let expected = rows.max_by_key(|(row, (at, _))| (*at, *row));
+                        let expected = expected.map(|(row, (at, cells))| (*at, row as u64, cells[channel]));
+                        let found = cell.map(|c| (c.time, c.row, c.value.map(|v| v.as_value().bits())));
+                        assert_eq!(found, expected, "seed {seed}, stream {n}, channel {channel} at {}", time - T0);
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]
