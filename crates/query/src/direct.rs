@@ -4,7 +4,6 @@
 //!
 //! Whatever is not recognised here, or not known to give the same rows, goes the long way.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -12,32 +11,29 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator};
-use strongback_store::{Batch, Scan, Scanner, Stream, View};
+use strongback_store::{Stream, View};
 
 use crate::catalog::Tables;
 use crate::column::{ColumnSource, TableColumn, floor_micros, timestamp_type};
 use crate::error::QueryError;
 use crate::filter::{self, ALL_TIMES, NO_TIME};
-use crate::pg::{Formats, Layout, Run, StoredRows};
+use crate::merge::{Found, Merge, Prepare, StoredRows, TimeOrder, Wanted};
+use crate::pg::{Formats, Layout};
 use crate::table::StoreTable;
 
-/// Streams that are merged by time here; more go the long way.
+/// Streams that are merged by time here without a limit; more go the long way.
 const MERGED_STREAMS_MAX: usize = 16;
+/// Rows that more streams than that may be merged for here.
+const MERGED_ROWS_MAX: usize = 10_000;
 
 /// A statement of the recognised form.
 pub(crate) struct DirectPlan {
     table: Arc<StoreTable>,
-    columns: Vec<TableColumn>,
+    columns: Arc<Vec<TableColumn>>,
     conditions: Vec<Condition>,
     order: Option<TimeOrder>,
     skip: Option<Count>,
     fetch: Option<Count>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum TimeOrder {
-    Ascending,
-    Descending,
 }
 
 #[derive(Debug)]
@@ -85,7 +81,7 @@ impl DirectPlan {
     /// Recognises a plan as DataFusion made it from SQL, before optimisation.
     pub(crate) fn recognise(plan: &LogicalPlan, tables: &Tables) -> Option<DirectPlan> {
         let shape = walk(plan, tables)?;
-        let columns = shape.outputs.iter().map(|at| shape.table.columns[*at].clone()).collect();
+        let columns = Arc::new(shape.outputs.iter().map(|at| shape.table.columns[*at].clone()).collect());
         let (skip, fetch) = shape.limit.unwrap_or((None, None));
         Some(DirectPlan { table: shape.table, columns, conditions: shape.conditions, order: shape.order, skip, fetch })
     }
@@ -139,15 +135,17 @@ impl DirectPlan {
         };
         let (Some(skip), Some(fetch)) = (count(&self.skip), count(&self.fetch)) else { return Ok(None) };
         streams.retain(|s| view.time_range(s.id).is_some_and(|(first, last)| first < time.end && last >= time.start));
+        let skip = skip.unwrap_or(0);
         if self.order.is_some()
-            && (streams.len() > MERGED_STREAMS_MAX || !streams.iter().all(|s| view.time_sorted(s.id)))
+            && (streams.len() > MERGED_STREAMS_MAX && fetch.is_none_or(|rows| rows > MERGED_ROWS_MAX)
+                || !streams.iter().all(|s| view.time_sorted(s.id)))
         {
             return Ok(None);
         }
-        let descending = self.order == Some(TimeOrder::Descending);
-        let heads = streams.into_iter().map(|s| Head::open(view, s, &self.columns, &time, descending)).collect();
         let left = fetch.unwrap_or(usize::MAX);
-        Ok(Some(DirectRows { heads, current: 0, order: self.order, skip: skip.unwrap_or(0), left }))
+        let most = skip.saturating_add(left);
+        let wanted = Wanted { columns: self.columns.clone(), time, order: self.order, most };
+        Ok(Some(DirectRows { merge: Merge::new(view.clone(), streams, wanted), skip, left }))
     }
 
     /// Appends the next rows as data rows: at most `most`, and few enough to stay near `full` bytes of output.
@@ -162,15 +160,12 @@ impl DirectPlan {
         formats: &Formats,
         (most, full): (usize, usize),
     ) -> Result<Option<usize>, QueryError> {
-        let room = full.saturating_sub(out.len());
-        let Some((head, run)) = rows.next(&Asked { columns: &self.columns, formats: Some(formats), most, room })?
-        else {
-            return Ok(None);
-        };
-        match (head.stored(&self.columns), &head.layout) {
-            (Some(from), Some(layout)) => layout.put(out, from, &run),
-            (Some(from), None) => from.put_rows(out, &run, formats)?,
-            (None, _) => {}
+        let asked = Asked { formats: Some(formats), room: full.saturating_sub(out.len()) };
+        let Some((head, run)) = rows.next(&asked, most)? else { return Ok(None) };
+        match head.stored(&self.columns) {
+            Some((from, Some(layout))) => layout.put(out, from, &run),
+            Some((from, None)) => from.put_rows(out, &run, formats)?,
+            None => {}
         }
         Ok(Some(run.rows.len()))
     }
@@ -180,10 +175,8 @@ impl DirectPlan {
     /// # Errors
     /// As [`DirectPlan::put_rows`].
     pub(crate) fn put_cells(&self, out: &mut BytesMut, rows: &mut DirectRows) -> Result<bool, QueryError> {
-        let Some((head, run)) = rows.next(&Asked { columns: &self.columns, formats: None, most: 1, room: 0 })? else {
-            return Ok(false);
-        };
-        if let Some(from) = head.stored(&self.columns) {
+        let Some((head, run)) = rows.next(&Asked { formats: None, room: 0 }, 1)? else { return Ok(false) };
+        if let Some((from, _)) = head.stored(&self.columns) {
             from.put_cells(out, run.rows.start, |_| false)?;
         }
         Ok(true)
@@ -192,13 +185,23 @@ impl DirectPlan {
 
 /// What is wanted of rows.
 struct Asked<'a> {
-    columns: &'a [TableColumn],
     /// None: cell by cell.
     formats: Option<&'a Formats>,
-    /// Most rows.
-    most: usize,
     /// Bytes that they should not exceed, as far as that is known.
     room: usize,
+}
+
+/// A batch's rows are laid out once, if their cells have fixed sizes.
+impl Prepare for Asked<'_> {
+    type Made = Option<Layout>;
+
+    fn prepare(&self, from: StoredRows<'_>) -> Result<Option<Layout>, QueryError> {
+        Ok(self.formats.and_then(|formats| Layout::of(from, formats)))
+    }
+
+    fn most(&self, layout: &Option<Layout>) -> usize {
+        layout.as_ref().map_or(1, |layout| self.room / layout.row_bytes())
+    }
 }
 
 /// A value that is known when the statement runs.
@@ -226,144 +229,26 @@ impl Instant {
 
 /// The rows of one execution.
 pub(crate) struct DirectRows {
-    heads: Vec<Head>,
-    current: usize,
-    order: Option<TimeOrder>,
+    merge: Merge<Option<Layout>>,
     skip: usize,
     left: usize,
 }
 
 impl DirectRows {
-    /// The next rows, at least one; reads at most one batch of each stream.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    fn next(&mut self, asked: &Asked<'_>) -> Result<Option<(&Head, Run)>, QueryError> {
-        while self.left > 0 {
-            let most = if self.skip > 0 { self.skip } else { asked.most.min(self.left) };
-            let Some((at, run)) = self.advance(asked, most)? else { break };
-            if self.skip > 0 {
-                self.skip -= run.rows.len();
-                continue;
-            }
-            self.left -= run.rows.len();
-            return Ok(Some((&self.heads[at], run)));
+    /// The next rows, at least one.
+    fn next(&mut self, asked: &Asked<'_>, most: usize) -> Result<Found<'_, Option<Layout>>, QueryError> {
+        while self.skip > 0 {
+            let Some((_, run)) = self.merge.next(asked, self.skip)? else { return Ok(None) };
+            self.skip -= run.rows.len();
         }
-        Ok(None)
-    }
-
-    fn advance(&mut self, asked: &Asked<'_>, most: usize) -> Result<Option<(usize, Run)>, QueryError> {
-        let Some(order) = self.order.filter(|_| self.heads.len() > 1) else {
-            while let Some(head) = self.heads.get_mut(self.current) {
-                if head.peek(asked)?.is_some() {
-                    return Ok(Some((self.current, head.take(head.room(asked).min(most)))));
-                }
-                self.current += 1;
-            }
+        if self.left == 0 {
             return Ok(None);
-        };
-        // Equal times come in the order of their streams.
-        let mut first: Option<(i64, usize)> = None;
-        let mut second: Option<(i64, usize)> = None;
-        for (at, head) in self.heads.iter_mut().enumerate() {
-            let Some(row) = head.peek(asked)? else { continue };
-            let key = (order.key(head.time(row)), at);
-            if first.is_none_or(|first| key < first) {
-                second = first;
-                first = Some(key);
-            } else if second.is_none_or(|second| key < second) {
-                second = Some(key);
-            }
         }
-        let Some((_, at)) = first else { return Ok(None) };
-        let head = &mut self.heads[at];
-        let most = head.room(asked).min(most);
-        let mut rows = 1;
-        while rows < most
-            && let Some(row) = head.ahead(rows)
-            && second.is_none_or(|second| (order.key(head.time(row)), at) < second)
-        {
-            rows += 1;
+        let next = self.merge.next(asked, most.min(self.left))?;
+        if let Some((_, run)) = &next {
+            self.left -= run.rows.len();
         }
-        Ok(Some((at, head.take(rows))))
-    }
-}
-
-impl TimeOrder {
-    /// Ascends in this order. The store takes no time whose negation would overflow.
-    fn key(self, time: i64) -> i64 {
-        match self {
-            TimeOrder::Ascending => time,
-            TimeOrder::Descending => time.saturating_neg(),
-        }
-    }
-}
-
-/// The place of the scan of one stream.
-struct Head {
-    stream: Arc<Stream>,
-    scanner: Scanner,
-    batch: Option<Batch>,
-    /// Rows of the batch that are still to come.
-    rows: Range<usize>,
-    positions: Vec<Option<usize>>,
-    descending: bool,
-    /// How rows of the batch are written; none: cell by cell.
-    layout: Option<Layout>,
-}
-
-impl Head {
-    fn open(view: &View, stream: Arc<Stream>, columns: &[TableColumn], time: &Range<i64>, descending: bool) -> Head {
-        let (channels, positions) = StoreTable::channels_of(columns, &stream, view);
-        let mut scan = Scan::all(stream.id, channels);
-        scan.time = time.clone();
-        scan.newest_first = descending;
-        Head { scanner: view.scan(scan), stream, batch: None, rows: 0..0, positions, descending, layout: None }
-    }
-
-    fn stored<'a>(&'a self, columns: &'a [TableColumn]) -> Option<StoredRows<'a>> {
-        let batch = self.batch.as_ref()?;
-        Some(StoredRows { columns, stream: &self.stream, batch, positions: &self.positions })
-    }
-
-    /// The next row of the batch, which stays until [`Head::take`].
-    fn peek(&mut self, asked: &Asked<'_>) -> Result<Option<usize>, QueryError> {
-        while self.rows.is_empty() {
-            match self.scanner.next().transpose()? {
-                None => return Ok(None),
-                Some(batch) => {
-                    self.rows = 0..batch.len();
-                    self.batch = Some(batch);
-                    let stored = asked.formats.zip(self.stored(asked.columns));
-                    self.layout = stored.and_then(|(formats, from)| Layout::of(from, formats));
-                }
-            }
-        }
-        Ok(self.ahead(0))
-    }
-
-    /// Rows that fit what is left of the output; one where their sizes are not known.
-    fn room(&self, asked: &Asked<'_>) -> usize {
-        self.layout.as_ref().map_or(1, |layout| (asked.room / layout.row_bytes()).max(1))
-    }
-
-    /// The row of the batch that comes after that many others.
-    fn ahead(&self, rows: usize) -> Option<usize> {
-        (rows < self.rows.len())
-            .then(|| if self.descending { self.rows.end - 1 - rows } else { self.rows.start + rows })
-    }
-
-    fn time(&self, row: usize) -> i64 {
-        self.batch.as_ref().map_or(0, |batch| batch.time(row))
-    }
-
-    /// Takes rows of the batch, as many as it still has.
-    fn take(&mut self, most: usize) -> Run {
-        let Range { start, end } = self.rows;
-        let count = most.min(end - start);
-        let rows = if self.descending { end - count..end } else { start..start + count };
-        self.rows = if self.descending { start..end - count } else { start + count..end };
-        Run { rows, descending: self.descending }
+        Ok(next)
     }
 }
 

@@ -35,6 +35,7 @@ use crate::parameter;
 use crate::plan_cache::PlanCache;
 use crate::runtime::Threads;
 use crate::setting::{SERVER_VERSION, Settings, SharedSettings};
+use crate::sorted::SortedScan;
 use crate::state::{self, StateRow};
 use crate::system::SystemRows;
 use crate::table::PinnedView;
@@ -159,6 +160,8 @@ fn template(
         .with_target_partitions(options.threads.max(1));
     let settings = config.options_mut();
     settings.execution.time_zone = Some(crate::column::UTC.to_owned());
+    // `SortedScan` does it.
+    settings.optimizer.enable_sort_pushdown = false;
     settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
     let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
         FairSpillPool::new(options.memory_bytes),
@@ -193,6 +196,7 @@ fn template(
     let state = context.state();
     Ok(SessionStateBuilder::new_from_existing(state)
         .with_type_planner(Arc::new(Types))
+        .with_physical_optimizer_rule(Arc::new(SortedScan))
         .with_physical_optimizer_rule(Arc::new(Cooperation))
         .build())
 }

@@ -5,30 +5,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::SortOptions;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
-use datafusion::physical_expr::expressions::Column as ColumnExpr;
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use strongback_store::{ChannelIndex, Clock, Scan, Store, Stream, View};
+use strongback_store::{ChannelIndex, Store, Stream, View};
 
-use crate::column::{ColumnSource, FrameTime, TableColumn, batch_array, table_columns, table_schema};
-use crate::error::QueryError;
+use crate::column::{TableColumn, table_columns, table_schema};
 use crate::filter::{self, ALL_TIMES};
-
-/// Streams up to which each is a partition of its own, so that its order can be declared.
-const ORDERED_PARTITIONS_MAX: usize = 16;
-
-/// Batches between two yields to the runtime, so that a scan can always be cancelled.
-const BATCHES_BETWEEN_YIELDS: usize = 8;
+use crate::scan::StoreScan;
 
 /// The view that all tables of one query read: in the session's extensions.
 pub(crate) struct PinnedView(pub(crate) View);
@@ -76,28 +63,6 @@ impl StoreTable {
             })
             .collect();
         (channels, positions)
-    }
-
-    /// Columns that ascend with the frames of these streams in a view, if their order is known.
-    fn orders(&self, view: &View, streams: &[Arc<Stream>], projected: &[TableColumn]) -> Vec<LexOrdering> {
-        if !streams.iter().all(|s| view.time_sorted(s.id)) {
-            return Vec::new();
-        }
-        let receive = streams.iter().all(|s| s.clock == Clock::Receive);
-        let ascending = SortOptions { descending: false, nulls_first: false };
-        projected
-            .iter()
-            .enumerate()
-            .filter(|(_, column)| match column.source {
-                ColumnSource::Micros(FrameTime::Time) | ColumnSource::Nanos(FrameTime::Time) => true,
-                ColumnSource::Micros(FrameTime::Receive) | ColumnSource::Nanos(FrameTime::Receive) => receive,
-                _ => false,
-            })
-            .filter_map(|(at, column)| {
-                let expr = Arc::new(ColumnExpr::new(&column.name, at));
-                LexOrdering::new([PhysicalSortExpr::new(expr, ascending)])
-            })
-            .collect()
     }
 }
 
@@ -155,83 +120,7 @@ impl TableProvider for StoreTable {
         if streams.is_empty() {
             return Ok(Arc::new(EmptyExec::new(schema)));
         }
-        let scan_of = |streams: Vec<Arc<Stream>>| -> Arc<dyn PartitionStream> {
-            Arc::new(StreamScan {
-                view: view.clone(),
-                streams,
-                time: time.clone(),
-                columns: columns.clone(),
-                schema: schema.clone(),
-            })
-        };
-        let (partitions, orders) = if streams.len() <= ORDERED_PARTITIONS_MAX {
-            let orders = self.orders(&view, &streams, &columns);
-            (streams.into_iter().map(|s| scan_of(vec![s])).collect(), orders)
-        } else {
-            let share = streams.len().div_ceil(state.config().target_partitions().max(1));
-            (streams.chunks(share).map(|s| scan_of(s.to_vec())).collect::<Vec<_>>(), Vec::new())
-        };
-        Ok(Arc::new(StreamingTableExec::try_new(schema, partitions, None, orders, false, limit)?))
+        let partitions = state.config().target_partitions();
+        Ok(Arc::new(StoreScan::new(view, streams, time, (columns, schema), partitions, limit)))
     }
-}
-
-/// Some streams of a table, one after the other.
-struct StreamScan {
-    view: View,
-    streams: Vec<Arc<Stream>>,
-    time: std::ops::Range<i64>,
-    columns: Arc<Vec<TableColumn>>,
-    schema: SchemaRef,
-}
-
-impl fmt::Debug for StreamScan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamScan").field("streams", &self.streams.len()).field("time", &self.time).finish()
-    }
-}
-
-impl PartitionStream for StreamScan {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (view, columns, schema, time) =
-            (self.view.clone(), self.columns.clone(), self.schema.clone(), self.time.clone());
-        let batches = self.streams.clone().into_iter().flat_map(move |stream| {
-            let (channels, positions) = StoreTable::channels_of(&columns, &stream, &view);
-            let mut scan = Scan::all(stream.id, channels);
-            scan.time = time.clone();
-            let (columns, schema) = (columns.clone(), schema.clone());
-            view.scan(scan).map(move |batch| {
-                let batch = batch.map_err(|e| DataFusionError::External(Box::new(e)))?;
-                record_batch(&columns, &schema, &batch, &stream, &positions).map_err(QueryError::into_datafusion)
-            })
-        });
-        let stream = futures::stream::unfold((batches, 0), |(mut batches, seen)| async move {
-            if seen % BATCHES_BETWEEN_YIELDS == BATCHES_BETWEEN_YIELDS - 1 {
-                tokio::task::yield_now().await;
-            }
-            batches.next().map(|batch| (batch, (batches, seen + 1)))
-        });
-        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream))
-    }
-}
-
-/// The columns of a table for one batch of a stream.
-pub(crate) fn record_batch(
-    columns: &[TableColumn],
-    schema: &Arc<Schema>,
-    batch: &strongback_store::Batch,
-    stream: &Stream,
-    positions: &[Option<usize>],
-) -> Result<RecordBatch, QueryError> {
-    let arrays = columns
-        .iter()
-        .zip(positions)
-        .map(|(column, position)| batch_array(column, batch, stream, *position))
-        .collect::<Result<Vec<_>, _>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
-    RecordBatch::try_new_with_options(schema.clone(), arrays, &options)
-        .map_err(|e| QueryError::from(DataFusionError::from(e)))
 }

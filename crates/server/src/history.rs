@@ -121,13 +121,8 @@ pub struct Extent {
 /// When the scan ends early.
 pub fn read(view: &View, stream: &Stream, columns: &[ChannelIndex], extent: &Extent) -> Result<Vec<Series>, ScanError> {
     let mut reducers: Vec<Reducer> = columns.iter().map(|_| Reducer::new(&extent.grid, extent.points)).collect();
-    let scan = Scan {
-        stream: stream.id,
-        time: extent.time.clone(),
-        rows: 0..extent.end_row,
-        columns: columns.to_vec(),
-        newest_first: false,
-    };
+    let rows = 0..extent.end_row;
+    let scan = Scan { time: extent.time.clone(), rows, ..Scan::all(stream.id, columns.to_vec()) };
     for batch in view.scan(scan) {
         let batch = batch?;
         let times = batch.times();

@@ -88,9 +88,16 @@ impl Scanner {
                 Ok(batch) => batch,
                 Err(error) => return Some(Err(error)),
             };
-            let batch = filter(batch, &self.scan);
-            if !batch.is_empty() {
+            let mut keep = rows_within(&batch, &self.scan);
+            if self.cut(&mut keep, |row| batch.rows[row as usize]) {
+                let block = (segment, block);
+                if self.scan.newest_first { self.blocks.push_back(block) } else { self.blocks.push_front(block) }
+            }
+            if keep.len() == batch.len() {
                 return Some(Ok(batch));
+            }
+            if !keep.is_empty() {
+                return Some(Ok(pick(&batch, &keep)));
             }
         }
     }
@@ -98,11 +105,31 @@ impl Scanner {
     fn next_of_chunks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {
         loop {
             let (chunk, len) = if self.scan.newest_first { self.chunks.pop_back() } else { self.chunks.pop_front() }?;
-            let rows = select(&chunk, len, &self.scan.time, &self.scan.rows);
+            let mut rows = select(&chunk, len, &self.scan.time, &self.scan.rows);
+            if self.cut(&mut rows, |row| chunk.first_row + u64::from(row)) {
+                let chunk = (chunk.clone(), len);
+                if self.scan.newest_first { self.chunks.push_back(chunk) } else { self.chunks.push_front(chunk) }
+            }
             if !rows.is_empty() {
                 return Some(Ok(batch_of(stream, &chunk, &rows, &self.scan)));
             }
         }
+    }
+
+    /// Leaves as many rows as a batch may have; those that come after it stay to be read. True if there are any.
+    fn cut(&mut self, rows: &mut Vec<u32>, ordinal: impl Fn(u32) -> u64) -> bool {
+        let most = self.scan.batch_rows.max(1);
+        if rows.len() <= most {
+            return false;
+        }
+        if self.scan.newest_first {
+            rows.drain(..rows.len() - most);
+            self.scan.rows.end = ordinal(rows[0]);
+        } else {
+            rows.truncate(most);
+            self.scan.rows.start = ordinal(rows[most - 1]) + 1;
+        }
+        true
     }
 }
 
@@ -129,15 +156,11 @@ impl Iterator for Scanner {
 }
 
 /// The rows of a batch within times and rows.
-fn filter(batch: Batch, scan: &Scan) -> Batch {
-    let keep: Vec<u32> = (0..batch.len())
+fn rows_within(batch: &Batch, scan: &Scan) -> Vec<u32> {
+    (0..batch.len())
         .filter(|&i| scan.rows.contains(&batch.rows[i]) && scan.time.contains(&batch.time(i)))
         .map(|i| i as u32)
-        .collect();
-    if keep.len() == batch.len() {
-        return batch;
-    }
-    pick(&batch, &keep)
+        .collect()
 }
 
 /// Some rows of a batch.

@@ -37,12 +37,15 @@ pub struct Scan {
     pub columns: Vec<ChannelIndex>,
     /// Newest batches first (rows ascend within each batch all the same).
     pub newest_first: bool,
+    /// Most rows of a batch: for a reader that needs few. What a batch leaves of a block is read again for the next.
+    pub batch_rows: usize,
 }
 
 impl Scan {
     /// All rows and times of a stream.
     pub fn all(stream: StreamId, columns: Vec<ChannelIndex>) -> Self {
-        Scan { stream, time: i64::MIN..i64::MAX, rows: 0..u64::MAX, columns, newest_first: false }
+        let (time, rows) = (i64::MIN..i64::MAX, 0..u64::MAX);
+        Scan { stream, time, rows, columns, newest_first: false, batch_rows: usize::MAX }
     }
 }
 

@@ -13,4 +13,4 @@ mod stored;
 mod watched;
 
 pub(crate) use connection::Formats;
-pub(crate) use stored::{Layout, Run, StoredRows};
+pub(crate) use stored::Layout;

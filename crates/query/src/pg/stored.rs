@@ -4,42 +4,14 @@
 //! channel that the stream has not), the message of a row is laid out once, repeated, and the columns are
 //! written into the copies one after the other. Other rows are written cell by cell.
 
-use std::ops::Range;
-
 use bytes::{BufMut, BytesMut};
-use strongback_store::{Batch, ChannelType, ColumnValues, Stream};
+use strongback_store::{ChannelType, ColumnValues};
 
 use super::connection::{Formats, put_row};
 use super::encode::{EPOCH_2000_US, put_store};
-use crate::column::{ColumnSource, FrameTime, TableColumn, changed, floor_micros};
+use crate::column::{ColumnSource, FrameTime, changed, floor_micros};
 use crate::error::QueryError;
-
-/// A stream's batch and where the columns of the result lie in it.
-#[derive(Clone, Copy)]
-pub(crate) struct StoredRows<'a> {
-    pub(crate) columns: &'a [TableColumn],
-    pub(crate) stream: &'a Stream,
-    pub(crate) batch: &'a Batch,
-    /// For each column its channel in the batch, if the stream has it.
-    pub(crate) positions: &'a [Option<usize>],
-}
-
-/// Consecutive rows of a batch, in the order that they are sent.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Run {
-    pub(crate) rows: Range<usize>,
-    /// Last row first.
-    pub(crate) descending: bool,
-}
-
-impl Run {
-    /// Each of its rows.
-    pub(crate) fn each(&self) -> impl Iterator<Item = usize> + use<> {
-        let Range { start, end } = self.rows;
-        let descending = self.descending;
-        (start..end).map(move |row| if descending { end - 1 - (row - start) } else { row })
-    }
-}
+use crate::merge::{Run, StoredRows};
 
 /// The message of a row whose cells all have fixed lengths, and the cells that differ from row to row.
 #[derive(Debug)]

@@ -240,8 +240,11 @@ impl Model {
         let mut at = 0;
         let mut batches: Vec<Batch> = Vec::new();
         let newest_first = self.random.bool();
-        for batch in view.scan(Scan { newest_first, ..Scan::all(stream.id, columns.clone()) }) {
-            batches.push(batch.map_err(|e| format!("scan: {e}"))?);
+        let batch_rows = if self.random.bool() { usize::MAX } else { self.random.usize(30..300) };
+        for batch in view.scan(Scan { newest_first, batch_rows, ..Scan::all(stream.id, columns.clone()) }) {
+            let batch = batch.map_err(|e| format!("scan: {e}"))?;
+            ensure(batch.len() <= batch_rows, || format!("stream {n}: {} rows of {batch_rows}", batch.len()))?;
+            batches.push(batch);
         }
         if newest_first {
             batches.reverse();
