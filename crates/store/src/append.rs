@@ -13,10 +13,11 @@ use crate::checkpoint::SealedRows;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::counts::Counts;
 use crate::frame::FrameRef;
-use crate::ledger::{Gap, GapCause, Seen, SequenceTracker, gaps_spec};
+use crate::ledger::{GAPS_TABLE, Gap, GapCause, Seen, SequenceTracker};
 use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
 use crate::recent::{self, RecentRows};
 use crate::record::{self, Control};
+use crate::refused::RefusedFrames;
 use crate::row::{FRAME_BYTES_MAX, NONE, RowScratch, RowShape, Shapes};
 use crate::stream::*;
 use crate::stream_slot::{OpenRows, SlotTable, StreamSlot};
@@ -42,6 +43,8 @@ pub(crate) struct StreamWriter {
     /// Capacity of the newest chunk: the next one is larger.
     pub(crate) capacity: Option<u32>,
     pub(crate) next_row: u64,
+    /// Next row when this epoch began.
+    pub(crate) opened_row: u64,
     /// Pending commit in which it was last marked dirty.
     pub(crate) dirty: u64,
     pub(crate) tracker: Option<Box<SequenceTracker>>,
@@ -94,6 +97,12 @@ pub(crate) struct Writer {
     pub(crate) catalog_version: Arc<AtomicU64>,
     /// Gaps found since the last commit.
     pub(crate) gaps: GapsFound,
+    /// Number of `strongback.gaps`.
+    pub(crate) gaps_stream: Option<u32>,
+    /// Frames refused that no gap row tells of yet.
+    pub(crate) refused: RefusedFrames,
+    /// A `time` further ahead of its reception is counted.
+    pub(crate) max_future_ns: i64,
     /// Streams with rows enough for a block.
     pub(crate) due: Vec<u32>,
     /// Streams whose definition changed since the last checkpoint.
@@ -141,6 +150,9 @@ impl Writer {
             open_bytes: 0,
             catalog_version: version,
             gaps: GapsFound::default(),
+            gaps_stream: None,
+            refused: RefusedFrames::default(),
+            max_future_ns: i64::MAX,
             due: Vec::new(),
             changed: Vec::new(),
             chunks: VecDeque::new(),
@@ -148,7 +160,7 @@ impl Writer {
     }
 
     /// Whether `bytes` more records fit into the pending unit and the ring.
-    fn has_room(&self, bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let records = self.pending.len() * 8 + bytes;
         (self.pending.is_empty() || records <= self.pending_max)
             && self.head + unit_bytes(records) + LOG_RESERVE_BYTES <= self.tail + self.ring_bytes
@@ -231,7 +243,7 @@ impl Writer {
         Ok((stream, growth.indices))
     }
 
-    fn put_control(&mut self, kind: Control, bytes: &[u8]) -> Result<(), Reject> {
+    pub(crate) fn put_control(&mut self, kind: Control, bytes: &[u8]) -> Result<(), Reject> {
         if !self.has_room(16 + bytes.len().next_multiple_of(8)) {
             return Err(Reject::Refused(Refusal::LogFull));
         }
@@ -251,6 +263,9 @@ impl Writer {
             committed_row: AtomicU64::new(0),
         });
         let id = self.streams.len() as u32;
+        if stream.key.table == GAPS_TABLE {
+            self.gaps_stream = Some(id);
+        }
         self.slots.push(slot.clone());
         if self.streams.len() == self.streams.capacity() {
             // By eighths: doubled, the list would hold up to half of its memory for nothing.
@@ -265,6 +280,7 @@ impl Writer {
             chunk: None,
             capacity: None,
             next_row: 0,
+            opened_row: 0,
             dirty: 0,
             tracker: None,
             due: false,
@@ -346,19 +362,19 @@ impl Writer {
         Some(())
     }
 
-    /// Appends one frame.
+    /// Appends one frame. `told`: whoever sent it is told when it is refused, and may send it again.
     #[inline(always)]
-    pub(crate) fn append(&mut self, frame: &FrameRef<'_>, now: i64) -> Taken {
-        let taken = self.offer(frame, now);
+    pub(crate) fn append(&mut self, frame: &FrameRef<'_>, now: i64, told: bool) -> Taken {
+        let taken = self.offer(frame, now, told);
         if taken.as_ref().is_err_and(|reject| **reject == Reject::Refused(Refusal::LogFull)) {
-            return self.refuse(frame, Refusal::LogFull);
+            return self.refuse(frame, Refusal::LogFull, told);
         }
         taken
     }
 
     /// As [`Writer::append`], but a frame that finds the log full is not counted: it comes again.
     #[inline(always)]
-    pub(crate) fn offer(&mut self, frame: &FrameRef<'_>, now: i64) -> Taken {
+    pub(crate) fn offer(&mut self, frame: &FrameRef<'_>, now: i64, told: bool) -> Taken {
         let head = frame.head();
         let index = head.stream.0 as usize;
         let Some(stream) = self.streams.get_mut(index) else {
@@ -370,41 +386,15 @@ impl Writer {
             Err(reject) => reject,
         };
         let counts = &mut self.streams[index].counts;
-        if *reject == Reject::Refused(Refusal::LogFull) {
-            counts.received -= 1;
-        } else {
-            counts.rejected += 1;
+        match *reject {
+            Reject::Refused(Refusal::LogFull) => counts.received -= 1,
+            Reject::Refused(ref refusal) => {
+                counts.received -= 1;
+                return self.refuse(frame, refusal.clone(), told);
+            }
+            _ => counts.rejected += 1,
         }
         Err(reject)
-    }
-
-    /// Makes rows of the gaps found since the last commit, so that they are durable with the frames that
-    /// showed them. Without room they wait for the next.
-    pub(crate) fn flush_gaps(&mut self, now: i64) {
-        if self.gaps.found.is_empty() || !self.has_room(1 << 16) {
-            return;
-        }
-        let Ok((stream, _)) = self.resolve(&gaps_spec(), true) else { return };
-        let found = std::mem::take(&mut self.gaps.found);
-        self.gaps.index.clear();
-        let mut batch = crate::FrameBatch::new();
-        for (n, gap) in found.iter().enumerate() {
-            batch.clear();
-            gap.push(&stream, now, &mut batch);
-            if !matches!(self.append(&batch.frame(0), now), Ok(Some(_))) {
-                self.gaps.found = found[n..].to_vec();
-                return;
-            }
-        }
-    }
-
-    /// Counts a frame that a store which takes nothing refuses.
-    pub(crate) fn refuse(&mut self, frame: &FrameRef<'_>, refusal: Refusal) -> Taken {
-        if let Some(stream) = self.streams.get_mut(frame.head().stream.0 as usize) {
-            stream.counts.received += 1;
-            stream.counts.rejected += 1;
-        }
-        Err(Box::new(Reject::Refused(refusal)))
     }
 
     #[inline(always)]
@@ -488,6 +478,12 @@ impl Writer {
         }
         let row = self.push_row(index, now);
         let stream = &mut self.streams[index];
+        if stream.source_clock
+            && let Some(source) = head.source_time
+            && source.saturating_sub(head.receive_time) > self.max_future_ns
+        {
+            stream.counts.future += 1;
+        }
         stream.counts.stored += 1;
         stream.counts.points += self.scratch.points as u64;
         if stream.dirty != self.pending_commit {
@@ -574,18 +570,23 @@ fn extend_history(history: &mut ShapeHistory, retyped: &[(u16, crate::ChannelTyp
     }
 }
 
+/// Losses that only callers see and that wait one by one; beyond, those of the same stream and source join.
+const WAITING_JOIN: usize = 1024;
+/// Rows that wait for a store which takes nothing; beyond, gaps are only counted.
+const GAPS_WAITING_MAX: usize = 65_536;
+
 /// Gaps found since the last commit: of equal stream and cause, one.
 #[derive(Debug, Default)]
 pub(crate) struct GapsFound {
-    found: Vec<Gap>,
-    index: hashbrown::HashMap<(u32, u64), usize, foldhash::fast::RandomState>,
+    pub(crate) found: Vec<Gap>,
+    pub(crate) index: hashbrown::HashMap<(u32, u64), usize, foldhash::fast::RandomState>,
     /// Epoch in the upper bits, so that an id never comes twice.
     pub(crate) next_id: u64,
 }
 
 impl GapsFound {
     /// The id for what a frame of a stream showed: that of the row it joins, or a new one.
-    fn id_of(&mut self, stream: u32, seen: Seen) -> u64 {
+    pub(crate) fn id_of(&mut self, stream: u32, seen: Seen) -> u64 {
         if let Seen::Filled { gap } = seen {
             return gap;
         }
@@ -598,12 +599,31 @@ impl GapsFound {
 
     /// Adds a gap that somebody else found.
     pub(crate) fn push(&mut self, mut gap: Gap) {
+        // While nothing can be written, what tells of the same joins.
+        let same = |g: &&mut Gap| g.cause == gap.cause && g.stream == gap.stream && g.source == gap.source;
+        if self.found.len() >= WAITING_JOIN
+            && gap.rows.is_none()
+            && let Some(waiting) = self.found.iter_mut().rev().take(WAITING_JOIN).find(same)
+        {
+            waiting.count += gap.count;
+            waiting.time = (waiting.time.0.min(gap.time.0), waiting.time.1.max(gap.time.1));
+            return;
+        }
+        if self.found.len() >= GAPS_WAITING_MAX {
+            return;
+        }
         self.next_id += 1;
         gap.id = self.next_id;
         self.found.push(gap);
     }
 
-    fn add(&mut self, stream: &Stream, seen: Seen, (sequence, session, id): (i64, u32, u64), time: (i64, i64)) {
+    pub(crate) fn add(
+        &mut self,
+        stream: &Stream,
+        seen: Seen,
+        (sequence, session, id): (i64, u32, u64),
+        time: (i64, i64),
+    ) {
         let (cause, range, count) = match seen {
             Seen::After { from, to } => (GapCause::Sequence, (from, to), (to - from + 1) as u64),
             Seen::Filled { .. } => (GapCause::Filled, (sequence, sequence), 1),
@@ -624,9 +644,14 @@ impl GapsFound {
                 gap.time = (gap.time.0.min(time.0), gap.time.1.max(time.1));
                 return;
             }
-            self.index.insert(key, self.found.len());
+            if self.found.len() < GAPS_WAITING_MAX {
+                self.index.insert(key, self.found.len());
+            }
         } else {
             self.index.remove(&(stream.id.0, 0));
+        }
+        if self.found.len() >= GAPS_WAITING_MAX {
+            return;
         }
         self.found.push(Gap {
             id,

@@ -41,9 +41,9 @@ pub struct Counts {
     pub duplicate: u64,
     /// Frames in which nothing left its band (lossy codecs).
     pub reduced: u64,
-    /// Frames refused.
+    /// Frames refused, and frames taken that a failing disk lost before they were durable.
     pub rejected: u64,
-    /// Frames found missing.
+    /// Frames found missing, and those of `rejected` that nobody sends again.
     pub lost: u64,
     /// Missing frames that came late after all.
     pub filled: u64,
@@ -51,6 +51,8 @@ pub struct Counts {
     pub late: u64,
     /// Source restarts seen.
     pub restarts: u64,
+    /// Stored frames whose `time` is more than `max_future` ahead of their reception.
+    pub future: u64,
     /// Values with a cell state `Value` in stored frames.
     pub points: u64,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 pub(crate) mod real;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fault-disk"))]
 pub(crate) mod fault;
 
 /// Unit of alignment of every write that must be durable by itself.
@@ -36,6 +36,10 @@ pub(crate) trait Disk: Send + Sync {
 
     /// Makes names durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Lets go of what is cached of the files, as far as that can be had: after a failed sync the cache shows
+    /// what the disk does not hold and no later sync writes.
+    fn forget_cached(&self);
 
     /// Size of the file system in bytes, and what of it is free to this process.
     fn space(&self) -> io::Result<(u64, u64)>;

@@ -38,12 +38,24 @@ pub struct FrameBatch {
     cells: Vec<PackedCell>,
     text: Vec<u8>,
     open: Option<(FrameHead, usize, usize)>,
+    answered: bool,
 }
 
 impl FrameBatch {
     /// An empty batch.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Says whether whoever sent the frames is told of those that are refused, and may send them again: then
+    /// they are not counted as lost.
+    pub fn set_answered(&mut self, answered: bool) {
+        self.answered = answered;
+    }
+
+    /// See [`FrameBatch::set_answered`]; at first not.
+    pub fn is_answered(&self) -> bool {
+        self.answered
     }
 
     /// Forgets its frames, keeps its memory.

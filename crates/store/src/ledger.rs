@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::row::NONE;
+use crate::row::{NONE, RowShape};
 use crate::stream::{ChannelIndex, ChannelSpec, Clock, Stream, StreamKey, StreamSpec};
 use crate::value::{ChannelType, Value};
 
@@ -18,6 +18,8 @@ const REORDER_FRAMES: i64 = 1024;
 const REORDER_NS: i64 = 2_000_000_000;
 /// A leap forward over more frames is a restart, not a loss.
 const LEAP_FRAMES: i64 = 1 << 24;
+/// Gap of what is missing while no row of `strongback.gaps` was found that tells of it.
+const UNKNOWN_GAP: u64 = u64::MAX;
 /// Intervals of missing frames remembered a stream, so that late ones are known.
 const INTERVALS_MAX: usize = 256;
 
@@ -90,8 +92,9 @@ impl SequenceTracker {
         (self.session, self.range) = (session, Some((highest, highest)));
     }
 
-    /// Takes a frame of the log back, as it was when it was judged first. `gap` names what it finds missing.
-    pub(crate) fn restore(&mut self, sequence: i64, session: u32, times: (i64, Option<i64>), gap: u64) {
+    /// Takes a frame of the log back, as it was when it was judged first. What it finds missing has no gap until
+    /// [`SequenceTracker::name_gap`].
+    pub(crate) fn restore(&mut self, sequence: i64, session: u32, times: (i64, Option<i64>)) {
         if sequence == NONE {
             return;
         }
@@ -99,7 +102,7 @@ impl SequenceTracker {
             (self.session, self.range) = (session, None);
             self.missing.clear();
         }
-        self.place(sequence, times, gap);
+        self.place(sequence, times, UNKNOWN_GAP);
     }
 
     /// Judges a frame; changes nothing. `sequence` is meant for [`SequenceTracker::take`].
@@ -171,6 +174,58 @@ impl SequenceTracker {
         self.range = Some((lowest.min(sequence), highest.max(sequence)));
     }
 
+    /// Takes a sequence back that was taken: its frame is missing after all, in `gap`.
+    pub(crate) fn miss_taken(&mut self, sequence: i64, gap: u64) {
+        match self.missing.last_mut() {
+            Some(last) if last.gap == gap && last.to + 1 == sequence => last.to = sequence,
+            _ => self.miss(Interval { from: sequence, to: sequence, gap }),
+        }
+    }
+
+    /// Goes on where the tracker of a store that failed stood. What that one took and this one, which knows
+    /// what is durable, did not is missing in `gap`. Returns session, lowest and highest sequence of it.
+    pub(crate) fn take_over(&mut self, before: &SequenceTracker, gap: u64) -> Option<(u32, i64, i64)> {
+        let (lowest, highest) = before.range?;
+        let from = match self.range {
+            Some((_, durable)) if self.session == before.session => durable + 1,
+            _ => lowest,
+        };
+        let mut tracker = before.clone();
+        let mut known: Vec<Interval> = before.missing.iter().filter(|i| i.to >= from).copied().collect();
+        known.sort_unstable_by_key(|i| i.from);
+        let mut at = from;
+        let mut found: Option<(u32, i64, i64)> = None;
+        for end in known.iter().map(|i| (i.from, i.to)).chain([(highest + 1, highest + 1)]) {
+            if at < end.0 {
+                tracker.miss(Interval { from: at, to: end.0 - 1, gap });
+                let first = found.map_or(at, |f| f.1);
+                found = Some((before.session, first, end.0 - 1));
+            }
+            at = at.max(end.1 + 1);
+        }
+        *self = tracker;
+        found
+    }
+
+    /// Names the gap of what is missing within a range: its row is found after the frames that showed it.
+    pub(crate) fn name_gap(&mut self, session: u32, (from, to): (i64, i64), gap: u64) {
+        if session != self.session || !self.missing.iter().any(|i| i.from <= to && i.to >= from) {
+            return;
+        }
+        for old in std::mem::take(&mut self.missing) {
+            let (a, b) = (old.from.max(from), old.to.min(to));
+            if a > b {
+                self.miss(old);
+                continue;
+            }
+            for (from, to, gap) in [(old.from, a - 1, old.gap), (a, b, gap), (b + 1, old.to, old.gap)] {
+                if from <= to {
+                    self.miss(Interval { from, to, gap });
+                }
+            }
+        }
+    }
+
     fn miss(&mut self, interval: Interval) {
         if self.missing.len() == INTERVALS_MAX {
             self.missing.remove(0);
@@ -180,7 +235,7 @@ impl SequenceTracker {
 }
 
 /// What a row of `strongback.gaps` says. Its column `cause` has the words in quotes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GapCause {
     /// Lost before the receiver, by the sequence: "sequence".
     Sequence,
@@ -192,10 +247,13 @@ pub enum GapCause {
     Kernel,
     /// A power cut tore the end of the commit log: "torn".
     Torn,
-    /// What the store could not record while it refused: "not recorded".
+    /// What the store could not record while it refused, or lost when its disk failed: "not recorded".
     NotRecorded,
     /// Rows that were durable and lay in a damaged place of the disk: "damaged".
     Damaged,
+    /// As `NotRecorded`, but whoever sent the frames was told and may send them again, so nothing is known lost:
+    /// "refused".
+    Refused,
 }
 
 impl GapCause {
@@ -209,6 +267,7 @@ impl GapCause {
             GapCause::Torn => "torn",
             GapCause::NotRecorded => "not recorded",
             GapCause::Damaged => "damaged",
+            GapCause::Refused => "refused",
         }
     }
 }
@@ -238,11 +297,40 @@ pub struct Gap {
     pub count: u64,
 }
 
+/// Columns of `strongback.gaps` by what recovery needs of them.
+const ID: usize = 0;
+const STREAM: usize = 1;
+const CAUSE: usize = 2;
+const SESSION: usize = 5;
+const FROM: usize = 6;
+const TO: usize = 7;
+
+/// What recovery needs of a row of `strongback.gaps`.
+pub(crate) struct NamedGap {
+    pub(crate) id: u64,
+    pub(crate) stream: u32,
+    pub(crate) session: u32,
+    pub(crate) sequence: (i64, i64),
+}
+
+/// What a row of `strongback.gaps` in the log says of missing sequences, if anything.
+pub(crate) fn named_gap(shape: &RowShape, words: &[u64], text: &[u8]) -> Option<NamedGap> {
+    let get = |column| shape.value(words, text, column);
+    let loss = matches!(get(CAUSE)?, Value::String(cause)
+        if cause == GapCause::Sequence.name() || cause == GapCause::NotRecorded.name());
+    match (loss, get(ID)?, get(STREAM)?, get(SESSION)?, get(FROM)?, get(TO)?) {
+        (true, Value::U64(id), Value::U32(stream), Value::U32(session), Value::I64(from), Value::I64(to)) => {
+            Some(NamedGap { id, stream, session, sequence: (from, to) })
+        }
+        _ => None,
+    }
+}
+
 /// Columns of `strongback.gaps`, in order.
 const COLUMNS: [(&str, ChannelType, &str, &str); 13] = [
     ("id", ChannelType::U64, "", "names the gap; a filled row has the id of the gap it fills"),
     ("stream", ChannelType::U32, "", "number of the stream; null where there is none"),
-    ("cause", ChannelType::String, "", "sequence, filled, restart, kernel, torn, not recorded, damaged"),
+    ("cause", ChannelType::String, "", "sequence, filled, restart, kernel, torn, not recorded, damaged, refused"),
     ("source", ChannelType::String, "", "name of the source"),
     ("name", ChannelType::String, "", "name of the stream"),
     ("gap_session", ChannelType::U32, "", "session of the sequences"),

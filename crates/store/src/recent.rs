@@ -75,6 +75,17 @@ impl RecentRows {
         })
     }
 
+    /// Its lists, oldest first: range of `time`, shape, hashes.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = ((i64, i64), &RowShape, &[u64])> {
+        self.lists.iter().map(|list| (list.time, &*list.shape, list.hashes.as_slice()))
+    }
+
+    /// Takes a list back, as it was remembered.
+    pub(crate) fn put_back(&mut self, time: (i64, i64), shape: Arc<RowShape>, hashes: Vec<u64>) {
+        self.rows += hashes.len();
+        self.lists.push_back(Sealed { time, shape, hashes });
+    }
+
     fn holds(&self, time: i64, row: &RowScratch, shape: &RowShape) -> bool {
         // The hash that the row has in the shape asked for last: nearly always there is only one.
         let mut hashed: Option<(&Arc<RowShape>, Option<u64>)> = None;

@@ -13,10 +13,11 @@ use crate::directory::{BlockRef, Group, Segment, SegmentState, file_name};
 use crate::disk::{Access, Disk, PAGE_BYTES, Pages};
 use crate::fields::Take;
 use crate::inspect::Damage;
-use crate::ledger::{Gap, GapCause, SequenceTracker};
+use crate::ledger::{Gap, GapCause, SequenceTracker, named_gap};
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
 use crate::mutant::{self, Mutant};
 use crate::options::StoreOptions;
+use crate::recent_file;
 use crate::record::{Control, Record, Records};
 use crate::refusal::OpenError;
 use crate::row::NONE;
@@ -49,6 +50,8 @@ pub(crate) struct Opened {
     /// Where each unit of the log begins.
     pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
+    /// Lists of what streams received lately: the stream and bytes of each.
+    pub(crate) recent: Vec<(u32, usize)>,
 }
 
 /// Rows of a stream that were durable and are no more.
@@ -148,6 +151,7 @@ pub(crate) fn open(
         changed_segments: Vec::new(),
         expired,
         report: RecoveryReport::default(),
+        recent: Vec::new(),
         superblock: SuperblockFile { file: superblock.file.clone(), now: superblock.now },
     };
     let (mut lost, mut tails) = (Vec::new(), Vec::new());
@@ -174,6 +178,9 @@ pub(crate) fn open(
         if let Some(rows) = pass_lost(writer, missing.stream, missing.rows.end) {
             lost.push(LostRows { rows, ..missing });
         }
+    }
+    if report.clean {
+        opened.recent = recent_file::load(disk_ref, link.commit, writer).map_err(io_error(disk_ref, "recent"))?;
     }
 
     // The new epoch is durable twice before the first append: in the superblock, so that no number comes
@@ -220,7 +227,8 @@ pub(crate) fn open(
             count,
         });
     }
-    for stream in &writer.streams {
+    for stream in &mut writer.streams {
+        stream.opened_row = stream.next_row;
         stream.slot.committed_row.store(stream.next_row, Ordering::Release);
     }
     opened.superblock = superblock;
@@ -468,10 +476,17 @@ fn apply_frame(
     let state = writer.streams.get_mut(stream as usize)?;
     if row_shape.has_sequence {
         let tracker = state.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(modulus.unwrap_or(1 << 32))));
-        // The gap's id of before is not known here: what fills it later refers to the frame that showed it.
         let source = Some(words[1] as i64).filter(|&t| t != NONE);
-        tracker.restore(words[2] as i64, words[3] as u32, (words[0] as i64, source), row);
+        tracker.restore(words[2] as i64, words[3] as u32, (words[0] as i64, source));
     }
+    if writer.gaps_stream == Some(stream)
+        && let Some(gap) = named_gap(&row_shape, words, text)
+        && let Some(stream) = writer.streams.get_mut(gap.stream as usize)
+        && let Some(tracker) = &mut stream.tracker
+    {
+        tracker.name_gap(gap.session, gap.sequence, gap.id);
+    }
+    let state = writer.streams.get_mut(stream as usize)?;
     if row < state.next_row {
         // In a segment already; a client that got no answer may still send it again.
         if state.source_clock {
@@ -490,6 +505,8 @@ fn apply_control(writer: &mut Writer, kind: u16, bytes: &[u8]) -> Option<()> {
     if kind == Control::Stream as u16 {
         let (id, key, body) = catalog::decode_stream(&mut t)?;
         writer.apply_stream(id, key, body)?;
+        // Also of a stream that the checkpoint knows: what a failed disk lost was written down again as a whole.
+        writer.changed.push(id.0);
     } else if kind == Control::Channels as u16 {
         let (id, body) = catalog::decode_channels(&mut t)?;
         writer.apply_channels(id, body)?;

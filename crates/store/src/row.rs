@@ -99,6 +99,21 @@ impl RowShape {
     pub(crate) fn words(&self) -> usize {
         self.template.len()
     }
+
+    /// The value of a channel of a row, if it has one.
+    pub(crate) fn value<'a>(&self, words: &[u64], text: &'a [u8], channel: usize) -> Option<Value<'a>> {
+        let field = self.fields.get(channel)?;
+        if words.get(self.states + channel / 32)? >> (channel % 32 * 2) & 3 != CellState::Value as u64 {
+            return None;
+        }
+        let bits = words.get(field.word as usize)? >> field.shift & mask(field.kind);
+        if field.kind != ChannelType::String {
+            return Some(Value::from_bits(field.kind, bits));
+        }
+        let (offset, len) = ((bits >> 32) as usize, bits as u32 as usize);
+        let bytes = text.get(offset..offset.checked_add(len)?)?;
+        std::str::from_utf8(bytes).ok().map(Value::String)
+    }
 }
 
 /// A cell whose value its channel cannot hold.

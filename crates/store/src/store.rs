@@ -14,6 +14,7 @@ use crate::directory::{Segment, SegmentList};
 use crate::disk::{Disk, real::RealDisk};
 use crate::log::{self, Link, LogWriter};
 use crate::mutant::{self, Mutant};
+use crate::recent_file;
 use crate::recovery::{self, io_error};
 use crate::retain;
 use crate::seal::Sealer;
@@ -28,11 +29,12 @@ const INTERNAL_STREAMS: u32 = 64;
 /// The embedded store. Clones share it.
 #[derive(Clone)]
 pub struct Store {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
+    disk: Arc<dyn Disk>,
     pub(crate) options: StoreOptions,
     pub(crate) origin: u128,
     pub(crate) epoch: u32,
@@ -98,19 +100,25 @@ impl Store {
         let max_bytes = options.max_bytes.unwrap_or(total / 5 * 4);
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
+        writer.max_future_ns = max_future_ns;
         let shared = Arc::new(Shared::new(slots, version, now, max_future_ns));
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
         let origin = opened.superblock.now.origin;
-        let mut sealer = Sealer::new(disk, opened.superblock, opened.checkpoint);
+        let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint);
         for segment in opened.changed_segments {
             shared.residents.sealed(&segment);
             sealer.changed_segments.insert(segment.id, segment);
         }
         sealer.expired = opened.expired;
+        for (stream, bytes) in opened.recent {
+            sealer.recent_bytes += bytes as isize;
+            sealer.recent_order.push_back(stream);
+        }
         let ring_bytes = writer.ring_bytes;
         let inner = Inner {
             shared,
+            disk,
             options,
             origin,
             epoch: opened.report.epoch,
@@ -201,15 +209,20 @@ impl Store {
         self.each(batch, now, Writer::offer)
     }
 
-    fn each(&self, batch: &FrameBatch, now: i64, take: impl Fn(&mut Writer, &FrameRef<'_>, i64) -> Taken) -> Appended {
+    fn each(
+        &self,
+        batch: &FrameBatch,
+        now: i64,
+        take: impl Fn(&mut Writer, &FrameRef<'_>, i64, bool) -> Taken,
+    ) -> Appended {
         advance(&self.inner.shared.now, now);
         let poison = self.inner.poison();
         let mut writer = self.inner.writer.lock();
         let mut outcomes = Vec::with_capacity(batch.len());
         for frame in batch.frames() {
             let taken = match &poison {
-                None => take(&mut writer, &frame, now),
-                Some(refusal) => writer.refuse(&frame, refusal.clone()),
+                None => take(&mut writer, &frame, now, batch.is_answered()),
+                Some(refusal) => writer.refuse(&frame, refusal.clone(), batch.is_answered()),
             };
             match taken {
                 Ok(Some(row)) => outcomes.push(Outcome::Stored { row }),
@@ -268,6 +281,11 @@ impl Store {
         self.inner.shared.slots.get(stream).map_or(0, |slot| slot.committed_row.load(Ordering::Acquire))
     }
 
+    /// Rows of a stream that were there when this epoch began: what earlier epochs left durable.
+    pub fn opened_row(&self, stream: StreamId) -> u64 {
+        self.inner.writer.lock().streams.get(stream.0 as usize).map_or(0, |s| s.opened_row)
+    }
+
     /// Seals, checkpoints and expires in slices of about 1 ms; returns whether more is waiting. Call it from
     /// a second thread.
     ///
@@ -323,7 +341,7 @@ impl Store {
         advance(&self.inner.shared.now, now);
         {
             let mut writer = self.inner.writer.lock();
-            writer.flush_gaps(now);
+            writer.flush_gaps(now, true);
             writer.closed = true;
         }
         let done = self.inner.commit(now, 0).and_then(|_| {
@@ -334,7 +352,13 @@ impl Store {
                 Err(error) => return Err(self.inner.poisoned(&error)),
                 Ok(()) => {}
             }
-            self.inner.commit(now, log::CLEAN).map(|_| ())
+            let end = self.inner.commit(now, log::CLEAN)?;
+            let disk = &*self.inner.disk;
+            match recent_file::save(disk, end.0, &self.inner.writer.lock()) {
+                // Without it a frame sent again is stored again; nothing is lost.
+                Err(error) if !retain::is_full(&error) => Err(self.inner.poisoned(&error)),
+                _ => Ok(()),
+            }
         });
         let done = match done {
             // Closed before.
@@ -423,6 +447,9 @@ impl Inner {
         let mut waiting = self.waiting.lock();
         let refusal = waiting.get_or_insert(Refusal::Poisoned(error.to_string())).clone();
         self.condition.notify_all();
+        drop(waiting);
+        // Recovery must not take for durable what only the cache holds.
+        self.disk.forget_cached();
         refusal
     }
 
@@ -436,7 +463,7 @@ impl Inner {
         let Committer { log, records, dirty, rows, commits } = &mut *log;
         let number = {
             let mut writer = self.writer.lock();
-            writer.flush_gaps(now);
+            writer.flush_gaps(now, false);
             if writer.pending.is_empty() && flags == 0 {
                 return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
             }

@@ -4,3 +4,4 @@ mod faults;
 mod model;
 mod scale;
 mod sparse;
+mod succession;

@@ -93,6 +93,92 @@ fn lost_frames_are_rows_and_late_ones_fill_them() {
 }
 
 #[test]
+fn what_fills_a_gap_names_it_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(dir.path());
+    let (s, x) = stream(&store, Clock::Receive, Some(1 << 32));
+    send(&store, s, x, &[(0, 1), (10, 11)]);
+    store.commit(T0).expect("committed");
+    send(&store, s, x, &[(20, 21), (30, 31)]);
+    store.commit(T0).expect("committed");
+    let ids: Vec<u64> = gaps(&store).iter().map(|row| row.4).collect();
+    assert_eq!(ids.len(), 2);
+    drop(store);
+    let store = open(dir.path());
+    send(&store, s, x, &[(5, 6), (25, 26), (15, 16), (35, 36)]);
+    store.commit(T0).expect("committed");
+    let rows = gaps(&store);
+    let filled = |id: u64| rows.iter().filter(|r| r.0 == "filled" && r.4 == id).map(|r| r.3).sum::<u64>();
+    assert_eq!((filled(ids[0]), filled(ids[1])), (1, 2), "{rows:?}");
+    assert_eq!(rows.iter().filter(|r| r.0 == "filled").count(), 2, "{rows:?}");
+    // The next gap is no one else's.
+    let newest = rows.iter().rfind(|r| r.0 == "sequence").expect("a gap");
+    assert_eq!((newest.1, newest.2, ids.contains(&newest.4)), (31, 34, false));
+}
+
+#[test]
+fn a_time_too_far_ahead_is_stored_and_counted() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(dir.path());
+    let (s, x) = stream(&store, Clock::Source, None);
+    let day = 86_400_000_000_000;
+    let mut batch = FrameBatch::new();
+    for source in [T0, T0 + day, T0 + day + 1, i64::MAX] {
+        batch.begin(FrameHead { stream: s, receive_time: T0, source_time: Some(source), sequence: None });
+        batch.push(x, Value::F64(1.0));
+        batch.end();
+    }
+    store.append(&batch, T0);
+    let counts = store.counts(s);
+    assert_eq!((counts.received, counts.stored, counts.future), (4, 4, 2));
+    let latest = store.view().state_at(s, i64::MAX, &[x]).expect("a state");
+    assert_eq!(latest[0].as_ref().map(|c| c.time), Some(T0 + day));
+}
+
+#[test]
+fn a_retried_write_is_stored_once_over_a_clean_end() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let write = |store: &Store, shift: f64| {
+        let (s, x) = stream(store, Clock::Source, None);
+        let mut batch = FrameBatch::new();
+        for n in 0..5000 {
+            batch.begin(FrameHead { stream: s, receive_time: T0, source_time: Some(T0 + n), sequence: None });
+            batch.push(x, Value::F64(n as f64 + shift));
+            batch.end();
+        }
+        let appended = store.append(&batch, T0);
+        appended.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count()
+    };
+    let store = open(dir.path());
+    assert_eq!(write(&store, 0.0), 5000);
+    store.commit(T0).expect("committed");
+    while store.maintain(T0).expect("maintained") {}
+    store.close(T0).expect("closed");
+    for _ in 0..2 {
+        let store = open(dir.path());
+        assert!(store.recovery().clean);
+        assert_eq!(write(&store, 0.0), 0);
+        store.close(T0).expect("closed");
+    }
+    // Of another end it says nothing: here a crash came between.
+    let kept = std::fs::read(dir.path().join("recent")).expect("kept over a clean end");
+    let store = open(dir.path());
+    assert_eq!(write(&store, 0.5), 5000);
+    store.commit(T0).expect("committed");
+    drop(store);
+    assert_eq!(std::fs::read(dir.path().join("recent")).expect("still there"), kept);
+    let store = open(dir.path());
+    assert!(!store.recovery().clean);
+    assert_eq!(write(&store, 0.5), 0, "the log has these");
+    store.close(T0).expect("closed");
+    // Damaged, it was never there.
+    let mut damaged = std::fs::read(dir.path().join("recent")).expect("kept");
+    damaged[100] ^= 1;
+    std::fs::write(dir.path().join("recent"), damaged).expect("written");
+    assert_eq!(write(&open(dir.path()), 0.5), 5000);
+}
+
+#[test]
 fn a_retried_write_is_stored_once() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(dir.path());

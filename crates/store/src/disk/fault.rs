@@ -1,6 +1,8 @@
 //! A disk in memory that fails as real ones do: it keeps a live image, which the process sees, and a durable
 //! one, which a power cut leaves. Between the two lie writes in order; at a cut each of them that no sync
 //! covers is dropped, kept, or torn within its pages, in any combination.
+//!
+//! For tests of this crate, and with the feature `fault-disk` for those of the crates that stand on it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,6 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
+use crate::{OpenError, Store, StoreOptions};
+
+/// What a real disk says when it gives up.
+const EIO: i32 = 5;
 
 /// What a power cut can still tear apart.
 enum Pending {
@@ -22,6 +28,8 @@ struct FileImage {
     live: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Pending>,
+    /// Whether a sync failed: what it was to write is in `live` alone.
+    stale: bool,
 }
 
 /// Names of files, as the folder says.
@@ -32,6 +40,24 @@ struct Images {
     live: Names,
     durable: Names,
     used_bytes: u64,
+}
+
+/// Calls on a file that fail.
+#[derive(Default)]
+struct Failing {
+    syncs: u64,
+    writes: u64,
+}
+
+impl Failing {
+    /// Takes one off a count; whether there was one.
+    fn take(left: &mut u64) -> bool {
+        let fails = *left > 0;
+        if fails && *left != u64::MAX {
+            *left -= 1;
+        }
+        fails
+    }
 }
 
 /// What the disk does wrong, and what it counted.
@@ -48,6 +74,8 @@ pub(crate) struct Faults {
     pub(crate) reads: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) writes: AtomicU64,
+    /// By name of the file.
+    failing: Mutex<BTreeMap<String, Failing>>,
     /// Rises with each cut: what was opened before does nothing any more.
     power: AtomicU64,
     locked: Mutex<Option<u64>>,
@@ -56,7 +84,7 @@ pub(crate) struct Faults {
 
 /// A folder in memory. Clones share it.
 #[derive(Clone)]
-pub(crate) struct FaultDisk {
+pub struct FaultDisk {
     images: Arc<Mutex<Images>>,
     pub(crate) faults: Arc<Faults>,
     power: u64,
@@ -67,8 +95,8 @@ fn cut() -> io::Error {
 }
 
 impl FaultDisk {
-    /// An empty disk without faults.
-    pub(crate) fn new(seed: u64) -> FaultDisk {
+    /// An empty disk without faults. `seed` decides what a power cut leaves.
+    pub fn new(seed: u64) -> FaultDisk {
         let faults = Faults {
             writes_left: AtomicU64::new(u64::MAX),
             syncs_left: AtomicU64::new(u64::MAX),
@@ -77,11 +105,41 @@ impl FaultDisk {
             reads: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            failing: Mutex::default(),
             power: AtomicU64::new(0),
             locked: Mutex::new(None),
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
         };
         FaultDisk { images: Arc::default(), faults: Arc::new(faults), power: 0 }
+    }
+
+    /// Opens the store on it, or makes one: see [`Store::open`].
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_store(&self, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
+        Store::open_on(Arc::new(self.clone()), options, now)
+    }
+
+    /// Lets no file be made beyond this many bytes of all files together: no space is left.
+    pub fn set_capacity_bytes(&self, bytes: u64) {
+        self.faults.capacity_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of all files.
+    pub fn used_bytes(&self) -> u64 {
+        self.images.lock().used_bytes
+    }
+
+    /// Lets the next syncs of a file fail (`u64::MAX`: all until told otherwise). What they were to make
+    /// durable never will be by a later one.
+    pub fn fail_syncs(&self, file: &str, times: u64) {
+        self.faults.failing.lock().entry(file.to_owned()).or_default().syncs = times;
+    }
+
+    /// Lets the next writes to a file fail (`u64::MAX`: all until told otherwise).
+    pub fn fail_writes(&self, file: &str, times: u64) {
+        self.faults.failing.lock().entry(file.to_owned()).or_default().writes = times;
     }
 
     /// Whether a cut has come.
@@ -90,7 +148,7 @@ impl FaultDisk {
     }
 
     /// Cuts the power, decides the fate of what was not synced, and gives the disk after it.
-    pub(crate) fn after_cut(&self) -> FaultDisk {
+    pub fn after_cut(&self) -> FaultDisk {
         let mut images = self.images.lock();
         let mut random = self.faults.random.lock();
         // Names that were not synced: the old folder or the new one, as the file system pleases.
@@ -138,7 +196,7 @@ impl FaultDisk {
     }
 
     /// Changes bytes of a file under the store: bit rot.
-    pub(crate) fn rot(&self, name: &str, offset: usize, with: u8) {
+    pub fn rot(&self, name: &str, offset: usize, with: u8) {
         let images = self.images.lock();
         if let Some(file) = images.live.get(name) {
             let mut file = file.lock();
@@ -166,8 +224,14 @@ impl FaultDisk {
         Ok(())
     }
 
-    fn handle(&self, file: &Arc<Mutex<FileImage>>) -> Arc<dyn DiskFile> {
-        Arc::new(FaultFile { disk: self.clone(), file: file.clone() })
+    fn handle(&self, name: &str, file: &Arc<Mutex<FileImage>>) -> Arc<dyn DiskFile> {
+        Arc::new(FaultFile { disk: self.clone(), name: name.to_owned(), file: file.clone() })
+    }
+
+    /// Whether the call that `pick` counts fails for a file.
+    fn fails(&self, name: &str, pick: impl Fn(&mut Failing) -> &mut u64) -> bool {
+        let mut failing = self.faults.failing.lock();
+        failing.get_mut(name).is_some_and(|f| Failing::take(pick(f)))
     }
 }
 
@@ -202,23 +266,26 @@ impl Disk for FaultDisk {
     fn open(&self, name: &str, _access: Access) -> io::Result<Arc<dyn DiskFile>> {
         self.check_power()?;
         let images = self.images.lock();
-        images.live.get(name).map(|f| self.handle(f)).ok_or_else(|| io::ErrorKind::NotFound.into())
+        images.live.get(name).map(|f| self.handle(name, f)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn create(&self, name: &str, size_bytes: u64, _access: Access) -> io::Result<Arc<dyn DiskFile>> {
         self.take_write()?;
         let mut images = self.images.lock();
-        if images.used_bytes + size_bytes > self.faults.capacity_bytes.load(Ordering::Relaxed) {
+        let before = images.live.get(name).map_or(0, |f| f.lock().live.len() as u64);
+        let used = images.used_bytes.saturating_sub(before);
+        if used + size_bytes > self.faults.capacity_bytes.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        images.used_bytes += size_bytes;
+        images.used_bytes = used + size_bytes;
         let file = Arc::new(Mutex::new(FileImage {
             live: vec![0; size_bytes as usize],
             durable: Vec::new(),
             pending: vec![Pending::Truncate { size: size_bytes as usize }],
+            stale: false,
         }));
         images.live.insert(name.to_owned(), file.clone());
-        Ok(self.handle(&file))
+        Ok(self.handle(name, &file))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -242,6 +309,15 @@ impl Disk for FaultDisk {
         Ok(())
     }
 
+    fn forget_cached(&self) {
+        for file in self.images.lock().live.values() {
+            let mut file = file.lock();
+            if std::mem::take(&mut file.stale) {
+                file.live = file.durable.clone();
+            }
+        }
+    }
+
     fn space(&self) -> io::Result<(u64, u64)> {
         let capacity = self.faults.capacity_bytes.load(Ordering::Relaxed).min(1 << 40);
         Ok((capacity, capacity.saturating_sub(self.images.lock().used_bytes)))
@@ -258,6 +334,7 @@ impl Disk for FaultDisk {
 
 struct FaultFile {
     disk: FaultDisk,
+    name: String,
     file: Arc<Mutex<FileImage>>,
 }
 
@@ -276,6 +353,9 @@ impl DiskFile for FaultFile {
     fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {
         let bytes = bytes.as_slice();
         assert!(bytes.len().is_multiple_of(PAGE_BYTES) && offset.is_multiple_of(PAGE_BYTES as u64), "aligned writes");
+        if self.disk.fails(&self.name, |f| &mut f.writes) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         // The write at which the power goes off is under way: it may arrive, or a part of it.
         let power = self.disk.take_write();
         let alive =
@@ -297,9 +377,16 @@ impl DiskFile for FaultFile {
         let left = self.disk.faults.syncs_left.load(Ordering::Relaxed);
         if left != u64::MAX {
             if left == 0 {
-                return Err(io::Error::from_raw_os_error(5));
+                return Err(io::Error::from_raw_os_error(EIO));
             }
             self.disk.faults.syncs_left.store(left - 1, Ordering::Relaxed);
+        }
+        if self.disk.fails(&self.name, |f| &mut f.syncs) {
+            // As Linux does: the pages count as clean, so no later sync writes them.
+            let mut file = self.file.lock();
+            file.pending.clear();
+            file.stale = true;
+            return Err(io::Error::from_raw_os_error(EIO));
         }
         if self.disk.faults.sync_nothing.load(Ordering::Relaxed) {
             return Ok(());

@@ -95,6 +95,15 @@ impl Disk for RealDisk {
         File::open(&self.dir)?.sync_all()
     }
 
+    fn forget_cached(&self) {
+        for (name, _) in self.list().unwrap_or_default() {
+            if let Ok(file) = File::open(self.dir.join(name)) {
+                // A hint only: a file system that ignores it leaves no other way.
+                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+            }
+        }
+    }
+
     fn space(&self) -> io::Result<(u64, u64)> {
         let s = rustix::fs::statvfs(&self.dir)?;
         Ok((s.f_blocks * s.f_frsize, s.f_bavail * s.f_frsize))

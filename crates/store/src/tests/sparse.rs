@@ -102,6 +102,8 @@ impl Disk for SparseDisk {
         Ok(())
     }
 
+    fn forget_cached(&self) {}
+
     fn space(&self) -> io::Result<(u64, u64)> {
         Ok((1 << 40, 1 << 40))
     }

@@ -1,0 +1,118 @@
+//! The file `recent`: what streams received lately, kept over a clean end, so that a frame which was sealed
+//! before it is still known when its sender, who got no answer, sends it again after.
+//!
+//! ```text
+//! 0 4 magic "SBRC" · 4 4 zero · 8 8 number of the commit that ended the run cleanly · 16 8 bytes of entries
+//! 24 4 CRC32C of the entries · 28 4 CRC32C of bytes 0 to 28 · entries · zeros to 4 KiB
+//! entry: u32 stream, u8 whether its rows have a sequence, u16 channels, a type of each, u32 n, i64 time min,
+//!        i64 time max, n × u64 hash of a row of these types (crate::recent)
+//! ```
+//! It counts only directly after that commit; damaged or out of date it was never there.
+
+use std::io;
+
+use crate::append::Writer;
+use crate::disk::{Access, Disk, PAGE_BYTES, Pages, read_exact};
+use crate::fields::{Put, Take};
+use crate::seal::RECENT_BYTES_MAX;
+use crate::value::ChannelType;
+
+const FILE: &str = "recent";
+const MAGIC: u32 = u32::from_le_bytes(*b"SBRC");
+const HEADER_BYTES: usize = 32;
+/// More is never written: the hashes of all streams, and what names their lists.
+const BYTES_MAX: u64 = 4 * RECENT_BYTES_MAX as u64;
+
+/// Keeps what streams received lately, for the opening that follows the clean end `commit`.
+pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<()> {
+    let mut entries = Put::default();
+    for (id, stream) in writer.streams.iter().enumerate() {
+        for (time, shape, hashes) in stream.recent.iter().flat_map(|recent| recent.lists()) {
+            entries.u32(id as u32);
+            entries.u8(shape.has_sequence as u8);
+            entries.u16(shape.fields.len() as u16);
+            shape.fields.iter().for_each(|field| entries.u8(field.kind.code()));
+            entries.u32(hashes.len() as u32);
+            entries.i64(time.0);
+            entries.i64(time.1);
+            hashes.iter().for_each(|&hash| entries.u64(hash));
+        }
+    }
+    if entries.0.is_empty() || entries.0.len() as u64 > BYTES_MAX {
+        return Ok(());
+    }
+    let mut p = Put::default();
+    p.u32(MAGIC);
+    p.u32(0);
+    p.u64(commit);
+    p.u64(entries.0.len() as u64);
+    p.u32(crc32c::crc32c(&entries.0));
+    let crc = crc32c::crc32c(&p.0);
+    p.u32(crc);
+    p.0.extend_from_slice(&entries.0);
+    let size = p.0.len().next_multiple_of(PAGE_BYTES);
+    let file = disk.create(FILE, size as u64, Access::Buffered)?;
+    for (n, piece) in p.0.chunks(1 << 20).enumerate() {
+        file.write_at(&Pages::of(piece), (n << 20) as u64)?;
+    }
+    file.sync()?;
+    disk.sync()
+}
+
+/// Takes it back if it belongs to the clean end `commit`. Returns the streams of its lists in their order, and
+/// the bytes of each.
+pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Result<Vec<(u32, usize)>> {
+    let file = match disk.open(FILE, Access::Buffered) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let size = file.size()?;
+    if size < HEADER_BYTES as u64 || size > BYTES_MAX + PAGE_BYTES as u64 {
+        return Ok(Vec::new());
+    }
+    let bytes = read_exact(&*file, 0, size as usize)?;
+    let Some(entries) = entries_of(&bytes, commit) else { return Ok(Vec::new()) };
+    let mut taken = Vec::new();
+    let mut t = Take(entries);
+    while let Some(list) = List::take(&mut t) {
+        let shape = writer.shapes.get(list.has_sequence, list.kinds);
+        let Some(stream) = writer.streams.get_mut(list.stream as usize) else { break };
+        taken.push((list.stream, list.hashes.len() * 8));
+        stream.recent.get_or_insert_default().put_back(list.time, shape, list.hashes);
+    }
+    Ok(taken)
+}
+
+/// One entry.
+struct List {
+    stream: u32,
+    has_sequence: bool,
+    kinds: Vec<ChannelType>,
+    time: (i64, i64),
+    hashes: Vec<u64>,
+}
+
+impl List {
+    fn take(t: &mut Take<'_>) -> Option<List> {
+        let (stream, has_sequence, channels) = (t.u32()?, t.u8()? != 0, t.u16()?);
+        let kinds =
+            t.bytes(channels.into())?.iter().map(|&code| ChannelType::from_code(code)).collect::<Option<_>>()?;
+        let (count, time) = (t.u32()?, (t.i64()?, t.i64()?));
+        let hashes = t.bytes((count as usize).checked_mul(8)?)?;
+        let hashes = hashes.as_chunks::<8>().0.iter().map(|&h| u64::from_le_bytes(h)).collect();
+        Some(List { stream, has_sequence, kinds, time, hashes })
+    }
+}
+
+/// The entries, if the header fits and names this commit.
+fn entries_of(bytes: &[u8], commit: u64) -> Option<&[u8]> {
+    let mut t = Take(bytes);
+    let (magic, _, of) = (t.u32()?, t.u32()?, t.u64()?);
+    let (len, crc, header_crc) = (usize::try_from(t.u64()?).ok()?, t.u32()?, t.u32()?);
+    if magic != MAGIC || of != commit || header_crc != crc32c::crc32c(&bytes[..28]) {
+        return None;
+    }
+    let entries = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(len)?)?;
+    (crc32c::crc32c(entries) == crc).then_some(entries)
+}

@@ -1,0 +1,141 @@
+//! Going on after the disk failed: what a reopened store takes over from the poisoned one before it, in the
+//! same process. Numbers that callers hold (streams, channels) and counts stay what they were; rows that did
+//! not become durable are told as lost, once.
+
+use std::sync::atomic::Ordering;
+
+use crate::append::Writer;
+use crate::catalog;
+use crate::directory::Group;
+use crate::fields::Take;
+use crate::ledger::SequenceTracker;
+use crate::record::Control;
+use crate::view::advance;
+use crate::*;
+
+/// Rows of a stream that went back.
+struct Void {
+    /// How many.
+    rows: u64,
+    /// Smallest and largest `time`.
+    time: (i64, i64),
+}
+
+impl Store {
+    /// Takes over from the store that was open on the same folder before its disk failed; call it before
+    /// anything is appended, when nothing is appended to `before` any more. Streams and channels keep their
+    /// numbers and all counts go on. Rows of `before` that were not durable are counted as rejected and lost, and
+    /// told in `strongback.gaps` as `not recorded`, as are frames that it refused; they fill that gap when they
+    /// come again. The program's own tables (`strongback.`) lose nothing. Returns how many frames went back.
+    ///
+    /// # Errors
+    /// The log has no room for what is taken over.
+    pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
+        advance(&self.inner.shared.now, now);
+        let old_view = before.view();
+        let mut old = before.inner.writer.lock();
+        let mut new = self.inner.writer.lock();
+        // Whoever waits for a newer catalog than the old one sees it rise.
+        let version = old.catalog_version.load(Ordering::Acquire) + 1;
+        new.catalog_version.fetch_max(version, Ordering::AcqRel);
+        let mut voids = Vec::with_capacity(old.streams.len());
+        for id in 0..old.streams.len() {
+            take_definition(&old, &mut new, id)?;
+            let rows = new.streams[id].next_row..old.streams[id].next_row;
+            let stream = old.streams[id].slot.stream.load_full();
+            let own = Group::of(&stream.key) == Group::Ledger;
+            let mut void = Void { rows: if own { 0 } else { rows.end.saturating_sub(rows.start) }, time: (now, now) };
+            if !rows.is_empty() {
+                let columns =
+                    if own { (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect() } else { vec![] };
+                // They are in memory still: rows leave it only when they are durable.
+                let batches = old_view.scan(Scan { rows, ..Scan::all(stream.id, columns) }).filter_map(Result::ok);
+                void.time = take_rows(&mut new, batches, own, now)?.unwrap_or(void.time);
+            }
+            voids.push(void);
+        }
+        new.gaps.found.append(&mut old.gaps.found);
+        new.refused.take_over(&mut old.refused);
+        for (id, void) in voids.iter().enumerate() {
+            take_counts(&old, &mut new, id, void);
+        }
+        Ok(voids.iter().map(|v| v.rows).sum())
+    }
+}
+
+/// Writes a stream's definition down again if the newest one is lost.
+fn take_definition(old: &Writer, new: &mut Writer, id: usize) -> Result<(), Reject> {
+    let from = &old.streams[id];
+    if new.streams.get(id).is_some_and(|s| s.history.serial >= from.history.serial) {
+        return Ok(());
+    }
+    let bytes = catalog::encode_stream(&from.slot.stream.load(), &from.history);
+    new.put_control(Control::Stream, &bytes)?;
+    let decoded = catalog::decode_stream(&mut Take(&bytes));
+    let applied = decoded.and_then(|(id, key, body)| new.apply_stream(id, key, body));
+    debug_assert!(applied.is_some(), "a stream's own definition reads back");
+    new.changed.push(id as u32);
+    Ok(())
+}
+
+/// Smallest and largest `time` of rows; those of the program's own tables are appended again, under the same
+/// ordinals.
+fn take_rows(
+    new: &mut Writer,
+    batches: impl Iterator<Item = Batch>,
+    own: bool,
+    now: i64,
+) -> Result<Option<(i64, i64)>, Reject> {
+    let mut range: Option<(i64, i64)> = None;
+    for batch in batches {
+        for time in batch.times() {
+            let (a, b) = range.unwrap_or((time, time));
+            range = Some((a.min(time), b.max(time)));
+        }
+        if own {
+            append_again(new, &batch, now)?;
+        }
+    }
+    Ok(range)
+}
+
+fn append_again(new: &mut Writer, batch: &Batch, now: i64) -> Result<(), Reject> {
+    let mut frames = FrameBatch::new();
+    for row in 0..batch.len() {
+        frames.clear();
+        frames.begin(FrameHead {
+            stream: batch.stream,
+            receive_time: batch.receive_time[row],
+            source_time: batch.source_time.as_ref().and_then(|times| times.get(row)),
+            sequence: None,
+        });
+        for (channel, column) in batch.columns.iter().enumerate() {
+            if let Ok(value) = column.cell(row) {
+                frames.push(ChannelIndex(channel as u16), value);
+            }
+        }
+        frames.end();
+        new.offer(&frames.frame(0), now, true).map_err(|reject| *reject)?;
+    }
+    Ok(())
+}
+
+/// Lets the counts of a stream go on, and its sequence; notes the gap that rows leave which went back.
+fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
+    let gap = match void.rows {
+        0 => 0,
+        _ => new.refused.id_of(id as u32, GapCause::NotRecorded, &mut new.gaps.next_id),
+    };
+    let (before, stream) = (&old.streams[id], &mut new.streams[id]);
+    stream.counts = before.counts;
+    stream.counts.stored = stream.counts.stored.saturating_sub(void.rows);
+    stream.counts.rejected += void.rows;
+    stream.counts.lost += void.rows;
+    let sequence = before.tracker.as_ref().and_then(|before| {
+        let tracker = stream.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(before.modulus)));
+        tracker.take_over(before, gap)
+    });
+    if void.rows > 0 {
+        new.refused.add(id as u32, GapCause::NotRecorded, void.rows, void.time, sequence);
+    }
+}

@@ -1,0 +1,247 @@
+//! Going on after the disk failed or was full: nothing acknowledged is lost, and what is lost is told once.
+
+use crate::disk::fault::FaultDisk;
+use crate::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+const SECOND: i64 = 1_000_000_000;
+
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 2 << 20, segment_bytes: 256 << 10, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+}
+
+fn open(disk: &FaultDisk) -> Store {
+    disk.open_store(options(), T0).expect("opened")
+}
+
+fn spec(name: &str, sequence_modulus: Option<u64>) -> StreamSpec {
+    StreamSpec {
+        key: StreamKey::new(name, []),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus,
+        channels: vec![ChannelSpec::new("x", ChannelType::U64)],
+    }
+}
+
+fn send(store: &Store, stream: StreamId, frames: impl IntoIterator<Item = u64>) -> Vec<Outcome> {
+    let mut batch = FrameBatch::new();
+    for n in frames {
+        let time = T0 + n as i64;
+        batch.begin(FrameHead { stream, receive_time: time, source_time: Some(time), sequence: Some(n) });
+        batch.push(ChannelIndex(0), Value::U64(n));
+        batch.end();
+    }
+    store.append(&batch, T0).outcomes
+}
+
+fn stored(outcomes: &[Outcome]) -> usize {
+    outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count()
+}
+
+/// The values of a stream in row order; rows are dense.
+fn values(store: &Store, stream: StreamId) -> Vec<u64> {
+    let mut out = Vec::new();
+    for batch in store.view().scan(Scan::all(stream, vec![ChannelIndex(0)])) {
+        let batch = batch.expect("reads");
+        for i in 0..batch.len() {
+            assert_eq!(batch.rows[i], out.len() as u64);
+            match batch.columns[0].cell(i) {
+                Ok(Value::U64(v)) => out.push(v),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    out
+}
+
+#[derive(Debug, PartialEq)]
+struct Row {
+    id: u64,
+    stream: u64,
+    cause: String,
+    sequence: Option<(i64, i64)>,
+    time: (i64, i64),
+    count: u64,
+}
+
+fn gaps(store: &Store) -> Vec<Row> {
+    let view = store.view();
+    let Some(table) = view.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps") else { return vec![] };
+    let names = ["id", "stream", "cause", "from_sequence", "to_sequence", "from_time", "to_time", "count"];
+    let columns = names.iter().map(|n| table.layout.index(n).expect("a documented column")).collect();
+    let mut rows = Vec::new();
+    for batch in view.scan(Scan::all(table.id, columns)) {
+        let batch = batch.expect("reads");
+        for i in 0..batch.len() {
+            let integer = |c: usize| match batch.columns[c].cell(i).ok()?.convert(ChannelType::I64)? {
+                Value::I64(v) => Some(v),
+                _ => None,
+            };
+            let cause = match batch.columns[2].cell(i) {
+                Ok(Value::String(cause)) => cause.to_owned(),
+                other => panic!("{other:?}"),
+            };
+            rows.push(Row {
+                id: integer(0).expect("an id") as u64,
+                stream: integer(1).map_or(u64::MAX, |s| s as u64),
+                cause,
+                sequence: integer(3).zip(integer(4)),
+                time: (integer(5).expect("from"), integer(6).expect("to")),
+                count: integer(7).expect("a count") as u64,
+            });
+        }
+    }
+    rows
+}
+
+fn check_identity(store: &Store) {
+    for stream in &store.catalog().streams {
+        let c = store.counts(stream.id);
+        assert_eq!(c.received, c.stored + c.duplicate + c.reduced + c.rejected, "{}: {c:?}", stream.key);
+    }
+}
+
+#[test]
+fn a_reopened_store_takes_over_numbers_counts_and_losses() {
+    let disk = FaultDisk::new(5);
+    let store = open(&disk);
+    let s = store.resolve(&spec("sequenced", Some(1 << 32)), T0).expect("resolved").0.id;
+    send(&store, s, 0..10);
+    store.commit(T0).expect("committed");
+    // A gap, a stream and a channel that the failing commit takes with it.
+    send(&store, s, [10, 11, 13, 14]);
+    let late = store.resolve(&spec("late", None), T0).expect("resolved").0.id;
+    send(&store, late, 0..3);
+    let grown = StreamSpec { channels: vec![ChannelSpec::new("y", ChannelType::F64)], ..spec("sequenced", None) };
+    store.resolve(&grown, T0).expect("resolved");
+    disk.fail_syncs("log", 1);
+    assert!(matches!(store.commit(T0), Err(Refusal::Poisoned(_))));
+    assert_eq!(stored(&send(&store, s, 15..18)), 0);
+    assert!(store.close(T0).is_err());
+    assert_eq!(stored(&send(&store, s, [18])), 0, "refused between close and reopening");
+    let before = store.catalog();
+
+    let again = open(&disk);
+    assert_eq!(again.view().next_row(s), 10, "what was not synced went back");
+    assert_eq!(again.take_over(&store, T0 + 5 * SECOND).expect("taken over"), 7);
+    let after = again.catalog();
+    assert!(after.version > before.version);
+    let names = |c: &Catalog| c.streams.iter().map(|s| (s.key.clone(), s.id, s.layout.clone())).collect::<Vec<_>>();
+    assert_eq!(names(&after), names(&before));
+    check_identity(&again);
+    let counts = again.counts(s);
+    assert_eq!((counts.received, counts.stored, counts.rejected, counts.lost), (18, 10, 8, 9));
+    assert_eq!((again.counts(late).stored, again.counts(late).rejected), (0, 3));
+
+    // The sequence goes on without a gap of its own; what comes again is stored and fills.
+    assert_eq!(stored(&send(&again, s, [19])), 1);
+    assert_eq!(stored(&send(&again, s, [11, 16, 12])), 3);
+    assert_eq!(send(&again, s, [9, 11]), [Outcome::Duplicate, Outcome::Duplicate]);
+    again.commit(T0 + 7 * SECOND).expect("committed");
+    let rows = gaps(&again);
+    let of = |stream: StreamId, cause: &str| -> Vec<&Row> {
+        rows.iter().filter(|r| r.stream == stream.0 as u64 && r.cause == cause).collect()
+    };
+    let sequence = of(s, "sequence");
+    assert_eq!(sequence.iter().map(|r| (r.sequence, r.count)).collect::<Vec<_>>(), [(Some((12, 12)), 1)]);
+    let lost = of(s, "not recorded");
+    assert_eq!(lost.iter().map(|r| r.count).sum::<u64>(), 8, "{rows:?}");
+    assert!(lost.iter().all(|r| r.time.0 >= T0 + 10 && r.time.1 <= T0 + 18), "{rows:?}");
+    assert_eq!(of(late, "not recorded").iter().map(|r| (r.count, r.time)).collect::<Vec<_>>(), [(3, (T0, T0 + 2))]);
+    let filled = of(s, "filled");
+    assert_eq!(filled.iter().map(|r| r.count).sum::<u64>(), 3);
+    for row in filled {
+        assert!(sequence.iter().chain(&lost).any(|gap| gap.id == row.id), "{row:?} fills nothing of {rows:?}");
+    }
+    let counts = again.counts(s);
+    assert_eq!((counts.lost, counts.filled, counts.restarts), (9, 3, 0));
+    check_identity(&again);
+    let kept: Vec<u64> = (0..10).chain([19, 11, 16, 12]).collect();
+    assert_eq!(values(&again, s), kept);
+    // A crash, then a clean end: the log's definitions must reach the checkpoint.
+    drop(again);
+    open(&disk).close(T0 + 8 * SECOND).expect("closed");
+    let last = open(&disk);
+    assert_eq!((values(&last, s), names(&last.catalog())), (kept, names(&before)));
+    assert_eq!(gaps(&last), rows);
+}
+
+#[test]
+fn what_is_acknowledged_after_a_failed_sync_survives_a_power_cut() {
+    for seed in 0..20 {
+        let disk = FaultDisk::new(seed);
+        let store = open(&disk);
+        let s = store.resolve(&spec("t", None), T0).expect("resolved").0.id;
+        send(&store, s, 0..10);
+        store.commit(T0).expect("committed");
+        send(&store, s, 10..20);
+        disk.fail_syncs("log", 1);
+        store.commit(T0).expect_err("the sync failed");
+        store.close(T0).expect_err("poisoned");
+        let again = open(&disk);
+        again.take_over(&store, T0).expect("taken over");
+        send(&again, s, 20..30);
+        again.commit(T0).expect("committed");
+        let kept = values(&again, s);
+        assert_eq!(kept, (0..10).chain(20..30).collect::<Vec<_>>());
+        let disk = disk.after_cut();
+        assert_eq!(values(&open(&disk), s), kept, "seed {seed}");
+    }
+}
+
+#[test]
+fn frames_refused_by_a_full_disk_are_one_row_a_stream_when_there_is_space() {
+    let disk = FaultDisk::new(6);
+    let store = open(&disk);
+    let s = store.resolve(&spec("sequenced", Some(1 << 32)), T0).expect("resolved").0.id;
+    let told = store.resolve(&spec("told", None), T0).expect("resolved").0.id;
+    disk.set_capacity_bytes(disk.used_bytes());
+    send(&store, s, 0..3000);
+    store.commit(T0).expect("committed");
+    while store.maintain(T0).expect("maintained") {}
+    assert_eq!(store.refusal(), Some(Refusal::DiskFull));
+    for n in 0..50 {
+        let from = 3000 + n * 10;
+        assert_eq!(stored(&send(&store, s, from..from + 10)), 0);
+        let mut batch = FrameBatch::new();
+        batch.set_answered(true);
+        batch.begin(FrameHead { stream: told, receive_time: T0, source_time: None, sequence: None });
+        batch.end();
+        store.append(&batch, T0);
+        store.commit(T0 + n as i64 * SECOND).expect("committed");
+    }
+    assert!(gaps(&store).is_empty());
+    check_identity(&store);
+    disk.set_capacity_bytes(u64::MAX);
+    let now = T0 + 100 * SECOND;
+    while store.maintain(now).expect("maintained") {}
+    assert_eq!(stored(&send(&store, s, [3500])), 1);
+    store.commit(now).expect("committed");
+    let rows = gaps(&store);
+    let row = |cause: &str, stream: StreamId| {
+        let found: Vec<_> = rows.iter().filter(|r| r.cause == cause && r.stream == stream.0 as u64).collect();
+        assert_eq!(found.len(), 1, "{rows:?}");
+        (found[0].count, found[0].sequence, found[0].time)
+    };
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    assert_eq!(row("not recorded", s), (500, Some((3000, 3499)), (T0 + 3000, T0 + 3499)));
+    assert_eq!(row("refused", told), (50, None, (T0, T0)));
+    assert_eq!((store.counts(s).lost, store.counts(s).rejected), (500, 500));
+    assert_eq!((store.counts(told).lost, store.counts(told).rejected), (0, 50));
+    check_identity(&store);
+    // At most one row a second.
+    let gap_rows = rows.len();
+    for n in 0..10 {
+        disk.set_capacity_bytes(0);
+        send(&store, s, 3501 + n * 1700..3501 + n * 1700 + 1600);
+        store.commit(now + n as i64).expect("committed");
+        while store.maintain(now).expect("maintained") {}
+        disk.set_capacity_bytes(u64::MAX);
+        while store.maintain(now).expect("maintained") {}
+    }
+    store.commit(now + SECOND / 2).expect("committed");
+    assert!(gaps(&store).iter().filter(|r| r.cause == "not recorded").count() <= gap_rows);
+    check_identity(&store);
+}
