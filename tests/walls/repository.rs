@@ -91,6 +91,24 @@ fn the_store_stands_alone() {
 }
 
 #[test]
+fn what_is_released_has_no_disk_of_the_tests() {
+    let features = |edges: &str| {
+        let out = Command::new(env!("CARGO"))
+            .args(["tree", "--locked", "--package", "strongback", "--edges", edges, "--format", "{p} [{f}]"])
+            .args(["--prefix", "none", "--target", "x86_64-unknown-linux-gnu"])
+            .current_dir(root())
+            .output()
+            .expect("cargo tree");
+        assert!(out.status.success(), "cargo tree: {}", String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8(out.stdout).expect("UTF-8");
+        let store = text.lines().find(|l| l.starts_with("strongback-store ")).map(str::to_owned);
+        store.expect("the server needs the store")
+    };
+    assert!(!features("normal,build").contains("fault-disk"));
+    assert!(features("normal,build,dev").contains("fault-disk"), "the check sees no features at all");
+}
+
+#[test]
 fn sources_and_query_do_not_see_each_other() {
     let dependencies = Dependencies::read();
     let of = |name: &str| -> Vec<&str> {

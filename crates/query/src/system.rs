@@ -33,6 +33,8 @@ pub struct SourceRow {
     pub late: u64,
     /// Source restarts seen.
     pub restarts: u64,
+    /// Stored frames whose time was too far ahead of their reception.
+    pub future: u64,
     /// Datagrams that the kernel dropped.
     pub kernel_drops: u64,
     /// Newest `receive_time`, nanoseconds since 1970 UTC.

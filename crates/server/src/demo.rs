@@ -137,7 +137,11 @@ async fn demo(args: &DemoArgs, config: Config) -> anyhow::Result<Outcome> {
     let duration_s = started.elapsed().as_secs_f64();
 
     let server = running.server.clone();
-    running.stop().await?;
+    let stopped = running.stop().await;
+    if let Some(Some(lost)) = lost {
+        return Err(lost.into());
+    }
+    stopped?;
     // Closing sealed what was open, and the last gaps are in the store.
     if let Err(error) = server.ledger.follow(&server.ingest.store()) {
         tracing::error!(%error, "the last gaps cannot be read");
@@ -167,9 +171,6 @@ async fn demo(args: &DemoArgs, config: Config) -> anyhow::Result<Outcome> {
         }
     };
     print(&summary, args.json)?;
-    if let Some(Some(lost)) = lost {
-        return Err(lost.into());
-    }
     // Gaps that the pad made are the demo's purpose; anything beyond is our loss.
     Ok(if summary.kernel_drops > 0 || summary.not_recorded > 0 { Outcome::DataLost } else { Outcome::Done })
 }

@@ -95,6 +95,9 @@ fn import_once(
     })?;
     bar.finish_and_clear();
     write_down(ingest, args, &hash)?;
+    if ingest.reopenings() > 0 {
+        bail!("the disk failed during the import: frames are missing; import into another run");
+    }
     Ok(report)
 }
 

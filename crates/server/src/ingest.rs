@@ -17,17 +17,16 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use strongback_sources::sink::{Sink, copy_frame};
 use strongback_store::{
-    Appended, Catalog, ChannelIndex, ChannelSpec, CommitNumber, FrameBatch, OpenError, Outcome, Pattern, Refusal,
-    Reject, Store, StoreOptions, Stream, StreamId, StreamSpec,
+    Appended, ChannelIndex, CommitNumber, FrameBatch, OpenError, Outcome, Pattern, Refusal, Reject, Store,
+    StoreOptions, Stream, StreamId, StreamSpec,
 };
 use tokio::sync::watch;
 
 use crate::clock::now_ns;
 use crate::latency::Latencies;
 use crate::live::Live;
+use crate::opening::Opening;
 
-/// Waits before each attempt to open a poisoned store again.
-const REOPEN_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 /// Longest wait of a source for a commit, so that it sees a shutdown.
 const DURABLE_WAIT: Duration = Duration::from_secs(30);
 /// Time between two looks whether there was nothing to commit.
@@ -98,7 +97,7 @@ struct Bell {
 pub struct Ingest {
     store: ArcSwap<Store>,
     dir: PathBuf,
-    options: StoreOptions,
+    opening: Opening,
     live: Arc<Live>,
     notes: Vec<ChannelNote>,
     generation: AtomicU64,
@@ -145,7 +144,20 @@ impl Ingest {
         notes: Vec<ChannelNote>,
         live: Arc<Live>,
     ) -> Result<Ingest, OpenError> {
-        let store = Store::open(&dir, options.clone(), now_ns())?;
+        Ingest::open_by(Opening::of_folder(dir.clone(), options), dir, notes, live)
+    }
+
+    /// Opens a store. `dir` is how people are told where it is.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_by(
+        opening: Opening,
+        dir: PathBuf,
+        notes: Vec<ChannelNote>,
+        live: Arc<Live>,
+    ) -> Result<Ingest, OpenError> {
+        let store = opening.open(now_ns())?;
         report_damage(&store, &dir);
         let durable = Durable { generation: 0, commit: store.committed(), round: 0, refusal: None };
         live.catalog_is(store.catalog().version);
@@ -159,7 +171,7 @@ impl Ingest {
         Ok(Ingest {
             store: ArcSwap::from_pointee(store),
             dir,
-            options,
+            opening,
             live,
             notes,
             generation: AtomicU64::new(0),
@@ -207,6 +219,11 @@ impl Ingest {
     /// Changes when the store was reopened after the disk failed.
     pub fn reopened(&self) -> watch::Receiver<u64> {
         self.reopened.subscribe()
+    }
+
+    /// How often the store was reopened after the disk failed.
+    pub fn reopenings(&self) -> u64 {
+        *self.reopened.borrow()
     }
 
     /// Why nothing is recorded now, if so.
@@ -268,6 +285,8 @@ impl Ingest {
 
     /// The commit thread: commits every `interval`, and at once when someone waits.
     pub fn run_commits(&self, interval: Duration) {
+        // Attempts to open the store again since frames last became durable.
+        let mut attempts = 0;
         loop {
             {
                 let mut bell = self.bell.lock();
@@ -282,21 +301,36 @@ impl Ingest {
                 }
                 bell.wanted = false;
             }
-            if let Err(Refusal::Poisoned(reason)) = self.commit()
-                && let Err(lost) = self.reopen(&reason)
-            {
-                tracing::error!("{lost}");
-                self.lost.send_replace(Some(lost));
-                return;
+            match self.commit() {
+                Ok(true) => attempts = 0,
+                Err(Refusal::Poisoned(reason)) => {
+                    if let Err(lost) = self.reopen(&reason, &mut attempts) {
+                        tracing::error!("{lost}");
+                        self.lost.send_replace(Some(lost));
+                        return;
+                    }
+                }
+                Ok(false) | Err(_) => {}
             }
         }
     }
 
     /// The maintenance thread: seals, checkpoints and expires.
     pub fn run_maintenance(&self) {
+        let mut was_full = false;
         loop {
+            let store = self.store.load_full();
             // A refusal is the commit thread's: it reopens, and reports.
-            let more = self.store.load().maintain(now_ns()).unwrap_or(false);
+            let more = store.maintain(now_ns()).unwrap_or(false);
+            let full = store.refusal() == Some(Refusal::DiskFull);
+            if full != was_full {
+                was_full = full;
+                match full {
+                    true => tracing::error!("not recording: disk full; live goes on"),
+                    false => tracing::warn!("recording again: there is space on the disk"),
+                }
+            }
+            drop(store);
             let mut bell = self.bell.lock();
             if !bell.stop && !more {
                 self.rung.wait_for(&mut bell, MAINTAIN_PAUSE);
@@ -307,7 +341,8 @@ impl Ingest {
         }
     }
 
-    fn commit(&self) -> Result<(), Refusal> {
+    /// Whether anything became durable.
+    fn commit(&self) -> Result<bool, Refusal> {
         let store = self.store.load_full();
         let before = store.committed();
         let round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
@@ -339,27 +374,24 @@ impl Ingest {
             self.commit_latency.add(took);
             self.commit_histogram.observe(took.as_secs_f64());
         }
-        Ok(())
+        Ok(commit != before)
     }
 
-    /// Opens the poisoned store again and swaps it in.
-    fn reopen(&self, reason: &str) -> Result<(), StoreLost> {
+    /// Opens the poisoned store again and swaps it in; gives up when the waits are used up.
+    fn reopen(&self, reason: &str, attempts: &mut usize) -> Result<(), StoreLost> {
         let old = self.store.load_full();
         // Lets go of the folder; a poisoned store has nothing left to write.
         let _ = old.close(now_ns());
         let mut why = reason.to_owned();
-        for (attempt, wait) in REOPEN_WAITS.iter().enumerate() {
-            std::thread::sleep(*wait);
-            let opened = Store::open(&self.dir, self.options.clone(), now_ns())
-                .map_err(|e| e.to_string())
-                .and_then(|store| restore_names(&store, &old.catalog()).map(|()| store));
-            match opened {
-                Ok(store) => {
-                    self.swap(store);
-                    return Ok(());
-                }
+        while let Some(wait) = self.opening.reopen_waits.get(*attempts) {
+            *attempts += 1;
+            if self.is_stopped_within(*wait) {
+                return Ok(());
+            }
+            match self.opening.open(now_ns()).map_err(|e| e.to_string()).and_then(|store| self.swap(&old, store)) {
+                Ok(()) => return Ok(()),
                 Err(error) => {
-                    tracing::error!("attempt {} to open the store again failed: {error}", attempt + 1);
+                    tracing::error!("attempt {attempts} to open the store again failed: {error}");
                     why = error;
                 }
             }
@@ -367,12 +399,27 @@ impl Ingest {
         Err(StoreLost(why))
     }
 
-    fn swap(&self, store: Store) {
+    /// Waits; says whether the server stops meanwhile.
+    fn is_stopped_within(&self, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        let mut bell = self.bell.lock();
+        while !bell.stop && !self.rung.wait_until(&mut bell, until).timed_out() {}
+        bell.stop
+    }
+
+    /// Lets a reopened store follow the one before it.
+    fn swap(&self, old: &Store, store: Store) -> Result<(), String> {
         report_damage(&store, &self.dir);
         let recovery = store.recovery();
-        let commit = store.committed();
+        // What could not be sealed any more may fill the log, and what is taken over needs room there.
+        while store.refusal() == Some(Refusal::LogFull) && store.maintain(now_ns()).map_err(|e| e.to_string())? {}
         let mut fanout = self.live.fanout();
-        Live::rewind(&mut fanout, store.epoch(), |stream| store.committed_row(stream));
+        // Under the fan-out's lock no frame is refused after the old store's counts were taken.
+        let lost = store.take_over(old, now_ns()).map_err(|e| e.to_string())?;
+        let view = store.view();
+        Live::rewind(&mut fanout, store.epoch(), |stream| view.next_row(stream));
+        drop(view);
+        let commit = store.committed();
         self.store.store(Arc::new(store));
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.durable.send_replace(Durable {
@@ -381,14 +428,15 @@ impl Ingest {
             round: self.rounds.load(Ordering::Acquire),
             refusal: None,
         });
-        drop(fanout);
         self.reopened.send_replace(generation);
+        drop(fanout);
         tracing::error!(
             epoch = recovery.epoch,
             frames = recovery.frames,
-            torn_bytes = recovery.torn_bytes,
+            lost,
             "the store was reopened after the disk failed; frames since its last commit are lost"
         );
+        Ok(())
     }
 
     fn annotate(&self, spec: &StreamSpec) -> Option<StreamSpec> {
@@ -410,42 +458,6 @@ impl Ingest {
         }
         annotated
     }
-}
-
-/// Makes the streams and channels that the reopened store lost with its last commits again, in the same
-/// order: the numbers that sources hold stay what they were.
-fn restore_names(store: &Store, old: &Catalog) -> Result<(), String> {
-    let now = store.catalog();
-    for stream in &old.streams {
-        let known = now.stream(stream.id).map_or(0, |s| s.layout.channels.len());
-        if known >= stream.layout.channels.len() {
-            continue;
-        }
-        let spec = StreamSpec {
-            key: stream.key.clone(),
-            source: stream.source.clone(),
-            clock: stream.clock,
-            expected_period_ns: stream.expected_period_ns,
-            sequence_modulus: stream.sequence_modulus,
-            channels: stream
-                .layout
-                .channels
-                .iter()
-                .map(|c| ChannelSpec {
-                    name: c.source_name.clone(),
-                    channel_type: c.channel_type,
-                    unit: c.unit.clone(),
-                    description: c.description.clone(),
-                })
-                .collect(),
-        };
-        match store.resolve(&spec, now_ns()) {
-            Ok((made, _)) if made.id == stream.id => {}
-            Ok((made, _)) => return Err(format!("stream {} came back as number {}", stream.key, made.id.0)),
-            Err(reject) => return Err(reject.to_string()),
-        }
-    }
-    Ok(())
 }
 
 /// Puts the outcomes of frames offered again into their places.
@@ -474,7 +486,9 @@ impl Sink for Ingest {
         let appended = store.append(batch, now);
         fanout.publish(batch, &appended, now, |stream| store.counts(stream).lost);
         drop(fanout);
-        if appended.outcomes.iter().any(|o| matches!(o, Outcome::Rejected(Reject::Refused(_)))) {
+        let makes_room =
+            |o: &Outcome| matches!(o, Outcome::Rejected(Reject::Refused(Refusal::LogFull | Refusal::Poisoned(_))));
+        if appended.outcomes.iter().any(makes_room) {
             self.ring();
         }
         appended
@@ -484,6 +498,7 @@ impl Sink for Ingest {
         let is_full = |o: &Outcome| matches!(o, Outcome::Rejected(Reject::Refused(Refusal::LogFull)));
         let mut whole: Option<Appended> = None;
         let mut rest = FrameBatch::new();
+        rest.set_answered(batch.is_answered());
         let mut places: Vec<usize> = Vec::new();
         let mut progress = Instant::now();
         loop {
@@ -504,6 +519,7 @@ impl Sink for Ingest {
             }
             // Shown once: those that found room now, the others when they do.
             let (mut taken, mut next, mut next_places) = (FrameBatch::new(), FrameBatch::new(), Vec::new());
+            next.set_answered(batch.is_answered());
             let mut outcomes = Vec::new();
             for (i, outcome) in appended.outcomes.iter().enumerate() {
                 if is_full(outcome) {
@@ -535,10 +551,12 @@ impl Sink for Ingest {
     fn wait_durable(&self, commit: CommitNumber) -> Result<(), Refusal> {
         let begun = self.rounds.load(Ordering::SeqCst);
         let generation = self.generation.load(Ordering::Acquire);
+        let store = self.store.load_full();
         let until = Instant::now() + DURABLE_WAIT;
         self.ring();
         loop {
-            if self.store.load_full().wait_committed(commit, DURABLE_LOOK)? {
+            // Of this opening: in the next one the number names another commit.
+            if store.wait_committed(commit, DURABLE_LOOK)? {
                 return Ok(());
             }
             let durable = self.durable.borrow();

@@ -129,11 +129,6 @@ impl Ledger {
         Ok(news)
     }
 
-    /// The store was reopened: rows that went back are read anew.
-    pub fn rewind(&self) {
-        *self.rows.write() = Rows::default();
-    }
-
     /// Gaps that touch a time range, newest first.
     pub fn gaps(&self, time: &Range<i64>, limit: usize) -> Vec<GapRow> {
         let touches = |g: &&GapRow| g.from_time_ns < time.end && g.to_time_ns >= time.start;
@@ -211,6 +206,7 @@ fn words(cause: &str, count: u64, from: i64, to: i64) -> String {
         "torn" => format!("{frames}, {span} · not durable when the server was cut off"),
         "not recorded" => format!("{frames}, {span} · shown live, not recorded: the store refused"),
         "damaged" => format!("{frames} · stored before, lost with a damaged place of the disk"),
+        "refused" => format!("{frames}, {span} · refused; the sender was told and may send them again"),
         other => format!("{frames}, {span} · {other}"),
     }
 }
@@ -249,7 +245,7 @@ impl Rows {
             to_sequence: cells.integer("to_sequence"),
             count,
             // Late frames of a gap that is no longer kept, and restarts, leave nothing open.
-            open: if matches!(cause.as_str(), "filled" | "restart") { 0 } else { count },
+            open: if matches!(cause.as_str(), "filled" | "restart" | "refused") { 0 } else { count },
             words: words(&cause, count, from, to),
             cause,
         };

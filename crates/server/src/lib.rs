@@ -40,6 +40,7 @@ pub mod ledger;
 pub mod live;
 pub mod logging;
 pub mod memory;
+pub mod opening;
 pub mod outcome;
 pub mod pulse;
 pub mod readers;

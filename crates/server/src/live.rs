@@ -10,6 +10,7 @@
 //! stream that nobody subscribed costs one index lookup a frame. The lock is never held while JSON is written,
 //! blocks are read, or patterns are matched.
 
+pub mod resume;
 pub mod snapshot;
 pub mod subscription;
 pub mod window;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use strongback_store::{Appended, FrameBatch, Outcome, Reject, StreamId, View};
+use strongback_store::{Appended, FrameBatch, Outcome, Reject, Store, StreamId, View};
 use tokio::sync::{broadcast, watch};
 
 use subscription::{Match, Subscription};
@@ -210,27 +211,28 @@ impl Live {
     }
 
     /// Registers what was found by [`Subscription::find`], and takes a view at the same moment: rows below each
-    /// match's `start_row` are in the view, those from there on reach the subscription's windows. `view` gives
-    /// a view of the store and its epoch.
+    /// match's `start_row` are in the view, those from there on reach the subscription's windows. `store` gives
+    /// the store of this moment; it comes back with the view.
     pub fn adopt(
         &self,
         subscription: &Arc<Subscription>,
         found: &mut [Match],
         hold: bool,
-        view: impl FnOnce() -> (View, u32),
-    ) -> View {
+        store: impl FnOnce() -> Arc<Store>,
+    ) -> (View, Arc<Store>) {
         let channels: usize = found.iter().map(|f| f.channels.len()).sum();
         self.counters.channels.fetch_add(channels as u64, Ordering::Relaxed);
         let mut fanout = self.fanout.lock();
-        let (view, epoch) = view();
-        subscription.pending().epoch = epoch;
+        let store = store();
+        let view = store.view();
+        subscription.pending().epoch = store.epoch();
         for found in found {
             subscription.adopt(found, view.next_row(found.stream.id), hold);
             if found.new_stream {
                 fanout.register(found.stream.id, subscription, found.slot);
             }
         }
-        view
+        (view, store)
     }
 
     /// Subscriptions with windows not yet sent.

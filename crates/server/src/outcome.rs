@@ -16,19 +16,19 @@ pub enum Outcome {
 
 /// Says what went wrong, if anything, and gives the exit code: see `strongback --help`.
 pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
-    let code = match result {
+    if let Err(error) = result {
+        eprintln!("strongback: {error:#}");
+    }
+    ExitCode::from(code(result))
+}
+
+/// The number of the exit code.
+pub fn code(result: &anyhow::Result<Outcome>) -> u8 {
+    match result {
         Ok(Outcome::Done) => 0,
         Ok(Outcome::DataLost) => 3,
-        Err(error) => {
-            eprintln!("strongback: {error:#}");
-            if error.is::<ConfigError>() {
-                2
-            } else if error.is::<StoreLost>() {
-                4
-            } else {
-                1
-            }
-        }
-    };
-    ExitCode::from(code)
+        Err(error) if error.is::<ConfigError>() => 2,
+        Err(error) if error.is::<StoreLost>() => 4,
+        Err(_) => 1,
+    }
 }

@@ -67,6 +67,8 @@ pub struct SourceCard {
     pub late: Big<u64>,
     /// Source restarts seen.
     pub restarts: Big<u64>,
+    /// Stored frames whose `time` was more than `max_future_s` ahead of their reception.
+    pub future: Big<u64>,
     /// What was refused, by reason.
     pub rejected_by: BTreeMap<&'static str, u64>,
     /// Frames a second now.
@@ -226,6 +228,7 @@ impl Roster {
             filled: card.filled.0,
             late: card.late.0,
             restarts: card.restarts.0,
+            future: card.future.0,
             kernel_drops: card.kernel_drops.0,
             last_receive_time_ns: card.last_receive_time.map(|t| t.0),
         };
@@ -279,5 +282,6 @@ fn add_counts(card: &mut SourceCard, counts: &Counts) {
     card.filled.0 += counts.filled;
     card.late.0 += counts.late;
     card.restarts.0 += counts.restarts;
+    card.future.0 += counts.future;
     card.points += counts.points;
 }

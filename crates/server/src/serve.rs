@@ -7,8 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use arc_swap::ArcSwap;
-use strongback_query::{EventRow, GapRow, PgAuth, Query, QueryOptions, SourceRow, SystemRows};
+use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, SourceRow, SystemRows};
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
 use strongback_sources::{Sink, inetx, layout, wall_clock};
@@ -21,12 +20,13 @@ use crate::http;
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
 use crate::live::Live;
+use crate::opening::Opening;
 use crate::outcome::Outcome;
 use crate::pulse;
 use crate::readers::Readers;
 use crate::roster::{Own, Roster};
 use crate::server::Server;
-use crate::sql::Sql;
+use crate::sql::{Engine, Sql};
 
 /// Threads of the runtime for HTTP and live.
 const RUNTIME_THREADS: usize = 2;
@@ -44,12 +44,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     runtime()?.block_on(async {
         let running = Running::start(config, serde_json::Value::Null).await?;
         eprintln!("{}", running.banner());
-        let lost = running.until_stopped(stop_signal()).await;
-        running.stop().await?;
-        match lost {
-            Some(lost) => Err(lost.into()),
-            None => Ok(Outcome::Done),
-        }
+        running.until_ended(stop_signal()).await
     })
 }
 
@@ -156,11 +151,19 @@ impl Running {
     /// # Errors
     /// What cannot be had: the folder, a port, a thread.
     pub async fn start(config: Config, view: serde_json::Value) -> anyhow::Result<Running> {
+        let opening = Opening::of_folder(config.data_dir.clone(), config.store_options());
+        Running::start_on(opening, config, view).await
+    }
+
+    /// As [`Running::start`], on the store that `opening` opens.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub async fn start_on(opening: Opening, config: Config, view: serde_json::Value) -> anyhow::Result<Running> {
         let token = config.token()?;
         let layouts = layout::compile_all(&config.source)?;
         let live = Arc::new(Live::default());
-        let ingest =
-            Ingest::open(config.data_dir.clone(), config.store_options(), config.channel_notes(), live.clone())?;
+        let ingest = Ingest::open_by(opening, config.data_dir.clone(), config.channel_notes(), live.clone())?;
         let ingest = Arc::new(ingest);
         let ledger = Arc::new(Ledger::default());
         if let Err(error) = ledger.load(&ingest.store()) {
@@ -175,8 +178,7 @@ impl Running {
             ..QueryOptions::default()
         };
         let rows: Arc<dyn SystemRows> = Arc::new(Rows { ledger: ledger.clone(), roster: roster.clone() });
-        let query =
-            Query::new((*ingest.store()).clone(), rows.clone(), options.clone()).context("no threads for queries")?;
+        let query = Engine::start(ingest.clone(), rows, options).context("no threads for queries")?;
         let sink: Arc<dyn Sink> = ingest.clone();
         let prefixes = config.ilp.source.iter().map(|s| (s.prefix.clone(), s.name.clone())).collect();
         let ingress = Ingress::new(sink.clone(), IlpConfig { source_prefixes: prefixes, ..IlpConfig::default() });
@@ -225,7 +227,7 @@ impl Running {
             ingress,
             ledger,
             roster,
-            query: ArcSwap::from_pointee(query),
+            query,
             readers: Readers::start().context("no threads for readers")?,
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             live_clients: Arc::new(Semaphore::new(config.live.max_clients)),
@@ -239,7 +241,7 @@ impl Running {
             Some(token) => PgAuth::password(token).context("no randomness for passwords")?,
             None => PgAuth::Trust,
         };
-        let sql = Sql { server: server.clone(), rows, options, auth, listener: pg_listener };
+        let sql = Sql { server: server.clone(), auth, listener: pg_listener };
         let tasks = vec![tokio::spawn(pulse::beat(server.clone())), tokio::spawn(pulse::follow(server.clone()))];
         let sql = tokio::spawn(sql.serve());
         let serving = tokio::spawn(http::serve(http_listener, server.clone()));
@@ -283,6 +285,20 @@ impl Running {
         tokio::select! {
             () = stop => None,
             lost = lost.wait_for(Option::is_some) => lost.ok().and_then(|lost| lost.clone()),
+        }
+    }
+
+    /// Serves until `stop`, or until the store is lost, then stops.
+    ///
+    /// # Errors
+    /// [`crate::ingest::StoreLost`], or when the last commit fails.
+    pub async fn until_ended(self, stop: impl Future<Output = ()>) -> anyhow::Result<Outcome> {
+        let lost = self.until_stopped(stop).await;
+        let stopped = self.stop().await;
+        match lost {
+            // That a lost store cannot be closed either is no news.
+            Some(lost) => Err(lost.into()),
+            None => stopped.map(|()| Outcome::Done),
         }
     }
 

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
-use strongback_query::Query;
 use strongback_sources::ilp::Ingress;
 use tokio::sync::{Semaphore, watch};
 
@@ -13,6 +11,7 @@ use crate::ingest::Ingest;
 use crate::ledger::Ledger;
 use crate::readers::Readers;
 use crate::roster::Roster;
+use crate::sql::Engine;
 
 /// A running server, as its connections see it.
 pub struct Server {
@@ -28,8 +27,8 @@ pub struct Server {
     pub ledger: Arc<Ledger>,
     /// Sources and their rates.
     pub roster: Arc<Roster>,
-    /// SQL. Replaced when the store is reopened.
-    pub query: ArcSwap<Query>,
+    /// SQL.
+    pub query: Engine,
     /// Threads for reads that block.
     pub readers: Readers,
     /// Exports at once at most.

@@ -1,19 +1,52 @@
-//! SQL's place in the server: its engine, replaced when the store is reopened, and the PostgreSQL wire.
+//! SQL's place in the server: its engine, made anew when the store is reopened, and the PostgreSQL wire.
 
+use std::io;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use strongback_query::{PgAuth, Query, QueryOptions, SystemRows};
 
+use crate::ingest::Ingest;
 use crate::server::{Server, stopped};
 
-/// What it takes to make the engine anew and to serve its wire.
+/// The engine over the store of this moment.
+pub struct Engine {
+    ingest: Arc<Ingest>,
+    rows: Arc<dyn SystemRows>,
+    options: QueryOptions,
+    /// The opening of the store that it reads.
+    newest: Mutex<(u64, Arc<Query>)>,
+}
+
+impl Engine {
+    /// Starts the engine. `rows` is what the server knows beyond the store.
+    ///
+    /// # Errors
+    /// Where no threads can be had.
+    pub fn start(ingest: Arc<Ingest>, rows: Arc<dyn SystemRows>, options: QueryOptions) -> io::Result<Engine> {
+        let opening = ingest.reopenings();
+        let query = Query::new((*ingest.store()).clone(), rows.clone(), options.clone())?;
+        Ok(Engine { ingest, rows, options, newest: Mutex::new((opening, Arc::new(query))) })
+    }
+
+    /// The engine; never over a store that was replaced, whose rows may be void.
+    pub fn now(&self) -> Arc<Query> {
+        let opening = self.ingest.reopenings();
+        let mut newest = self.newest.lock();
+        if newest.0 != opening {
+            match Query::new((*self.ingest.store()).clone(), self.rows.clone(), self.options.clone()) {
+                Ok(query) => *newest = (opening, Arc::new(query)),
+                Err(error) => tracing::error!(%error, "SQL reads the store as it was before the disk failed"),
+            }
+        }
+        newest.1.clone()
+    }
+}
+
+/// What it takes to serve the wire.
 pub struct Sql {
     /// The server.
     pub server: Arc<Server>,
-    /// What the server knows beyond the store.
-    pub rows: Arc<dyn SystemRows>,
-    /// Bounds of the engine.
-    pub options: QueryOptions,
     /// Who may connect.
     pub auth: PgAuth,
     /// Where PostgreSQL clients connect, if they may.
@@ -21,8 +54,8 @@ pub struct Sql {
 }
 
 impl Sql {
-    /// Serves until the server stops. When the store was reopened, the engine is made anew over it; PostgreSQL
-    /// connections end then, as they hold the old one, and clients connect again.
+    /// Serves until the server stops. PostgreSQL connections end when the store was reopened, as they hold the
+    /// engine over the old one, and clients connect again.
     pub async fn serve(self) {
         let mut reopened = self.server.ingest.reopened();
         let mut stopping = self.server.stopping.subscribe();
@@ -45,7 +78,7 @@ impl Sql {
             match wire {
                 None => until.await,
                 Some(wire) => {
-                    let engine = self.server.query.load_full();
+                    let engine = self.server.query.now();
                     if let Err(error) = engine.serve_pg(wire, self.auth.clone(), until).await {
                         tracing::error!(%error, "the PostgreSQL wire ended");
                         stopped(&mut stopping).await;
@@ -56,12 +89,6 @@ impl Sql {
                 return;
             }
             reopened.borrow_and_update();
-            let store = self.server.ingest.store();
-            match Query::new((*store).clone(), self.rows.clone(), self.options.clone()) {
-                Ok(engine) => self.server.query.store(Arc::new(engine)),
-                Err(error) => tracing::error!(%error, "SQL reads the store as it was before the disk failed"),
-            }
-            self.server.ledger.rewind();
         }
     }
 }

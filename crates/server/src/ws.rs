@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::channel::ChannelCard;
 use crate::clock::now_ns;
 use crate::json;
+use crate::live::resume::{self, Resume};
 use crate::live::snapshot;
 use crate::live::subscription::{Match, PatternSet, Subscription, Taken};
 use crate::server::{Server, stopped};
@@ -66,6 +67,7 @@ struct Subscribe {
     max_rate_hz: Option<f64>,
     history_s: Option<f64>,
     history_points: Option<usize>,
+    resume: Option<Resume>,
 }
 
 /// A subscription in force.
@@ -275,10 +277,7 @@ impl Client {
     }
 
     async fn rewound(&mut self, id: i64, stream: StreamId, epoch: u32, row: u64) -> Result<(), End> {
-        let message = serde_json::json!({
-            "type": "rewound", "id": id, "stream": stream.0, "epoch": epoch, "row": row.to_string(),
-        });
-        self.send_text(message.to_string().into()).await
+        self.send_text(resume::rewound(id, stream, epoch, row).into()).await
     }
 
     async fn error(&mut self, id: Option<i64>, message: &str) -> Result<(), End> {
@@ -352,6 +351,7 @@ impl Client {
             history,
             patterns: wanted.channels.len(),
             set: PatternSet::parse(wanted.channels).map_err(|e| e.to_string())?,
+            resume: wanted.resume,
             budget: CLIENT_CHANNELS_MAX.saturating_sub(self.active.values().map(|a| a.channels).sum()),
             wake: self.wake.clone(),
         };
@@ -408,6 +408,7 @@ struct Begin {
     id: i64,
     period: Duration,
     history: Option<(f64, usize)>,
+    resume: Option<Resume>,
     patterns: usize,
     set: PatternSet,
     budget: u64,
@@ -446,9 +447,18 @@ impl Begin {
         let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
         allow(server, matched, self.budget)?;
         live.add(subscription.clone());
-        let hold = self.history.is_some();
-        let view = live.adopt(&subscription, &mut found, hold, || view(server));
+        let hold = self.history.is_some() || self.resume.is_some();
+        let (view, store) = live.adopt(&subscription, &mut found, hold, || server.ingest.store());
         let mut messages = vec![subscribed("subscribed", &subscription, &found, Some(&used))];
+        if let Some(resume) = &self.resume {
+            let resumed = resume.check(&store, &view, self.id, &mut messages);
+            // A history has these rows already.
+            let missed = found.iter().filter_map(|f| Some((f, *resumed.get(&f.stream.id)?)));
+            let missed = missed.filter(|_| self.history.is_none());
+            if let Err(error) = snapshot::catch_up((&view, store.epoch()), &subscription, missed) {
+                tracing::warn!(%error, "frames that a client missed cannot all be read");
+            }
+        }
         if let Some((seconds, points)) = self.history {
             let now = now_ns();
             let grid = now.saturating_sub((seconds * 1e9) as i64)..now.saturating_add(1);
@@ -471,11 +481,6 @@ impl Begin {
             added: Vec::new(),
         })
     }
-}
-
-fn view(server: &Server) -> (strongback_store::View, u32) {
-    let store = server.ingest.store();
-    (store.view(), store.epoch())
 }
 
 fn allow(server: &Server, channels: u64, budget: u64) -> Result<(), String> {
@@ -575,10 +580,10 @@ fn match_new(server: &Server, subscriptions: &[Arc<Subscription>], budget: u64) 
             continue;
         }
         budget -= matched;
-        let view = server.ingest.live().adopt(subscription, &mut found, true, || view(server));
+        let (view, store) = server.ingest.live().adopt(subscription, &mut found, true, || server.ingest.store());
         done.messages.push(subscribed("channels", subscription, &found, None));
         done.added.push((subscription.id, matched));
-        if let Err(error) = snapshot::catch_up(&view, subscription, &found) {
+        if let Err(error) = snapshot::catch_up((&view, store.epoch()), subscription, found.iter().map(|f| (f, 0))) {
             tracing::warn!(%error, "frames before a new channel was matched cannot be read");
         }
         done.release.push((subscription.clone(), found.iter().map(|f| f.slot).collect()));

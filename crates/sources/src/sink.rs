@@ -57,6 +57,7 @@ fn offer_until_taken<S: Sink + ?Sized>(sink: &S, batch: &FrameBatch) -> Appended
             break;
         }
         let mut rest = FrameBatch::new();
+        rest.set_answered(batch.is_answered());
         for &i in &open {
             copy_frame(batch, i, &mut rest);
         }

@@ -41,7 +41,7 @@ pub(super) async fn export(
     let Ok(permit) = server.exports.clone().try_acquire_owned() else {
         return Err(Failure::unavailable("other exports are under way: try again when one has ended"));
     };
-    let stream = server.query.load().export(request).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let stream = server.query.now().export(request).map_err(|e| Failure::bad_request(e.to_string()))?;
     let stream = stream.map(move |chunk| {
         // Held until the stream is dropped.
         let _ = &permit;

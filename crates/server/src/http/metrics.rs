@@ -77,6 +77,7 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
         ("filled", "Missing frames that came late after all."),
         ("late", "Frames that came after a later one."),
         ("restarts", "Restarts of the source."),
+        ("future", "Stored frames whose time was more than max_future_s ahead of their reception."),
         ("kernel_drops", "Datagrams dropped by the kernel."),
         ("type_conflicts", "Values that went to a second column because their type did not fit the first."),
     ];
@@ -90,6 +91,7 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
                 "filled" => card.filled.0,
                 "late" => card.late.0,
                 "restarts" => card.restarts.0,
+                "future" => card.future.0,
                 "kernel_drops" => card.kernel_drops.0,
                 _ => card.type_conflicts.0,
             };
@@ -134,6 +136,12 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     all.gauge("strongback_log_bytes", "Bytes of the commit log's ring.", stats.log_bytes)?;
     all.gauge("strongback_streams", "Streams in the catalog.", stats.streams)?;
     all.gauge("strongback_channels", "Channels in the catalog.", stats.channels)?;
+    all.counter(
+        "strongback_store_reopened_total",
+        "Times the store was opened again after its disk failed.",
+        server.ingest.reopenings(),
+    )?;
+    all.gauge("strongback_epoch", "Openings of the store since it was made.", server.ingest.store().epoch().into())?;
     all.gauge("strongback_recording", "1 while frames are recorded.", u64::from(server.recording() == "recording"))?;
 
     let live = server.ingest.live();

@@ -141,7 +141,7 @@ pub(super) async fn state(
         Some(text) => Some(instant::parse(text, now).map_err(Failure::bad_request)?),
     };
     let patterns = patterns(query.channels.as_deref().unwrap_or("*"))?;
-    let engine = server.query.load_full();
+    let engine = server.query.now();
     let rows = server.readers.spawn(move || engine.state(at, &patterns));
     let rows = rows.await.map_err(Failure::internal)?.map_err(Failure::internal)?;
     let mut out = Vec::with_capacity(rows.len() * 400 + 64);

@@ -34,7 +34,7 @@ pub(super) async fn sql(State(server): State<Arc<Server>>, body: Bytes) -> Resul
         0 => PATIENCE,
         seconds => Duration::from_secs(seconds),
     };
-    let engine = server.query.load_full();
+    let engine = server.query.now();
     match engine.sql_json(&question.sql, limit, patience).await {
         Ok(body) => Ok(answer::json_bytes(body.into_bytes())),
         Err(error) => {

@@ -10,30 +10,37 @@ use super::window::StreamWindow;
 use crate::history::{self, Extent, GapSpans};
 use crate::json;
 
-/// Rows of a stream that a late match takes along at most.
+/// Rows of a stream that a late match, or a client that comes back, takes along at most.
 const CATCH_UP_ROWS: u64 = 4096;
 
-/// Reads what streams and channels matched late had before they were adopted, puts it in front of the
-/// subscription's windows. A damaged or expired block leaves its rows out; the rows of the
-/// update say which it holds.
-pub fn catch_up(view: &View, subscription: &Subscription, found: &[Match]) -> Result<(), ScanError> {
+/// Reads what streams and channels had before they were adopted, from the row that `from` says, and puts it in
+/// front of the subscription's windows. A damaged or expired block leaves its rows out; the rows of the update
+/// say which it holds.
+///
+/// # Errors
+/// The last scan that ended early.
+pub fn catch_up<'a>(
+    (view, epoch): (&View, u32),
+    subscription: &Subscription,
+    found: impl IntoIterator<Item = (&'a Match, u64)>,
+) -> Result<(), ScanError> {
     let mut outcome = Ok(());
-    for found in found {
-        match earlier(view, subscription, found) {
-            Ok(window) => subscription.put_before(found.slot, window),
+    for (found, from) in found {
+        match earlier(view, subscription, found, from) {
+            Ok(window) => subscription.put_before(found.slot, window, epoch),
             Err(error) => outcome = Err(error),
         }
     }
     outcome
 }
 
-fn earlier(view: &View, subscription: &Subscription, found: &Match) -> Result<StreamWindow, ScanError> {
+fn earlier(view: &View, subscription: &Subscription, found: &Match, from: u64) -> Result<StreamWindow, ScanError> {
     let mut window = StreamWindow::default();
     let places: Vec<usize> =
         found.channels.iter().map(|c| subscription.place(found.slot, *c).unwrap_or_default()).collect();
     window.channels.resize_with(places.iter().max().map_or(0, |m| m + 1), Default::default);
     let scan = Scan {
-        rows: found.start_row.saturating_sub(CATCH_UP_ROWS)..found.start_row,
+        rows: from.max(found.start_row.saturating_sub(CATCH_UP_ROWS))..found.start_row,
         ..Scan::all(found.stream.id, found.channels.iter().map(|c| ChannelIndex(*c)).collect())
     };
     for batch in view.scan(scan) {

@@ -294,11 +294,15 @@ impl Subscription {
     }
 
     /// Puts what was read from the store in front of a held stream's window: what a stream or channel had
-    /// before it was matched.
-    pub fn put_before(&self, slot: u32, earlier: StreamWindow) {
+    /// before it was matched. `epoch` is that of what was read.
+    pub fn put_before(&self, slot: u32, mut earlier: StreamWindow, epoch: u32) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         let at = &mut pending.slots[slot as usize];
+        if epoch != pending.epoch {
+            // The store was reopened meanwhile, and some of it went back.
+            earlier.rewind(at.told_row);
+        }
         let later = std::mem::replace(&mut at.window, earlier);
         at.window.append(&later);
         if !at.dirty && !at.window.is_empty() {
@@ -314,12 +318,7 @@ impl Subscription {
         pending.epoch = epoch;
         for slot in &mut pending.slots {
             let next = next_row(slot.stream);
-            if let Some((_, to)) = slot.window.rows
-                && to > next
-            {
-                slot.window.rows = None;
-                slot.window.recorded = false;
-            }
+            slot.window.rewind(next);
             if slot.told_row > next {
                 pending.rewound.push((slot.stream, next));
                 slot.told_row = next;

@@ -234,6 +234,16 @@ impl StreamWindow {
         self.frames == 0 && self.channels.iter().all(|c| c.count == 0)
     }
 
+    /// Rows from `next_row` on are void: their frames were shown and are not in the store.
+    pub fn rewind(&mut self, next_row: u64) {
+        if let Some((from, to)) = self.rows
+            && to > next_row
+        {
+            self.rows = (from < next_row).then_some((from, next_row));
+            self.recorded = false;
+        }
+    }
+
     /// Adds a later window of the same stream.
     pub fn append(&mut self, later: &StreamWindow) {
         if self.channels.len() < later.channels.len() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::{SinkExt, StreamExt};
 use serde_json::Value;
 use strongback_server::config::Config;
+use strongback_server::opening::Opening;
 use strongback_server::serve::Running;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -48,6 +49,13 @@ impl TestServer {
     pub(crate) async fn on(dir: &Path, more: &str) -> TestServer {
         let running = Running::start(config(dir, more), Value::Null).await.unwrap();
         TestServer { http: running.http, running: Some(running), _folder: None }
+    }
+
+    /// On a store that is opened as the test says.
+    pub(crate) async fn on_disk(opening: Opening, more: &str) -> TestServer {
+        let folder = tempfile::tempdir().unwrap();
+        let running = Running::start_on(opening, config(folder.path(), more), Value::Null).await.unwrap();
+        TestServer { http: running.http, running: Some(running), _folder: Some(folder) }
     }
 
     pub(crate) async fn stop(mut self) {

@@ -89,6 +89,8 @@ pub(crate) enum Origin {
 enum Rejection {
     Fault(FaultAt),
     Store(Reject),
+    /// The store takes nothing, and does not know the line's stream or one of its fields: it counted no frame.
+    NoStream(Refusal),
 }
 
 impl From<FaultAt> for Rejection {
@@ -134,6 +136,7 @@ impl Writer {
         report: &mut WriteReport,
     ) -> usize {
         self.cache.set_generation(self.sink.generation());
+        self.batch.set_answered(origin == Origin::Body);
         let valid = match std::str::from_utf8(buffer) {
             Ok(text) => text,
             Err(e) => std::str::from_utf8(&buffer[..e.valid_up_to()]).unwrap_or_default(),
@@ -166,7 +169,7 @@ impl Writer {
                         Ok(()) => self.offsets.push(found.start),
                         Err(rejection) => {
                             self.batch.abort();
-                            if let Rejection::Store(Reject::Refused(refusal)) = &rejection {
+                            if let Rejection::NoStream(refusal) = &rejection {
                                 report.refusal = Some(refusal.clone());
                             }
                             reject(report, found.start, rejection);
@@ -322,7 +325,10 @@ impl Writer {
                     entry.full = Some(*max_channels);
                     self.cache.put(Arc::new(entry));
                 }
-                return Err(Rejection::Store(reject));
+                return Err(match reject {
+                    Reject::Refused(refusal) => Rejection::NoStream(refusal),
+                    other => Rejection::Store(other),
+                });
             }
         };
         for ((field, channel), index) in fresh.iter().zip(&spec.channels).zip(indexes) {
@@ -381,12 +387,14 @@ fn reject(report: &mut WriteReport, offset: usize, rejection: Rejection) {
     let (reason, column) = match &rejection {
         Rejection::Fault(at) => (at.fault.reason(), at.offset as u64 + 1),
         Rejection::Store(reject) => (reject.reason(), 1),
+        Rejection::NoStream(_) => ("no_stream", 1),
     };
     report.reject(reason);
     if report.first_error.as_ref().is_none_or(|first| offset < first.offset) {
         let message = match rejection {
             Rejection::Fault(at) => at.fault.to_string(),
             Rejection::Store(reject) => reject.to_string(),
+            Rejection::NoStream(refusal) => Reject::Refused(refusal).to_string(),
         };
         report.first_error = Some(LineError { line: 0, column, message, offset });
     }
