@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use strongback_store::{Store, Stream};
 
 use crate::column;
+use crate::pg_catalog::PgCatalog;
 use crate::system::SystemRows;
 use crate::system_table::{SYSTEM_TABLES, SystemTable};
 use crate::table::StoreTable;
@@ -121,6 +122,7 @@ impl CatalogProvider for DatabaseRef {
     }
 
     fn register_schema(&self, name: &str, schema: Arc<dyn SchemaProvider>) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        let schema = if name == "pg_catalog" { Arc::new(PgCatalog(schema)) } else { schema };
         Ok(self.0.registered.write().insert(name.to_owned(), schema))
     }
 }

@@ -49,6 +49,7 @@ mod merge;
 mod names;
 mod parameter;
 mod pg;
+mod pg_catalog;
 mod plan_cache;
 mod query;
 mod runtime;

@@ -19,6 +19,7 @@ use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
+use datafusion_pg_catalog::pg_catalog::format_type::create_format_type_udf;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use futures::StreamExt;
 use strongback_store::{Pattern, Store, View};
@@ -32,6 +33,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
 use crate::names;
 use crate::parameter;
+use crate::pg_catalog::{self, FormatType};
 use crate::plan_cache::PlanCache;
 use crate::runtime::Threads;
 use crate::setting::{SERVER_VERSION, Settings, SharedSettings};
@@ -193,6 +195,10 @@ fn template(
     ] {
         context.register_udf(function);
     }
+    for (name, value) in pg_catalog::constants() {
+        context.register_udf(Constant::of_any(name, value));
+    }
+    context.register_udf(ScalarUDF::from(FormatType(Arc::new(create_format_type_udf()))));
     let state = context.state();
     Ok(SessionStateBuilder::new_from_existing(state)
         .with_type_planner(Arc::new(Types))

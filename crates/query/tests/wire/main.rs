@@ -640,6 +640,7 @@ async fn psql_describes_what_there_is() {
     fixture.pad(3);
     let (stream, at) = fixture.stream("avionics.sensor_values", &[("acu", "1")], &[("p_lox", ChannelType::F32)]);
     fixture.append(&stream, T0, &[(at[0], Value::F32(0.1))]);
+    fixture.stream("counts", &[], &[("u", ChannelType::U64)]);
     for (command, wants) in [
         ("\\dt", "avionics.sensor_values"),
         ("\\d pad", "timestamp with time zone"),
@@ -649,6 +650,10 @@ async fn psql_describes_what_there_is() {
         ("\\copy (select x from pad order by x) to stdout", "2"),
         ("explain select x from pad where time > now()", "plan"),
         ("show all", "server_version"),
+        ("\\d counts", "numeric(20,0)"),
+        ("\\df", "Argument data types"),
+        ("\\dt *.*", "avionics.sensor_values"),
+        ("\\conninfo", "strongback"),
     ] {
         let Some(shown) = psql(&fixture, command) else { return };
         assert!(shown.contains(wants), "{command}: {shown}");
