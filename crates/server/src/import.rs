@@ -82,6 +82,9 @@ fn import_once(
     if is_imported(&ingest.store(), &args.run, &hash)? {
         bail!("{} is in the run {:?} already: the same file is not imported twice", args.file.display(), args.run);
     }
+    // Nothing of it goes until the run is released; durable before the first frame.
+    let protected = ingest.store().protect_run(&args.run, now_ns())?;
+    ingest.wait_durable(protected).context("the run is not protected")?;
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes}, {msg} packets")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),

@@ -13,6 +13,7 @@ use crate::checkpoint::SealedRows;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::counts::Counts;
 use crate::frame::FrameRef;
+use crate::group::{Group, Groups};
 use crate::ledger::{GAPS_TABLE, Gap, GapCause, Seen, SequenceTracker};
 use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
 use crate::recent::{self, RecentRows};
@@ -72,6 +73,7 @@ pub(crate) struct Writer {
     hasher: foldhash::fast::RandomState,
     pub(crate) shapes: Shapes,
     histories: Histories,
+    pub(crate) groups: Groups,
     pub(crate) channels: u32,
     max_streams: u32,
     /// Records of the commit to come.
@@ -135,6 +137,7 @@ impl Writer {
             hasher: foldhash::fast::RandomState::default(),
             shapes: Shapes::default(),
             histories: Histories::default(),
+            groups: Groups::default(),
             channels: 0,
             max_streams,
             pending: Vec::new(),
@@ -237,9 +240,10 @@ impl Writer {
         let mut history =
             ShapeHistory { sequenced_from: stream.sequence_modulus.map(|_| 0), ..ShapeHistory::default() };
         extend_history(&mut history, &growth.retyped, false);
-        let bytes = catalog::encode_stream(&stream, &history);
+        let group = self.groups.of(&stream.key);
+        let bytes = catalog::encode_stream(&stream, &history, group);
         self.put_control(Control::Stream, &bytes)?;
-        let stream = self.add_stream(stream, history);
+        let stream = self.add_stream(stream, history, group);
         Ok((stream, growth.indices))
     }
 
@@ -252,7 +256,7 @@ impl Writer {
     }
 
     /// Adds a stream that is in the log already, or about to be.
-    pub(crate) fn add_stream(&mut self, stream: Stream, history: ShapeHistory) -> Arc<Stream> {
+    pub(crate) fn add_stream(&mut self, stream: Stream, history: ShapeHistory, group: Group) -> Arc<Stream> {
         use std::hash::BuildHasher;
         let stream = Arc::new(stream);
         let shape = history.shape(history.newest, &mut self.shapes);
@@ -261,6 +265,7 @@ impl Writer {
             open: ArcSwap::new(self.no_rows.clone()),
             sealed: ArcSwap::new(self.none_sealed.clone()),
             committed_row: AtomicU64::new(0),
+            group,
         });
         let id = self.streams.len() as u32;
         if stream.key.table == GAPS_TABLE {
@@ -301,7 +306,13 @@ impl Writer {
     }
 
     /// Takes a whole definition back from a checkpoint: of a new stream, or newer than the one known.
-    pub(crate) fn apply_stream(&mut self, id: StreamId, key: StreamKey, body: catalog::Body) -> Option<()> {
+    pub(crate) fn apply_stream(
+        &mut self,
+        (id, key, body, group): (StreamId, StreamKey, catalog::Body, Group),
+    ) -> Option<()> {
+        if !self.groups.has(group) {
+            return None;
+        }
         let serial = body.serial;
         let mut history = ShapeHistory::default();
         let stream = catalog::apply_body(id, key, &[], &mut history, body)?;
@@ -309,7 +320,7 @@ impl Writer {
             std::cmp::Ordering::Greater => return None,
             std::cmp::Ordering::Equal if !self.slots.has_room() => return None,
             std::cmp::Ordering::Equal => {
-                self.add_stream(stream, history);
+                self.add_stream(stream, history, group);
             }
             std::cmp::Ordering::Less => {
                 let writer = &mut self.streams[id.0 as usize];

@@ -3,7 +3,7 @@
 //! Records (little-endian; text is a u16 length and UTF-8; an optional is 0, or 1 and 8 bytes):
 //!
 //! ```text
-//! stream:   u32 id, text table, u16 tags, (text key, text value)…, body
+//! stream:   u32 id, text table, u16 tags, (text key, text value)…, body, u16 retention group
 //! channels: u32 id, body                            of a stream that is known
 //! body:     u32 serial (rises with each record of the stream), text source, u8 clock, optional expected_period_ns, optional sequence_modulus,
 //!           u32 layout version, u16 shape, u16 first shape with a sequence (65,535: none),
@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use crate::fields::{Put, Take};
+use crate::group::Group;
 use crate::row::{RowShape, Shapes};
 use crate::stream::*;
 use crate::{ChannelType, Reject};
@@ -139,7 +140,7 @@ pub(crate) fn check_key(key: &StreamKey, internal: bool) -> Result<(), Reject> {
     Ok(())
 }
 
-fn check_name(name: &str) -> Result<(), Reject> {
+pub(crate) fn check_name(name: &str) -> Result<(), Reject> {
     let bad = |why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
     match name {
         "" => bad("empty"),
@@ -305,7 +306,7 @@ fn column_name(channels: &[Channel], key: &StreamKey, asked: &ChannelSpec, confl
 }
 
 /// The record of a whole stream.
-pub(crate) fn encode_stream(stream: &Stream, history: &ShapeHistory) -> Vec<u8> {
+pub(crate) fn encode_stream(stream: &Stream, history: &ShapeHistory, group: Group) -> Vec<u8> {
     let mut p = Put::default();
     p.u32(stream.id.0);
     p.text(&stream.key.table);
@@ -316,6 +317,7 @@ pub(crate) fn encode_stream(stream: &Stream, history: &ShapeHistory) -> Vec<u8> 
     }
     let all: Vec<u16> = (0..stream.layout.channels.len() as u16).collect();
     put_body(&mut p, stream, history, &all, &history.changes);
+    p.u16(group.0);
     p.0
 }
 
@@ -379,7 +381,7 @@ pub(crate) struct Body {
 }
 
 /// Reads the record of a whole stream.
-pub(crate) fn decode_stream(t: &mut Take<'_>) -> Option<(StreamId, StreamKey, Body)> {
+pub(crate) fn decode_stream(t: &mut Take<'_>) -> Option<(StreamId, StreamKey, Body, Group)> {
     let id = StreamId(t.u32()?);
     let table = t.text()?;
     let mut tags = Vec::new();
@@ -387,7 +389,10 @@ pub(crate) fn decode_stream(t: &mut Take<'_>) -> Option<(StreamId, StreamKey, Bo
         tags.push((t.text()?, t.text()?));
     }
     tags.shrink_to_fit();
-    Some((id, StreamKey { table, tags }, take_body(t)?))
+    let (key, body) = (StreamKey { table, tags }, take_body(t)?);
+    // A record of a draft without configured groups ends here.
+    let group = t.u16().map_or_else(|| Group::of_draft(&key), Group);
+    Some((id, key, body, group))
 }
 
 /// Reads the record of some channels.

@@ -13,9 +13,10 @@
 //!               segment, u64 first row in that, u8 1 and of the newest block u64 first row, u32 rows, u32
 //!               offset, u32 bytes, u32 part (ffffffff: none), u8 whether time ascends, i64 time min, i64 time
 //!               max, or 0; u16 channels, of each u64 row before which its newest value lies (0: none)
-//!   3 segment   u64 id, u8 group, u8 sealed, u64 bytes, u64 blocks, u64 points, i64 time min, i64 time max,
-//!               i64 stored first, i64 stored last
+//!   3 segment   u64 id, u8 lower half of the group's number, u8 sealed, u64 bytes, u64 blocks, u64 points,
+//!               i64 time min, i64 time max, i64 stored first, i64 stored last, u8 upper half of the number
 //!   4 expired   u64 id of a segment that is no more
+//!   5 group     as the record of a retention group (crate::group), ahead of its streams
 //! ```
 //! Entries state what is, so a later one replaces an earlier one. The chain of a part is FNV-1a (64 bits) over
 //! its first 32 bytes.
@@ -35,6 +36,7 @@ pub(crate) const STREAM: u8 = 1;
 pub(crate) const POSITION: u8 = 2;
 pub(crate) const SEGMENT: u8 = 3;
 pub(crate) const EXPIRED: u8 = 4;
+pub(crate) const GROUP: u8 = 5;
 
 /// Names of its two files by the superblock's number.
 pub(crate) const FILES: [&str; 2] = ["checkpoint.a", "checkpoint.b"];
@@ -182,12 +184,66 @@ pub(crate) struct Checkpoint {
     /// Chain of the last part.
     pub(crate) chain: u64,
     base_bytes: u64,
+    /// Sizes of both files.
+    sizes: [u64; 2],
+}
+
+/// Deltas may always take as much before a base is written anew.
+const DELTAS_BYTES_MIN: u64 = 256 << 10;
+
+/// Room for a part more.
+const SLACK_BYTES: u64 = 64 << 10;
+
+/// Bytes of a file that holds a base, its deltas and the one that is too many: allocated, so that a full disk does
+/// not keep a checkpoint from being written.
+fn capacity(base_bytes: u64) -> u64 {
+    (base_bytes + base_bytes.max(DELTAS_BYTES_MIN) + SLACK_BYTES).next_multiple_of(SLACK_BYTES)
 }
 
 impl Checkpoint {
     /// Whether the next part must be a base.
     pub(crate) fn wants_base(&self) -> bool {
-        self.number == 0 || self.bytes - self.base_bytes > self.base_bytes.max(1 << 20)
+        let deltas = self.bytes - self.base_bytes;
+        let allocated = || self.sizes[self.number as usize - 1];
+        self.number == 0
+            || deltas > self.base_bytes.max(DELTAS_BYTES_MIN)
+            || deltas > 0 && self.bytes + SLACK_BYTES > allocated()
+    }
+
+    /// Bytes of both files.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.sizes.iter().sum()
+    }
+
+    /// The file for the next base, of at least this capacity; made if it is not there or too small.
+    fn next_file(&mut self, disk: &dyn Disk, least: u64) -> io::Result<(u32, Arc<dyn DiskFile>)> {
+        let number = if self.number == 1 { 2 } else { 1 };
+        let name = FILES[number as usize - 1];
+        if self.sizes[number as usize - 1] >= least
+            && let Ok(file) = disk.open(name, Access::Log)
+        {
+            return Ok((number, file));
+        }
+        // Emptied, if it was there: until it is written anew it holds nothing that counts.
+        self.sizes[number as usize - 1] = 0;
+        let file = disk.create(name, least, Access::Log)?;
+        self.sizes[number as usize - 1] = least;
+        disk.sync()?;
+        Ok((number, file))
+    }
+
+    /// Allocates the file of the next base ahead of its need. A full disk is no error: the next try may do better.
+    pub(crate) fn reserve(&mut self, disk: &dyn Disk) -> io::Result<()> {
+        let have = self.sizes[if self.number == 1 { 1 } else { 0 }];
+        // The next base is at most what there is now.
+        let least = capacity(self.base_bytes).max((self.bytes + SLACK_BYTES).next_multiple_of(SLACK_BYTES));
+        if have >= least {
+            return Ok(());
+        }
+        match self.next_file(disk, least) {
+            Err(error) if !crate::expiry::is_full(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Writes a part durably. It counts once the superblock names it. `base`: begins the other file.
@@ -206,18 +262,21 @@ impl Checkpoint {
         let pages = Pages::of(&p.0);
         let len = pages.as_slice().len() as u64;
         if base {
-            let number = if self.number == 1 { 2 } else { 1 };
-            let name = FILES[number as usize - 1];
-            let file = disk.create(name, (len + (1 << 20)).next_power_of_two(), Access::Log)?;
-            disk.sync()?;
+            let have = self.sizes[if self.number == 1 { 1 } else { 0 }];
+            // One that was allocated ahead does as long as this one fits: it is not emptied for one that the disk may
+            // not have.
+            let least = if have >= len + SLACK_BYTES { have } else { capacity(len) };
+            let (number, file) = self.next_file(disk, least)?;
             write_pieces(&*file, &pages, 0)?;
             file.sync()?;
-            *self = Checkpoint { file: Some(file), number, bytes: len, chain, base_bytes: len };
+            *self = Checkpoint { file: Some(file), number, bytes: len, chain, base_bytes: len, sizes: self.sizes };
         } else if let Some(file) = &self.file {
             write_pieces(&**file, &pages, self.bytes)?;
             file.sync()?;
             self.bytes += len;
             self.chain = chain;
+            let size = &mut self.sizes[self.number as usize - 1];
+            *size = self.bytes.max(*size);
         }
         Ok(len)
     }
@@ -236,6 +295,14 @@ impl Checkpoint {
             return Ok(Err(format!("checkpoint file number {number}")));
         };
         let file = disk.open(name, Access::Log)?;
+        let mut sizes = [0; 2];
+        for (size, name) in sizes.iter_mut().zip(FILES) {
+            *size = match disk.open(name, Access::Log) {
+                Ok(file) => file.size()?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+                Err(error) => return Err(error),
+            };
+        }
         if file.size()? < bytes {
             return Ok(Err(format!("{name} is shorter than its {bytes} bytes")));
         }
@@ -259,7 +326,7 @@ impl Checkpoint {
         if last != chain {
             return Ok(Err(format!("{name}: the last part is not the one that the superblock names")));
         }
-        Ok(Ok(Checkpoint { file: Some(file), number, bytes, chain, base_bytes }))
+        Ok(Ok(Checkpoint { file: Some(file), number, bytes, chain, base_bytes, sizes }))
     }
 }
 

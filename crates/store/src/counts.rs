@@ -60,7 +60,7 @@ pub struct Counts {
 /// Sizes and counters of the whole store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
-    /// Bytes on disk, log and checkpoints included.
+    /// Bytes of all files: log, checkpoints, segments, and what is allocated ahead.
     pub disk_bytes: u64,
     /// Sealed and open segments.
     pub segments: u64,

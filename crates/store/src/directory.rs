@@ -11,48 +11,13 @@ use parking_lot::{Mutex, RwLock};
 use crate::bytes::FormatError;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
 use crate::fields::{Put, Take};
+use crate::group::Group;
 use crate::refusal::ScanError;
 use crate::segment::{self, Before, LastBlocks};
 use crate::segment_file::block_ref;
-use crate::stream::StreamKey;
 
 pub(crate) use list::SegmentList;
 pub(crate) use resident::Residents;
-
-/// Retention groups. The numbers are part of the format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum Group {
-    /// What sources send.
-    Data = 0,
-    /// Gap rows and events: never the victim.
-    Ledger = 1,
-    /// Named runs (streams with the tag `run`): protected until released.
-    Runs = 2,
-}
-
-impl Group {
-    pub(crate) const ALL: [Group; 3] = [Group::Data, Group::Ledger, Group::Runs];
-
-    /// The group of a stream.
-    pub(crate) fn of(key: &StreamKey) -> Group {
-        if key.table.starts_with("strongback.") {
-            Group::Ledger
-        } else if key.tag("run").is_some() {
-            Group::Runs
-        } else {
-            Group::Data
-        }
-    }
-
-    pub(crate) fn from_code(code: u8) -> Option<Group> {
-        Group::ALL.get(code as usize).copied()
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        ["data", "ledger", "runs"][self as usize]
-    }
-}
 
 /// A block as the directory knows it. Mixed blocks are listed once for each of their streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,7 +231,7 @@ impl Segment {
         let state = *self.state.lock();
         let mut p = Put::default();
         p.u64(self.id);
-        p.u8(self.group as u8);
+        p.u8(self.group.0 as u8);
         p.u8(state.sealed as u8);
         p.u64(state.bytes);
         p.u64(state.blocks);
@@ -275,13 +240,14 @@ impl Segment {
         p.i64(state.time.1);
         p.i64(state.stored.0);
         p.i64(state.stored.1);
+        p.u8((self.group.0 >> 8) as u8);
         p.0
     }
 
     /// The id, group and state of a checkpoint's entry.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(u64, Group, SegmentState)> {
         let mut t = Take(bytes);
-        let (id, group, sealed) = (t.u64()?, Group::from_code(t.u8()?)?, t.u8()? != 0);
+        let (id, group, sealed) = (t.u64()?, t.u8()?, t.u8()? != 0);
         let state = SegmentState {
             sealed,
             bytes: t.u64()?,
@@ -290,6 +256,8 @@ impl Segment {
             time: (t.i64()?, t.i64()?),
             stored: (t.i64()?, t.i64()?),
         };
-        Some((id, group, state))
+        // Of an entry from before there were more than 256 groups the upper half is not there.
+        let upper = t.u8().unwrap_or(0);
+        Some((id, Group(u16::from_le_bytes([group, upper])), state))
     }
 }

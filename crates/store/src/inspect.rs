@@ -16,7 +16,7 @@ use std::path::Path;
 
 use crate::bytes::FormatError;
 use crate::checkpoint;
-use crate::directory::Segment;
+use crate::directory::{Segment, file_name};
 use crate::disk::PAGE_BYTES;
 use crate::log::{self, Link, UnitHeader};
 use crate::stream::StreamId;
@@ -93,6 +93,15 @@ pub struct SegmentUse {
     pub time: Option<(i64, i64)>,
 }
 
+/// The file that is allocated for the next segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spare {
+    /// Its name in the folder.
+    pub file: String,
+    /// Its bytes, all zeros.
+    pub file_bytes: u64,
+}
+
 /// A stream as found in segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamUse {
@@ -127,6 +136,8 @@ pub struct Inspection {
     pub log: LogUse,
     /// Its segments, by number.
     pub segments: Vec<SegmentUse>,
+    /// The spare segment, if there is one.
+    pub spare: Option<Spare>,
     /// Streams that have blocks.
     pub streams: BTreeMap<StreamId, StreamUse>,
     /// Blocks whose every value was decoded.
@@ -171,13 +182,17 @@ pub fn inspect(folder: &Path, depth: Depth) -> io::Result<Inspection> {
         let reason = format!("{}: not a store: it holds no superblock", folder.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
-    let mut durable = DurableBytes::new();
+    let (mut durable, mut spare) = (DurableBytes::new(), None);
     if let Some(superblock) = read_superblock(folder, &mut found)? {
+        spare = Some(file_name(superblock.next_segment));
         read_log(folder, &superblock, &mut found)?;
         durable = read_checkpoint(folder, &superblock, &mut found)?;
     }
     for name in names.iter().filter(|name| segments::is_segment(name)) {
         match File::open(folder.join(name)) {
+            Ok(file) if spare.as_ref() == Some(name) && segments::is_begun(&file)? == Some(false) => {
+                found.spare = Some(Spare { file: name.clone(), file_bytes: file.metadata()?.len() });
+            }
             Ok(file) => segments::read(name, &file, depth, &durable, &mut found)?,
             // Expired since the folder was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -315,7 +330,7 @@ fn read_checkpoint(folder: &Path, superblock: &Superblock, found: &mut Inspectio
             let (id, _, state) = Segment::decode(bytes)?;
             durable.insert(id, state.bytes);
         }
-        (checkpoint::STREAM..=checkpoint::EXPIRED).contains(&kind).then_some(())
+        (checkpoint::STREAM..=checkpoint::GROUP).contains(&kind).then_some(())
     };
     while at < bytes.len() {
         let Some((next, length)) = checkpoint::read_part(&bytes[at..], chain, &mut entry) else {

@@ -93,6 +93,11 @@ impl Pattern {
         self.tags.iter().all(|(tag, glob)| key.tag(tag).is_some_and(|value| matches(glob, &[value.as_bytes()])))
     }
 
+    /// Whether a stream matches: the part before the braces is taken for its table.
+    pub fn matches_stream(&self, key: &StreamKey) -> bool {
+        self.matches_tags(key) && matches(&self.name, &[key.table.as_bytes()])
+    }
+
     /// Whether a channel of a stream matches.
     pub fn matches(&self, key: &StreamKey, channel: &str) -> bool {
         let by_glob = self.matches_tags(key) && matches(&self.name, &[key.table.as_bytes(), b".", channel.as_bytes()]);
@@ -212,6 +217,16 @@ mod tests {
             ("a*s*p*x", true),
         ] {
             assert_eq!(hits(pattern, "avionics.sensor_values", "p_lox", &acu), want, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_for_streams_is_matched_with_the_table() {
+        let stream = key("plc.tank", &[("unit", "3")]);
+        for (pattern, want) in
+            [("plc.*", true), ("plc.tank", true), ("plc", false), ("*{unit=3}", true), ("plc.*{unit=4}", false)]
+        {
+            assert_eq!(Pattern::parse(pattern).unwrap().matches_stream(&stream), want, "{pattern}");
         }
     }
 

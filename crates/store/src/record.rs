@@ -17,6 +17,8 @@ pub(crate) enum Control {
     Stream = 1,
     /// New or changed channels of a stream.
     Channels = 2,
+    /// A retention group: a run that is protected or released, or a configured group.
+    Group = 3,
 }
 
 /// Adds a frame's header to pending records; its row and text follow by [`put_text`].

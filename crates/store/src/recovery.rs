@@ -9,16 +9,18 @@ use crate::append::Writer;
 use crate::catalog;
 use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
-use crate::directory::{BlockRef, Group, Segment, SegmentState, file_name};
-use crate::disk::{Access, Disk, PAGE_BYTES, Pages};
+use crate::directory::{BlockRef, Segment, SegmentState, file_name};
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
+use crate::expiry::{Space, find_spare};
 use crate::fields::Take;
+use crate::group::Group;
 use crate::inspect::Damage;
 use crate::ledger::{Gap, GapCause, SequenceTracker, named_gap};
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
 use crate::mutant::{self, Mutant};
-use crate::options::StoreOptions;
+use crate::options::{RetentionGroup, StoreOptions};
 use crate::recent_file;
-use crate::record::{Control, Record, Records};
+use crate::record::{self, Control, Record, Records};
 use crate::refusal::OpenError;
 use crate::row::NONE;
 use crate::segment_file::SegmentFile;
@@ -42,8 +44,10 @@ pub(crate) struct Opened {
     pub(crate) segments: Vec<Arc<Segment>>,
     /// Segments whose entry in the checkpoint is out of date.
     pub(crate) changed_segments: Vec<Arc<Segment>>,
-    /// Segments that are no more.
+    /// Segments without a block: the checkpoint lists them still.
     pub(crate) expired: Vec<u64>,
+    /// The file that was allocated for the next segment.
+    pub(crate) spare: Option<Arc<dyn DiskFile>>,
     pub(crate) log: LogWriter,
     /// When the last commit was made.
     pub(crate) last_commit: Option<i64>,
@@ -99,6 +103,7 @@ pub(crate) fn adopt(disk: &dyn Disk) -> Result<u128, OpenError> {
 pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     options: &StoreOptions,
+    space: &Space,
     writer: &mut Writer,
     now: i64,
 ) -> Result<Opened, OpenError> {
@@ -108,6 +113,9 @@ pub(crate) fn open(
         Err(error) => return Err(io_error(&**disk, superblock::FILE)(error)),
     };
     let disk_ref = &**disk;
+    let unmeant = |reason| OpenError::Options { path: disk.path(), reason };
+    RetentionGroup::check_all(&options.retention).map_err(unmeant)?;
+    let check = |log_bytes| space.check(options, log_bytes).map_err(unmeant);
     let mut superblock = match found {
         Some(file) => {
             let found = Superblock::read(disk_ref, &*file)?;
@@ -126,9 +134,11 @@ pub(crate) fn open(
                     reason: format!("holds {name} but no superblock: not a store; give an empty folder"),
                 });
             }
+            check(options.log_bytes)?;
             create(disk_ref, options)?
         }
     };
+    check(superblock.now.log_bytes)?;
     let file = disk.open(LOG_FILE, Access::Log).map_err(io_error(disk_ref, LOG_FILE))?;
     let ring_bytes = superblock.now.log_bytes;
     if file.size().map_err(io_error(disk_ref, LOG_FILE))? < ring_bytes {
@@ -141,7 +151,7 @@ pub(crate) fn open(
     writer.ring_bytes = ring_bytes;
 
     let mut report = RecoveryReport { clean: true, ..RecoveryReport::default() };
-    let (checkpoint, states, expired) = read_checkpoint(disk_ref, &superblock.now, writer)?;
+    let (checkpoint, states, gone) = read_checkpoint(disk_ref, &superblock.now, writer)?;
     let mut opened = Opened {
         log: LogWriter::new(ring.clone(), superblock.now.tail),
         last_commit: None,
@@ -149,7 +159,8 @@ pub(crate) fn open(
         checkpoint,
         segments: Vec::new(),
         changed_segments: Vec::new(),
-        expired,
+        expired: Vec::new(),
+        spare: None,
         report: RecoveryReport::default(),
         recent: Vec::new(),
         superblock: SuperblockFile { file: superblock.file.clone(), now: superblock.now },
@@ -183,12 +194,22 @@ pub(crate) fn open(
         opened.recent = recent_file::load(disk_ref, link.commit, writer).map_err(io_error(disk_ref, "recent"))?;
     }
 
+    let next = superblock.now.next_segment;
+    opened.spare = find_spare(disk_ref, next, space.segment_bytes).map_err(io_error(disk_ref, &file_name(next)))?;
+    let made = writer.groups.configure(&options.retention, space.max_bytes);
+    let made = made.map_err(unmeant)?;
+    // Groups are durable before the first stream that joins one.
+    let mut records = Vec::new();
+    for group in made {
+        record::put_control(&mut records, Control::Group, &writer.groups.encode(group));
+    }
+
     // The new epoch is durable twice before the first append: in the superblock, so that no number comes
     // twice, and in the log, so that nothing beyond the cut can follow any more.
     let epoch = superblock.now.epoch.max(link.epoch) + 1;
     superblock.write(Superblock { epoch, ..superblock.now }).map_err(io_error(disk_ref, superblock::FILE))?;
     opened.log = LogWriter::new(ring, link);
-    opened.log.write_unit(&[], epoch, log::BEGINS_EPOCH, now).map_err(io_error(disk_ref, LOG_FILE))?;
+    opened.log.write_unit(&records, epoch, log::BEGINS_EPOCH, now).map_err(io_error(disk_ref, LOG_FILE))?;
     opened.links.push_back(opened.log.link);
     report.epoch = epoch;
     writer.head = opened.log.link.position;
@@ -227,6 +248,18 @@ pub(crate) fn open(
             count,
         });
     }
+    // What was dropped and came back with a power cut, for good; before a checkpoint that forgets the numbers.
+    let mut removed = false;
+    for id in gone.iter().chain(&opened.expired) {
+        match disk.remove(&file_name(*id)) {
+            Ok(()) => removed = true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io_error(disk_ref, &file_name(*id))(error)),
+        }
+    }
+    if removed {
+        disk.sync().map_err(io_error(disk_ref, ""))?;
+    }
     for stream in &mut writer.streams {
         stream.opened_row = stream.next_row;
         stream.slot.committed_row.store(stream.next_row, Ordering::Release);
@@ -251,9 +284,9 @@ fn read_checkpoint(
     let take = |kind: u8, bytes: &[u8]| -> Option<()> {
         match kind {
             checkpoint::STREAM => {
-                let (id, key, body) = catalog::decode_stream(&mut Take(bytes))?;
-                let serial = body.serial;
-                writer.apply_stream(id, key, body)?;
+                let definition = catalog::decode_stream(&mut Take(bytes))?;
+                let (id, serial) = (definition.0, definition.2.serial);
+                writer.apply_stream(definition)?;
                 writer.streams[id.0 as usize].saved_serial = Some(serial);
             }
             checkpoint::POSITION => {
@@ -275,7 +308,11 @@ fn read_checkpoint(
             }
             checkpoint::SEGMENT => {
                 let (id, group, state) = Segment::decode(bytes)?;
+                writer.groups.has(group).then_some(())?;
                 states.insert(id, (group, state));
+            }
+            checkpoint::GROUP => {
+                writer.groups.apply(bytes)?;
             }
             checkpoint::EXPIRED => {
                 let id = u64::from_le_bytes(bytes.try_into().ok()?);
@@ -314,8 +351,9 @@ fn finish_open(
     report: &mut RecoveryReport,
 ) -> std::io::Result<(bool, Vec<LostRows>)> {
     let counted = *segment.state.lock();
+    let group = writer.groups.name(segment.group);
     let definition = |id: StreamId| writer.streams.get(id.0 as usize).map(|s| s.slot.stream.load_full());
-    let (file, damage) = match SegmentFile::resume(segment.clone(), origin, definition) {
+    let (file, damage) = match SegmentFile::resume(segment.clone(), (origin, &group), definition) {
         Ok(Some(found)) => (Some(found.file), found.damage),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && counted.bytes > 0 => {
             let reason = "the segment is missing".to_owned();
@@ -503,13 +541,16 @@ fn apply_frame(
 fn apply_control(writer: &mut Writer, kind: u16, bytes: &[u8]) -> Option<()> {
     let mut t = Take(bytes);
     if kind == Control::Stream as u16 {
-        let (id, key, body) = catalog::decode_stream(&mut t)?;
-        writer.apply_stream(id, key, body)?;
+        let definition = catalog::decode_stream(&mut t)?;
+        let id = definition.0;
+        writer.apply_stream(definition)?;
         // Also of a stream that the checkpoint knows: what a failed disk lost was written down again as a whole.
         writer.changed.push(id.0);
     } else if kind == Control::Channels as u16 {
         let (id, body) = catalog::decode_channels(&mut t)?;
         writer.apply_channels(id, body)?;
+    } else if kind == Control::Group as u16 {
+        writer.groups.apply(bytes)?;
     }
     Some(())
 }

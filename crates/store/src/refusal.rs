@@ -37,6 +37,14 @@ pub enum OpenError {
         /// What is wrong, at which offset.
         reason: String,
     },
+    /// Sizes or retention groups that cannot be meant.
+    #[error("{path}: {reason}")]
+    Options {
+        /// The folder.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The disk refused.
     #[error("{path}: {source}")]
     Io {

@@ -2,8 +2,8 @@
 //! again. Of each stream at most one row a second; bounded by the number of streams.
 
 use crate::append::{Taken, Writer};
-use crate::directory::Group;
 use crate::frame::{FrameHead, FrameRef};
+use crate::group::Group;
 use crate::ledger::{Gap, GapCause, Seen, SequenceTracker, gaps_spec};
 use crate::stream::Stream;
 use crate::{Refusal, Reject};
@@ -164,7 +164,7 @@ impl Writer {
         let id = head.stream.0;
         let stream = &mut self.streams[id as usize];
         let definition = stream.slot.stream.load();
-        if Group::of(&definition.key) == Group::Ledger {
+        if stream.slot.group == Group::LEDGER {
             return;
         }
         let source_clock = stream.source_clock;

@@ -1,4 +1,4 @@
-//! What sealing leaves to do: segments to make, finish and expire, checkpoints to write, the log's tail to move.
+//! What sealing leaves to do: segments to begin and finish, checkpoints to write, the log's tail to move.
 
 use std::io;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use crate::catalog::encode_stream;
 use crate::checkpoint::{self, Entries, Position};
-use crate::directory::{BlockRef, Group, Segment, SegmentState, file_name};
-use crate::disk::Access;
+use crate::directory::{BlockRef, Segment, SegmentState, file_name};
+use crate::group::Group;
 use crate::seal::Sealer;
 use crate::segment::{LastBlocks, SegmentHeader};
 use crate::segment_file::SegmentFile;
@@ -15,40 +15,28 @@ use crate::store::Inner;
 use crate::stream::StreamId;
 use crate::superblock::Superblock;
 
-/// Bytes that must stay free beside a segment that is made, for checkpoints.
-const FREE_BYTES_MIN: u64 = 8 << 20;
-
 /// Bytes of an entry of a segment's newest blocks before it: seldom fewer, mostly about 20.
 const LAST_BLOCK_BYTES: usize = 12;
 
 impl Sealer {
-    /// Makes sure that a group has an open segment. Without space the oldest segment goes; if none may, the
-    /// error says so and the store refuses until there is space.
+    /// Makes sure that a group has an open segment.
     pub(crate) fn ensure_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
-        if self.groups[group as usize].is_some() {
+        if self.groups.contains_key(&group) {
             return Ok(());
         }
-        let size = store.options.segment_bytes;
         let id = self.superblock.now.next_segment;
-        let file = loop {
-            match self.disk.create(&file_name(id), size, Access::Buffered) {
-                Ok(file) => break file,
-                Err(error) if is_full(&error) && self.expire_oldest(store)? => {}
-                Err(error) => return Err(error),
-            }
-        };
-        self.disk.sync()?;
+        let file = self.next_file(store)?;
         let segment = Arc::new(Segment::new(self.disk.clone(), id, group, SegmentState::default()));
-        segment.set_file(file);
+        segment.set_file(file.clone());
         let header = SegmentHeader {
             origin: store.origin,
             id,
             generation: id,
-            size_bytes: size,
+            size_bytes: store.space.segment_bytes,
             created: store.shared.now.load(Ordering::Relaxed),
-            group: group.name().to_owned(),
+            group: store.writer.lock().groups.name(group),
         };
-        let open = SegmentFile::create(segment.clone(), header, last_blocks_max(size))?;
+        let open = SegmentFile::create(segment.clone(), header, last_blocks_max(store.space.segment_bytes))?;
         let before = store.shared.segments.load_full();
         self.changed_segments.insert(id, segment.clone());
         store.shared.segments.store(Arc::new(before.with_open(segment)));
@@ -56,15 +44,19 @@ impl Sealer {
         if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {
             store.shared.segments.store(before);
             self.changed_segments.remove(&id);
+            // No byte was written to it, and its number is not taken.
+            self.spare = Some(file);
             return Err(error);
         }
-        self.groups[group as usize] = Some(open);
+        self.groups.insert(group, open);
+        // Another spare is to be made.
+        self.expiry_due = true;
         Ok(())
     }
 
     /// Finishes a group's open segment with its footer; the next block begins another.
     pub(crate) fn finish_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
-        let Some(file) = self.groups[group as usize].take() else { return Ok(()) };
+        let Some(file) = self.groups.remove(&group) else { return Ok(()) };
         let segment = file.segment().clone();
         let last = self.last_blocks(store, group, segment.id);
         self.written_bytes += file.finish(Some(last))?;
@@ -80,13 +72,13 @@ impl Sealer {
     /// if it is not in the segment that is being finished.
     fn last_blocks(&mut self, store: &Inner, group: Group, finished: u64) -> LastBlocks {
         let slots = &store.shared.slots;
-        let room = last_blocks_max(store.options.segment_bytes);
-        let from = self.covered_to[group as usize];
+        let room = last_blocks_max(store.space.segment_bytes);
+        let from = self.covered_to.get(&group).copied().unwrap_or(0);
         let mut to = if from < slots.len() { from } else { 0 };
         let mut last = LastBlocks { streams: (to, to), places: Vec::new() };
         while to < slots.len() && last.places.len() * LAST_BLOCK_BYTES < room {
             if let Some(slot) = slots.get(StreamId(to))
-                && Group::of(&slot.stream.load().key) == group
+                && slot.group == group
             {
                 let sealed = slot.sealed.load();
                 // Zero: it has no block anywhere.
@@ -106,7 +98,7 @@ impl Sealer {
             to = last.places[keep].0;
             last.places.truncate(keep);
         }
-        self.covered_to[group as usize] = to;
+        self.covered_to.insert(group, to);
         // Streams to come have no block before either.
         last.streams.1 = if to == slots.len() { u32::MAX } else { to };
         last
@@ -122,8 +114,11 @@ impl Sealer {
         let base = self.checkpoint.wants_base();
         let mut entries = Entries::default();
         let mut saved = Vec::new();
+        let saved_groups;
         {
             let mut writer = store.writer.lock();
+            saved_groups = writer.groups.to_save(base);
+            saved_groups.iter().for_each(|(_, record)| entries.put(checkpoint::GROUP, record));
             self.changed.extend(writer.changed.drain(..));
             let streams: Vec<u32> = if base {
                 (0..writer.streams.len() as u32).collect()
@@ -137,7 +132,7 @@ impl Sealer {
                 let definition = stream.slot.stream.load();
                 // A delta repeats the definition only where it is newer; both state what is.
                 if base || stream.saved_serial != Some(stream.history.serial) {
-                    entries.put(checkpoint::STREAM, &encode_stream(&definition, &stream.history));
+                    entries.put(checkpoint::STREAM, &encode_stream(&definition, &stream.history, stream.slot.group));
                 }
                 let position = Position {
                     stream: id,
@@ -157,11 +152,8 @@ impl Sealer {
             changed.sort_unstable_by_key(|segment| segment.id);
             changed.into_iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
         }
-        if !base {
-            for id in &self.expired {
-                entries.put(checkpoint::EXPIRED, &id.to_le_bytes());
-            }
-        }
+        // In a base too: their files are removed after it, and perhaps not before the power is cut.
+        self.expired.iter().for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
         let next_segment = next_segment.unwrap_or(self.superblock.now.next_segment);
         if entries.is_empty() && tail == self.superblock.now.tail && next_segment == self.superblock.now.next_segment {
             return Ok(());
@@ -180,16 +172,21 @@ impl Sealer {
         for (id, serial) in saved {
             writer.streams[id as usize].saved_serial = Some(serial);
         }
+        writer.groups.saved(&saved_groups);
         drop(writer);
         self.changed.clear();
         self.changed_segments.clear();
-        // Gone for certain only now that no checkpoint names them.
-        for id in std::mem::take(&mut self.expired) {
-            match self.disk.remove(&file_name(id)) {
+        // Gone for certain only now that no checkpoint names them; and for good, before a base forgets their numbers.
+        let expired = std::mem::take(&mut self.expired);
+        for id in &expired {
+            match self.disk.remove(&file_name(*id)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
+        }
+        if !expired.is_empty() {
+            self.disk.sync()?;
         }
         Ok(())
     }
@@ -213,57 +210,6 @@ impl Sealer {
         self.checkpoint_with(store, link, None)?;
         store.writer.lock().tail = link.position;
         Ok(())
-    }
-
-    /// Drops whole segments that are too old or beyond the bytes that the store may take.
-    pub(crate) fn expire(&mut self, store: &Inner, now: i64) -> io::Result<()> {
-        let list = store.shared.segments.load_full();
-        let group = list.group(Group::Data);
-        let mut used = store.log_bytes + self.checkpoint.bytes + list.sums().bytes;
-        let mut victims: Vec<Arc<Segment>> = match store.max_age_ns {
-            Some(age) => group.stored_before(now.saturating_sub(age)).cloned().collect(),
-            None => Vec::new(),
-        };
-        used -= victims.iter().map(|segment| segment.state.lock().bytes).sum::<u64>();
-        let old = victims.len();
-        for (segment, bytes) in group.sealed() {
-            if used <= store.max_bytes {
-                break;
-            }
-            if victims[..old].binary_search_by_key(&segment.id, |victim| victim.id).is_err() {
-                used -= bytes;
-                victims.push(segment.clone());
-            }
-        }
-        if victims.is_empty() {
-            return Ok(());
-        }
-        self.drop_segments(store, &victims)
-    }
-
-    /// Drops the oldest segment that may go; false if there is none.
-    fn expire_oldest(&mut self, store: &Inner) -> io::Result<bool> {
-        let list = store.shared.segments.load_full();
-        let Some((oldest, _)) = list.group(Group::Data).sealed().next() else { return Ok(false) };
-        self.drop_segments(store, std::slice::from_ref(oldest))?;
-        Ok(true)
-    }
-
-    fn drop_segments(&mut self, store: &Inner, victims: &[Arc<Segment>]) -> io::Result<()> {
-        let list = store.shared.segments.load().without(victims);
-        for segment in victims {
-            segment.expired.store(true, Ordering::Release);
-            self.changed_segments.remove(&segment.id);
-            self.expired.push(segment.id);
-        }
-        store.shared.segments.store(Arc::new(list));
-        store.shared.residents.forget(victims);
-        self.write_checkpoint(store, None)
-    }
-
-    /// Whether there is room for another segment again.
-    pub(crate) fn has_space(&self, store: &Inner) -> bool {
-        self.disk.space().is_ok_and(|(_, free)| free >= store.options.segment_bytes + FREE_BYTES_MIN)
     }
 
     /// Lets rows that are on disk leave memory.
@@ -313,9 +259,4 @@ impl Sealer {
 /// Bytes of a segment that say where the newest blocks before it are: what that costs at most.
 fn last_blocks_max(segment_bytes: u64) -> usize {
     segment_bytes as usize / 16
-}
-
-/// Whether the file system has no space left.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }

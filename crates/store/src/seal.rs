@@ -7,7 +7,7 @@
 //! Invariants: only committed rows are sealed. A row is dropped from memory after its block is synced and
 //! listed. The log's tail passes a row after that, and after a checkpoint that says so.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +19,9 @@ use crate::checkpoint::Checkpoint;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::codec::{CodecMemory, Effort};
 use crate::definition;
-use crate::directory::{Group, Segment};
-use crate::disk::Disk;
+use crate::directory::Segment;
+use crate::disk::{Disk, DiskFile};
+use crate::group::Group;
 use crate::mixed::{self, Part};
 use crate::scan::optional;
 use crate::segment_file::{SegmentFile, invalid};
@@ -57,9 +58,11 @@ pub(crate) struct Sealer {
     encoder: Encoder,
     memories: hashbrown::HashMap<u32, CodecMemory, foldhash::fast::RandomState>,
     /// Open segments by group.
-    pub(crate) groups: Vec<Option<SegmentFile>>,
+    pub(crate) groups: BTreeMap<Group, SegmentFile>,
+    /// The file of the next segment, allocated and empty: a disk that fills up finds it there.
+    pub(crate) spare: Option<Arc<dyn DiskFile>>,
     /// By group, the stream after the last of which the newest finished segment says where its blocks are.
-    pub(crate) covered_to: [u32; Group::ALL.len()],
+    pub(crate) covered_to: BTreeMap<Group, u32>,
     queue: VecDeque<u32>,
     /// First row of a stream that is not encoded yet, where that is not the first in memory.
     encoded_to: hashbrown::HashMap<u32, u64, foldhash::fast::RandomState>,
@@ -79,15 +82,21 @@ pub(crate) struct Sealer {
 }
 
 impl Sealer {
-    pub(crate) fn new(disk: Arc<dyn Disk>, superblock: SuperblockFile, checkpoint: Checkpoint) -> Sealer {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        superblock: SuperblockFile,
+        checkpoint: Checkpoint,
+        spare: Option<Arc<dyn DiskFile>>,
+    ) -> Sealer {
         Sealer {
             disk,
             superblock,
             checkpoint,
             encoder: Encoder::new(),
             memories: Default::default(),
-            groups: Group::ALL.iter().map(|_| None).collect(),
-            covered_to: [0; Group::ALL.len()],
+            groups: BTreeMap::new(),
+            spare,
+            covered_to: BTreeMap::new(),
             queue: VecDeque::new(),
             encoded_to: Default::default(),
             changed: Default::default(),
@@ -138,7 +147,7 @@ impl Sealer {
         let over = open_bytes > store.options.open_bytes;
         let mut pressed = false;
         if cells < SLICE_CELLS {
-            let mut few: Vec<Vec<Taken>> = Group::ALL.iter().map(|_| Vec::new()).collect();
+            let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
             for id in self.oldest(store, |position| position < floor || over, MIXED_STREAMS) {
                 let Some(taken) = self.take_rows(store, id, 1) else { continue };
                 pressed = true;
@@ -146,19 +155,19 @@ impl Sealer {
                     cells += self.encode_block(store, taken)?;
                 } else {
                     cells += taken.batch.len() * (taken.batch.columns.len() + 2) + 16;
-                    few[Group::of(&taken.stream.key) as usize].push(taken);
+                    few.entry(taken.group).or_default().push(taken);
                 }
                 if cells >= SLICE_CELLS {
                     break;
                 }
             }
-            for group in Group::ALL {
-                let taken = std::mem::take(&mut few[group as usize]);
+            for (group, taken) in few {
                 self.encode_mixed(store, group, &taken)?;
             }
         }
-        for group in Group::ALL {
-            let waiting = self.groups[group as usize].as_ref().map_or(0, |file| file.waiting_bytes());
+        let open: Vec<Group> = self.groups.keys().copied().collect();
+        for group in open {
+            let waiting = self.groups.get(&group).map_or(0, |file| file.waiting_bytes());
             // Rows that are encoded and wait for a full group hold the log and memory up as others do.
             if waiting >= GROUP_BYTES || waiting > 0 && (pressed || over || front < floor) {
                 self.flush(store, group)?;
@@ -169,6 +178,7 @@ impl Sealer {
         if self.expiry_due || now.saturating_sub(self.expiry_at) >= 1_000_000_000 {
             (self.expiry_due, self.expiry_at) = (false, now);
             self.expire(store, now)?;
+            self.make_spare(store)?;
         }
         Ok(!self.queue.is_empty() || cells >= SLICE_CELLS || pressed)
     }
@@ -177,7 +187,7 @@ impl Sealer {
     /// again.
     pub(crate) fn forget_taken(&mut self) {
         self.encoded_to.clear();
-        for file in self.groups.iter().flatten() {
+        for file in self.groups.values() {
             for entry in file.waiting() {
                 let to = self.encoded_to.entry(entry.header.stream.0).or_insert(0);
                 *to = (*to).max(entry.header.next_row());
@@ -251,7 +261,7 @@ impl Sealer {
         }
         let left = slot.open.load().next_row() - end;
         let overlaps = self.overlaps(id, &slot, &batch);
-        Some(Taken { stream, batch, points, stored, left, overlaps })
+        Some(Taken { group: slot.group, stream, batch, points, stored, left, overlaps })
     }
 
     /// Whether some time of a batch is not after all that was sealed of its stream.
@@ -269,7 +279,7 @@ impl Sealer {
 
     /// Encodes rows of one stream as a block of their own; returns their cells.
     fn encode_block(&mut self, store: &Inner, taken: Taken) -> io::Result<usize> {
-        let group = Group::of(&taken.stream.key);
+        let group = taken.group;
         self.ensure_segment(store, group)?;
         if self.memories.len() >= MEMORIES_MAX {
             self.memories.clear();
@@ -340,13 +350,13 @@ impl Sealer {
         streams: &[Arc<Stream>],
         points: u64,
     ) -> io::Result<()> {
-        let has_room = self.groups[group as usize].as_ref().is_some_and(|file| file.has_room(bytes.len(), streams));
+        let has_room = self.groups.get(&group).is_some_and(|file| file.has_room(bytes.len(), streams));
         if !has_room {
             self.flush(store, group)?;
             self.finish_segment(store, group)?;
             self.ensure_segment(store, group)?;
         }
-        match &mut self.groups[group as usize] {
+        match self.groups.get_mut(&group) {
             Some(file) => file.put(bytes, streams, points),
             None => Ok(()),
         }
@@ -354,7 +364,7 @@ impl Sealer {
 
     /// Writes and syncs what a group has encoded; then its rows leave memory.
     pub(crate) fn flush(&mut self, store: &Inner, group: Group) -> io::Result<()> {
-        let Some(file) = &self.groups[group as usize] else { return Ok(()) };
+        let Some(file) = self.groups.get(&group) else { return Ok(()) };
         // Recovery reads the blocks of open segments before the log: their streams must be known by then.
         let unknown = {
             let writer = store.writer.lock();
@@ -367,7 +377,7 @@ impl Sealer {
         if unknown {
             self.write_checkpoint(store, None)?;
         }
-        let Some(file) = &mut self.groups[group as usize] else { return Ok(()) };
+        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
         let (written, blocks) = file.flush()?;
         let segment = file.segment().clone();
         self.written_bytes += written;
@@ -387,24 +397,26 @@ impl Sealer {
     /// Seals everything, for a clean end.
     pub(crate) fn seal_all(&mut self, store: &Inner) -> io::Result<()> {
         let streams = store.shared.slots.len();
-        let mut few: Vec<Vec<Taken>> = Group::ALL.iter().map(|_| Vec::new()).collect();
+        let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
         for id in 0..streams {
             while let Some(taken) = self.take_rows(store, id, 1) {
                 if taken.batch.len() >= CLOSE_ROWS_MIN {
                     self.encode_block(store, taken)?;
                 } else {
-                    let group = Group::of(&taken.stream.key);
-                    few[group as usize].push(taken);
-                    if few[group as usize].len() >= MIXED_STREAMS {
-                        let taken = std::mem::take(&mut few[group as usize]);
+                    let group = taken.group;
+                    let waiting = few.entry(group).or_default();
+                    waiting.push(taken);
+                    if waiting.len() >= MIXED_STREAMS {
+                        let taken = std::mem::take(waiting);
                         self.encode_mixed(store, group, &taken)?;
                     }
                 }
             }
         }
-        for group in Group::ALL {
-            let taken = std::mem::take(&mut few[group as usize]);
+        for (group, taken) in few {
             self.encode_mixed(store, group, &taken)?;
+        }
+        while let Some(&group) = self.groups.keys().next() {
             self.flush(store, group)?;
             self.finish_segment(store, group)?;
         }
@@ -415,6 +427,7 @@ impl Sealer {
 
 /// Rows that leave memory.
 struct Taken {
+    group: Group,
     stream: Arc<Stream>,
     batch: Batch,
     points: u64,

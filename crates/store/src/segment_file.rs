@@ -78,7 +78,7 @@ impl SegmentFile {
     /// lies at most what the log still has: there the groups end at the first that does not fit.
     pub(crate) fn resume(
         segment: Arc<Segment>,
-        origin: u128,
+        (origin, group): (u128, &str),
         mut definition: impl FnMut(StreamId) -> Option<Arc<Stream>>,
     ) -> io::Result<Option<Resumed>> {
         let file = segment.file()?;
@@ -94,7 +94,7 @@ impl SegmentFile {
             _ if durable == 0 => return Ok(None),
             found => {
                 damaged(0, found.map_or_else(|e| e.to_string(), |h| format!("the header of segment {}", h.id)));
-                let group = segment.group.name().to_owned();
+                let group = group.to_owned();
                 // The file ends where its footer and trailer will be, or was preallocated.
                 SegmentHeader { origin, id: segment.id, generation: segment.id, size_bytes: size, created: 0, group }
             }
@@ -141,6 +141,11 @@ impl SegmentFile {
 
     pub(crate) fn segment(&self) -> &Arc<Segment> {
         &self.segment
+    }
+
+    /// Bytes of the file behind what is written.
+    pub(crate) fn ahead_bytes(&self) -> u64 {
+        self.builder.header().size_bytes.saturating_sub(self.segment.state.lock().bytes)
     }
 
     /// Whether nothing is in it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::chunk::Chunk;
-use crate::directory::{BlockRef, Group, Segment};
+use crate::directory::{BlockRef, Segment};
 use crate::refusal::ScanError;
 use crate::segment::Before;
 use crate::shared::Shared;
@@ -131,7 +131,7 @@ fn look_in_segments(
         }
         Ok(())
     };
-    let group = view.segments.group(Group::of(&view.stream.key));
+    let Some(group) = view.segments.group(view.group) else { return Ok(()) };
     let stream = view.stream.id.0;
     // The newest block of all is known, unless the view is older than it.
     let newest = view.sealed.last.filter(|block| block.end_row() <= view.open.first_row);

@@ -12,11 +12,12 @@ use crate::append::{LOG_RESERVE_BYTES, Taken, Writer};
 use crate::counts::*;
 use crate::directory::{Segment, SegmentList};
 use crate::disk::{Disk, real::RealDisk};
+use crate::expiry::{self, Space};
+use crate::group::Policy;
 use crate::log::{self, Link, LogWriter};
 use crate::mutant::{self, Mutant};
 use crate::recent_file;
 use crate::recovery::{self, io_error};
-use crate::retain;
 use crate::seal::Sealer;
 use crate::shared::Shared;
 use crate::stream_slot::SlotTable;
@@ -47,8 +48,7 @@ pub(crate) struct Inner {
     /// Where each unit of the log begins, oldest first: where its tail can move to.
     pub(crate) links: Mutex<VecDeque<Link>>,
     pub(crate) log_bytes: u64,
-    /// Most bytes on disk.
-    pub(crate) max_bytes: u64,
+    pub(crate) space: Space,
     pub(crate) max_age_ns: Option<i64>,
     committed: AtomicU64,
     waiting: Mutex<Option<Refusal>>,
@@ -95,9 +95,9 @@ impl Store {
         let slots = Arc::new(SlotTable::new(options.max_streams.saturating_add(INTERNAL_STREAMS)));
         let version = Arc::new(AtomicU64::new(1));
         let mut writer = Writer::new(slots.clone(), options.max_streams, options.log_bytes, version.clone());
-        let opened = recovery::open(&disk, &options, &mut writer, now)?;
         let (total, _) = disk.space().map_err(io_error(&*disk, ""))?;
-        let max_bytes = options.max_bytes.unwrap_or(total / 5 * 4);
+        let space = Space::of(&options, total);
+        let opened = recovery::open(&disk, &options, &space, &mut writer, now)?;
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
         writer.max_future_ns = max_future_ns;
@@ -105,7 +105,7 @@ impl Store {
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
         let origin = opened.superblock.now.origin;
-        let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint);
+        let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare);
         for segment in opened.changed_segments {
             shared.residents.sealed(&segment);
             sealer.changed_segments.insert(segment.id, segment);
@@ -134,7 +134,7 @@ impl Store {
             sealer: Mutex::new(sealer),
             links: Mutex::new(opened.links),
             log_bytes: ring_bytes,
-            max_bytes,
+            space,
             max_age_ns,
             committed,
             waiting: Mutex::new(None),
@@ -306,7 +306,7 @@ impl Store {
                 self.inner.writer.lock().disk_full = false;
                 Ok(more)
             }
-            Err(error) if retain::is_full(&error) => {
+            Err(error) if expiry::is_full(&error) => {
                 sealer.forget_taken();
                 self.inner.writer.lock().disk_full = true;
                 Ok(false)
@@ -348,7 +348,7 @@ impl Store {
             let mut sealer = self.inner.sealer.lock();
             match sealer.seal_all(&self.inner) {
                 // What could not be sealed is in the log, and comes back with it.
-                Err(error) if retain::is_full(&error) => sealer.forget_taken(),
+                Err(error) if expiry::is_full(&error) => sealer.forget_taken(),
                 Err(error) => return Err(self.inner.poisoned(&error)),
                 Ok(()) => {}
             }
@@ -356,7 +356,7 @@ impl Store {
             let disk = &*self.inner.disk;
             match recent_file::save(disk, end.0, &self.inner.writer.lock()) {
                 // Without it a frame sent again is stored again; nothing is lost.
-                Err(error) if !retain::is_full(&error) => Err(self.inner.poisoned(&error)),
+                Err(error) if !expiry::is_full(&error) => Err(self.inner.poisoned(&error)),
                 _ => Ok(()),
             }
         });
@@ -392,14 +392,14 @@ impl Store {
             let log = self.inner.log.lock();
             (log.commits, log.log.written_bytes)
         };
-        let (sealer_written, checkpoint_bytes) = {
+        let (sealer_written, disk_bytes) = {
             let sealer = self.inner.sealer.lock();
-            (sealer.written_bytes, sealer.checkpoint.bytes)
+            (sealer.written_bytes, sealer.used_bytes(&self.inner))
         };
         let sums = self.inner.shared.segments.load().sums();
         let writer = self.inner.writer.lock();
         StoreStats {
-            disk_bytes: writer.ring_bytes + checkpoint_bytes + sums.bytes,
+            disk_bytes,
             segments: sums.segments,
             block_bytes: sums.bytes,
             block_points: sums.points,
@@ -417,13 +417,14 @@ impl Store {
     /// Segments, oldest first.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let list = self.inner.shared.segments.load_full();
+        let writer = self.inner.writer.lock();
         let range = |(a, b): (i64, i64)| (a <= b).then_some((a, b));
         let info = |segment: &Arc<Segment>| {
             let state = *segment.state.lock();
             SegmentInfo {
                 id: segment.id,
                 sealed: state.sealed,
-                group: segment.group.name().to_owned(),
+                group: writer.groups.name(segment.group),
                 size_bytes: state.bytes,
                 blocks: state.blocks,
                 time: range(state.time),
@@ -440,6 +441,11 @@ impl Inner {
     /// Why nothing can be written any more, if so.
     pub(crate) fn poison(&self) -> Option<Refusal> {
         self.waiting.lock().clone()
+    }
+
+    /// What may be dropped of each retention group.
+    pub(crate) fn policies(&self) -> Vec<Policy> {
+        self.writer.lock().groups.policies(self.committed.load(Ordering::Acquire))
     }
 
     /// After a failed write or sync nothing is written any more: what the disk holds is for recovery to see.

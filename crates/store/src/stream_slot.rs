@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 
 use crate::checkpoint::SealedRows;
 use crate::chunk::Chunk;
+use crate::group::Group;
 use crate::stream::{Stream, StreamId};
 
 /// Rows of a stream that are not in a segment: consecutive chunks, only the last of which grows.
@@ -36,6 +37,8 @@ pub(crate) struct StreamSlot {
     pub(crate) sealed: ArcSwap<SealedRows>,
     /// Rows below are durable.
     pub(crate) committed_row: AtomicU64,
+    /// Its retention group, for good.
+    pub(crate) group: Group,
 }
 
 const BUCKET: usize = 1024;

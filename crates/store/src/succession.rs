@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use crate::append::Writer;
 use crate::catalog;
-use crate::directory::Group;
 use crate::fields::Take;
+use crate::group::Group;
 use crate::ledger::SequenceTracker;
 use crate::record::Control;
 use crate::view::advance;
@@ -38,12 +38,13 @@ impl Store {
         // Whoever waits for a newer catalog than the old one sees it rise.
         let version = old.catalog_version.load(Ordering::Acquire) + 1;
         new.catalog_version.fetch_max(version, Ordering::AcqRel);
+        take_groups(&old, &mut new)?;
         let mut voids = Vec::with_capacity(old.streams.len());
         for id in 0..old.streams.len() {
             take_definition(&old, &mut new, id)?;
             let rows = new.streams[id].next_row..old.streams[id].next_row;
             let stream = old.streams[id].slot.stream.load_full();
-            let own = Group::of(&stream.key) == Group::Ledger;
+            let own = old.streams[id].slot.group == Group::LEDGER;
             let mut void = Void { rows: if own { 0 } else { rows.end.saturating_sub(rows.start) }, time: (now, now) };
             if !rows.is_empty() {
                 let columns =
@@ -63,16 +64,28 @@ impl Store {
     }
 }
 
+/// Writes the retention groups down again that are lost: streams that are taken over belong to them.
+fn take_groups(old: &Writer, new: &mut Writer) -> Result<(), Reject> {
+    for (group, bytes) in old.groups.to_save(true) {
+        if !new.groups.has(group) {
+            new.put_control(Control::Group, &bytes)?;
+            let applied = new.groups.apply(&bytes);
+            debug_assert!(applied.is_some(), "groups are numbered in the order in which they are made");
+        }
+    }
+    Ok(())
+}
+
 /// Writes a stream's definition down again if the newest one is lost.
 fn take_definition(old: &Writer, new: &mut Writer, id: usize) -> Result<(), Reject> {
     let from = &old.streams[id];
     if new.streams.get(id).is_some_and(|s| s.history.serial >= from.history.serial) {
         return Ok(());
     }
-    let bytes = catalog::encode_stream(&from.slot.stream.load(), &from.history);
+    let bytes = catalog::encode_stream(&from.slot.stream.load(), &from.history, from.slot.group);
     new.put_control(Control::Stream, &bytes)?;
     let decoded = catalog::decode_stream(&mut Take(&bytes));
-    let applied = decoded.and_then(|(id, key, body)| new.apply_stream(id, key, body));
+    let applied = decoded.and_then(|definition| new.apply_stream(definition));
     debug_assert!(applied.is_some(), "a stream's own definition reads back");
     new.changed.push(id as u32);
     Ok(())

@@ -33,6 +33,9 @@ use std::sync::Arc;
 /// Name of its file.
 pub(crate) const FILE: &str = "superblock";
 
+/// Bytes of the file.
+pub(crate) const FILE_BYTES: u64 = 2 * PAGE_BYTES as u64;
+
 const MAGIC: &[u8; 8] = b"STRONGBK";
 /// Version of the format that this program writes.
 pub(crate) const VERSION: u32 = 1;
@@ -160,7 +163,7 @@ pub(crate) struct SuperblockFile {
 impl SuperblockFile {
     /// Writes the first one of a new store.
     pub(crate) fn create(disk: &dyn Disk, mut first: Superblock) -> io::Result<SuperblockFile> {
-        let file = disk.create(FILE, 2 * PAGE_BYTES as u64, Access::Log)?;
+        let file = disk.create(FILE, FILE_BYTES, Access::Log)?;
         first.identity = disk.identity(FILE)?;
         let mut this = SuperblockFile { file, now: first };
         this.write(first)?;

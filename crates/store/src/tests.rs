@@ -2,6 +2,7 @@
 
 mod faults;
 mod model;
+mod retention;
 mod scale;
 mod sparse;
 mod succession;

@@ -16,7 +16,8 @@ use crate::block;
 use crate::bytes::FormatError;
 use crate::catalog::Catalog;
 use crate::checkpoint::SealedRows;
-use crate::directory::{BlockRef, Group, Segment, SegmentList};
+use crate::directory::{BlockRef, Segment, SegmentList};
+use crate::group::Group;
 use crate::mixed::MixedBlock;
 use crate::scan::Scanner;
 use crate::state::{StateCell, state_at};
@@ -67,6 +68,8 @@ struct ViewInner {
 pub(crate) struct StreamView {
     /// Its definition: at least as new as every row.
     pub(crate) stream: Arc<Stream>,
+    /// Its retention group: where its segments are.
+    pub(crate) group: Group,
     /// Its rows in memory.
     pub(crate) open: Arc<OpenRows>,
     /// Rows of the last chunk that belong to the view.
@@ -82,7 +85,7 @@ pub(crate) struct StreamView {
 impl StreamView {
     /// Segments that can hold rows of it with `from ≤ time ≤ to`, oldest first.
     pub(crate) fn segments(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
-        let mut found = self.segments.overlapping(Group::of(&self.stream.key), from, to);
+        let mut found = self.segments.overlapping(self.group, from, to);
         found.retain(|segment| segment.id <= self.sealed.newest_segment);
         found
     }
@@ -168,6 +171,7 @@ impl View {
         let next_row = open.chunks.last().map_or(open.first_row, |c| c.first_row + last_len as u64);
         let view = Arc::new(StreamView {
             stream: slot.stream.load_full(),
+            group: slot.group,
             open,
             last_len,
             next_row,

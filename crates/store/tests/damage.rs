@@ -79,7 +79,8 @@ fn segment_file(dir: &Path) -> PathBuf {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(dir).expect("a folder").map(|e| e.expect("an entry").path()).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "sbs"));
-    assert_eq!(files.len(), 1);
+    files.sort();
+    assert_eq!(files.len(), 2, "the segment, and the spare behind it");
     files.remove(0)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use strongback_server::opening::Opening;
 use strongback_server::outcome::code;
-use strongback_store::{FaultDisk, StoreOptions};
+use strongback_store::{FaultDisk, Keep, RetentionGroup, StoreOptions};
 use tokio::io::AsyncWriteExt;
 use tokio_postgres::NoTls;
 
@@ -25,7 +25,15 @@ fn packet(sequence: u32) -> Vec<u8> {
 }
 
 fn options() -> StoreOptions {
-    StoreOptions { log_bytes: 4 << 20, segment_bytes: 1 << 20, max_bytes: Some(1 << 40), ..StoreOptions::default() }
+    StoreOptions {
+        log_bytes: 4 << 20,
+        // The spare is soon full, too.
+        segment_bytes: 64 << 10,
+        max_bytes: Some(1 << 40),
+        // Nothing may go to make space.
+        retention: vec![RetentionGroup { name: "data".into(), streams: None, keep: Keep::Share(0.9), max_age: None }],
+        ..StoreOptions::default()
+    }
 }
 
 fn opening(disk: &FaultDisk) -> Opening {

@@ -4,6 +4,7 @@
 //! Each retention group has its sealed segments twice: by number, and by smallest time with, for each chunk, the
 //! largest time of all up to it, so that an interval is found without a look at what ended before it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Group, Segment, SegmentState};
@@ -189,9 +190,19 @@ impl GroupList {
         }
     }
 
-    /// Sealed ones, oldest first, with their bytes.
-    pub(crate) fn sealed(&self) -> impl DoubleEndedIterator<Item = (&Arc<Segment>, u64)> {
-        self.by_number.iter().map(|known| (&known.segment, known.state.bytes))
+    /// Sealed ones, oldest first, with what the directory says of each.
+    pub(crate) fn sealed(&self) -> impl DoubleEndedIterator<Item = (&Arc<Segment>, &SegmentState)> {
+        self.by_number.iter().map(|known| (&known.segment, &known.state))
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.sealed.segments + self.open.len() as u64
+    }
+
+    /// Bytes in all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sealed.bytes + self.open.iter().map(|segment| segment.state.lock().bytes).sum::<u64>()
     }
 
     /// Sealed ones whose last row was stored before an instant, oldest first.
@@ -242,39 +253,46 @@ impl GroupList {
 }
 
 /// All segments at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentList {
-    groups: [GroupList; Group::ALL.len()],
-}
-
-impl Default for SegmentList {
-    fn default() -> Self {
-        SegmentList::new(Vec::new())
-    }
+    groups: BTreeMap<Group, Arc<GroupList>>,
 }
 
 impl SegmentList {
     pub(crate) fn new(all: Vec<Arc<Segment>>) -> SegmentList {
-        let of = |group: Group| GroupList::new(all.iter().filter(|s| s.group == group).cloned().collect());
-        SegmentList { groups: Group::ALL.map(of) }
+        let mut by_group: BTreeMap<Group, Vec<Arc<Segment>>> = BTreeMap::new();
+        for segment in all {
+            by_group.entry(segment.group).or_default().push(segment);
+        }
+        let groups = by_group.into_iter().map(|(group, segments)| (group, Arc::new(GroupList::new(segments))));
+        SegmentList { groups: groups.collect() }
     }
 
-    /// The segments of a group.
-    pub(crate) fn group(&self, group: Group) -> &GroupList {
-        &self.groups[group as usize]
+    /// Groups that have had segments, with those they have.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &GroupList)> {
+        self.groups.iter().map(|(group, list)| (*group, &**list))
+    }
+
+    /// The segments of a group, if it ever had one.
+    pub(crate) fn group(&self, group: Group) -> Option<&GroupList> {
+        self.groups.get(&group).map(|list| &**list)
+    }
+
+    fn group_mut(&mut self, group: Group) -> &mut GroupList {
+        Arc::make_mut(self.groups.entry(group).or_insert_with(|| Arc::new(GroupList::new(Vec::new()))))
     }
 
     /// With a segment that is open.
     pub(crate) fn with_open(&self, segment: Arc<Segment>) -> SegmentList {
         let mut list = self.clone();
-        list.groups[segment.group as usize].open.push(segment);
+        list.group_mut(segment.group).open.push(segment);
         list
     }
 
     /// With an open segment sealed.
     pub(crate) fn with_sealed(&self, segment: &Arc<Segment>) -> SegmentList {
         let mut list = self.clone();
-        let group = &mut list.groups[segment.group as usize];
+        let group = list.group_mut(segment.group);
         group.open.retain(|open| open.id != segment.id);
         let known = Known { segment: segment.clone(), state: *segment.state.lock() };
         group.sealed.add(&known.state);
@@ -287,7 +305,7 @@ impl SegmentList {
     pub(crate) fn without(&self, segments: &[Arc<Segment>]) -> SegmentList {
         let mut list = self.clone();
         for segment in segments {
-            let group = &mut list.groups[segment.group as usize];
+            let group = list.group_mut(segment.group);
             group.open.retain(|open| open.id != segment.id);
             let state = *segment.state.lock();
             if state.sealed {
@@ -302,13 +320,13 @@ impl SegmentList {
 
     /// Every segment, group by group.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.groups.iter().flat_map(|group| group.sealed().map(|(segment, _)| segment).chain(&group.open))
+        self.groups.values().flat_map(|group| group.sealed().map(|(segment, _)| segment).chain(&group.open))
     }
 
     /// Sums over all.
     pub(crate) fn sums(&self) -> Sums {
         let mut sums = Sums::default();
-        for group in &self.groups {
+        for group in self.groups.values() {
             sums.segments += group.sealed.segments;
             sums.bytes += group.sealed.bytes;
             sums.points += group.sealed.points;
@@ -319,7 +337,7 @@ impl SegmentList {
 
     /// Segments of a group that can hold rows with `from ≤ time ≤ to`, oldest first.
     pub(crate) fn overlapping(&self, group: Group, from: i64, to: i64) -> Vec<Arc<Segment>> {
-        self.group(group).overlapping(from, to)
+        self.group(group).map_or_else(Vec::new, |group| group.overlapping(from, to))
     }
 }
 
@@ -341,7 +359,7 @@ mod tests {
                 let time = (start, start + random.i64(0..longest));
                 let stored = (id as i64, random.i64(id as i64..id as i64 + 3));
                 let state = SegmentState { time, stored, bytes: id, points: 2 * id, ..SegmentState::default() };
-                let group = Group::ALL[random.usize(0..3)];
+                let group = Group(random.u16(0..3));
                 let segment = Arc::new(Segment::new(disk.clone(), id, group, state));
                 list = list.with_open(segment.clone());
                 all.push(segment.clone());
@@ -362,7 +380,7 @@ mod tests {
             let fresh = SegmentList::new(all.clone());
             for _ in 0..300 {
                 let from = random.i64(-5..3_005);
-                let (to, group) = (from + random.i64(0..40), Group::ALL[random.usize(0..3)]);
+                let (to, group) = (from + random.i64(0..40), Group(random.u16(0..3)));
                 let hit = |s: &&Arc<Segment>| {
                     let time = s.state.lock().time;
                     s.group == group && time.0 <= to && time.1 >= from
@@ -379,18 +397,18 @@ mod tests {
                 };
                 // An open one comes first: in a store it is the newest.
                 let expected = newest(false).or(newest(true)).map(|s| s.id);
-                assert_eq!(list.group(group).newest_below(below, from).map(|s| s.id), expected, "seed {seed}");
+                assert_eq!(list.groups[&group].newest_below(below, from).map(|s| s.id), expected, "seed {seed}");
                 let sealed = SegmentList::new(all.iter().filter(|s| s.state.lock().sealed).cloned().collect());
-                let found = sealed.group(group).newest_below(below, from).map(|s| s.id);
+                let found = sealed.groups[&group].newest_below(below, from).map(|s| s.id);
                 assert_eq!(found, newest(true).map(|s| s.id), "seed {seed}: below {below}, to {from}");
                 let listed = all.iter().any(|s| s.id == below && s.group == group && s.state.lock().sealed);
-                assert_eq!(list.group(group).get(below).map(|s| s.id), listed.then_some(below));
+                assert_eq!(list.groups[&group].get(below).map(|s| s.id), listed.then_some(below));
                 let old = |s: &&Arc<Segment>| {
                     let state = *s.state.lock();
                     s.group == group && state.sealed && state.stored.1 < from
                 };
                 let expected: Vec<u64> = all.iter().filter(old).map(|s| s.id).collect();
-                let found: Vec<u64> = list.group(group).stored_before(from).map(|s| s.id).collect();
+                let found: Vec<u64> = list.groups[&group].stored_before(from).map(|s| s.id).collect();
                 assert_eq!(found, expected, "seed {seed}: stored before {from}");
             }
         }

@@ -63,6 +63,9 @@ impl fmt::Display for Inspection {
             log.commits,
             log.newest_commit
         )?;
+        if let Some(spare) = &self.spare {
+            writeln!(f, "spare    {}, {} allocated for the next segment", spare.file, size(spare.file_bytes))?;
+        }
         writeln!(
             f,
             "\n{:>8}  {:8} {:6} {:>10} {:>10} {:>8} {:>12}  time",

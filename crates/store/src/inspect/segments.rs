@@ -20,6 +20,13 @@ pub(super) fn is_segment(name: &str) -> bool {
     name.starts_with("segment-") && name.ends_with(".sbs")
 }
 
+/// Whether anything was written to a segment; none: it is not even a page long.
+pub(super) fn is_begun(file: &File) -> io::Result<Option<bool>> {
+    let mut bytes = Vec::new();
+    let page = read_at(file, &mut bytes, 0, PAGE_BYTES)?;
+    Ok((page.len() == PAGE_BYTES).then(|| page.iter().any(|byte| *byte != 0)))
+}
+
 /// A segment under inspection.
 struct Walk<'a> {
     name: &'a str,

@@ -18,8 +18,12 @@ fn open(disk: &FaultDisk, options: StoreOptions) -> Store {
 }
 
 fn stream(store: &Store, name: &str) -> StreamId {
+    stream_of(store, StreamKey::new(name, []))
+}
+
+fn stream_of(store: &Store, key: StreamKey) -> StreamId {
     let spec = StreamSpec {
-        key: StreamKey::new(name, []),
+        key,
         source: "test".into(),
         clock: Clock::Receive,
         expected_period_ns: None,
@@ -67,7 +71,9 @@ fn rows(store: &Store, stream: StreamId) -> Vec<u64> {
 fn a_full_disk_refuses_and_resumes_alone() {
     let disk = FaultDisk::new(1);
     let store = open(&disk, options());
-    let s = stream(&store, "t");
+    // Nothing of it may go.
+    store.protect_run("kept", T0).expect("protected");
+    let s = stream_of(&store, StreamKey::new("t", [("run".to_owned(), "kept".to_owned())]));
     let mut next = append(&store, s, 0, 1000);
     settle(&store, T0);
     // Room for what is there, not for another segment.
@@ -125,7 +131,7 @@ fn a_failed_sync_poisons_until_recovery() {
 #[test]
 fn old_segments_go_first_and_gap_rows_never() {
     let disk = FaultDisk::new(3);
-    let store = open(&disk, StoreOptions { max_bytes: Some(4 << 20), ..options() });
+    let store = open(&disk, StoreOptions { max_bytes: Some(6 << 20), ..options() });
     let s = stream(&store, "t");
     store.report_gap(Gap {
         id: 0,
@@ -143,7 +149,8 @@ fn old_segments_go_first_and_gap_rows_never() {
     for _ in 0..1200 {
         next += append(&store, s, next, 500);
         settle(&store, T0 + next as i64 * 1_000_000);
-        assert!(store.stats().disk_bytes <= 5 << 20, "{:?}", store.stats());
+        // A checkpoint may just have been allocated larger.
+        assert!(store.stats().disk_bytes <= (6 << 20) + (128 << 10), "{:?}", store.stats());
     }
     let kept = rows(&store, s);
     assert!(kept[0] > 0 && *kept.last().expect("rows") == next - 1);

@@ -50,6 +50,28 @@ fn a_sound_store_is_said_to_be_sound_with_its_sizes() {
 }
 
 #[test]
+fn the_spare_is_listed_and_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { log_bytes: 1 << 20, segment_bytes: 128 << 10, ..StoreOptions::default() };
+    let store = Store::open(folder.path(), options, START).unwrap();
+    assert_eq!(inspect(folder.path(), Depth::Footers).unwrap().spare, None);
+    while store.maintain(START).unwrap() {}
+    let disk_bytes = store.stats().disk_bytes;
+    store.close(START).unwrap();
+    let found = inspect(folder.path(), Depth::Everything).unwrap();
+    let spare = found.spare.as_ref().unwrap();
+    assert_eq!((spare.file.as_str(), spare.file_bytes), ("segment-000000000001.sbs", 128 << 10));
+    assert_eq!((found.damage.len(), found.segments.len()), (0, 0));
+    assert!(found.to_string().contains("spare    segment-000000000001.sbs, 128.0 KiB allocated for the next segment"));
+    assert!(disk_bytes > (1 << 20) + (128 << 10), "it counts: {disk_bytes}");
+    // One that something was written to is no spare, whatever its number.
+    let file = std::fs::OpenOptions::new().write(true).open(folder.path().join(&spare.file)).unwrap();
+    file.write_all_at(b"x", 17).unwrap();
+    let found = inspect(folder.path(), Depth::Footers).unwrap();
+    assert!(found.spare.is_none() && !found.is_sound());
+}
+
+#[test]
 fn every_damaged_page_is_named_by_file_and_offset() {
     let (folder, image) = (store(), golden());
     let path = folder.path().join("segment-000000000007.sbs");
