@@ -21,5 +21,6 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         config.channel.len(),
         config.data_dir.display()
     );
+    config.retention.iter().for_each(|group| println!("  {group}"));
     Ok(Outcome::Done)
 }

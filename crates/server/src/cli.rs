@@ -49,6 +49,9 @@ pub enum Command {
     Import(ImportArgs),
     /// Write stored data to standard output
     Export(ExportArgs),
+    /// List named runs, or release one: what was imported is kept until then
+    #[command(subcommand)]
+    Run(RunCommand),
     /// Look at a store's folder; a server may be using it
     #[command(subcommand)]
     Store(StoreCommand),
@@ -171,6 +174,42 @@ pub enum ExportFormat {
     Jsonl,
     /// Columns with units as metadata
     Parquet,
+}
+
+/// Commands on named runs.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RunCommand {
+    /// Runs, and whether each is protected
+    List {
+        /// Where they are.
+        #[command(flatten)]
+        args: RunArgs,
+    },
+    /// Let a run go when space is needed, as data that came from the network
+    Release {
+        /// Name of the run
+        name: String,
+        /// Where it is.
+        #[command(flatten)]
+        args: RunArgs,
+    },
+}
+
+/// Where runs are.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RunArgs {
+    /// Configuration, for the folder of its store and the address of its server
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of the store [default: strongback-data]; if a server uses it, that is asked
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Ask this running server, such as 127.0.0.1:8080
+    #[arg(long, value_name = "ADDR", conflicts_with = "data")]
+    pub server: Option<String>,
+    /// File with the server's token
+    #[arg(long, value_name = "FILE")]
+    pub auth_token_file: Option<PathBuf>,
 }
 
 /// Commands on a store.

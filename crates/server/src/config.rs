@@ -12,6 +12,7 @@ use strongback_sources::config::SourceConfig;
 use strongback_store::{Pattern, StoreOptions};
 
 use crate::ingest::ChannelNote;
+use crate::retention::RetentionTable;
 
 /// The whole configuration. Every key may be left out.
 #[derive(Clone, Debug, Deserialize)]
@@ -34,6 +35,8 @@ pub struct Config {
     pub pg: Pg,
     /// The store.
     pub store: StoreTable,
+    /// Streams that are kept apart from others.
+    pub retention: Vec<RetentionTable>,
     /// Live clients.
     pub live: LiveTable,
     /// SQL, history and export.
@@ -57,6 +60,7 @@ impl Default for Config {
             ilp: Ilp::default(),
             pg: Pg::default(),
             store: StoreTable::default(),
+            retention: Vec::new(),
             live: LiveTable::default(),
             query: QueryTable::default(),
             source: Vec::new(),
@@ -421,6 +425,12 @@ impl Config {
         if !positive(self.store.max_age_days) {
             return wrong("store.max_age_days".into(), "must be above 0".into());
         }
+        if let Some(error) = self.retention.iter().find_map(|table| table.group().err()) {
+            return wrong("retention".into(), error);
+        }
+        if let Err(error) = self.store_options().check() {
+            return wrong(if self.retention.is_empty() { "store" } else { "retention" }.into(), error);
+        }
         for (i, source) in self.source.iter().enumerate() {
             if self.source[..i].iter().any(|s| s.name == source.name) {
                 return wrong("source.name".into(), format!("{:?} names two sources", source.name));
@@ -499,6 +509,8 @@ impl Config {
             max_streams: self.store.max_streams,
             open_bytes: self.store.open_mib << 20,
             max_future: Duration::from_secs(self.store.max_future_s),
+            // Checked when the file was read.
+            retention: self.retention.iter().filter_map(|table| table.group().ok()).collect(),
             ..StoreOptions::default()
         }
     }
@@ -583,6 +595,35 @@ mod tests {
         assert!(error("[ilp]\nlisten = \"here\"").contains("strongback.toml:2:10: \"here\" is not an address"));
         assert!(error("[[channel]]\npattern = \"\"").contains("channel.pattern: empty channel pattern"));
         assert!(error("commit_interval_ms = ").contains("strongback.toml:1:"));
+    }
+
+    #[test]
+    fn retention_groups_are_checked_where_they_are_written() {
+        let group = |keys: &str| format!("[store]\nmax_gib = 1.0\n[[retention]]\nname = \"slow\"\n{keys}\n");
+        let right = Config::parse(&group("streams = \"plc.*\"\nkeep = \"10%\"\nmax_age = \"90d\""), "x").unwrap();
+        let options = right.store_options();
+        assert_eq!(options.retention[0].keep, strongback_store::Keep::Share(0.1));
+        assert_eq!(options.retention[0].max_age, Some(Duration::from_secs(90 * 86_400)));
+        let keep = |keep: &str| {
+            Config::parse(&group(&format!("streams = \"a\"\nkeep = {keep}")), "x")
+                .map(|c| c.store_options().retention[0].keep.of(1000))
+        };
+        assert_eq!((keep("5000").unwrap(), keep("\"1.5 KiB\"").unwrap(), keep("\"25 %\"").unwrap()), (5000, 1536, 250));
+        for (keys, says) in [
+            ("keep = \"10%\"", "group \"slow\" says no streams"),
+            ("streams = \"a\"\nkeep = \"100%\"", "retention: group \"slow\": keep is 100 %"),
+            ("streams = \"a\"\nkeep = \"much\"", "keep = \"much\" is no share of the space"),
+            (
+                "streams = \"a\"\nkeep = \"900 MiB\"",
+                "too small: its log, two segments of each retention group and the 943718400 bytes that groups keep",
+            ),
+            ("streams = \"a\"\nmax_age = \"90\"", "max_age = \"90\" is no time"),
+            ("streams = \"a{b}\"", "\"b\" is not tag=value"),
+            ("streams = \"a\"\nkep = 1", "unknown key `kep`; did you mean `keep`?"),
+        ] {
+            assert!(error(&group(keys)).contains(says), "{keys}: {}", error(&group(keys)));
+        }
+        assert!(error("[store]\nmax_gib = 0.05").contains("store: a store of at most 53687091 bytes is too small"));
     }
 
     #[test]

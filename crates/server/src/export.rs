@@ -1,25 +1,21 @@
 //! `strongback export`: stored data to standard output or a file, from a folder or from a running server.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufWriter, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use strongback_query::{EventRow, ExportFormat, ExportRequest, GapRow, Query, QueryOptions, SourceRow, SystemRows};
 use strongback_store::Store;
 
 use crate::cli::{self, ExportArgs};
+use crate::client;
 use crate::clock::now_ns;
 use crate::config::Config;
 use crate::http::{range, split_patterns};
 use crate::ledger::{Ledger, ROWS_MAX};
 use crate::outcome::Outcome;
 use crate::serve::runtime;
-
-/// A server that sends nothing for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Exports.
 ///
@@ -96,108 +92,17 @@ fn from_folder(args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> 
 }
 
 fn from_server(server: &str, args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> {
-    let address = server.trim_start_matches("http://").trim_end_matches('/');
-    let stream = TcpStream::connect(address).with_context(|| address.to_owned())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
     let format = match args.format {
         cli::ExportFormat::Csv => "csv",
         cli::ExportFormat::Jsonl => "jsonl",
         cli::ExportFormat::Parquet => "parquet",
     };
-    let mut path = format!("/api/export?format={format}&channels={}", percent_encoded(&args.channels));
+    let mut path = format!("/api/export?format={format}&channels={}", client::percent_encoded(&args.channels));
     for (key, value) in [("from", &args.from), ("to", &args.to)] {
         if let Some(value) = value {
-            path.push_str(&format!("&{key}={}", percent_encoded(value)));
+            path.push_str(&format!("&{key}={}", client::percent_encoded(value)));
         }
     }
-    let mut head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
-    if let Some(file) = &args.auth_token_file {
-        let token = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        head.push_str(&format!("Authorization: Bearer {}\r\n", token.trim()));
-    }
-    head.push_str("\r\n");
-    (&stream).write_all(head.as_bytes())?;
-    receive(BufReader::new(stream), output).with_context(|| format!("{address} broke the export off"))
-}
-
-/// Reads an answer and copies its body.
-fn receive(mut input: impl BufRead, output: &mut dyn Write) -> anyhow::Result<()> {
-    let status = line(&mut input)?;
-    let (mut chunked, mut length) = (false, None);
-    loop {
-        let header = line(&mut input)?.to_ascii_lowercase();
-        match header.split_once(':').map(|(key, value)| (key, value.trim())) {
-            None => break,
-            Some(("transfer-encoding", "chunked")) => chunked = true,
-            Some(("content-length", n)) => length = n.parse::<u64>().ok(),
-            _ => {}
-        }
-    }
-    if status.split(' ').nth(1) != Some("200") {
-        let mut body = String::new();
-        // Errors are short.
-        let _ = input.take(length.unwrap_or(4096).min(4096)).read_to_string(&mut body);
-        bail!("{status}: {body}");
-    }
-    if !chunked {
-        let length = length.context("an answer without a length")?;
-        let copied = std::io::copy(&mut input.take(length), output)?;
-        if copied < length {
-            bail!("{copied} of {length} bytes came");
-        }
-        return Ok(());
-    }
-    loop {
-        let size = line(&mut input)?;
-        let size = u64::from_str_radix(size.split(';').next().unwrap_or_default().trim(), 16)
-            .with_context(|| format!("{size:?} is no size of a chunk"))?;
-        if std::io::copy(&mut input.by_ref().take(size), output)? < size {
-            bail!("the connection ended within a chunk");
-        }
-        line(&mut input)?;
-        if size == 0 {
-            return Ok(());
-        }
-    }
-}
-
-fn line(input: &mut impl BufRead) -> anyhow::Result<String> {
-    let mut line = String::new();
-    if input.by_ref().take(64 << 10).read_line(&mut line)? == 0 {
-        bail!("the connection ended");
-    }
-    Ok(line.trim_end().to_owned())
-}
-
-fn percent_encoded(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    text.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn received(answer: &str) -> anyhow::Result<String> {
-        let mut out = Vec::new();
-        receive(answer.as_bytes(), &mut out)?;
-        Ok(String::from_utf8(out)?)
-    }
-
-    #[test]
-    fn a_part_is_never_taken_for_the_whole() {
-        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_eq!(received(&format!("{head}3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")).unwrap(), "abcde");
-        assert!(received(&format!("{head}3\r\nabc\r\n2\r\nde\r\n")).is_err());
-        assert!(received(&format!("{head}3\r\nab")).is_err());
-        assert_eq!(received("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab").unwrap(), "ab");
-        assert!(received("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab").is_err());
-        let refused = received("HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno").unwrap_err().to_string();
-        assert!(refused.contains("400") && refused.ends_with("no"), "{refused}");
-    }
-
-    #[test]
-    fn patterns_survive_the_address() {
-        assert_eq!(percent_encoded("a.*{k=1,l=ü}"), "a.%2A%7Bk%3D1%2Cl%3D%C3%BC%7D");
-    }
+    let asked = client::ask(server, "GET", &path, args.auth_token_file.as_deref())?;
+    asked.receive(output).with_context(|| format!("{server} broke the export off"))
 }

@@ -14,6 +14,7 @@ mod metrics;
 mod notes;
 mod page;
 mod reading;
+mod runs;
 mod sql;
 mod write;
 
@@ -77,6 +78,8 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/events", get(notes::events).post(notes::add_event))
         .route("/api/history", get(reading::history))
         .route("/api/state", get(reading::state))
+        .route("/api/runs", get(runs::list))
+        .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/export", get(export::export))
         .route("/api/sql", post(sql::sql))
         .route("/metrics", get(metrics::metrics))

@@ -24,6 +24,7 @@
 pub mod channel;
 pub mod check;
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod demo;
@@ -44,7 +45,9 @@ pub mod opening;
 pub mod outcome;
 pub mod pulse;
 pub mod readers;
+pub mod retention;
 pub mod roster;
+pub mod runs;
 pub mod serve;
 pub mod server;
 pub mod sql;

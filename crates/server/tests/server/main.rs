@@ -3,6 +3,7 @@
 mod client;
 mod faults;
 mod live;
+mod runs;
 mod security;
 mod sql;
 mod writes;
