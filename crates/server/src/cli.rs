@@ -217,17 +217,17 @@ pub struct RunArgs {
 pub enum StoreCommand {
     /// What is in it: identity, log, segments, streams, times
     Inspect {
-        /// Folder of the store
+        /// Folder of the store, or file or block device of one of a fixed size
         dir: PathBuf,
     },
     /// Read everything and check it against its checksums and statistics; 3 if something is damaged
     Verify {
-        /// Folder of the store
+        /// Folder of the store, or file or block device of one of a fixed size
         dir: PathBuf,
     },
-    /// Give a copied folder an identity of its own, so that it can be opened
+    /// Give a copied store an identity of its own, so that it can be opened
     Adopt {
-        /// Folder of the store
+        /// Folder of the store, or file or block device of one of a fixed size
         dir: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! `strongback store inspect|verify|adopt`: what a folder holds, read without opening it; and an identity for a copy.
+//! `strongback store inspect|verify|adopt`: what a store holds, read without opening it; and an identity for a copy.
 
 use strongback_store::Store;
 use strongback_store::inspect::{self, Depth};
@@ -6,10 +6,10 @@ use strongback_store::inspect::{self, Depth};
 use crate::cli::StoreCommand;
 use crate::outcome::Outcome;
 
-/// Looks at a store's folder and prints what is there. Damage that was found is lost data.
+/// Looks at a store, in a folder or of a fixed size, and prints what is there. Damage that was found is lost data.
 ///
 /// # Errors
-/// If the folder cannot be read, or not be adopted.
+/// If the store cannot be read, or not be adopted.
 pub fn run(command: &StoreCommand) -> anyhow::Result<Outcome> {
     let (dir, depth) = match command {
         StoreCommand::Inspect { dir } => (dir, Depth::Footers),

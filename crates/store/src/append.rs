@@ -9,9 +9,11 @@ use arc_swap::ArcSwap;
 use hashbrown::HashTable;
 
 use crate::catalog::{self, Histories, ShapeChange, ShapeHistory};
+use crate::catalog_room::catalog_bytes;
 use crate::checkpoint::SealedRows;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::counts::Counts;
+use crate::expiry::Space;
 use crate::frame::FrameRef;
 use crate::group::{Group, Groups};
 use crate::ledger::{GAPS_TABLE, Gap, GapCause, Seen, SequenceTracker};
@@ -24,8 +26,14 @@ use crate::stream::*;
 use crate::stream_slot::{OpenRows, SlotTable, StreamSlot};
 use crate::{Refusal, Reject};
 
-/// Bytes of the ring kept free for the units that begin an epoch or end a run.
-pub(crate) const LOG_RESERVE_BYTES: u64 = 64 << 10;
+/// Bytes of the ring kept free for the units that begin an epoch or end a run; a small one can spare none.
+pub(crate) fn reserve_bytes(ring_bytes: u64) -> u64 {
+    if ring_bytes < 1 << 20 { 0 } else { 64 << 10 }
+}
+
+/// A part of a segment that a stream's definition, a frame, or a chunk of rows may take: so that a block with all that
+/// its footer says of it finds room in an empty one.
+const PART_OF_SEGMENT: u64 = 8;
 
 /// What became of a frame: its row, none for a duplicate. It stays in registers, as what makes it is inlined: read
 /// back from memory it waited for all words of the row to get there first, a tenth of the time of an append.
@@ -87,8 +95,17 @@ pub(crate) struct Writer {
     /// Where the log's oldest needed unit begins.
     pub(crate) tail: u64,
     pub(crate) ring_bytes: u64,
-    /// Most bytes of a unit: beyond, someone has to commit first.
+    /// Most bytes of a unit's records: beyond, someone has to commit first.
     pending_max: usize,
+    /// Bytes of the ring that somebody was refused for want of: the log's oldest rows are sealed for them.
+    pub(crate) wanted_bytes: u64,
+    /// Most bytes of a definition, of one frame's record, and of a chunk.
+    pub(crate) definition_max: usize,
+    part_max: usize,
+    chunk_max: usize,
+    /// What checkpoints hold of the catalog, and the most that they have room for, where that is bounded.
+    pub(crate) catalog_bytes: u64,
+    pub(crate) catalog_room: Option<u64>,
     scratch: RowScratch,
     pub(crate) closed: bool,
     /// No segment space can be had.
@@ -123,11 +140,11 @@ pub(crate) struct ChunkAt {
 
 /// Rows in memory from which a stream is sealed: a block's, and the newest that stay.
 pub(crate) const DUE_ROWS: u64 = 1536;
-/// Bytes in memory from which a stream is sealed.
-const DUE_BYTES: u64 = 3 * CHUNK_BYTES as u64;
+/// Chunks' worth of bytes in memory from which a stream is sealed.
+const DUE_CHUNKS: u64 = 3;
 
 impl Writer {
-    pub(crate) fn new(slots: Arc<SlotTable>, max_streams: u32, ring_bytes: u64, version: Arc<AtomicU64>) -> Writer {
+    pub(crate) fn new(slots: Arc<SlotTable>, max_streams: u32, version: Arc<AtomicU64>) -> Writer {
         Writer {
             slots,
             streams: Vec::new(),
@@ -145,8 +162,14 @@ impl Writer {
             dirty: Vec::new(),
             head: 0,
             tail: 0,
-            ring_bytes,
-            pending_max: (ring_bytes / 4).min(16 << 20) as usize,
+            ring_bytes: 0,
+            pending_max: 0,
+            wanted_bytes: 0,
+            definition_max: 0,
+            part_max: FRAME_BYTES_MAX,
+            chunk_max: CHUNK_BYTES,
+            catalog_bytes: 0,
+            catalog_room: None,
             scratch: RowScratch::default(),
             closed: false,
             disk_full: false,
@@ -162,16 +185,33 @@ impl Writer {
         }
     }
 
+    /// Says how large the log's ring and segments are.
+    pub(crate) fn set_sizes(&mut self, ring_bytes: u64, space: &Space) {
+        let quarter = (ring_bytes / 4) as usize - UNIT_HEADER_BYTES;
+        let part = (space.segment_bytes / PART_OF_SEGMENT) as usize;
+        self.ring_bytes = ring_bytes;
+        self.pending_max = quarter.min(16 << 20);
+        self.part_max = FRAME_BYTES_MAX.min(part).min(quarter);
+        self.definition_max = part.min(ring_bytes as usize / 2);
+        self.chunk_max = CHUNK_BYTES.min(part);
+        self.catalog_room = space.fixed.map(|fixed| fixed.catalog_room());
+    }
+
     /// Whether `bytes` more records fit into the pending unit and the ring.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let records = self.pending.len() * 8 + bytes;
         (self.pending.is_empty() || records <= self.pending_max)
-            && self.head + unit_bytes(records) + LOG_RESERVE_BYTES <= self.tail + self.ring_bytes
+            && self.is_free(records, reserve_bytes(self.ring_bytes))
     }
 
-    /// Most bytes of one frame's record.
-    fn frame_max(&self) -> usize {
-        FRAME_BYTES_MAX.min((self.ring_bytes / 4) as usize - UNIT_HEADER_BYTES)
+    /// Room without which gap rows wait for the next commit.
+    pub(crate) fn gaps_room(&self) -> usize {
+        (self.pending_max / 4).min(1 << 16)
+    }
+
+    /// Whether a unit of these records fits into the ring and leaves a reserve.
+    pub(crate) fn is_free(&self, records: usize, reserve: u64) -> bool {
+        self.head + unit_bytes(records) + reserve <= self.tail + self.ring_bytes
     }
 
     fn find(&self, key: &StreamKey) -> Option<u32> {
@@ -203,7 +243,17 @@ impl Writer {
             extend_history(&mut history, &growth.retyped, sequenced);
             history.serial += 1;
             let bytes = catalog::encode_channels(&stream, &history, &growth.touched, first_change);
+            let group = writer.slot.group;
+            let more = match self.catalog_room {
+                Some(_) => {
+                    let known = catalog_bytes(&before, &self.streams[id as usize].history, group);
+                    catalog_bytes(&stream, &history, group).saturating_sub(known)
+                }
+                None => 0,
+            };
+            self.check_catalog(&stream, more)?;
             self.put_control(Control::Channels, &bytes)?;
+            self.catalog_bytes += more;
             let shape_changed = history.newest != newest;
             let clock_changed = stream.clock != before.clock;
             let shape = if shape_changed { history.shape(history.newest, &mut self.shapes) } else { shape };
@@ -242,13 +292,19 @@ impl Writer {
         extend_history(&mut history, &growth.retyped, false);
         let group = self.groups.of(&stream.key);
         let bytes = catalog::encode_stream(&stream, &history, group);
+        let more = catalog_bytes(&stream, &history, group);
+        self.check_catalog(&stream, more)?;
         self.put_control(Control::Stream, &bytes)?;
+        self.catalog_bytes += more;
         let stream = self.add_stream(stream, history, group);
         Ok((stream, growth.indices))
     }
 
     pub(crate) fn put_control(&mut self, kind: Control, bytes: &[u8]) -> Result<(), Reject> {
-        if !self.has_room(16 + bytes.len().next_multiple_of(8)) {
+        let size = 16 + bytes.len().next_multiple_of(8);
+        if !self.has_room(size) {
+            // A log that is not full may still be too full for this one.
+            self.wanted_bytes = unit_bytes(self.pending.len() * 8) + unit_bytes(size);
             return Err(Reject::Refused(Refusal::LogFull));
         }
         record::put_control(&mut self.pending, kind, bytes);
@@ -418,7 +474,7 @@ impl Writer {
         if self.disk_full {
             return Err(Box::new(Reject::Refused(Refusal::DiskFull)));
         }
-        let frame_max = self.frame_max();
+        let frame_max = self.part_max;
         let stream = &mut self.streams[index];
         if head.receive_time == NONE || head.source_time == Some(NONE) {
             return Err(Box::new(Reject::BadTime { stream: stream.slot.stream.load().key.to_string() }));
@@ -517,7 +573,8 @@ impl Writer {
             Some(chunk) if !chunk.is_full() && chunk.shape_number == stream.shape_number => chunk,
             _ => {
                 let shape = (stream.shape.clone(), stream.shape_number);
-                let chunk = Arc::new(Chunk::new(row, shape, stream.source_clock, stream.capacity, now));
+                let limits = (stream.capacity, self.chunk_max);
+                let chunk = Arc::new(Chunk::new(row, shape, stream.source_clock, limits, now));
                 stream.capacity = Some(chunk.capacity());
                 self.open_bytes += chunk.size_bytes();
                 let open = stream.slot.open.load();
@@ -526,7 +583,8 @@ impl Writer {
                 chunks.push(chunk.clone());
                 let first_row = chunks[0].first_row;
                 let rows = row - first_row;
-                if !stream.due && (rows >= DUE_ROWS || rows * stream.shape.words() as u64 * 8 >= DUE_BYTES) {
+                let bytes = rows * stream.shape.words() as u64 * 8;
+                if !stream.due && (rows >= DUE_ROWS || bytes >= DUE_CHUNKS * CHUNK_BYTES as u64) {
                     stream.due = true;
                     self.due.push(index as u32);
                 }

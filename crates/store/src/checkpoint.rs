@@ -14,7 +14,8 @@
 //!               offset, u32 bytes, u32 part (ffffffff: none), u8 whether time ascends, i64 time min, i64 time
 //!               max, or 0; u16 channels, of each u64 row before which its newest value lies (0: none)
 //!   3 segment   u64 id, u8 lower half of the group's number, u8 sealed, u64 bytes, u64 blocks, u64 points,
-//!               i64 time min, i64 time max, i64 stored first, i64 stored last, u8 upper half of the number
+//!               i64 time min, i64 time max, i64 stored first, i64 stored last, u8 upper half of the number; in a
+//!               store of a fixed size u32 slot
 //!   4 expired   u64 id of a segment that is no more
 //!   5 group     as the record of a retention group (crate::group), ahead of its streams
 //! ```
@@ -29,7 +30,8 @@ use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
 use crate::fields::{Put, Take};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SBCP");
-const HEADER_BYTES: usize = 32;
+/// Bytes of a part's header.
+pub(crate) const HEADER_BYTES: usize = 32;
 
 /// Kinds of entries.
 pub(crate) const STREAM: u8 = 1;
@@ -52,6 +54,9 @@ impl Entries {
         self.0.u32(body.len() as u32);
         self.0.0.extend_from_slice(body);
     }
+
+    /// Bytes that an entry takes beside its body.
+    pub(crate) const HEAD_BYTES: usize = 5;
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
@@ -149,6 +154,23 @@ impl Position {
         p.0
     }
 
+    /// Most bytes of the entry of a stream with so many channels.
+    pub(crate) fn most_bytes(channels: usize) -> usize {
+        let sealed = SealedRows {
+            last: Some(BlockRef {
+                first_row: 0,
+                rows: 0,
+                offset: 0,
+                len: 0,
+                part: None,
+                time_sorted: true,
+                time: (0, 0),
+            }),
+            ..SealedRows::default()
+        };
+        Position { stream: 0, first_row: 0, sequence: Some((0, 0)), sealed }.encode().len() + 8 * channels
+    }
+
     pub(crate) fn decode(bytes: &[u8]) -> Option<Position> {
         let mut t = Take(bytes);
         let (stream, first_row) = (t.u32()?, t.u64()?);
@@ -186,6 +208,8 @@ pub(crate) struct Checkpoint {
     base_bytes: u64,
     /// Sizes of both files.
     sizes: [u64; 2],
+    /// Bytes that each may have, where that is fixed.
+    pub(crate) room: Option<u64>,
 }
 
 /// Deltas may always take as much before a base is written anew.
@@ -204,10 +228,19 @@ impl Checkpoint {
     /// Whether the next part must be a base.
     pub(crate) fn wants_base(&self) -> bool {
         let deltas = self.bytes - self.base_bytes;
+        if self.room.is_some() {
+            return self.number == 0 || deltas > self.base_bytes.max(DELTAS_BYTES_MIN);
+        }
         let allocated = || self.sizes[self.number as usize - 1];
         self.number == 0
             || deltas > self.base_bytes.max(DELTAS_BYTES_MIN)
             || deltas > 0 && self.bytes + SLACK_BYTES > allocated()
+    }
+
+    /// Whether a delta fits behind what is there.
+    pub(crate) fn has_room(&self, entries: &Entries) -> bool {
+        let part = (HEADER_BYTES + entries.0.0.len()).next_multiple_of(PAGE_BYTES) as u64;
+        self.room.is_none_or(|room| self.bytes + part <= room)
     }
 
     /// Bytes of both files.
@@ -234,6 +267,9 @@ impl Checkpoint {
 
     /// Allocates the file of the next base ahead of its need. A full disk is no error: the next try may do better.
     pub(crate) fn reserve(&mut self, disk: &dyn Disk) -> io::Result<()> {
+        if self.room.is_some() {
+            return Ok(());
+        }
         let have = self.sizes[if self.number == 1 { 1 } else { 0 }];
         // The next base is at most what there is now.
         let least = capacity(self.base_bytes).max((self.bytes + SLACK_BYTES).next_multiple_of(SLACK_BYTES));
@@ -265,11 +301,15 @@ impl Checkpoint {
             let have = self.sizes[if self.number == 1 { 1 } else { 0 }];
             // One that was allocated ahead does as long as this one fits: it is not emptied for one that the disk may
             // not have.
-            let least = if have >= len + SLACK_BYTES { have } else { capacity(len) };
+            let least = match self.room {
+                Some(room) => room.max(len),
+                None if have >= len + SLACK_BYTES => have,
+                None => capacity(len),
+            };
             let (number, file) = self.next_file(disk, least)?;
             write_pieces(&*file, &pages, 0)?;
             file.sync()?;
-            *self = Checkpoint { file: Some(file), number, bytes: len, chain, base_bytes: len, sizes: self.sizes };
+            *self = Checkpoint { file: Some(file), number, bytes: len, chain, base_bytes: len, ..*self };
         } else if let Some(file) = &self.file {
             write_pieces(&**file, &pages, self.bytes)?;
             file.sync()?;
@@ -326,7 +366,7 @@ impl Checkpoint {
         if last != chain {
             return Ok(Err(format!("{name}: the last part is not the one that the superblock names")));
         }
-        Ok(Ok(Checkpoint { file: Some(file), number, bytes, chain, base_bytes, sizes }))
+        Ok(Ok(Checkpoint { file: Some(file), number, bytes, chain, base_bytes, sizes, room: None }))
     }
 }
 

@@ -19,7 +19,7 @@ const CAPACITIES: [u32; 5] = [4, 16, 64, 256, ROWS_MAX];
 /// Most rows of a chunk: a seal takes two of them and leaves the newest in memory for live queries.
 const ROWS_MAX: u32 = 512;
 
-/// Bytes beyond which a chunk takes no more rows than it must.
+/// Bytes beyond which no chunk takes more rows than it must.
 pub(crate) const CHUNK_BYTES: usize = 512 << 10;
 
 /// What a chunk costs beside itself: its reference counts, the stream's list with its place there, and its place in
@@ -41,6 +41,8 @@ pub(crate) struct Chunk {
     /// Whether `time` is source_time.
     pub(crate) source_clock: bool,
     capacity: u32,
+    /// Bytes of text with which it is full.
+    text_max: u32,
     words: Box<[AtomicU64]>,
     texts: Box<[OnceLock<Box<[u8]>>]>,
     text_bytes: AtomicU64,
@@ -52,17 +54,18 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// An empty chunk. `before` is the capacity of the stream's chunk before it, if any.
+    /// An empty chunk. `before` is the capacity of the stream's chunk before it, if any; `most_bytes` those beyond which
+    /// it takes no more rows than it must.
     pub(crate) fn new(
         first_row: u64,
         shape: (Arc<RowShape>, u16),
         source_clock: bool,
-        before: Option<u32>,
+        (before, most_bytes): (Option<u32>, usize),
         stored: i64,
     ) -> Chunk {
         let (shape, shape_number) = shape;
         let bytes_row = shape.words() * 8;
-        let most = (CHUNK_BYTES / bytes_row).clamp(1, ROWS_MAX as usize) as u32;
+        let most = (most_bytes / bytes_row).clamp(1, ROWS_MAX as usize) as u32;
         let capacity = match before {
             None => CAPACITIES[0],
             Some(c) => CAPACITIES.into_iter().find(|&k| k > c).unwrap_or(ROWS_MAX),
@@ -77,6 +80,7 @@ impl Chunk {
             stored,
             source_clock,
             capacity,
+            text_max: most_bytes as u32,
             words,
             texts,
             text_bytes: AtomicU64::new(0),
@@ -101,7 +105,7 @@ impl Chunk {
     /// Whether it takes no more rows.
     pub(crate) fn is_full(&self) -> bool {
         self.published.load(Ordering::Relaxed) == self.capacity
-            || self.text_bytes.load(Ordering::Relaxed) > CHUNK_BYTES as u64
+            || self.text_bytes.load(Ordering::Relaxed) > self.text_max.into()
     }
 
     /// Ordinal after its last row.

@@ -203,8 +203,8 @@ impl Segment {
         let damaged =
             |offset, error: FormatError| ScanError::Damaged { file: self.path(), offset, reason: error.to_string() };
         let file = self.file_to_read(residents).map_err(|e| self.unreadable(e))?;
-        let size = self.state.lock().bytes;
-        let at = size.saturating_sub(PAGE_BYTES as u64);
+        // The last page of the file, which was cut behind it, or of the slot.
+        let at = file.size().map_err(|e| self.unreadable(e))?.saturating_sub(PAGE_BYTES as u64);
         let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(|e| self.unreadable(e))?;
         let trailer = segment::read_trailer(&trailer).map_err(|e| damaged(at, e))?;
         let footer = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(|e| self.unreadable(e))?;
@@ -241,11 +241,14 @@ impl Segment {
         p.i64(state.stored.0);
         p.i64(state.stored.1);
         p.u8((self.group.0 >> 8) as u8);
+        if let Some(slot) = self.disk.slot_of(&file_name(self.id)) {
+            p.u32(slot);
+        }
         p.0
     }
 
-    /// The id, group and state of a checkpoint's entry.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<(u64, Group, SegmentState)> {
+    /// The id, group, state and slot of a checkpoint's entry.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(u64, Group, SegmentState, Option<u32>)> {
         let mut t = Take(bytes);
         let (id, group, sealed) = (t.u64()?, t.u8()?, t.u8()? != 0);
         let state = SegmentState {
@@ -258,6 +261,6 @@ impl Segment {
         };
         // Of an entry from before there were more than 256 groups the upper half is not there.
         let upper = t.u8().unwrap_or(0);
-        Some((id, Group(u16::from_le_bytes([group, upper])), state))
+        Some((id, Group(u16::from_le_bytes([group, upper])), state, t.u32()))
     }
 }

@@ -1,12 +1,17 @@
 //! The one way to bytes that survive: every read and write of the engine goes through [`Disk`].
 //!
-//! A store lives in one folder, so files are named without a path. Two implementations: [`real`], and for
-//! the tests `fault`, which keeps a live and a durable image and cuts between any two writes.
+//! Files are named without a path: a store lives in one folder ([`real`]), or in one [`volume`] of a fixed size, in
+//! which [`fixed`] gives each file its place. For the tests `fault` keeps a live and a durable image and cuts between
+//! any two writes.
 
 use std::io;
 use std::sync::Arc;
 
+use crate::layout::Layout;
+
+pub(crate) mod fixed;
 pub(crate) mod real;
+pub(crate) mod volume;
 
 #[cfg(any(test, feature = "fault-disk"))]
 pub(crate) mod fault;
@@ -49,6 +54,26 @@ pub(crate) trait Disk: Send + Sync {
 
     /// 128 random bits.
     fn random(&self) -> io::Result<u128>;
+
+    /// Where everything lies, if the size is fixed: then nothing grows, and files that come and go have slots.
+    fn layout(&self) -> Option<&Layout> {
+        None
+    }
+
+    /// The slot of a file, where files have slots.
+    fn slot_of(&self, _name: &str) -> Option<u32> {
+        None
+    }
+
+    /// Says, at opening, that a file has a slot. False: there is no such slot, or another has it.
+    fn put_into_slot(&self, _name: &str, _slot: u32) -> bool {
+        false
+    }
+
+    /// Slots that no file has.
+    fn free_slots(&self) -> u64 {
+        0
+    }
 }
 
 /// How a file is written.
@@ -74,8 +99,9 @@ pub(crate) trait DiskFile: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Sets the size in bytes; a larger one reads as zeros.
-    fn truncate(&self, size_bytes: u64) -> io::Result<()>;
+    /// Sets the size in bytes, where files have sizes of their own; a larger one reads as zeros. Returns the size
+    /// that it has.
+    fn truncate(&self, size_bytes: u64) -> io::Result<u64>;
 }
 
 /// Bytes at a page-aligned address, which writes past the page cache need. Kept and reused.

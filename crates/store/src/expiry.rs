@@ -15,6 +15,7 @@ use crate::group::Group;
 use crate::limits::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::options::StoreOptions;
 use crate::seal::Sealer;
+use crate::slots::FixedSpace;
 use crate::store::Inner;
 
 /// Bytes that must stay free beside a segment that is made, for checkpoints.
@@ -29,6 +30,8 @@ pub(crate) struct Space {
     pub(crate) max_bytes: u64,
     /// Bytes of a segment's file.
     pub(crate) segment_bytes: u64,
+    /// If the size is fixed.
+    pub(crate) fixed: Option<FixedSpace>,
 }
 
 impl Space {
@@ -39,11 +42,14 @@ impl Space {
         let groups = 2 + options.retention.len() as u64;
         let most = (max_bytes / (SEGMENTS_OF_GROUP * groups)).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
         let most = 1 << most.ilog2();
-        Space { max_bytes, segment_bytes: options.segment_bytes.clamp(MIN_SEGMENT_BYTES, most) }
+        Space { max_bytes, segment_bytes: options.segment_bytes.clamp(MIN_SEGMENT_BYTES, most), fixed: None }
     }
 
     /// Refuses a size that holds no log, two segments a group and the minima.
     pub(crate) fn check(&self, options: &StoreOptions, log_bytes: u64) -> Result<(), String> {
+        if let Some(fixed) = &self.fixed {
+            return self.check_slots(fixed, options);
+        }
         if options.max_bytes.is_none() && options.retention.is_empty() {
             return Ok(());
         }
@@ -105,6 +111,9 @@ impl Front<'_> {
 impl Sealer {
     /// Bytes of all files, what is allocated and not yet written counted.
     pub(crate) fn used_bytes(&self, store: &Inner) -> u64 {
+        if let Some(fixed) = store.space.fixed {
+            return fixed.size_bytes;
+        }
         let ahead: u64 = self.groups.values().map(|file| file.ahead_bytes()).sum();
         let spare = if self.spare.is_some() { store.space.segment_bytes } else { 0 };
         let fixed = store.log_bytes + crate::superblock::FILE_BYTES;
@@ -112,9 +121,12 @@ impl Sealer {
     }
 
     /// The file of the next segment: the spare, or one that is made, for which the oldest segments go that may.
-    pub(crate) fn next_file(&mut self, store: &Inner) -> io::Result<Arc<dyn DiskFile>> {
+    pub(crate) fn next_file(&mut self, store: &Inner, group: Group) -> io::Result<Arc<dyn DiskFile>> {
         if let Some(spare) = self.spare.take() {
             return Ok(spare);
+        }
+        if let Some(fixed) = store.space.fixed {
+            return self.next_slot(store, &fixed, group);
         }
         let (size, max) = (store.space.segment_bytes, store.space.max_bytes);
         loop {
@@ -143,7 +155,9 @@ impl Sealer {
     /// Makes the spare, if there is none and room for it. A full disk is no error here: what is there goes on.
     pub(crate) fn make_spare(&mut self, store: &Inner) -> io::Result<()> {
         let size = store.space.segment_bytes;
-        if self.spare.is_some() || self.used_bytes(store) + size > store.space.max_bytes {
+        // In a fixed size a slot is there when it is needed, and holds data until then.
+        let no_need = self.spare.is_some() || store.space.fixed.is_some();
+        if no_need || self.used_bytes(store) + size > store.space.max_bytes {
             return Ok(());
         }
         match self.disk.create(&file_name(self.superblock.now.next_segment), size, Access::Buffered) {
@@ -163,7 +177,10 @@ impl Sealer {
         self.checkpoint.reserve(&*self.disk)?;
         self.finish_aged(store, now)?;
         let spare = if self.spare.is_some() { 0 } else { store.space.segment_bytes };
-        let over = (self.used_bytes(store) + spare).saturating_sub(store.space.max_bytes);
+        let over = match store.space.fixed {
+            Some(_) => 0,
+            None => (self.used_bytes(store) + spare).saturating_sub(store.space.max_bytes),
+        };
         let victims = self.victims(store, now, over);
         // Files of segments that went before a power cut may still be there.
         if victims.is_empty() && self.expired.is_empty() { Ok(()) } else { self.drop_segments(store, &victims) }
@@ -220,7 +237,7 @@ impl Sealer {
         victims
     }
 
-    fn drop_segments(&mut self, store: &Inner, victims: &[Arc<Segment>]) -> io::Result<()> {
+    pub(crate) fn drop_segments(&mut self, store: &Inner, victims: &[Arc<Segment>]) -> io::Result<()> {
         let list = store.shared.segments.load().without(victims);
         for segment in victims {
             segment.expired.store(true, Ordering::Release);
@@ -234,6 +251,9 @@ impl Sealer {
 
     /// Whether another segment can be had again.
     pub(crate) fn has_space(&self, store: &Inner) -> bool {
+        if store.space.fixed.is_some() {
+            return self.disk.free_slots() > 0 || self.overwritten_next(store, Group::DATA).is_some();
+        }
         let size = if self.spare.is_some() { 0 } else { store.space.segment_bytes };
         let fits = self.used_bytes(store) + size <= store.space.max_bytes;
         let free = || self.disk.space().is_ok_and(|(_, free)| free >= size + FREE_BYTES_MIN);

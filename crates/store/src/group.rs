@@ -12,6 +12,7 @@
 //! Invariants: segments of `strongback.` tables, of runs that are not released, and those that would take a group
 //! below its minimum are never dropped for space.
 
+use crate::checkpoint::Entries;
 use crate::fields::{Put, Take};
 use crate::options::RetentionGroup;
 use crate::pattern::Pattern;
@@ -214,6 +215,11 @@ impl Groups {
         groups.sort_unstable();
         groups.dedup();
         groups.into_iter().map(|group| (group, self.encode(group))).collect()
+    }
+
+    /// Bytes of all records in a checkpoint.
+    pub(crate) fn saved_bytes(&self) -> u64 {
+        self.to_save(true).iter().map(|(_, record)| (Entries::HEAD_BYTES + record.len()) as u64).sum()
     }
 
     /// Says what a durable checkpoint holds.

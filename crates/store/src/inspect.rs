@@ -1,19 +1,20 @@
-//! What a store's folder holds, read without opening the store: `strongback store inspect` and `verify`.
+//! What a store's folder, or file or device of a fixed size, holds, read without opening the store: `strongback store
+//! inspect` and `verify`.
 //!
 //! Nothing is written and no lock is taken, so a running store may be looked at; what it writes meanwhile is seen
 //! or not. [`Depth::Footers`] reads superblock, log headers, and of each sealed segment its footer;
 //! [`Depth::Everything`] reads and decodes every block and recomputes its statistics. Damage never ends the walk:
 //! it is listed with file and offset.
 
+mod place;
 mod report;
 mod segments;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use self::place::Place;
 use crate::bytes::FormatError;
 use crate::checkpoint;
 use crate::directory::{Segment, file_name};
@@ -102,6 +103,19 @@ pub struct Spare {
     pub file_bytes: u64,
 }
 
+/// What a fixed size is used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedUse {
+    /// Bytes of the whole.
+    pub size_bytes: u64,
+    /// Bytes of each slot: a segment's.
+    pub slot_bytes: u64,
+    /// Slots.
+    pub slots: u64,
+    /// Slots that hold a segment.
+    pub taken: u64,
+}
+
 /// A stream as found in segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamUse {
@@ -128,8 +142,10 @@ pub struct StreamUse {
 /// All that was found.
 #[derive(Clone, Debug, Default)]
 pub struct Inspection {
-    /// The folder.
+    /// The folder, file or device.
     pub folder: String,
+    /// If its size is fixed.
+    pub fixed: Option<FixedUse>,
     /// Who the store is, if a copy of the superblock is valid.
     pub identity: Option<Identity>,
     /// Its log.
@@ -167,33 +183,45 @@ impl Inspection {
     }
 }
 
-/// Looks at the store of a folder.
+/// Looks at the store of a folder, or of a file or block device of a fixed size.
 ///
 /// # Errors
-/// When the folder holds no store or the disk refuses; damage is no error but part of what is returned.
-pub fn inspect(folder: &Path, depth: Depth) -> io::Result<Inspection> {
-    let mut found = Inspection { folder: folder.display().to_string(), ..Inspection::default() };
-    let mut names: Vec<String> = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort();
+/// When there is no store or the disk refuses; damage is no error but part of what is returned.
+pub fn inspect(path: &Path, depth: Depth) -> io::Result<Inspection> {
+    let mut found = Inspection { folder: path.display().to_string(), ..Inspection::default() };
+    let place = Place::open(path, &mut found)?;
+    let names = place.names()?;
     if !names.iter().any(|name| name == superblock::FILE) {
-        let reason = format!("{}: not a store: it holds no superblock", folder.display());
+        let reason = format!("{}: not a store: it holds no superblock", path.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
-    let (mut durable, mut spare) = (DurableBytes::new(), None);
-    if let Some(superblock) = read_superblock(folder, &mut found)? {
+    let (mut listed, mut spare) = (Listed::new(), None);
+    if let Some(superblock) = read_superblock(&place, &mut found)? {
         spare = Some(file_name(superblock.next_segment));
-        read_log(folder, &superblock, &mut found)?;
-        durable = read_checkpoint(folder, &superblock, &mut found)?;
+        read_log(&place, &superblock, &mut found)?;
+        listed = read_checkpoint(&place, &superblock, &mut found)?;
+    }
+    if let Place::Fixed(_, layout) = &place {
+        for (id, known) in &listed {
+            let generation = layout.generation.wrapping_add(*id);
+            match known.slot.and_then(|slot| place.slot(slot)) {
+                Some(part) => segments::read_slot(*id, generation, &part, depth, known.bytes, &mut found)?,
+                None => found.damaged(&file_name(*id), 0, "its slot is not in the store"),
+            }
+        }
+        found.fixed = Some(FixedUse {
+            size_bytes: layout.size_bytes,
+            slot_bytes: layout.segment_bytes,
+            slots: layout.slots.into(),
+            taken: listed.len() as u64,
+        });
     }
     for name in names.iter().filter(|name| segments::is_segment(name)) {
-        match File::open(folder.join(name)) {
-            Ok(file) if spare.as_ref() == Some(name) && segments::is_begun(&file)? == Some(false) => {
-                found.spare = Some(Spare { file: name.clone(), file_bytes: file.metadata()?.len() });
+        match place.part(name) {
+            Ok(part) if spare.as_ref() == Some(name) && segments::is_begun(&part)? == Some(false) => {
+                found.spare = Some(Spare { file: name.clone(), file_bytes: part.size });
             }
-            Ok(file) => segments::read(name, &file, depth, &durable, &mut found)?,
+            Ok(part) => segments::read(name, &part, depth, &listed, &mut found)?,
             // Expired since the folder was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -203,26 +231,12 @@ pub fn inspect(folder: &Path, depth: Depth) -> io::Result<Inspection> {
     Ok(found)
 }
 
-/// Fills `bytes` from an offset as far as the file goes; returns what was read.
-fn read_at<'b>(file: &File, bytes: &'b mut Vec<u8>, offset: u64, len: usize) -> io::Result<&'b [u8]> {
-    bytes.resize(len, 0);
-    let mut have = 0;
-    while have < len {
-        match file.read_at(&mut bytes[have..], offset + have as u64)? {
-            0 => break,
-            count => have += count,
-        }
-    }
-    bytes.truncate(have);
-    Ok(bytes)
-}
-
-fn read_superblock(folder: &Path, found: &mut Inspection) -> io::Result<Option<Superblock>> {
-    let file = File::open(folder.join(superblock::FILE))?;
+fn read_superblock(place: &Place, found: &mut Inspection) -> io::Result<Option<Superblock>> {
+    let file = place.part(superblock::FILE)?;
     let (mut bytes, mut newest, mut valid) = (Vec::new(), None::<Superblock>, 0);
     for copy in 0..2u64 {
         let offset = copy * PAGE_BYTES as u64;
-        let page = read_at(&file, &mut bytes, offset, PAGE_BYTES)?;
+        let page = file.read_at(&mut bytes, offset, PAGE_BYTES)?;
         match Superblock::decode(page) {
             Some(Found::Valid(superblock)) => {
                 valid += 1;
@@ -247,10 +261,10 @@ fn read_superblock(folder: &Path, found: &mut Inspection) -> io::Result<Option<S
 }
 
 /// Follows the chain of commits from the tail on.
-fn read_log(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> io::Result<()> {
+fn read_log(place: &Place, superblock: &Superblock, found: &mut Inspection) -> io::Result<()> {
     let name = crate::recovery::LOG_FILE;
     found.log.ring_bytes = superblock.log_bytes;
-    let file = match File::open(folder.join(name)) {
+    let file = match place.part(name) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             found.damaged(name, 0, "missing");
@@ -259,7 +273,7 @@ fn read_log(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> i
         Err(error) => return Err(error),
     };
     let ring = superblock.log_bytes;
-    let size = file.metadata()?.len();
+    let size = file.size;
     if ring == 0 || size < ring {
         found.damaged(name, size, format!("shorter than its {ring} bytes"));
         return Ok(());
@@ -268,7 +282,7 @@ fn read_log(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> i
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     while link.position + PAGE_BYTES as u64 <= superblock.tail.position + ring {
         let offset = link.position % ring;
-        let head = read_at(&file, &mut bytes, offset, log::UNIT_HEADER_BYTES)?;
+        let head = file.read_at(&mut bytes, offset, log::UNIT_HEADER_BYTES)?;
         let Some(header) = UnitHeader::decode(head).filter(|header| header.follows(&link)) else { break };
         if log::unit_bytes(header.len as usize) > ring {
             break;
@@ -276,15 +290,15 @@ fn read_log(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> i
         // The records may run over the ring's end.
         let start = offset + log::UNIT_HEADER_BYTES as u64;
         let first = (ring - start).min(header.len.into()) as usize;
-        let mut crc = crc32c::crc32c(read_at(&file, &mut records, start, first)?);
+        let mut crc = crc32c::crc32c(file.read_at(&mut records, start, first)?);
         let rest = header.len as usize - first;
         if rest > 0 {
-            crc = crc32c::crc32c_append(crc, read_at(&file, &mut records, 0, rest)?);
+            crc = crc32c::crc32c_append(crc, file.read_at(&mut records, 0, rest)?);
         }
         if crc != header.crc {
             // The last unit may be torn; recovery stops here as well. One that a later unit follows was whole.
             let next = header.link();
-            let after = read_at(&file, &mut bytes, next.position % ring, log::UNIT_HEADER_BYTES)?;
+            let after = file.read_at(&mut bytes, next.position % ring, log::UNIT_HEADER_BYTES)?;
             if UnitHeader::decode(after).is_some_and(|after| after.follows(&next)) {
                 found.damaged(name, offset, "the records of a commit that others follow: checksum");
             }
@@ -299,50 +313,63 @@ fn read_log(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> i
     Ok(())
 }
 
-/// Bytes of each segment that were durable at the newest checkpoint.
-type DurableBytes = BTreeMap<u64, u64>;
+/// What the newest checkpoint says of a segment.
+#[derive(Clone, Copy, Debug)]
+struct ListedSegment {
+    /// Bytes of it that were durable.
+    bytes: u64,
+    /// Its slot, where the size is fixed.
+    slot: Option<u32>,
+}
+
+/// Segments by number.
+type Listed = BTreeMap<u64, ListedSegment>;
 
 /// Follows the parts of the checkpoint that the superblock names.
-fn read_checkpoint(folder: &Path, superblock: &Superblock, found: &mut Inspection) -> io::Result<DurableBytes> {
-    let mut durable = DurableBytes::new();
-    let Some(index) = superblock.checkpoint_file.checked_sub(1) else { return Ok(durable) };
+fn read_checkpoint(place: &Place, superblock: &Superblock, found: &mut Inspection) -> io::Result<Listed> {
+    let mut listed = Listed::new();
+    let Some(index) = superblock.checkpoint_file.checked_sub(1) else { return Ok(listed) };
     let Some(name) = checkpoint::FILES.get(index as usize) else {
         found.damaged(superblock::FILE, 84, format!("names checkpoint {}", superblock.checkpoint_file));
-        return Ok(durable);
+        return Ok(listed);
     };
-    let mut bytes = match std::fs::read(folder.join(name)) {
-        Ok(bytes) => bytes,
+    let mut bytes = Vec::new();
+    match place.part(name) {
+        Ok(part) => part.read_at(&mut bytes, 0, usize::try_from(part.size).unwrap_or(usize::MAX))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             found.damaged(name, 0, "missing");
-            return Ok(durable);
+            return Ok(listed);
         }
         Err(error) => return Err(error),
     };
     let counted = usize::try_from(superblock.checkpoint_bytes).unwrap_or(usize::MAX);
     if bytes.len() < counted {
         found.damaged(name, bytes.len() as u64, format!("shorter than the {counted} bytes that count"));
-        return Ok(durable);
+        return Ok(listed);
     }
     bytes.truncate(counted);
     let (mut at, mut chain) = (0, 0);
     let mut entry = |kind: u8, bytes: &[u8]| {
         if kind == checkpoint::SEGMENT {
-            let (id, _, state) = Segment::decode(bytes)?;
-            durable.insert(id, state.bytes);
+            let (id, _, state, slot) = Segment::decode(bytes)?;
+            listed.insert(id, ListedSegment { bytes: state.bytes, slot });
+        }
+        if kind == checkpoint::EXPIRED {
+            listed.remove(&u64::from_le_bytes(bytes.try_into().ok()?));
         }
         (checkpoint::STREAM..=checkpoint::GROUP).contains(&kind).then_some(())
     };
     while at < bytes.len() {
         let Some((next, length)) = checkpoint::read_part(&bytes[at..], chain, &mut entry) else {
             found.damaged(name, at as u64, "this part is damaged or does not follow the one before");
-            return Ok(durable);
+            return Ok(listed);
         };
         (chain, at) = (next, at + length);
     }
     if chain != superblock.checkpoint_chain {
         found.damaged(name, at as u64, "the last part is not the one that the superblock names");
     }
-    Ok(durable)
+    Ok(listed)
 }
 
 /// How a format error reads in a list of damage.

@@ -155,16 +155,25 @@ pub(crate) struct LogWriter {
     spill: Pages,
     /// Bytes written since opening.
     pub(crate) written_bytes: u64,
+    /// Whether the next unit begins the epoch.
+    begins: bool,
 }
 
 impl LogWriter {
     /// A writer that goes on after `link`.
     pub(crate) fn new(ring: Arc<Ring>, link: Link) -> LogWriter {
-        LogWriter { ring, link, pages: Pages::default(), spill: Pages::default(), written_bytes: 0 }
+        LogWriter { ring, link, pages: Pages::default(), spill: Pages::default(), written_bytes: 0, begins: false }
+    }
+
+    /// Leaves it to the first unit to begin the epoch, and makes durable what recovery found.
+    pub(crate) fn begin_later(&mut self) -> io::Result<()> {
+        self.begins = true;
+        self.ring.file.sync()
     }
 
     /// Writes one unit and makes it durable.
     pub(crate) fn write_unit(&mut self, records: &[u64], epoch: u32, flags: u32, instant: i64) -> io::Result<()> {
+        let flags = if self.begins { flags | BEGINS_EPOCH } else { flags };
         let len = records.len() * 8;
         let size = unit_bytes(len) as usize;
         self.pages.resize(size);
@@ -188,6 +197,7 @@ impl LogWriter {
         self.ring.file.sync()?;
         self.written_bytes += size as u64;
         self.link = header.link();
+        self.begins = false;
         // One large commit must not hold its memory for ever.
         if size > 16 << 20 {
             self.pages = Pages::default();

@@ -17,7 +17,8 @@ use crate::fields::{Put, Take};
 use crate::seal::RECENT_BYTES_MAX;
 use crate::value::ChannelType;
 
-const FILE: &str = "recent";
+/// Name of the file.
+pub(crate) const FILE: &str = "recent";
 const MAGIC: u32 = u32::from_le_bytes(*b"SBRC");
 const HEADER_BYTES: usize = 32;
 /// More is never written: the hashes of all streams, and what names their lists.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::append::Writer;
+use crate::append::{Writer, reserve_bytes};
 use crate::catalog;
 use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
@@ -22,6 +22,7 @@ use crate::options::{RetentionGroup, StoreOptions};
 use crate::recent_file;
 use crate::record::{self, Control, Record, Records};
 use crate::refusal::OpenError;
+use crate::retain::last_blocks_max;
 use crate::row::NONE;
 use crate::segment_file::SegmentFile;
 use crate::stream::StreamId;
@@ -46,6 +47,8 @@ pub(crate) struct Opened {
     pub(crate) changed_segments: Vec<Arc<Segment>>,
     /// Segments without a block: the checkpoint lists them still.
     pub(crate) expired: Vec<u64>,
+    /// Segments that go on, where the size is fixed.
+    pub(crate) open: BTreeMap<Group, SegmentFile>,
     /// The file that was allocated for the next segment.
     pub(crate) spare: Option<Arc<dyn DiskFile>>,
     pub(crate) log: LogWriter,
@@ -67,8 +70,7 @@ struct LostRows {
 }
 
 /// Makes the files of a new store; the superblock last, so that what has none was never finished.
-fn create(disk: &dyn Disk, options: &StoreOptions) -> Result<SuperblockFile, OpenError> {
-    let log_bytes = options.log_bytes.clamp(1 << 20, 1 << 36).next_multiple_of(PAGE_BYTES as u64);
+pub(crate) fn create(disk: &dyn Disk, log_bytes: u64) -> Result<SuperblockFile, OpenError> {
     let log = disk.create(LOG_FILE, log_bytes, Access::Log).map_err(io_error(disk, LOG_FILE))?;
     // Written once before use: a write to pages that exist needs no journal of the file system.
     let mut zeros = Pages::default();
@@ -135,7 +137,8 @@ pub(crate) fn open(
                 });
             }
             check(options.log_bytes)?;
-            create(disk_ref, options)?
+            let log_bytes = options.log_bytes.clamp(1 << 20, 1 << 36).next_multiple_of(PAGE_BYTES as u64);
+            create(disk_ref, log_bytes)?
         }
     };
     check(superblock.now.log_bytes)?;
@@ -148,10 +151,12 @@ pub(crate) fn open(
         });
     }
     let ring = Arc::new(Ring { file, size_bytes: ring_bytes });
-    writer.ring_bytes = ring_bytes;
+    writer.set_sizes(ring_bytes, space);
 
-    let mut report = RecoveryReport { clean: true, ..RecoveryReport::default() };
-    let (checkpoint, states, gone) = read_checkpoint(disk_ref, &superblock.now, writer)?;
+    // Until a unit says so: a clean end is one that is never passed by the tail.
+    let mut report = RecoveryReport { clean: superblock.now.epoch == 0, ..RecoveryReport::default() };
+    let (mut checkpoint, states, gone) = read_checkpoint(disk_ref, &superblock.now, writer)?;
+    checkpoint.room = space.fixed.map(|fixed| fixed.checkpoint_bytes);
     let mut opened = Opened {
         log: LogWriter::new(ring.clone(), superblock.now.tail),
         last_commit: None,
@@ -160,26 +165,40 @@ pub(crate) fn open(
         segments: Vec::new(),
         changed_segments: Vec::new(),
         expired: Vec::new(),
+        open: BTreeMap::new(),
         spare: None,
         report: RecoveryReport::default(),
         recent: Vec::new(),
         superblock: SuperblockFile { file: superblock.file.clone(), now: superblock.now },
     };
     let (mut lost, mut tails) = (Vec::new(), Vec::new());
-    for (id, (group, state)) in states {
+    for (id, (group, state, slot)) in states {
+        if let Some(slot) = slot
+            && !disk.put_into_slot(&file_name(id), slot)
+        {
+            let reason = format!("the checkpoint has segment {id} in slot {slot}, which cannot be");
+            return Err(OpenError::Damaged { path: disk.path(), reason });
+        }
         let segment = Arc::new(Segment::new(disk.clone(), id, group, state));
         if !state.sealed {
-            let resumed = finish_open(&segment, superblock.now.origin, writer, &mut report);
+            let reserved_bytes = space.fixed.map(|_| last_blocks_max(space.segment_bytes));
+            let of_store = (superblock.now.origin, space.generation_of(id));
+            let resumed = resume_open(&segment, of_store, reserved_bytes, writer, &mut report);
             let (resumed, missing) = resumed.map_err(io_error(disk_ref, &file_name(id)))?;
             for missing in missing {
                 let to = if expect_again(writer, &missing) { &mut tails } else { &mut lost };
                 to.push(missing);
             }
-            if !resumed {
+            let Some(file) = resumed else {
                 opened.expired.push(id);
                 continue;
-            }
+            };
             opened.changed_segments.push(segment.clone());
+            if file.goes_on() && !opened.open.contains_key(&group) {
+                opened.open.insert(group, file);
+            } else {
+                file.finish(None).map_err(io_error(disk_ref, &file_name(id)))?;
+            }
         }
         opened.segments.push(segment);
     }
@@ -196,6 +215,7 @@ pub(crate) fn open(
 
     let next = superblock.now.next_segment;
     opened.spare = find_spare(disk_ref, next, space.segment_bytes).map_err(io_error(disk_ref, &file_name(next)))?;
+    writer.measure_catalog();
     let made = writer.groups.configure(&options.retention, space.max_bytes);
     let made = made.map_err(unmeant)?;
     // Groups are durable before the first stream that joins one.
@@ -204,13 +224,21 @@ pub(crate) fn open(
         record::put_control(&mut records, Control::Group, &writer.groups.encode(group));
     }
 
-    // The new epoch is durable twice before the first append: in the superblock, so that no number comes
-    // twice, and in the log, so that nothing beyond the cut can follow any more.
+    // The new epoch is durable in the superblock before the first append, so that no number comes twice; and in the
+    // log, so that nothing beyond the cut can follow any more. Where the log is small or full that is its first commit:
+    // until then nobody is told of a row that this opening did not find, and what it found is made durable here.
     let epoch = superblock.now.epoch.max(link.epoch) + 1;
     superblock.write(Superblock { epoch, ..superblock.now }).map_err(io_error(disk_ref, superblock::FILE))?;
     opened.log = LogWriter::new(ring, link);
-    opened.log.write_unit(&records, epoch, log::BEGINS_EPOCH, now).map_err(io_error(disk_ref, LOG_FILE))?;
-    opened.links.push_back(opened.log.link);
+    let reserve = reserve_bytes(ring_bytes);
+    let end = link.position + log::unit_bytes(records.len() * 8);
+    if reserve > 0 && end <= superblock.now.tail.position + ring_bytes {
+        opened.log.write_unit(&records, epoch, log::BEGINS_EPOCH, now).map_err(io_error(disk_ref, LOG_FILE))?;
+        opened.links.push_back(opened.log.link);
+    } else {
+        opened.log.begin_later().map_err(io_error(disk_ref, LOG_FILE))?;
+        writer.pending = records;
+    }
     report.epoch = epoch;
     writer.head = opened.log.link.position;
     writer.tail = superblock.now.tail.position;
@@ -270,7 +298,7 @@ pub(crate) fn open(
 }
 
 /// Segments of a checkpoint.
-type States = BTreeMap<u64, (Group, SegmentState)>;
+type States = BTreeMap<u64, (Group, SegmentState, Option<u32>)>;
 
 /// Takes the checkpoint back: streams, where each goes on, and segments.
 fn read_checkpoint(
@@ -307,9 +335,9 @@ fn read_checkpoint(
                 });
             }
             checkpoint::SEGMENT => {
-                let (id, group, state) = Segment::decode(bytes)?;
+                let (id, group, state, slot) = Segment::decode(bytes)?;
                 writer.groups.has(group).then_some(())?;
-                states.insert(id, (group, state));
+                states.insert(id, (group, state, slot));
             }
             checkpoint::GROUP => {
                 writer.groups.apply(bytes)?;
@@ -342,26 +370,27 @@ fn expect_again(writer: &mut Writer, missing: &LostRows) -> bool {
     true
 }
 
-/// Gives a segment that was open the footer it lacks: nothing is appended after a cut. Says whether it has a
-/// block, and which rows are missing in it.
-fn finish_open(
+/// Takes back a segment that was open; none: it has no block. Says which rows are missing in it.
+fn resume_open(
     segment: &Arc<Segment>,
-    origin: u128,
+    (origin, generation): (u128, u64),
+    reserved_bytes: Option<usize>,
     writer: &mut Writer,
     report: &mut RecoveryReport,
-) -> std::io::Result<(bool, Vec<LostRows>)> {
+) -> std::io::Result<(Option<SegmentFile>, Vec<LostRows>)> {
     let counted = *segment.state.lock();
     let group = writer.groups.name(segment.group);
     let definition = |id: StreamId| writer.streams.get(id.0 as usize).map(|s| s.slot.stream.load_full());
-    let (file, damage) = match SegmentFile::resume(segment.clone(), (origin, &group), definition) {
-        Ok(Some(found)) => (Some(found.file), found.damage),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && counted.bytes > 0 => {
-            let reason = "the segment is missing".to_owned();
-            (None, vec![Damage { file: file_name(segment.id), offset: 0, reason }])
-        }
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => (None, Vec::new()),
-    };
+    let (file, damage) =
+        match SegmentFile::resume(segment.clone(), (origin, generation, &group), reserved_bytes, definition) {
+            Ok(Some(found)) => (Some(found.file), found.damage),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && counted.bytes > 0 => {
+                let reason = "the segment is missing".to_owned();
+                (None, vec![Damage { file: file_name(segment.id), offset: 0, reason }])
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => (None, Vec::new()),
+        };
     // A damaged file stays, for whoever looks into it, even if no block of it is left.
     let mut file = file.filter(|file| !file.is_empty() || !damage.is_empty());
     let blocks = file.as_mut().map_or_else(Vec::new, |file| file.list());
@@ -377,7 +406,7 @@ fn finish_open(
             }
         }
     }
-    let Some(file) = file else { return Ok((false, lost)) };
+    let Some(file) = file else { return Ok((None, lost)) };
     for (id, block) in blocks {
         let Some(stream) = writer.streams.get_mut(id as usize) else { continue };
         // What the checkpoint knows already is not taken in twice.
@@ -390,8 +419,7 @@ fn finish_open(
         }
         writer.set_sealed(id, block.end_row());
     }
-    file.finish(None)?;
-    Ok((true, lost))
+    Ok((Some(file), lost))
 }
 
 /// Rows that the checkpoint knows in a segment and no block of it has.

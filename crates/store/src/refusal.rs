@@ -68,6 +68,17 @@ pub enum Reject {
         /// The limit.
         max_streams: u32,
     },
+    /// A definition that segments, or the checkpoints of a store of a fixed size, have no room for.
+    #[error(
+        "stream {stream}: its definition does not fit the {room_bytes} bytes that there are; use fewer or shorter names, \
+         larger segments, or a store made for more streams and channels"
+    )]
+    CatalogFull {
+        /// The stream.
+        stream: String,
+        /// Bytes for one definition, or for all.
+        room_bytes: u64,
+    },
     /// More channels than a layout can hold.
     #[error("stream {stream}: more than {max_channels} channels")]
     TooManyChannels {
@@ -84,8 +95,10 @@ pub enum Reject {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A frame over 1 MiB.
-    #[error("stream {stream}: frame of {size_bytes} bytes, at most 1 MiB")]
+    /// A frame over 1 MiB, a quarter of the log or an eighth of a segment.
+    #[error(
+        "stream {stream}: frame of {size_bytes} bytes; at most 1 MiB, a quarter of the log and an eighth of a segment"
+    )]
     TooLarge {
         /// The stream.
         stream: String,
@@ -120,6 +133,7 @@ impl Reject {
     pub fn reason(&self) -> &'static str {
         match self {
             Reject::TooManyStreams { .. } => "too_many_streams",
+            Reject::CatalogFull { .. } => "catalog_full",
             Reject::TooManyChannels { .. } => "too_many_channels",
             Reject::BadName { .. } => "bad_name",
             Reject::TooLarge { .. } => "too_large",

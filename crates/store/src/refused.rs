@@ -120,7 +120,7 @@ impl Writer {
     /// over, too.
     pub(crate) fn flush_gaps(&mut self, now: i64, all: bool) {
         let nothing = self.gaps.found.is_empty() && self.refused.is_empty();
-        if nothing || self.disk_full && !all || !self.has_room(1 << 16) {
+        if nothing || self.disk_full && !all || !self.has_room(self.gaps_room()) {
             return;
         }
         // At the end they are left in the log, which needs no space for a segment.

@@ -25,13 +25,13 @@ impl Sealer {
             return Ok(());
         }
         let id = self.superblock.now.next_segment;
-        let file = self.next_file(store)?;
+        let file = self.next_file(store, group)?;
         let segment = Arc::new(Segment::new(self.disk.clone(), id, group, SegmentState::default()));
         segment.set_file(file.clone());
         let header = SegmentHeader {
             origin: store.origin,
             id,
-            generation: id,
+            generation: store.space.generation_of(id),
             size_bytes: store.space.segment_bytes,
             created: store.shared.now.load(Ordering::Relaxed),
             group: store.writer.lock().groups.name(group),
@@ -111,7 +111,21 @@ impl Sealer {
     }
 
     fn checkpoint_with(&mut self, store: &Inner, tail: crate::log::Link, next_segment: Option<u64>) -> io::Result<()> {
-        let base = self.checkpoint.wants_base();
+        if self.checkpoint.wants_base() || !self.checkpoint_part(store, tail, next_segment, false)? {
+            // What changed has no room behind the base: all that is there, in the other place, has.
+            self.checkpoint_part(store, tail, next_segment, true)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint's base or a delta; false: the delta has no room.
+    fn checkpoint_part(
+        &mut self,
+        store: &Inner,
+        tail: crate::log::Link,
+        next_segment: Option<u64>,
+        base: bool,
+    ) -> io::Result<bool> {
         let mut entries = Entries::default();
         let mut saved = Vec::new();
         let saved_groups;
@@ -156,7 +170,10 @@ impl Sealer {
         self.expired.iter().for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
         let next_segment = next_segment.unwrap_or(self.superblock.now.next_segment);
         if entries.is_empty() && tail == self.superblock.now.tail && next_segment == self.superblock.now.next_segment {
-            return Ok(());
+            return Ok(true);
+        }
+        if !base && !self.checkpoint.has_room(&entries) {
+            return Ok(false);
         }
         self.written_bytes += self.checkpoint.write(&*self.disk, base, &entries)?;
         let next = Superblock {
@@ -188,7 +205,7 @@ impl Sealer {
         if !expired.is_empty() {
             self.disk.sync()?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Moves the log's tail if that frees at least `least` bytes.
@@ -241,7 +258,7 @@ impl Sealer {
                 self.recent_bytes += recent.keep(chunk);
                 self.recent_order.push_back(id);
             }
-            while self.recent_bytes > crate::seal::RECENT_BYTES_MAX
+            while self.recent_bytes > self.recent_max
                 && let Some(oldest) = self.recent_order.pop_front()
             {
                 if let Some(recent) = &mut writer.streams[oldest as usize].recent {
@@ -257,6 +274,6 @@ impl Sealer {
 }
 
 /// Bytes of a segment that say where the newest blocks before it are: what that costs at most.
-fn last_blocks_max(segment_bytes: u64) -> usize {
+pub(crate) fn last_blocks_max(segment_bytes: u64) -> usize {
     segment_bytes as usize / 16
 }

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::append::{LOG_RESERVE_BYTES, Writer};
+use crate::append::{Writer, reserve_bytes};
 use crate::catalog::check_name;
 use crate::group::Group;
-use crate::log::unit_bytes;
 use crate::record::{self, Control};
 use crate::store::Store;
 use crate::view::advance;
@@ -53,6 +52,11 @@ impl Store {
             return Err(bad("a run that has streams already, which would not be protected: choose another name"));
         }
         let group = writer.groups.add_run(name).ok_or_else(|| bad("the store holds its most runs"))?;
+        let record_bytes = writer.groups.encode(group).len();
+        if !writer.take_group_room(record_bytes) {
+            writer.groups.forget_last(group);
+            return Err(bad("the store has no room for another run"));
+        }
         let made = writer.set_released(group, false);
         if made.is_err() {
             writer.groups.forget_last(group);
@@ -130,7 +134,7 @@ impl Writer {
         let bytes = self.groups.encode(group);
         // Where the log is full because the disk is, a release is what makes room: it has half of the reserve.
         let records = self.pending.len() * 8 + 16 + bytes.len().next_multiple_of(8);
-        if self.head + unit_bytes(records) + LOG_RESERVE_BYTES / 2 > self.tail + self.ring_bytes {
+        if !self.is_free(records, reserve_bytes(self.ring_bytes) / 2) {
             self.groups.set_released(group, before);
             return Err(Reject::Refused(Refusal::LogFull));
         }

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::append::{DUE_ROWS, Writer};
+use crate::append::{DUE_ROWS, Writer, reserve_bytes};
 use crate::batch::{Batch, Column, ColumnValues};
 use crate::block::{BlockMeta, Encoder};
 use crate::checkpoint::Checkpoint;
@@ -23,7 +23,9 @@ use crate::directory::Segment;
 use crate::disk::{Disk, DiskFile};
 use crate::group::Group;
 use crate::mixed::{self, Part};
+use crate::retain::last_blocks_max;
 use crate::scan::optional;
+use crate::segment::{Builder, SegmentHeader};
 use crate::segment_file::{SegmentFile, invalid};
 use crate::store::Inner;
 use crate::stream::{Stream, StreamId};
@@ -78,6 +80,7 @@ pub(crate) struct Sealer {
     pub(crate) sealed_time: hashbrown::HashMap<u32, i64, foldhash::fast::RandomState>,
     /// Bytes of hashes of rows sealed lately, and the streams in the order of their lists.
     pub(crate) recent_bytes: isize,
+    pub(crate) recent_max: isize,
     pub(crate) recent_order: VecDeque<u32>,
 }
 
@@ -107,24 +110,26 @@ impl Sealer {
             written_bytes: 0,
             sealed_time: Default::default(),
             recent_bytes: 0,
+            recent_max: RECENT_BYTES_MAX,
             recent_order: VecDeque::new(),
         }
     }
 
     /// Does about 1 ms of work; says whether more is waiting.
     pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
-        let (ring, head, front, open_bytes) = {
+        let (ring, head, front, open_bytes, wanted) = {
             let mut writer = store.writer.lock();
             self.queue.extend(writer.due.drain(..));
             self.changed.extend(writer.changed.drain(..));
             drop_sealed(&mut writer);
             let front = writer.chunks.front().map_or(u64::MAX, |c| c.position);
-            (writer.ring_bytes, writer.head, front, writer.open_bytes)
+            let wanted = std::mem::take(&mut writer.wanted_bytes);
+            (writer.ring_bytes, writer.head, front, writer.open_bytes, wanted)
         };
         let mut cells = 0;
         while cells < SLICE_CELLS {
             let Some(id) = self.queue.pop_front() else { break };
-            let taken = self.take_rows(store, id, BLOCK_ROWS);
+            let taken = self.take_rows(store, id, BLOCK_ROWS, usize::MAX);
             // Much came at once: its turn comes again.
             let again = taken.as_ref().is_some_and(|t| t.left >= DUE_ROWS);
             if let Some(taken) = taken {
@@ -142,16 +147,18 @@ impl Sealer {
                 stream.due = false;
             }
         }
-        // The log's last quarter and memory over its budget: the oldest rows go first.
-        let floor = (head + ring / 4).saturating_sub(ring);
+        // The log's last quarter, or what somebody needs of it, and memory over its budget: the oldest rows go first.
+        let floor = (head + wanted.max(ring / 4)).saturating_sub(ring);
+        // A small log holds few rows: where they are the only ones, a block of them is smaller than one of mixed rows.
+        let block_rows_min = if reserve_bytes(ring) == 0 { CLOSE_ROWS_MIN } else { BLOCK_ROWS_MIN };
         let over = open_bytes > store.options.open_bytes;
         let mut pressed = false;
         if cells < SLICE_CELLS {
             let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
             for id in self.oldest(store, |position| position < floor || over, MIXED_STREAMS) {
-                let Some(taken) = self.take_rows(store, id, 1) else { continue };
+                let Some(taken) = self.take_rows(store, id, 1, usize::MAX) else { continue };
                 pressed = true;
-                if taken.batch.len() >= BLOCK_ROWS_MIN {
+                if taken.batch.len() >= block_rows_min {
                     cells += self.encode_block(store, taken)?;
                 } else {
                     cells += taken.batch.len() * (taken.batch.columns.len() + 2) + 16;
@@ -162,7 +169,7 @@ impl Sealer {
                 }
             }
             for (group, taken) in few {
-                self.encode_mixed(store, group, &taken)?;
+                self.encode_mixed(store, group, taken)?;
             }
         }
         let open: Vec<Group> = self.groups.keys().copied().collect();
@@ -213,8 +220,10 @@ impl Sealer {
     }
 
     /// Takes the oldest rows of a stream that are not encoded yet, if there are at least `min_rows` and all are
-    /// committed. What still grows is closed, so that it can leave memory as a whole.
-    fn take_rows(&mut self, store: &Inner, id: u32, min_rows: usize) -> Option<Taken> {
+    /// committed: those of whole chunks, until they come to the rows or bytes of a block, `most_chunks` at most. What still
+    /// grows is closed, so that it can leave memory as a whole.
+    fn take_rows(&mut self, store: &Inner, id: u32, min_rows: usize, most_chunks: usize) -> Option<Taken> {
+        let most_bytes = (2 * CHUNK_BYTES).min(store.space.segment_bytes as usize);
         let slot = store.shared.slots.get(StreamId(id))?.clone();
         let committed = slot.committed_row.load(Ordering::Acquire);
         let open = slot.open.load_full();
@@ -225,7 +234,7 @@ impl Sealer {
             // Another clock is another block, and so is what follows rows that are lost.
             let same =
                 chunks.last().is_none_or(|c| c.source_clock == chunk.source_clock && c.end_row() == chunk.first_row);
-            if rows >= BLOCK_ROWS || bytes >= 2 * CHUNK_BYTES || !same {
+            if rows >= BLOCK_ROWS || bytes >= most_bytes || chunks.len() >= most_chunks || !same {
                 break;
             }
             chunks.push(chunk.clone());
@@ -233,7 +242,7 @@ impl Sealer {
             bytes += chunk.size_bytes();
         }
         let last = chunks.last()?;
-        if rows < min_rows && bytes < 2 * CHUNK_BYTES {
+        if rows < min_rows && bytes < most_bytes {
             return None;
         }
         if open.chunks.last().is_some_and(|newest| Arc::ptr_eq(newest, last)) {
@@ -260,21 +269,34 @@ impl Sealer {
             }
         }
         let left = slot.open.load().next_row() - end;
-        let overlaps = self.overlaps(id, &slot, &batch);
-        Some(Taken { group: slot.group, stream, batch, points, stored, left, overlaps })
+        let (overlaps, newest_before) = self.overlaps(id, &slot, &batch);
+        let chunks = chunks.len();
+        Some(Taken { group: slot.group, stream, batch, points, stored, left, overlaps, newest_before, chunks })
     }
 
-    /// Whether some time of a batch is not after all that was sealed of its stream.
-    fn overlaps(&mut self, id: u32, slot: &StreamSlot, batch: &Batch) -> bool {
+    /// Takes fewer of the rows that were just taken, because a block of all of them finds no room in any segment. None:
+    /// they are of one chunk.
+    fn take_fewer(&mut self, store: &Inner, taken: &Taken) -> Option<Taken> {
+        let (id, first_row) = (taken.stream.id.0, *taken.batch.rows.first()?);
+        if taken.chunks < 2 {
+            return None;
+        }
+        self.encoded_to.insert(id, first_row);
+        self.sealed_time.insert(id, taken.newest_before);
+        self.take_rows(store, id, 1, taken.chunks / 2)
+    }
+
+    /// Whether some time of a batch is not after all that was sealed of its stream, and the newest time of that.
+    fn overlaps(&mut self, id: u32, slot: &StreamSlot, batch: &Batch) -> (bool, i64) {
         let (mut min, mut max) = (i64::MAX, i64::MIN);
         for row in 0..batch.len() {
             let time = batch.time(row);
             (min, max) = (min.min(time), max.max(time));
         }
         let newest = self.sealed_time.entry(id).or_insert_with(|| slot.sealed.load().time.1);
-        let overlaps = min < *newest;
-        *newest = max.max(*newest);
-        overlaps
+        let before = *newest;
+        *newest = max.max(before);
+        (min < before, before)
     }
 
     /// Encodes rows of one stream as a block of their own; returns their cells.
@@ -297,21 +319,32 @@ impl Sealer {
         let memory = self.memories.entry(id).or_default();
         let mut bytes = Vec::new();
         self.encoder.encode(&meta, &taken.batch, &taken.stream.layout, memory, &mut bytes).map_err(invalid)?;
-        self.put(store, group, &bytes, std::slice::from_ref(&taken.stream), taken.points)?;
+        let streams = std::slice::from_ref(&taken.stream);
+        // A slot's rest is worth another try if it is large: there the segment cannot be cut short behind its footer.
+        let worth_filling = |file: &SegmentFile| {
+            file.free_bytes() >= store.space.segment_bytes / 8 && !file.has_room(bytes.len(), streams)
+        };
+        let fill = store.space.fixed.is_some() && self.groups.get(&group).is_some_and(worth_filling);
+        if (fill || !fits_alone(store, bytes.len(), streams))
+            && let Some(fewer) = self.take_fewer(store, &taken)
+        {
+            return self.encode_block(store, fewer);
+        }
+        self.put(store, group, &bytes, streams, taken.points)?;
         Ok(taken.batch.len() * (taken.batch.columns.len() + 2))
     }
 
     /// Encodes few rows of many streams of one group as a mixed block.
-    fn encode_mixed(&mut self, store: &Inner, group: Group, taken: &[Taken]) -> io::Result<()> {
+    fn encode_mixed(&mut self, store: &Inner, group: Group, mut taken: Vec<Taken>) -> io::Result<()> {
         if taken.is_empty() {
             return Ok(());
         }
         // The footer has the definitions of all its streams: they must leave room in an empty segment.
         let mut definitions = Vec::new();
         taken.iter().for_each(|t| definition::encode(&t.stream, &mut definitions));
-        if taken.len() > 1 && definitions.len() as u64 > store.options.segment_bytes / 4 {
-            let (first, second) = taken.split_at(taken.len() / 2);
-            self.encode_mixed(store, group, first)?;
+        if taken.len() > 1 && definitions.len() as u64 > store.space.segment_bytes / 4 {
+            let second = taken.split_off(taken.len() / 2);
+            self.encode_mixed(store, group, taken)?;
             return self.encode_mixed(store, group, second);
         }
         self.ensure_segment(store, group)?;
@@ -338,6 +371,14 @@ impl Sealer {
         let mut bytes = Vec::new();
         mixed::encode(&meta, &parts, &mut bytes).map_err(invalid)?;
         let streams: Vec<_> = taken.iter().map(|t| t.stream.clone()).collect();
+        if !fits_alone(store, bytes.len(), &streams) {
+            if taken.len() == 1 {
+                return taken.into_iter().try_for_each(|taken| self.encode_block(store, taken).map(drop));
+            }
+            let second = taken.split_off(taken.len() / 2);
+            self.encode_mixed(store, group, taken)?;
+            return self.encode_mixed(store, group, second);
+        }
         self.put(store, group, &bytes, &streams, taken.iter().map(|t| t.points).sum())
     }
 
@@ -399,7 +440,7 @@ impl Sealer {
         let streams = store.shared.slots.len();
         let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
         for id in 0..streams {
-            while let Some(taken) = self.take_rows(store, id, 1) {
+            while let Some(taken) = self.take_rows(store, id, 1, usize::MAX) {
                 if taken.batch.len() >= CLOSE_ROWS_MIN {
                     self.encode_block(store, taken)?;
                 } else {
@@ -408,17 +449,21 @@ impl Sealer {
                     waiting.push(taken);
                     if waiting.len() >= MIXED_STREAMS {
                         let taken = std::mem::take(waiting);
-                        self.encode_mixed(store, group, &taken)?;
+                        self.encode_mixed(store, group, taken)?;
                     }
                 }
             }
         }
         for (group, taken) in few {
-            self.encode_mixed(store, group, &taken)?;
+            self.encode_mixed(store, group, taken)?;
         }
-        while let Some(&group) = self.groups.keys().next() {
+        let open: Vec<Group> = self.groups.keys().copied().collect();
+        for group in open {
             self.flush(store, group)?;
-            self.finish_segment(store, group)?;
+            // A slot that is left half full would cost what it could still hold of older data.
+            if store.space.fixed.is_none() {
+                self.finish_segment(store, group)?;
+            }
         }
         self.move_tail(store, 1)?;
         self.write_checkpoint(store, None)
@@ -435,6 +480,22 @@ struct Taken {
     /// Rows of the stream that stay.
     left: u64,
     overlaps: bool,
+    /// Newest time sealed of the stream before.
+    newest_before: i64,
+    /// Chunks that the rows stand in.
+    chunks: usize,
+}
+
+/// Whether a block of these streams has room in an empty segment, with all that its footer says.
+fn fits_alone(store: &Inner, block_bytes: usize, streams: &[Arc<Stream>]) -> bool {
+    let size_bytes = store.space.segment_bytes;
+    if streams.len() == 1 && block_bytes as u64 <= size_bytes / 8 {
+        return true;
+    }
+    let header = SegmentHeader { origin: 0, id: 0, generation: 0, size_bytes, created: 0, group: String::new() };
+    let mut empty = Builder::new(header);
+    empty.reserve(last_blocks_max(size_bytes));
+    empty.fits(block_bytes, streams.len(), streams.iter().map(|stream| &**stream))
 }
 
 /// Rows before which frames are known missing: the sequence leaps or a session begins.

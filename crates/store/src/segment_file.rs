@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::bytes::FormatError;
 use crate::directory::{BlockRef, Segment, file_name};
-use crate::disk::{DiskFile, PAGE_BYTES, Pages};
+use crate::disk::{DiskFile, PAGE_BYTES, Pages, read_exact};
 use crate::inspect::Damage;
-use crate::segment::{self, Builder, GroupHeader, IndexEntry, LastBlocks, SegmentHeader};
+use crate::segment::{self, Builder, GroupHeader, IndexEntry, LastBlocks, SegmentHeader, Trailer};
 use crate::stream::{Stream, StreamId};
 
 /// Says that the engine and the format disagree, which is a fault of the program.
@@ -28,6 +28,8 @@ pub(crate) struct SegmentFile {
     on_disk: usize,
     points: u64,
     blocks: u64,
+    /// Whether more may come.
+    goes_on: bool,
 }
 
 /// What recovery finds of an open segment.
@@ -70,15 +72,18 @@ impl SegmentFile {
             on_disk: 0,
             points: 0,
             blocks: 0,
+            goes_on: true,
         })
     }
 
     /// Takes back, in recovery, what of an open segment is on disk; none: not even its header. The bytes that
     /// the checkpoint counts were durable: what of them does not fit is damage, and passed over. Behind them
-    /// lies at most what the log still has: there the groups end at the first that does not fit.
+    /// lies at most what the log still has: there the groups end at the first that does not fit. `reserved_bytes`: more
+    /// may come to it, as to one that is made with these.
     pub(crate) fn resume(
         segment: Arc<Segment>,
-        (origin, group): (u128, &str),
+        (origin, generation, group): (u128, u64, &str),
+        reserved_bytes: Option<usize>,
         mut definition: impl FnMut(StreamId) -> Option<Arc<Stream>>,
     ) -> io::Result<Option<Resumed>> {
         let file = segment.file()?;
@@ -90,16 +95,24 @@ impl SegmentFile {
             damage.push(Damage { file: file_name(segment.id), offset, reason });
         };
         let header = match SegmentHeader::read(window.at(0, PAGE_BYTES)?) {
-            Ok(header) if header.id == segment.id => header,
+            Ok(header) if (header.id, header.generation) == (segment.id, generation) => header,
             _ if durable == 0 => return Ok(None),
             found => {
                 damaged(0, found.map_or_else(|e| e.to_string(), |h| format!("the header of segment {}", h.id)));
                 let group = group.to_owned();
                 // The file ends where its footer and trailer will be, or was preallocated.
-                SegmentHeader { origin, id: segment.id, generation: segment.id, size_bytes: size, created: 0, group }
+                SegmentHeader { origin, id: segment.id, generation, size_bytes: size, created: 0, group }
             }
         };
+        // What was written down as open and has a trailer was finished before the checkpoint could say so.
+        let mut goes_on = reserved_bytes.is_some();
+        if goes_on && size > PAGE_BYTES as u64 {
+            let trailer = read_exact(&*file, size - PAGE_BYTES as u64, PAGE_BYTES)?;
+            let is_own = |t: Trailer| (t.segment, t.generation) == (header.id, header.generation);
+            goes_on = !segment::read_trailer(&trailer).is_ok_and(is_own);
+        }
         let mut builder = Builder::new(header);
+        builder.reserve(reserved_bytes.unwrap_or(0));
         let mut at = PAGE_BYTES as u64;
         loop {
             let found = GroupHeader::read(window.at(at, PAGE_BYTES)?);
@@ -134,8 +147,10 @@ impl SegmentFile {
         }
         let entries = builder.entries();
         let blocks = entries.chunk_by(|a, b| a.offset == b.offset).count() as u64;
-        let file =
-            SegmentFile { segment, file, builder, ready: Vec::new(), header: None, on_disk: 0, points: 0, blocks };
+        let points = segment.state.lock().points;
+        goes_on &= damage.is_empty();
+        let ready = Vec::new();
+        let file = SegmentFile { segment, file, builder, ready, header: None, on_disk: 0, points, blocks, goes_on };
         Ok(Some(Resumed { file, damage }))
     }
 
@@ -143,9 +158,20 @@ impl SegmentFile {
         &self.segment
     }
 
+    /// Whether more blocks may come to what recovery found: it was neither finished nor damaged.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
     /// Bytes of the file behind what is written.
     pub(crate) fn ahead_bytes(&self) -> u64 {
         self.builder.header().size_bytes.saturating_sub(self.segment.state.lock().bytes)
+    }
+
+    /// Bytes that blocks may still take, as far as the footer does not need them.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let end = self.builder.used_bytes().next_multiple_of(PAGE_BYTES as u64) + 2 * PAGE_BYTES as u64;
+        self.builder.header().size_bytes.saturating_sub(end + self.builder.reserved_bytes() as u64)
     }
 
     /// Whether nothing is in it.
@@ -221,22 +247,23 @@ impl SegmentFile {
         listed
     }
 
-    /// Writes the footer and the trailer and cuts the file behind them; everything must be flushed. Returns
-    /// the bytes written.
+    /// Writes the footer and the trailer: the last page of the file, which is cut there, or of a slot. Everything must
+    /// be flushed. Returns the bytes written.
     pub(crate) fn finish(self, last: Option<LastBlocks>) -> io::Result<u64> {
         let sealed = self.builder.seal_with(last.as_ref()).map_err(invalid)?;
         for (n, piece) in sealed.footer.chunks(1 << 20).enumerate() {
             self.file.write_at(&Pages::of(piece), sealed.footer_offset + (n << 20) as u64)?;
         }
         self.file.sync()?;
-        let trailer_at = sealed.footer_offset + sealed.footer.len() as u64;
-        self.file.truncate(trailer_at + PAGE_BYTES as u64)?;
+        let page = PAGE_BYTES as u64;
+        let used_bytes = sealed.footer_offset + sealed.footer.len() as u64 + page;
+        let trailer_at = self.file.truncate(used_bytes)? - page;
         self.file.write_at(&Pages::of(&sealed.trailer), trailer_at)?;
         self.file.sync()?;
         self.segment.set_last(last);
         let mut state = self.segment.state.lock();
         state.sealed = true;
-        state.bytes = trailer_at + PAGE_BYTES as u64;
+        state.bytes = used_bytes;
         drop(state);
         Ok((sealed.footer.len() + PAGE_BYTES) as u64)
     }

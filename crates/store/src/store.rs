@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::append::{LOG_RESERVE_BYTES, Taken, Writer};
+use crate::append::{Taken, Writer, reserve_bytes};
 use crate::counts::*;
 use crate::directory::{Segment, SegmentList};
-use crate::disk::{Disk, real::RealDisk};
+use crate::disk::Disk;
 use crate::expiry::{self, Space};
+use crate::fixed::disk_of;
 use crate::group::Policy;
 use crate::log::{self, Link, LogWriter};
 use crate::mutant::{self, Mutant};
@@ -67,14 +68,13 @@ pub(crate) struct Committer {
 }
 
 impl Store {
-    /// Opens the store of a folder, or makes one. `now` is nanoseconds since 1970 UTC.
+    /// Opens the store of a folder, or makes one; or opens the store of a fixed size that a file or block device holds:
+    /// see [`Store::create_fixed`]. `now` is nanoseconds since 1970 UTC.
     ///
     /// # Errors
-    /// [`OpenError`]: the folder is in use, newer, a copy, damaged, or the disk refuses.
-    pub fn open(dir: &Path, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
-        let path = dir.display().to_string();
-        let disk = RealDisk::new(dir).map_err(|source| OpenError::Io { path, source })?;
-        Store::open_on(Arc::new(disk), options, now)
+    /// [`OpenError`]: it is in use, newer, a copy, cut short, damaged, or the disk refuses.
+    pub fn open(path: &Path, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
+        Store::open_on(disk_of(path)?, options, now)
     }
 
     /// Gives the copy of a store an origin of its own, so that its rows are never taken for the other's.
@@ -82,21 +82,27 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::open`].
-    pub fn adopt(dir: &Path) -> Result<u128, OpenError> {
-        let path = dir.display().to_string();
-        let disk = RealDisk::new(dir).map_err(|source| OpenError::Io { path, source })?;
-        recovery::adopt(&disk)
+    pub fn adopt(path: &Path) -> Result<u128, OpenError> {
+        recovery::adopt(&*disk_of(path)?)
     }
 
     /// Opens the store of any disk.
-    pub(crate) fn open_on(disk: Arc<dyn Disk>, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, mut options: StoreOptions, now: i64) -> Result<Store, OpenError> {
         let lock = disk.lock().map_err(io_error(&*disk, "lock"))?;
         let Some(lock) = lock else { return Err(OpenError::InUse { path: disk.path() }) };
+        if let Some(layout) = disk.layout() {
+            options.max_streams = options.max_streams.min(layout.max_streams);
+            if options.retention.is_empty() {
+                options.retention.clone_from(&layout.groups);
+            }
+        }
         let slots = Arc::new(SlotTable::new(options.max_streams.saturating_add(INTERNAL_STREAMS)));
         let version = Arc::new(AtomicU64::new(1));
-        let mut writer = Writer::new(slots.clone(), options.max_streams, options.log_bytes, version.clone());
-        let (total, _) = disk.space().map_err(io_error(&*disk, ""))?;
-        let space = Space::of(&options, total);
+        let mut writer = Writer::new(slots.clone(), options.max_streams, version.clone());
+        let space = match disk.layout() {
+            Some(layout) => Space::fixed(layout),
+            None => Space::of(&options, disk.space().map_err(io_error(&*disk, ""))?.0),
+        };
         let opened = recovery::open(&disk, &options, &space, &mut writer, now)?;
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
@@ -106,8 +112,15 @@ impl Store {
         let committed = AtomicU64::new(opened.log.link.commit);
         let origin = opened.superblock.now.origin;
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare);
+        sealer.groups = opened.open;
+        if let Some(fixed) = space.fixed {
+            // What the region has room for, with what names each list.
+            sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as isize;
+        }
         for segment in opened.changed_segments {
-            shared.residents.sealed(&segment);
+            if segment.state.lock().sealed {
+                shared.residents.sealed(&segment);
+            }
             sealer.changed_segments.insert(segment.id, segment);
         }
         sealer.expired = opened.expired;
@@ -325,7 +338,7 @@ impl Store {
             Some(Refusal::Closed)
         } else if writer.disk_full {
             Some(Refusal::DiskFull)
-        } else if writer.head + LOG_RESERVE_BYTES * 2 > writer.tail + writer.ring_bytes {
+        } else if !writer.is_free(0, 2 * reserve_bytes(writer.ring_bytes)) {
             Some(Refusal::LogFull)
         } else {
             None
@@ -351,6 +364,10 @@ impl Store {
                 Err(error) if expiry::is_full(&error) => sealer.forget_taken(),
                 Err(error) => return Err(self.inner.poisoned(&error)),
                 Ok(()) => {}
+            }
+            if !self.inner.writer.lock().is_free(0, 0) {
+                // The log is full of what could not be sealed: the next opening finds it as after a cut.
+                return Ok(());
             }
             let end = self.inner.commit(now, log::CLEAN)?;
             let disk = &*self.inner.disk;
@@ -482,6 +499,8 @@ impl Inner {
             let number = writer.pending_commit;
             writer.pending_commit += 1;
             writer.head += log::unit_bytes(records.len() * 8);
+            // Gap rows that found the unit full go first into the next one.
+            writer.flush_gaps(now, false);
             number
         };
         if mutant::is_active(Mutant::AcknowledgeEarly) {

@@ -1,6 +1,7 @@
 //! Tests that need the fault disk or look inside.
 
 mod faults;
+mod fixed;
 mod model;
 mod retention;
 mod scale;

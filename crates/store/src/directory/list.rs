@@ -202,7 +202,22 @@ impl GroupList {
 
     /// Bytes in all of them.
     pub(crate) fn bytes(&self) -> u64 {
-        self.sealed.bytes + self.open.iter().map(|segment| segment.state.lock().bytes).sum::<u64>()
+        self.sealed.bytes + self.open_bytes()
+    }
+
+    /// How many are sealed.
+    pub(crate) fn sealed_len(&self) -> u64 {
+        self.sealed.segments
+    }
+
+    /// Those that are open.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.open.iter()
+    }
+
+    /// Bytes in those that are open.
+    pub(crate) fn open_bytes(&self) -> u64 {
+        self.open.iter().map(|segment| segment.state.lock().bytes).sum()
     }
 
     /// Sealed ones whose last row was stored before an instant, oldest first.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::volume::Volume;
 use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
 use crate::{OpenError, Store, StoreOptions};
 
@@ -19,8 +20,16 @@ const EIO: i32 = 5;
 
 /// What a power cut can still tear apart.
 enum Pending {
-    Write { offset: usize, bytes: Vec<u8> },
+    Write { offset: usize, bytes: Vec<u8>, access: Access },
     Truncate { size: usize },
+}
+
+impl Pending {
+    /// Whether a sync of a handle covers it: what goes past the page cache is made durable by itself, and makes nothing
+    /// in there durable.
+    fn is_of(&self, access: Access) -> bool {
+        matches!(self, Pending::Truncate { .. }) || matches!(self, Pending::Write { access: of, .. } if *of == access)
+    }
 }
 
 #[derive(Default)]
@@ -168,7 +177,7 @@ impl FaultDisk {
                 }
                 match pending {
                     Pending::Truncate { size } => file.durable.resize(size, 0),
-                    Pending::Write { offset, bytes } => {
+                    Pending::Write { offset, bytes, .. } => {
                         let end = offset + bytes.len();
                         if file.durable.len() < end {
                             file.durable.resize(end, 0);
@@ -224,8 +233,8 @@ impl FaultDisk {
         Ok(())
     }
 
-    fn handle(&self, name: &str, file: &Arc<Mutex<FileImage>>) -> Arc<dyn DiskFile> {
-        Arc::new(FaultFile { disk: self.clone(), name: name.to_owned(), file: file.clone() })
+    fn handle(&self, name: &str, file: &Arc<Mutex<FileImage>>, access: Access) -> Arc<dyn DiskFile> {
+        Arc::new(FaultFile { disk: self.clone(), name: name.to_owned(), file: file.clone(), access })
     }
 
     /// Whether the call that `pick` counts fails for a file.
@@ -263,13 +272,13 @@ impl Disk for FaultDisk {
         Ok(Some(Box::new(Lock { disk: self.clone() })))
     }
 
-    fn open(&self, name: &str, _access: Access) -> io::Result<Arc<dyn DiskFile>> {
+    fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>> {
         self.check_power()?;
         let images = self.images.lock();
-        images.live.get(name).map(|f| self.handle(name, f)).ok_or_else(|| io::ErrorKind::NotFound.into())
+        images.live.get(name).map(|f| self.handle(name, f, access)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn create(&self, name: &str, size_bytes: u64, _access: Access) -> io::Result<Arc<dyn DiskFile>> {
+    fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>> {
         self.take_write()?;
         let mut images = self.images.lock();
         let before = images.live.get(name).map_or(0, |f| f.lock().live.len() as u64);
@@ -285,7 +294,7 @@ impl Disk for FaultDisk {
             stale: false,
         }));
         images.live.insert(name.to_owned(), file.clone());
-        Ok(self.handle(name, &file))
+        Ok(self.handle(name, &file, access))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -336,6 +345,7 @@ struct FaultFile {
     disk: FaultDisk,
     name: String,
     file: Arc<Mutex<FileImage>>,
+    access: Access,
 }
 
 impl DiskFile for FaultFile {
@@ -367,7 +377,8 @@ impl DiskFile for FaultFile {
                 file.live.resize(end, 0);
             }
             file.live[offset as usize..end].copy_from_slice(bytes);
-            file.pending.push(Pending::Write { offset: offset as usize, bytes: bytes.to_vec() });
+            let (offset, bytes, access) = (offset as usize, bytes.to_vec(), self.access);
+            file.pending.push(Pending::Write { offset, bytes, access });
         }
         power
     }
@@ -384,7 +395,7 @@ impl DiskFile for FaultFile {
         if self.disk.fails(&self.name, |f| &mut f.syncs) {
             // As Linux does: the pages count as clean, so no later sync writes them.
             let mut file = self.file.lock();
-            file.pending.clear();
+            file.pending.retain(|pending| !pending.is_of(self.access));
             file.stale = true;
             return Err(io::Error::from_raw_os_error(EIO));
         }
@@ -393,10 +404,10 @@ impl DiskFile for FaultFile {
         }
         let mut file = self.file.lock();
         let file = &mut *file;
-        for pending in file.pending.drain(..) {
+        for pending in file.pending.extract_if(.., |pending| pending.is_of(self.access)) {
             match pending {
                 Pending::Truncate { size } => file.durable.resize(size, 0),
-                Pending::Write { offset, bytes } => {
+                Pending::Write { offset, bytes, .. } => {
                     let end = offset + bytes.len();
                     if file.durable.len() < end {
                         file.durable.resize(end, 0);
@@ -412,7 +423,7 @@ impl DiskFile for FaultFile {
         Ok(self.file.lock().live.len() as u64)
     }
 
-    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
+    fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
         self.disk.take_write()?;
         let mut file = self.file.lock();
         let size = size_bytes as usize;
@@ -420,6 +431,39 @@ impl DiskFile for FaultFile {
         images.used_bytes = (images.used_bytes + size_bytes).saturating_sub(file.live.len() as u64);
         file.live.resize(size, 0);
         file.pending.push(Pending::Truncate { size });
-        Ok(())
+        Ok(size_bytes)
+    }
+}
+
+/// The file of a store of a fixed size on the disk.
+pub(crate) const VOLUME: &str = "store";
+
+impl Volume for FaultDisk {
+    fn path(&self) -> String {
+        Disk::path(self)
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        Disk::lock(self)
+    }
+
+    fn open(&self, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        Disk::open(self, VOLUME, access)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Disk::open(self, VOLUME, Access::Buffered)?.size()
+    }
+
+    fn forget_cached(&self) {
+        Disk::forget_cached(self);
+    }
+
+    fn identity(&self) -> io::Result<u64> {
+        Disk::identity(self, VOLUME)
+    }
+
+    fn random(&self) -> io::Result<u128> {
+        Disk::random(self)
     }
 }

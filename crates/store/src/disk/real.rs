@@ -21,19 +21,30 @@ impl RealDisk {
     }
 
     fn open_with(&self, name: &str, options: &mut OpenOptions, access: Access) -> io::Result<RealFile> {
-        let path = self.dir.join(name);
-        let buffered = options.open(&path)?;
-        if access == Access::Log {
-            // A second open, so that `create` and `truncate` happened once. Some file systems (tmpfs,
-            // overlays) refuse direct I/O at open, others only at the first write.
-            let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC;
-            let direct = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(&path);
-            if let Ok(direct) = direct {
-                return Ok(RealFile { buffered, direct: Some(direct) });
-            }
-        }
-        Ok(RealFile { buffered, direct: None })
+        open_file(&self.dir.join(name), options, access)
     }
+}
+
+/// Opens a file, for [`Access::Log`] past the page cache as well where that works.
+pub(super) fn open_file(path: &Path, options: &mut OpenOptions, access: Access) -> io::Result<RealFile> {
+    let buffered = options.open(path)?;
+    if access == Access::Log {
+        // A second open, so that `create` and `truncate` happened once. Some file systems (tmpfs,
+        // overlays) refuse direct I/O at open, others only at the first write.
+        let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC;
+        let direct = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(path);
+        if let Ok(direct) = direct {
+            return Ok(RealFile { buffered, direct: Some(direct) });
+        }
+    }
+    Ok(RealFile { buffered, direct: None })
+}
+
+/// 128 bits of the system's random numbers.
+pub(super) fn random_bits() -> io::Result<u128> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u128::from_le_bytes(bytes))
 }
 
 impl Disk for RealDisk {
@@ -114,14 +125,12 @@ impl Disk for RealDisk {
     }
 
     fn random(&self) -> io::Result<u128> {
-        let mut bytes = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        Ok(u128::from_le_bytes(bytes))
+        random_bits()
     }
 }
 
 /// A file, and for [`Access::Log`] where the file system can, a second handle past the page cache.
-struct RealFile {
+pub(super) struct RealFile {
     buffered: File,
     direct: Option<File>,
 }
@@ -167,7 +176,8 @@ impl DiskFile for RealFile {
         Ok(self.buffered.metadata()?.len())
     }
 
-    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
-        self.buffered.set_len(size_bytes)
+    fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
+        self.buffered.set_len(size_bytes)?;
+        Ok(size_bytes)
     }
 }

@@ -53,6 +53,10 @@ impl fmt::Display for Inspection {
                 identity.epoch, identity.generation
             )?;
         }
+        if let Some(fixed) = &self.fixed {
+            let (size, slot) = (size(fixed.size_bytes), size(fixed.slot_bytes));
+            writeln!(f, "size     {size}, fixed; {} of {} slots of {slot} hold a segment", fixed.taken, fixed.slots)?;
+        }
         let log = &self.log;
         let end = if log.clean { "ended cleanly" } else { "in use, or cut" };
         writeln!(

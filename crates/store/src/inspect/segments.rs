@@ -1,13 +1,14 @@
 //! Segments: header, groups, blocks, footer.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 
-use super::{Depth, DurableBytes, Inspection, SegmentUse, read_at, reason};
+use super::place::Part;
+use super::{Depth, Inspection, Listed, SegmentUse, reason};
 use crate::batch::Column;
 use crate::block::{self, Block, BlockHeader};
 use crate::bytes::FormatError;
+use crate::directory::file_name;
 use crate::limits::PAGE_BYTES;
 use crate::mixed::MixedBlock;
 use crate::segment::{self, Footer, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader, Trailer};
@@ -21,16 +22,16 @@ pub(super) fn is_segment(name: &str) -> bool {
 }
 
 /// Whether anything was written to a segment; none: it is not even a page long.
-pub(super) fn is_begun(file: &File) -> io::Result<Option<bool>> {
+pub(super) fn is_begun(file: &Part) -> io::Result<Option<bool>> {
     let mut bytes = Vec::new();
-    let page = read_at(file, &mut bytes, 0, PAGE_BYTES)?;
+    let page = file.read_at(&mut bytes, 0, PAGE_BYTES)?;
     Ok((page.len() == PAGE_BYTES).then(|| page.iter().any(|byte| *byte != 0)))
 }
 
 /// A segment under inspection.
 struct Walk<'a> {
     name: &'a str,
-    file: &'a File,
+    file: &'a Part,
     size: u64,
     header: SegmentHeader,
     usage: SegmentUse,
@@ -40,25 +41,54 @@ struct Walk<'a> {
 }
 
 /// Looks at one segment.
-pub(super) fn read(
-    name: &str,
-    file: &File,
-    depth: Depth,
-    durable: &DurableBytes,
-    found: &mut Inspection,
-) -> io::Result<()> {
-    let size = file.metadata()?.len();
+pub(super) fn read(name: &str, file: &Part, depth: Depth, listed: &Listed, found: &mut Inspection) -> io::Result<()> {
     let mut bytes = Vec::new();
-    let page = read_at(file, &mut bytes, 0, PAGE_BYTES)?;
-    let header = match SegmentHeader::read(page) {
-        Ok(header) => header,
+    let page = file.read_at(&mut bytes, 0, PAGE_BYTES)?;
+    match SegmentHeader::read(page) {
+        Ok(header) => {
+            let durable = listed.get(&header.id).map_or(0, |known| known.bytes);
+            walk(name, file, header, durable, depth, found)
+        }
         // Made and not begun: the header is written with the first group.
-        Err(_) if page.iter().all(|byte| *byte == 0) => return Ok(()),
+        Err(_) if page.iter().all(|byte| *byte == 0) => Ok(()),
         Err(error) => {
             found.damaged(name, 0, reason(&error));
-            return Ok(());
+            Ok(())
         }
-    };
+    }
+}
+
+/// Looks at the segment that the checkpoint has in a slot.
+pub(super) fn read_slot(
+    id: u64,
+    generation: u64,
+    file: &Part,
+    depth: Depth,
+    durable: u64,
+    found: &mut Inspection,
+) -> io::Result<()> {
+    let (name, mut bytes) = (file_name(id), Vec::new());
+    match SegmentHeader::read(file.read_at(&mut bytes, 0, PAGE_BYTES)?) {
+        Ok(header) if (header.id, header.generation) == (id, generation) => {
+            return walk(&name, file, header, durable, depth, found);
+        }
+        // Made and not begun: what was there before is there still.
+        _ if durable == 0 => {}
+        Ok(header) => found.damaged(&name, 0, format!("the header of segment {} in its slot", header.id)),
+        Err(error) => found.damaged(&name, 0, reason(&error)),
+    }
+    Ok(())
+}
+
+fn walk(
+    name: &str,
+    file: &Part,
+    header: SegmentHeader,
+    durable: u64,
+    depth: Depth,
+    found: &mut Inspection,
+) -> io::Result<()> {
+    let (size, bytes) = (file.size, Vec::new());
     let usage = SegmentUse {
         file: name.to_owned(),
         id: header.id,
@@ -70,7 +100,6 @@ pub(super) fn read(
         rows: 0,
         time: None,
     };
-    let durable = durable.get(&header.id).copied().unwrap_or(0);
     let mut walk = Walk { name, file, size, header, usage, bytes, durable };
     let sealed = walk.footer(found)?;
     walk.usage.sealed = sealed.is_some();
@@ -97,6 +126,11 @@ pub(super) fn read(
     Ok(())
 }
 
+/// Epoch of the first block of a group; 0: it cannot be read.
+fn epoch_of(body: &[u8]) -> u32 {
+    block::headers(body).next().and_then(Result::ok).map_or(0, |(_, header)| header.epoch)
+}
+
 fn name_streams(footer: &Footer, found: &mut Inspection) {
     for stream in &footer.streams {
         if let Some(usage) = found.streams.get_mut(&stream.id) {
@@ -110,7 +144,7 @@ impl Walk<'_> {
     /// The footer; none while the segment is open or where it is damaged.
     fn footer(&mut self, found: &mut Inspection) -> io::Result<Option<(Trailer, Footer)>> {
         let at = self.size.saturating_sub(PAGE_BYTES as u64);
-        let trailer = match segment::read_trailer(read_at(self.file, &mut self.bytes, at, PAGE_BYTES)?) {
+        let trailer = match segment::read_trailer(self.file.read_at(&mut self.bytes, at, PAGE_BYTES)?) {
             Ok(trailer) => trailer,
             Err(FormatError::Magic { .. } | FormatError::Truncated { .. }) => return Ok(None),
             Err(error) => {
@@ -122,7 +156,7 @@ impl Walk<'_> {
             // Left by what was in this place before.
             return Ok(None);
         }
-        let footer = read_at(self.file, &mut self.bytes, trailer.footer_offset, trailer.footer_bytes)?;
+        let footer = self.file.read_at(&mut self.bytes, trailer.footer_offset, trailer.footer_bytes)?;
         match segment::read_footer(footer, &trailer) {
             Ok(footer) => Ok(Some((trailer, footer))),
             Err(error) => {
@@ -135,16 +169,19 @@ impl Walk<'_> {
     /// Walks the groups up to `end`, or while they go on; returns the offsets of blocks.
     fn groups(&mut self, end: Option<u64>, depth: Depth, found: &mut Inspection) -> io::Result<BTreeSet<u64>> {
         let (mut at, mut index, mut places) = (PAGE_BYTES as u64, 0, BTreeSet::new());
+        let mut epoch = 0;
         while at < end.unwrap_or(self.size) {
-            let head = GroupHeader::read(read_at(self.file, &mut self.bytes, at, GROUP_HEADER_BYTES)?);
+            let head = GroupHeader::read(self.file.read_at(&mut self.bytes, at, GROUP_HEADER_BYTES)?);
             let own = |group: &GroupHeader| {
                 (group.segment, group.generation, group.index) == (self.header.id, self.header.generation, index)
             };
             match head {
                 Ok(group) if own(&group) => {
                     let mut bytes = std::mem::take(&mut self.bytes);
-                    let whole = read_at(self.file, &mut bytes, at, group.length_bytes)?;
+                    let whole = self.file.read_at(&mut bytes, at, group.length_bytes)?;
                     match group.body(whole) {
+                        // Left by an opening whose last groups were cut short, behind those of a later one.
+                        Ok(body) if end.is_none() && at >= self.durable && epoch_of(body) < epoch => break,
                         Ok(body) => self.blocks(body, at + GROUP_HEADER_BYTES as u64, depth, &mut places, found),
                         // Cut short by a crash, if nothing follows.
                         Err(_)
@@ -161,6 +198,7 @@ impl Walk<'_> {
                             self.blocks(body, at + GROUP_HEADER_BYTES as u64, depth, &mut places, found);
                         }
                     }
+                    epoch = epoch.max(whole.get(GROUP_HEADER_BYTES..).map_or(0, epoch_of));
                     self.bytes = bytes;
                     at += group.padded_bytes() as u64;
                 }
@@ -191,7 +229,7 @@ impl Walk<'_> {
         let mut at = from;
         while at < end.unwrap_or(self.size) {
             let mut bytes = Vec::new();
-            if let Ok(group) = GroupHeader::read(read_at(self.file, &mut bytes, at, GROUP_HEADER_BYTES)?)
+            if let Ok(group) = GroupHeader::read(self.file.read_at(&mut bytes, at, GROUP_HEADER_BYTES)?)
                 && (group.segment, group.generation) == (self.header.id, self.header.generation)
                 && group.index > index
             {

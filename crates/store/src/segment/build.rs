@@ -76,6 +76,11 @@ impl Builder {
         self.reserved_bytes = bytes;
     }
 
+    /// Bytes kept free.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.reserved_bytes
+    }
+
     /// Its header.
     pub fn header(&self) -> &SegmentHeader {
         &self.header
@@ -216,6 +221,11 @@ impl Builder {
             let (range, of_block) = found.map_err(|(_, error)| error)?;
             let offset = self.group_offset + (GROUP_HEADER_BYTES + range.start) as u64;
             entries.extend(index_entries(&body[range], of_block, offset)?);
+        }
+        // Where an opening goes on behind what the one before left whole, more of that may lie behind: epochs only rise.
+        let newest = self.entries.last().map_or(0, |entry| entry.header.epoch);
+        if entries.iter().any(|entry| entry.header.epoch < newest) {
+            return Err(malformed("a write group of an earlier opening"));
         }
         let streams: Vec<Arc<Stream>> = entries.iter().filter_map(|entry| definition(entry.header.stream)).collect();
         self.define(&entries, &streams)?;

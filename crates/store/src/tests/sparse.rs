@@ -173,10 +173,10 @@ impl DiskFile for SparseFile {
         Ok(self.content.lock().size)
     }
 
-    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
+    fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
         let mut content = self.content.lock();
         content.size = size_bytes;
         content.pages.retain(|number, _| number * (PAGE_BYTES as u64) < size_bytes);
-        Ok(())
+        Ok(size_bytes)
     }
 }

@@ -1,0 +1,51 @@
+//! Room for definitions: a segment's footer must hold those of its streams, and in a store of a fixed size the
+//! checkpoints must hold all of them, with where each stream goes on.
+//!
+//! Invariant: what is refused here is all that could make a checkpoint larger than its region.
+
+use crate::Reject;
+use crate::append::{StreamWriter, Writer};
+use crate::catalog::{self, ShapeHistory};
+use crate::checkpoint::{Entries, Position};
+use crate::definition;
+use crate::group::Group;
+use crate::stream::Stream;
+
+impl Writer {
+    /// Refuses a definition that a segment's footer or the checkpoints have no room for.
+    pub(crate) fn check_catalog(&self, stream: &Stream, more: u64) -> Result<(), Reject> {
+        let too_large = |room_bytes| Reject::CatalogFull { stream: stream.key.to_string(), room_bytes };
+        let mut definition = Vec::new();
+        definition::encode(stream, &mut definition);
+        if definition.len() > self.definition_max {
+            return Err(too_large(self.definition_max as u64));
+        }
+        match self.catalog_room {
+            Some(room) if self.catalog_bytes + more > room => Err(too_large(room)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts what checkpoints hold of the catalog, after recovery.
+    pub(crate) fn measure_catalog(&mut self) {
+        if self.catalog_room.is_none() {
+            return;
+        }
+        let of = |s: &StreamWriter| catalog_bytes(&s.slot.stream.load(), &s.history, s.slot.group);
+        self.catalog_bytes = self.streams.iter().map(of).sum::<u64>() + self.groups.saved_bytes();
+    }
+
+    /// Whether checkpoints have room for another retention group; takes it.
+    pub(crate) fn take_group_room(&mut self, bytes: usize) -> bool {
+        let more = (Entries::HEAD_BYTES + bytes) as u64;
+        let fits = self.catalog_room.is_none_or(|room| self.catalog_bytes + more <= room);
+        self.catalog_bytes += if fits { more } else { 0 };
+        fits
+    }
+}
+
+/// Most bytes that a checkpoint takes for a stream.
+pub(crate) fn catalog_bytes(stream: &Stream, history: &ShapeHistory, group: Group) -> u64 {
+    let position = Position::most_bytes(stream.layout.channels.len());
+    (2 * Entries::HEAD_BYTES + catalog::encode_stream(stream, history, group).len() + position) as u64
+}

@@ -1,0 +1,327 @@
+//! A store in one volume of a fixed size. What is a file of its own in a folder is a region here: superblock, log,
+//! checkpoints and `recent` have theirs for good, a segment has a *slot* from when it is made until it is removed.
+//!
+//! Invariants: the size never changes, and nothing is written outside a region. A slot belongs to one file at most;
+//! which, the checkpoint says. What a reader got of a file whose slot was given to another is an error, never bytes
+//! of the other: the slot's owner changes before the first write to it and is checked after each read.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::volume::Volume;
+use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
+use crate::layout::{self, COPIES, Found, Layout};
+use crate::{OpenError, checkpoint, recent_file, recovery, superblock};
+
+/// A volume with a layout.
+pub(crate) struct FixedDisk {
+    volume: Arc<dyn Volume>,
+    layout: Layout,
+    /// The two ways to the volume.
+    log: Arc<dyn DiskFile>,
+    buffered: Arc<dyn DiskFile>,
+    slots: Arc<Slots>,
+}
+
+/// Who has which slot.
+struct Slots {
+    /// By slot, the turn in which it was given out; 0: it is free.
+    turns: Vec<AtomicU64>,
+    by_name: Mutex<HashMap<String, u32>>,
+    next_turn: AtomicU64,
+    /// Given free: another may write to it.
+    closed: AtomicBool,
+}
+
+impl Slots {
+    fn give(&self, by_name: &mut HashMap<String, u32>, name: &str, slot: u32) {
+        let turn = self.next_turn.fetch_add(1, Ordering::Relaxed);
+        self.turns[slot as usize].store(turn, Ordering::SeqCst);
+        by_name.insert(name.to_owned(), slot);
+    }
+}
+
+fn io_error(volume: Arc<dyn Volume>) -> impl Fn(io::Error) -> OpenError {
+    let path = volume.path();
+    move |source| OpenError::Io { path: path.clone(), source }
+}
+
+impl FixedDisk {
+    /// Reads where everything lies in a volume.
+    ///
+    /// # Errors
+    /// It holds no store, is newer, shorter than it was made, damaged in both copies of its first page, or the disk
+    /// refuses.
+    pub(crate) fn open(volume: Arc<dyn Volume>) -> Result<FixedDisk, OpenError> {
+        let fails = io_error(volume.clone());
+        let size = volume.size().map_err(&fails)?;
+        let file = volume.open(Access::Buffered).map_err(&fails)?;
+        let (mut valid, mut wrong) = (None, Vec::new());
+        for offset in COPIES {
+            let mut page = vec![0; PAGE_BYTES];
+            let found = match file.read_at(&mut page, offset) {
+                Ok(read) => Layout::read(&page[..read]),
+                // A sector that cannot be read: the other copy is elsewhere.
+                Err(error) => {
+                    wrong.push(format!("offset {offset}: {error}"));
+                    continue;
+                }
+            };
+            match found {
+                Found::Valid(layout) => valid = valid.or(Some(layout)),
+                Found::Newer(found) => {
+                    return Err(OpenError::Newer { path: volume.path(), found, known: layout::known() });
+                }
+                Found::Damaged(reason) => wrong.push(format!("offset {offset}: {reason}")),
+                Found::Nothing => wrong.push(format!("offset {offset}: no first page of a store")),
+            }
+        }
+        let damaged = |reason| OpenError::Damaged { path: volume.path(), reason };
+        let Some(layout) = valid else {
+            return Err(damaged(format!(
+                "not a store of a fixed size, or one whose making was cut short ({}); neither copy of its first page \
+                 is valid",
+                wrong.join("; ")
+            )));
+        };
+        if size < layout.size_bytes {
+            return Err(damaged(format!(
+                "made with {} bytes, and only {size} are there: the file was cut, or the device is smaller than before; \
+                 copy the whole store back",
+                layout.size_bytes
+            )));
+        }
+        FixedDisk::with(volume, layout).map_err(fails)
+    }
+
+    fn with(volume: Arc<dyn Volume>, layout: Layout) -> io::Result<FixedDisk> {
+        let (log, buffered) = (volume.open(Access::Log)?, volume.open(Access::Buffered)?);
+        let slots = Slots {
+            turns: (0..layout.slots).map(|_| AtomicU64::new(0)).collect(),
+            by_name: Mutex::default(),
+            next_turn: AtomicU64::new(1),
+            closed: false.into(),
+        };
+        Ok(FixedDisk { volume, layout, log, buffered, slots: Arc::new(slots) })
+    }
+
+    /// Begins a store in a volume: whatever was there before is none from here on, until [`FixedDisk::finish`].
+    pub(crate) fn begin(volume: Arc<dyn Volume>, layout: Layout) -> io::Result<FixedDisk> {
+        let disk = FixedDisk::with(volume, layout)?;
+        let mut zeros = Pages::default();
+        zeros.resize(PAGE_BYTES);
+        zeros.as_mut().fill(0);
+        // The first pages at last: a cut in between leaves no store, and not half of one.
+        for offset in COPIES {
+            disk.log.write_at(&zeros, offset)?;
+        }
+        disk.log.sync()?;
+        let regions = [superblock::FILE, checkpoint::FILES[0], checkpoint::FILES[1], recent_file::FILE];
+        for (offset, bytes) in regions.iter().filter_map(|name| disk.layout.region(name)) {
+            for page in 0..(bytes / PAGE_BYTES as u64).min(2) {
+                disk.log.write_at(&zeros, offset + page * PAGE_BYTES as u64)?;
+            }
+        }
+        disk.log.sync()?;
+        Ok(disk)
+    }
+
+    /// Writes the first pages: from here on there is a store.
+    pub(crate) fn finish(&self) -> io::Result<()> {
+        let page = self.layout.page().ok_or(io::ErrorKind::InvalidInput)?;
+        for offset in COPIES {
+            self.log.write_at(&Pages::of(&page), offset)?;
+            self.log.sync()?;
+        }
+        // What it says is what is there.
+        let back = read_exact(&*self.buffered, 0, PAGE_BYTES)?;
+        if back == page { Ok(()) } else { Err(io::Error::other("the first page does not read back as it was written")) }
+    }
+
+    fn handle(&self, (offset, size_bytes): (u64, u64), access: Access) -> Arc<dyn DiskFile> {
+        let file = match access {
+            Access::Log => self.log.clone(),
+            Access::Buffered => self.buffered.clone(),
+        };
+        Arc::new(Region { file, offset, size_bytes, owner: None })
+    }
+
+    fn slot_handle(&self, slot: u32, access: Access) -> Arc<dyn DiskFile> {
+        let file = match access {
+            Access::Log => self.log.clone(),
+            Access::Buffered => self.buffered.clone(),
+        };
+        let offset = self.layout.slots_offset + u64::from(slot) * self.layout.segment_bytes;
+        let turn = self.slots.turns[slot as usize].load(Ordering::SeqCst);
+        Arc::new(Region {
+            file,
+            offset,
+            size_bytes: self.layout.segment_bytes,
+            owner: Some((self.slots.clone(), slot, turn)),
+        })
+    }
+}
+
+/// Gives the volume free, and says so to who still reads.
+struct Lock {
+    slots: Arc<Slots>,
+    _volume: Box<dyn Send + Sync>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.slots.closed.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Disk for FixedDisk {
+    fn path(&self) -> String {
+        self.volume.path()
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let Some(volume) = self.volume.lock()? else { return Ok(None) };
+        Ok(Some(Box::new(Lock { slots: self.slots.clone(), _volume: volume })))
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        if let Some(region) = self.layout.region(name) {
+            return Ok(self.handle(region, access));
+        }
+        let by_name = self.slots.by_name.lock();
+        let slot = *by_name.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(self.slot_handle(slot, access))
+    }
+
+    fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        if let Some(region) = self.layout.region(name) {
+            return if size_bytes <= region.1 { Ok(self.handle(region, access)) } else { Err(full()) };
+        }
+        if !name.starts_with("segment-") || size_bytes > self.layout.segment_bytes {
+            return Err(full());
+        }
+        let mut by_name = self.slots.by_name.lock();
+        let slot = match by_name.get(name) {
+            Some(&slot) => slot,
+            None => {
+                let free = self.slots.turns.iter().position(|turn| turn.load(Ordering::SeqCst) == 0);
+                free.ok_or_else(full)? as u32
+            }
+        };
+        self.slots.give(&mut by_name, name, slot);
+        Ok(self.slot_handle(slot, access))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let slot = self.slots.by_name.lock().remove(name).ok_or(io::ErrorKind::NotFound)?;
+        // Its bytes stay as they are until the slot is given to another, and can be read until then.
+        self.slots.turns[slot as usize].store(0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        let fixed =
+            [superblock::FILE, recovery::LOG_FILE, checkpoint::FILES[0], checkpoint::FILES[1], recent_file::FILE];
+        let regions = fixed.iter().filter_map(|name| Some(((*name).to_owned(), self.layout.region(name)?.1)));
+        let by_name = self.slots.by_name.lock();
+        Ok(regions.chain(by_name.keys().map(|name| (name.clone(), self.layout.segment_bytes))).collect())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // There are no names: the checkpoint says which segment has which slot.
+        Ok(())
+    }
+
+    fn forget_cached(&self) {
+        self.volume.forget_cached();
+    }
+
+    fn space(&self) -> io::Result<(u64, u64)> {
+        Ok((self.layout.size_bytes, self.free_slots() * self.layout.segment_bytes))
+    }
+
+    fn identity(&self, _name: &str) -> io::Result<u64> {
+        self.volume.identity()
+    }
+
+    fn random(&self) -> io::Result<u128> {
+        self.volume.random()
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        Some(&self.layout)
+    }
+
+    fn slot_of(&self, name: &str) -> Option<u32> {
+        self.slots.by_name.lock().get(name).copied()
+    }
+
+    fn put_into_slot(&self, name: &str, slot: u32) -> bool {
+        let mut by_name = self.slots.by_name.lock();
+        let is_free = self.slots.turns.get(slot as usize).is_some_and(|turn| turn.load(Ordering::SeqCst) == 0);
+        if is_free {
+            self.slots.give(&mut by_name, name, slot);
+        }
+        is_free
+    }
+
+    fn free_slots(&self) -> u64 {
+        u64::from(self.layout.slots) - self.slots.by_name.lock().len() as u64
+    }
+}
+
+/// A run of bytes of a volume, as a file.
+struct Region {
+    file: Arc<dyn DiskFile>,
+    offset: u64,
+    size_bytes: u64,
+    /// Of a slot: which, and the turn in which it was given to this file.
+    owner: Option<(Arc<Slots>, u32, u64)>,
+}
+
+impl Region {
+    /// Whether the slot was given to another file, or may have been.
+    fn is_gone(&self) -> bool {
+        let Some((slots, slot, turn)) = &self.owner else { return false };
+        let now = slots.turns[*slot as usize].load(Ordering::SeqCst);
+        now != *turn && now != 0 || slots.closed.load(Ordering::SeqCst)
+    }
+}
+
+impl DiskFile for Region {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let len = (buffer.len() as u64).min(self.size_bytes.saturating_sub(offset)) as usize;
+        let read = self.file.read_at(&mut buffer[..len], self.offset + offset)?;
+        // After the read: what was written to the slot since is not of this file.
+        fence(Ordering::SeqCst);
+        if self.is_gone() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "overwritten, or the store was closed"));
+        }
+        Ok(read)
+    }
+
+    fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(bytes.as_slice().len() as u64);
+        if end.is_none_or(|end| end > self.size_bytes) || self.is_gone() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a write outside its place"));
+        }
+        self.file.write_at(bytes, self.offset + offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.size_bytes)
+    }
+
+    fn truncate(&self, _size_bytes: u64) -> io::Result<u64> {
+        Ok(self.size_bytes)
+    }
+}

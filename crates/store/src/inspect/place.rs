@@ -1,0 +1,116 @@
+//! Where the bytes lie: files of a folder, or parts of a store of a fixed size.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Inspection;
+use crate::disk::PAGE_BYTES;
+use crate::disk::volume::size_of;
+use crate::layout::{COPIES, Found, Layout};
+use crate::{checkpoint, recovery, superblock};
+
+/// A store, read without opening it.
+pub(super) enum Place {
+    Folder(PathBuf),
+    Fixed(Arc<File>, Box<Layout>),
+}
+
+/// A file of a folder, or what is in its stead.
+pub(super) struct Part {
+    file: Arc<File>,
+    start: u64,
+    pub(super) size: u64,
+}
+
+impl Part {
+    /// Fills `bytes` from an offset as far as it goes; returns what was read.
+    pub(super) fn read_at<'b>(&self, bytes: &'b mut Vec<u8>, offset: u64, len: usize) -> io::Result<&'b [u8]> {
+        bytes.resize((len as u64).min(self.size.saturating_sub(offset)) as usize, 0);
+        let mut have = 0;
+        while have < bytes.len() {
+            match self.file.read_at(&mut bytes[have..], self.start + offset + have as u64)? {
+                0 => break,
+                count => have += count,
+            }
+        }
+        bytes.truncate(have);
+        Ok(bytes)
+    }
+}
+
+/// What a first page is called in a list of damage.
+const FIRST_PAGE: &str = "first page";
+
+impl Place {
+    pub(super) fn open(path: &Path, found: &mut Inspection) -> io::Result<Place> {
+        if std::fs::metadata(path)?.is_dir() {
+            return Ok(Place::Folder(path.to_owned()));
+        }
+        let file = Arc::new(File::open(path)?);
+        let size = size_of(&file)?;
+        let (whole, mut bytes, mut valid) = (Part { file: file.clone(), start: 0, size }, Vec::new(), None);
+        let mut wrong = Vec::new();
+        for offset in COPIES {
+            match Layout::read(whole.read_at(&mut bytes, offset, PAGE_BYTES)?) {
+                Found::Valid(layout) => valid = valid.or(Some(layout)),
+                Found::Newer(what) => wrong.push((offset, format!("{what}: written by a newer version"))),
+                Found::Damaged(reason) => wrong.push((offset, reason.to_owned())),
+                Found::Nothing => wrong.push((offset, "not the first page of a store".to_owned())),
+            }
+        }
+        let Some(layout) = valid else {
+            let reasons: Vec<String> =
+                wrong.into_iter().map(|(offset, reason)| format!("offset {offset}: {reason}")).collect();
+            let reason = format!("{}: not a store of a fixed size: {}", path.display(), reasons.join("; "));
+            return Err(io::Error::new(io::ErrorKind::NotFound, reason));
+        };
+        wrong.into_iter().for_each(|(offset, reason)| found.damaged(FIRST_PAGE, offset, reason));
+        if size < layout.size_bytes {
+            found.damaged(
+                FIRST_PAGE,
+                size,
+                format!("made with {} bytes, and only {size} are there", layout.size_bytes),
+            );
+        }
+        Ok(Place::Fixed(file, Box::new(layout)))
+    }
+
+    /// Names of the files of a folder; those of a fixed size that are always there.
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+        let Place::Folder(folder) = self else {
+            return Ok([superblock::FILE, recovery::LOG_FILE, checkpoint::FILES[0], checkpoint::FILES[1]]
+                .map(str::to_owned)
+                .into());
+        };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// A file by its name.
+    pub(super) fn part(&self, name: &str) -> io::Result<Part> {
+        match self {
+            Place::Folder(folder) => {
+                let file = File::open(folder.join(name))?;
+                Ok(Part { size: file.metadata()?.len(), file: Arc::new(file), start: 0 })
+            }
+            Place::Fixed(file, layout) => {
+                let (start, size) = layout.region(name).ok_or(io::ErrorKind::NotFound)?;
+                Ok(Part { file: file.clone(), start, size })
+            }
+        }
+    }
+
+    /// A slot; none where there are none, or not as many.
+    pub(super) fn slot(&self, slot: u32) -> Option<Part> {
+        let Place::Fixed(file, layout) = self else { return None };
+        let start = layout.slots_offset + u64::from(slot) * layout.segment_bytes;
+        (slot < layout.slots).then(|| Part { file: file.clone(), start, size: layout.segment_bytes })
+    }
+}
