@@ -114,7 +114,8 @@ impl Fanout {
             self.last_receive[at] = self.last_receive[at].max(head.receive_time);
             self.newest_receive = self.newest_receive.max(head.receive_time);
             let row = match outcome {
-                Outcome::Stored { row } => Some(*row),
+                // What a reduction leaves out is shown all the same.
+                Outcome::Stored { row } | Outcome::Reduced { row } => Some(*row),
                 Outcome::Rejected(Reject::Refused(_)) => {
                     self.not_recorded += 1;
                     self.points_rejected += points;

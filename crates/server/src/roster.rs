@@ -275,7 +275,8 @@ fn is_store_reason(reason: &str) -> bool {
 fn add_counts(card: &mut SourceCard, counts: &Counts) {
     card.streams += 1;
     card.received.0 += counts.received;
-    card.stored.0 += counts.stored;
+    // What a reduction left out is kept by what is stored.
+    card.stored.0 += counts.stored + counts.reduced;
     card.duplicate.0 += counts.duplicate;
     card.rejected.0 += counts.rejected;
     card.lost.0 += counts.lost;

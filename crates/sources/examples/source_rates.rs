@@ -15,8 +15,8 @@ use strongback_sources::ilp::parser::{self, Line, Next};
 use strongback_sources::ilp::{IlpConfig, Ingress, Precision};
 use strongback_sources::inetx::Decoder;
 use strongback_store::{
-    Appended, Channel, ChannelId, ChannelIndex, CommitNumber, FrameBatch, Interpolation, Layout, Outcome, Refusal,
-    Reject, Stream, StreamId, StreamKey, StreamSpec,
+    Appended, Channel, ChannelId, ChannelIndex, CommitNumber, FrameBatch, Interpolation, Layout, Outcome, Reduction,
+    Refusal, Reject, Stream, StreamId, StreamKey, StreamSpec,
 };
 
 /// Takes everything and keeps nothing.
@@ -38,6 +38,7 @@ impl Sink for Nowhere {
             unit: String::new(),
             description: String::new(),
             interpolation: Interpolation::Linear,
+            reduction: Reduction::None,
         });
         let stream = Stream {
             id: StreamId(id),

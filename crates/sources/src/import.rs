@@ -361,7 +361,7 @@ impl<'a> Import<'a> {
             let t = head.receive_time;
             stream.time = Some(stream.time.map_or((t, t), |(first, last)| (first.min(t), last.max(t))));
             match outcome {
-                Outcome::Stored { .. } => stream.stored += 1,
+                Outcome::Stored { .. } | Outcome::Reduced { .. } => stream.stored += 1,
                 Outcome::Duplicate => stream.duplicate += 1,
                 Outcome::Rejected(reject) => {
                     stream.rejected += 1;

@@ -374,10 +374,9 @@ impl SourceConfig {
                 return Err(LayoutError::new(path, format!("a stream has at most {MAX_CHANNELS} channels")));
             }
             table.spec.channels.push(ChannelSpec {
-                name: channel.name.clone(),
-                channel_type: stored,
                 unit: channel.unit.clone(),
                 description: channel.description.clone(),
+                ..ChannelSpec::new(channel.name.as_str(), stored)
             });
             table.fields.push(field);
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use hashbrown::HashTable;
 
 use crate::catalog::{self, Histories, ShapeChange, ShapeHistory};
@@ -16,10 +16,12 @@ use crate::counts::Counts;
 use crate::expiry::Space;
 use crate::frame::FrameRef;
 use crate::group::{Group, Groups};
+use crate::held::HeldRecords;
 use crate::ledger::{GAPS_TABLE, Gap, GapCause, Seen, SequenceTracker};
 use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
 use crate::recent::{self, RecentRows};
 use crate::record::{self, Control};
+use crate::reducer::Reducer;
 use crate::refused::RefusedFrames;
 use crate::row::{FRAME_BYTES_MAX, NONE, RowScratch, RowShape, Shapes};
 use crate::stream::*;
@@ -39,6 +41,9 @@ const PART_OF_SEGMENT: u64 = 8;
 /// back from memory it waited for all words of the row to get there first, a tenth of the time of an append.
 pub(crate) type Taken = Result<Option<u64>, Box<Reject>>;
 
+/// The row of a frame that needs none: what is stored stands for it.
+pub(crate) const REDUCED: u64 = u64::MAX;
+
 /// What the append side keeps of a stream.
 pub(crate) struct StreamWriter {
     pub(crate) slot: Arc<StreamSlot>,
@@ -50,7 +55,7 @@ pub(crate) struct StreamWriter {
     /// The chunk that takes the next row, if any.
     pub(crate) chunk: Option<Arc<Chunk>>,
     /// Capacity of the newest chunk: the next one is larger.
-    pub(crate) capacity: Option<u32>,
+    pub(crate) capacity: Option<u16>,
     pub(crate) next_row: u64,
     /// Next row when this epoch began.
     pub(crate) opened_row: u64,
@@ -61,12 +66,12 @@ pub(crate) struct StreamWriter {
     pub(crate) due: bool,
     /// Serial of its definition in the checkpoint.
     pub(crate) saved_serial: Option<u32>,
-    /// Session and highest sequence of the rows taken for sealing.
-    pub(crate) sealed_sequence: Option<Box<(u32, i64)>>,
     /// Newest `time`, of streams whose `time` is the source's.
     pub(crate) newest_time: i64,
     /// What was sealed lately of such a stream.
     pub(crate) recent: Option<Box<RecentRows>>,
+    /// If any of its channels has a reduction.
+    pub(crate) reducer: Option<Box<Reducer>>,
     pub(crate) counts: Counts,
 }
 
@@ -106,7 +111,9 @@ pub(crate) struct Writer {
     /// What checkpoints hold of the catalog, and the most that they have room for, where that is bounded.
     pub(crate) catalog_bytes: u64,
     pub(crate) catalog_room: Option<u64>,
-    scratch: RowScratch,
+    pub(crate) scratch: RowScratch,
+    /// Where the log has frames that got no row.
+    pub(crate) records: HeldRecords,
     pub(crate) closed: bool,
     /// No segment space can be had.
     pub(crate) disk_full: bool,
@@ -171,6 +178,7 @@ impl Writer {
             catalog_bytes: 0,
             catalog_room: None,
             scratch: RowScratch::default(),
+            records: HeldRecords::default(),
             closed: false,
             disk_full: false,
             open_bytes: 0,
@@ -201,7 +209,12 @@ impl Writer {
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let records = self.pending.len() * 8 + bytes;
         (self.pending.is_empty() || records <= self.pending_max)
-            && self.is_free(records, reserve_bytes(self.ring_bytes))
+            && self.is_free(records, reserve_bytes(self.ring_bytes) + self.records.bytes as u64)
+    }
+
+    /// Whether `bytes` more records fit into the ring with what is kept free for held frames.
+    pub(crate) fn has_reserve(&self, bytes: usize) -> bool {
+        self.is_free(self.pending.len() * 8 + bytes, reserve_bytes(self.ring_bytes))
     }
 
     /// Room without which gap rows wait for the next commit.
@@ -225,6 +238,7 @@ impl Writer {
         &mut self,
         spec: &StreamSpec,
         internal: bool,
+        now: i64,
     ) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
         if self.closed {
             return Err(Reject::Refused(Refusal::Closed));
@@ -233,6 +247,10 @@ impl Writer {
             let before = self.streams[id as usize].slot.stream.load_full();
             let growth = catalog::grow(&before, spec, self.channels)?;
             let Some(stream) = growth.stream else { return Ok((before, growth.indices)) };
+            // A held frame has the shape and the reductions of its time.
+            if !self.flush_held(id as usize, now) {
+                return Err(Reject::Refused(Refusal::LogFull));
+            }
             let stream = Arc::new(stream);
             let added = stream.layout.channels.len() - before.layout.channels.len();
             let writer = &self.streams[id as usize];
@@ -266,6 +284,7 @@ impl Writer {
                 writer.chunk = None;
             }
             writer.slot.stream.store(stream.clone());
+            self.renew_reducer(id as usize);
             self.channels += added as u32;
             self.changed.push(id);
             self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
@@ -319,6 +338,7 @@ impl Writer {
         let slot = Arc::new(StreamSlot {
             stream: ArcSwap::new(stream.clone()),
             open: ArcSwap::new(self.no_rows.clone()),
+            held: ArcSwapOption::empty(),
             sealed: ArcSwap::new(self.none_sealed.clone()),
             committed_row: AtomicU64::new(0),
             group,
@@ -346,11 +366,12 @@ impl Writer {
             tracker: None,
             due: false,
             saved_serial: None,
-            sealed_sequence: None,
             newest_time: i64::MIN,
             recent: None,
+            reducer: None,
             counts: Counts::default(),
         });
+        self.renew_reducer(id as usize);
         let hasher = self.hasher.clone();
         let hash = hasher.hash_one(&stream.key);
         let streams = &self.streams;
@@ -391,6 +412,7 @@ impl Writer {
                 writer.source_clock = stream.clock == Clock::Source;
                 writer.chunk = None;
                 writer.slot.stream.store(Arc::new(stream));
+                self.renew_reducer(id.0 as usize);
                 self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
             }
         }
@@ -425,6 +447,7 @@ impl Writer {
         writer.source_clock = stream.clock == Clock::Source;
         writer.chunk = None;
         writer.slot.stream.store(Arc::new(stream));
+        self.renew_reducer(id.0 as usize);
         self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
         Some(())
     }
@@ -465,7 +488,7 @@ impl Writer {
     }
 
     #[inline(always)]
-    fn try_append(&mut self, frame: &FrameRef<'_>, now: i64) -> Taken {
+    pub(crate) fn try_append(&mut self, frame: &FrameRef<'_>, now: i64) -> Taken {
         let head = frame.head();
         let index = head.stream.0 as usize;
         if self.closed {
@@ -473,6 +496,11 @@ impl Writer {
         }
         if self.disk_full {
             return Err(Box::new(Reject::Refused(Refusal::DiskFull)));
+        }
+        if self.streams[index].reducer.is_some()
+            && let Some(taken) = self.take_late(frame, now)
+        {
+            return taken;
         }
         let frame_max = self.part_max;
         let stream = &mut self.streams[index];
@@ -494,6 +522,8 @@ impl Writer {
             let stream = stream.slot.stream.load().key.to_string();
             return Err(Box::new(Reject::TooLarge { stream, size_bytes: size }));
         }
+        // With reductions there may be a row and a record of what is held, and room kept free for the row of that.
+        let size = if stream.reducer.is_some() { 2 * size + 128 } else { size };
         if !self.has_room(size) {
             return Err(Box::new(Reject::Refused(Refusal::LogFull)));
         }
@@ -542,6 +572,9 @@ impl Writer {
                     return Ok(None);
                 }
             }
+        }
+        if self.streams[index].reducer.is_some() && self.reduce(frame, now) {
+            return Ok(Some(REDUCED));
         }
         let row = self.push_row(index, now);
         let stream = &mut self.streams[index];
@@ -599,7 +632,7 @@ impl Writer {
         row
     }
 
-    /// Puts a row of the log back, at `position`. Rows below what is sealed are skipped by the caller.
+    /// Puts a row back: of the log, or of a held frame. Rows below what is sealed are skipped by the caller.
     pub(crate) fn restore(&mut self, stream: u32, shape: u16, row: &mut Vec<u64>, text: &mut Vec<u8>, now: i64) {
         let index = stream as usize;
         std::mem::swap(&mut self.scratch.words, row);

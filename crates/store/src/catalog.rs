@@ -9,15 +9,18 @@
 //!           u32 layout version, u16 shape, u16 first shape with a sequence (65,535: none),
 //!           u16 channels in all, u16 n, n × channel,
 //!           u16 m, m × (u16 channel, u16 shape, u8 type)     what each shape added or widened
-//! channel:  u16 index, u32 id, u8 type, u8 interpolation, text name, text source_name, text unit,
-//!           text description
+//! channel:  u16 index, u32 id, u8 type, u8 interpolation and reduction (see below), [f64 bound], text name,
+//!           text source_name, text unit, text description
 //! ```
+//! The lower four bits of a channel's byte are its interpolation (0 hold, 1 linear), the upper four its reduction (0 none,
+//! 1 step, 2 deadband, 3 swinging door); of the last two the bound follows.
 //! A shape is a list of types: 0 has none, and each later one follows from the changes up to it.
 
 use std::sync::Arc;
 
 use crate::fields::{Put, Take};
 use crate::group::Group;
+use crate::reduction::Reduction;
 use crate::row::{RowShape, Shapes};
 use crate::stream::*;
 use crate::{ChannelType, Reject};
@@ -204,6 +207,7 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
             Some(i) => {
                 let c = &now[i];
                 widened.is_some()
+                    || asked.reduction != Reduction::None && asked.reduction != c.reduction
                     || !asked.unit.is_empty() && asked.unit != c.unit
                     || !asked.description.is_empty() && asked.description != c.description
             }
@@ -221,7 +225,7 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
             let name = column_name(&channels, &before.key, asked, conflict);
             // The second column of a conflict is of the widest type of its kind, so that there is no third.
             let channel_type = if conflict { second_type(asked.channel_type) } else { asked.channel_type };
-            let linear = channel_type.is_float();
+            check_reduction(&before.key, asked, channel_type, Reduction::None)?;
             channels.push(Channel {
                 id: ChannelId(next_channel),
                 name,
@@ -229,12 +233,18 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
                 channel_type,
                 unit: asked.unit.clone(),
                 description: asked.description.clone(),
-                interpolation: if linear { Interpolation::Linear } else { Interpolation::Hold },
+                interpolation: asked.reduction.interpolation(channel_type),
+                reduction: asked.reduction,
             });
             next_channel += 1;
             growth.retyped.push((index as u16, channel_type));
         } else {
             let c = &mut channels[index];
+            if asked.reduction != Reduction::None && asked.reduction != c.reduction {
+                check_reduction(&before.key, asked, c.channel_type, c.reduction)?;
+                c.reduction = asked.reduction;
+                c.interpolation = c.reduction.interpolation(c.channel_type);
+            }
             if let Some(wide) = widened {
                 c.channel_type = wide;
                 growth.retyped.push((index as u16, wide));
@@ -276,6 +286,16 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
         });
     }
     Ok(growth)
+}
+
+/// Whether a channel can get the reduction that its source asks for. What is stored under one is not read back by
+/// another.
+fn check_reduction(key: &StreamKey, asked: &ChannelSpec, kind: ChannelType, has: Reduction) -> Result<(), Reject> {
+    let why = match has {
+        Reduction::None => asked.reduction.check(kind),
+        has => Err(format!("{} asked for, but it is recorded with {has}: give it another name", asked.reduction)),
+    };
+    why.map_err(|why| Reject::BadReduction { stream: key.to_string(), channel: asked.name.clone(), why })
 }
 
 fn second_type(kind: ChannelType) -> ChannelType {
@@ -350,7 +370,11 @@ fn put_body(p: &mut Put, stream: &Stream, history: &ShapeHistory, touched: &[u16
         p.u16(i);
         p.u32(c.id.0);
         p.u8(c.channel_type.code());
-        p.u8(c.interpolation as u8);
+        let (byte, bound) = c.reduction.encode(c.interpolation);
+        p.u8(byte);
+        if let Some(bound) = bound {
+            p.u64(bound.to_bits());
+        }
         p.text(&c.name);
         p.text(&c.source_name);
         p.text(&c.unit);
@@ -418,9 +442,11 @@ fn take_body(t: &mut Take<'_>) -> Option<Body> {
         let index = t.u16()?;
         let id = ChannelId(t.u32()?);
         let channel_type = ChannelType::from_code(t.u8()?)?;
-        let interpolation = if t.u8()? == 0 { Interpolation::Hold } else { Interpolation::Linear };
+        let byte = t.u8()?;
+        let (interpolation, reduction) = Reduction::decode(byte, || t.u64().map(f64::from_bits))?;
         let (name, source_name, unit, description) = (t.text()?, t.text()?, t.text()?, t.text()?);
-        channels.push((index, Channel { id, name, source_name, channel_type, unit, description, interpolation }));
+        let channel = Channel { id, name, source_name, channel_type, unit, description, interpolation, reduction };
+        channels.push((index, channel));
     }
     let mut changes = Vec::new();
     for _ in 0..t.u16()? {

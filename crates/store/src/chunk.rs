@@ -60,7 +60,7 @@ impl Chunk {
         first_row: u64,
         shape: (Arc<RowShape>, u16),
         source_clock: bool,
-        (before, most_bytes): (Option<u32>, usize),
+        (before, most_bytes): (Option<u16>, usize),
         stored: i64,
     ) -> Chunk {
         let (shape, shape_number) = shape;
@@ -68,7 +68,7 @@ impl Chunk {
         let most = (most_bytes / bytes_row).clamp(1, ROWS_MAX as usize) as u32;
         let capacity = match before {
             None => CAPACITIES[0],
-            Some(c) => CAPACITIES.into_iter().find(|&k| k > c).unwrap_or(ROWS_MAX),
+            Some(c) => CAPACITIES.into_iter().find(|&k| k > u32::from(c)).unwrap_or(ROWS_MAX),
         }
         .min(most);
         let words = (0..shape.words() * capacity as usize).map(|_| AtomicU64::new(0)).collect();
@@ -93,8 +93,8 @@ impl Chunk {
     }
 
     /// Most rows.
-    pub(crate) fn capacity(&self) -> u32 {
-        self.capacity
+    pub(crate) fn capacity(&self) -> u16 {
+        self.capacity as u16
     }
 
     /// Rows published so far.

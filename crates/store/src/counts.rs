@@ -11,6 +11,12 @@ pub enum Outcome {
         /// Ordinal in its stream.
         row: u64,
     },
+    /// Nothing in it left its bound (see [`Reduction`](crate::Reduction)): it gets no row of its own, what is stored
+    /// stands for it. As durable as a stored frame once its commit is.
+    Reduced {
+        /// Newest row of its stream.
+        row: u64,
+    },
     /// Seen before (sequence, or stream, time and all values): counted, not stored.
     Duplicate,
     /// Refused, counted by reason.

@@ -3,7 +3,8 @@
 //! ```text
 //! stream, table, tags, (key, value)…, source, clock u8, expected_period_ns + 1 or 0,
 //! sequence modulus or 0, layout version, channels, then of each:
-//! id, type u8, interpolation u8, name, source name or "" if the same, unit, description
+//! id, type u8, interpolation and reduction u8 (as in `catalog`), [bound f64], name, source name or "" if the same,
+//! unit, description
 //! ```
 //! Numbers are varints; text is a varint length and UTF-8.
 
@@ -11,7 +12,8 @@ use std::sync::Arc;
 
 use crate::bytes::{Cursor, FormatError, malformed, put_text, put_varint};
 use crate::limits::{MAX_CHANNELS, MAX_NAME_BYTES, MAX_TAGS};
-use crate::stream::{Channel, ChannelId, Clock, Interpolation, Layout, Stream, StreamId, StreamKey};
+use crate::reduction::Reduction;
+use crate::stream::{Channel, ChannelId, Clock, Layout, Stream, StreamId, StreamKey};
 use crate::value::ChannelType;
 
 /// Appends the definition of a stream.
@@ -31,7 +33,11 @@ pub fn encode(stream: &Stream, out: &mut Vec<u8>) {
     put_varint(out, stream.layout.channels.len() as u64);
     for channel in &stream.layout.channels {
         put_varint(out, channel.id.0.into());
-        out.extend_from_slice(&[channel.channel_type.code(), channel.interpolation as u8]);
+        let (byte, bound) = channel.reduction.encode(channel.interpolation);
+        out.extend_from_slice(&[channel.channel_type.code(), byte]);
+        if let Some(bound) = bound {
+            out.extend_from_slice(&bound.to_le_bytes());
+        }
         put_text(out, &channel.name);
         put_text(out, if channel.source_name == channel.name { "" } else { &channel.source_name });
         put_text(out, &channel.unit);
@@ -69,15 +75,13 @@ pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Stream, FormatError> {
         let code = cursor.u8("channel type")?;
         let channel_type = ChannelType::from_code(code)
             .ok_or(FormatError::Unsupported { what: "channel type", found: code.into() })?;
-        let interpolation = match cursor.u8("interpolation")? {
-            0 => Interpolation::Hold,
-            1 => Interpolation::Linear,
-            other => return Err(FormatError::Unsupported { what: "interpolation", found: other.into() }),
-        };
+        let byte = cursor.u8("interpolation and reduction")?;
+        let (interpolation, reduction) = Reduction::decode(byte, || cursor.f64("bound").ok())
+            .ok_or(FormatError::Unsupported { what: "interpolation and reduction", found: byte.into() })?;
         let mut text = || cursor.text("channel name", MAX_NAME_BYTES).map(str::to_owned);
         let (name, source_name, unit, description) = (text()?, text()?, text()?, text()?);
         let source_name = if source_name.is_empty() { name.clone() } else { source_name };
-        channels.push(Channel { id, name, source_name, channel_type, unit, description, interpolation });
+        channels.push(Channel { id, name, source_name, channel_type, unit, description, interpolation, reduction });
     }
     Ok(Stream {
         id,

@@ -137,6 +137,8 @@ pub struct StreamUse {
     pub time: Option<(i64, i64)>,
     /// Rows that no block holds although later ones are there.
     pub missing_rows: u64,
+    /// Channels with a reduction, as footers say it: `rpm: deadband(50)`.
+    pub reductions: Vec<String>,
 }
 
 /// All that was found.

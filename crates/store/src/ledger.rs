@@ -68,6 +68,8 @@ pub(crate) struct SequenceTracker {
     receive_time: i64,
     source_time: Option<i64>,
     missing: Vec<Interval>,
+    /// Session and highest sequence of the rows taken for sealing.
+    pub(crate) sealed: Option<(u32, i64)>,
 }
 
 impl SequenceTracker {
@@ -79,6 +81,7 @@ impl SequenceTracker {
             receive_time: NONE,
             source_time: None,
             missing: Vec::new(),
+            sealed: None,
         }
     }
 
@@ -203,6 +206,7 @@ impl SequenceTracker {
             }
             at = at.max(end.1 + 1);
         }
+        tracker.sealed = self.sealed;
         *self = tracker;
         found
     }
@@ -358,6 +362,7 @@ pub(crate) fn gaps_spec() -> StreamSpec {
                 channel_type,
                 unit: unit.into(),
                 description: description.into(),
+                reduction: crate::Reduction::None,
             })
             .collect(),
     }

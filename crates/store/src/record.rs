@@ -19,6 +19,8 @@ pub(crate) enum Control {
     Channels = 2,
     /// A retention group: a run that is protected or released, or a configured group.
     Group = 3,
+    /// The newest frame of a stream with reductions, which has no row (crate::held).
+    Held = 4,
 }
 
 /// Adds a frame's header to pending records; its row and text follow by [`put_text`].

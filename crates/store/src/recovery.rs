@@ -326,11 +326,11 @@ fn read_checkpoint(
                 if **stream.slot.sealed.load() != position.sealed {
                     stream.slot.sealed.store(Arc::new(position.sealed));
                 }
-                stream.sealed_sequence = position.sequence.map(Box::new);
                 stream.tracker = position.sequence.map(|(session, highest)| {
                     let modulus = stream.slot.stream.load().sequence_modulus.unwrap_or(1 << 32);
                     let mut tracker = SequenceTracker::new(modulus);
                     tracker.resume(session, highest);
+                    tracker.sealed = Some((session, highest));
                     Box::new(tracker)
                 });
             }
@@ -554,6 +554,15 @@ fn apply_frame(
     }
     let state = writer.streams.get_mut(stream as usize)?;
     if row < state.next_row {
+        // The checkpoint may be older than the block.
+        if row_shape.has_sequence
+            && words[2] as i64 != NONE
+            && let Some(tracker) = &mut state.tracker
+        {
+            let (sequence, session) = (words[2] as i64, words[3] as u32);
+            let highest = tracker.sealed.filter(|sealed| sealed.0 == session).map_or(sequence, |sealed| sealed.1);
+            tracker.sealed = Some((session, sequence.max(highest)));
+        }
         // In a segment already; a client that got no answer may still send it again.
         if state.source_clock {
             let recent = state.recent.get_or_insert_default();
@@ -579,6 +588,8 @@ fn apply_control(writer: &mut Writer, kind: u16, bytes: &[u8]) -> Option<()> {
         writer.apply_channels(id, body)?;
     } else if kind == Control::Group as u16 {
         writer.groups.apply(bytes)?;
+    } else if kind == Control::Held as u16 {
+        writer.restore_held(bytes)?;
     }
     Some(())
 }

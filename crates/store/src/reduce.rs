@@ -50,7 +50,7 @@ struct Filling {
 }
 
 /// Whether `a` is less than `b`, exactly, for values of one type; false for NaN and text.
-fn less(a: &Value<'_>, b: &Value<'_>) -> bool {
+pub(crate) fn less(a: &Value<'_>, b: &Value<'_>) -> bool {
     match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => a < b,
         (Value::I8(a), Value::I8(b)) => a < b,

@@ -95,6 +95,16 @@ pub enum Reject {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A reduction that its channel cannot have.
+    #[error("stream {stream}, channel {channel}: {why}")]
+    BadReduction {
+        /// The stream.
+        stream: String,
+        /// The channel.
+        channel: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A frame over 1 MiB, a quarter of the log or an eighth of a segment.
     #[error(
         "stream {stream}: frame of {size_bytes} bytes; at most 1 MiB, a quarter of the log and an eighth of a segment"
@@ -136,6 +146,7 @@ impl Reject {
             Reject::CatalogFull { .. } => "catalog_full",
             Reject::TooManyChannels { .. } => "too_many_channels",
             Reject::BadName { .. } => "bad_name",
+            Reject::BadReduction { .. } => "bad_reduction",
             Reject::TooLarge { .. } => "too_large",
             Reject::BadTime { .. } => "bad_time",
             Reject::BadType { .. } => "bad_type",

@@ -130,7 +130,7 @@ impl Writer {
     }
 
     fn put_gaps(&mut self, now: i64, all: bool) {
-        let Ok((stream, _)) = self.resolve(&gaps_spec(), true) else { return };
+        let Ok((stream, _)) = self.resolve(&gaps_spec(), true, now) else { return };
         let mut found = std::mem::take(&mut self.gaps.found);
         self.gaps.index.clear();
         let streams = &self.streams;

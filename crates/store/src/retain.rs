@@ -151,7 +151,7 @@ impl Sealer {
                 let position = Position {
                     stream: id,
                     first_row: stream.slot.open.load().first_row,
-                    sequence: stream.sealed_sequence.as_deref().copied(),
+                    sequence: stream.tracker.as_ref().and_then(|tracker| tracker.sealed),
                     sealed: (**stream.slot.sealed.load()).clone(),
                 };
                 entries.put(checkpoint::POSITION, &position.encode());
@@ -213,7 +213,9 @@ impl Sealer {
         let link = {
             let mut writer = store.writer.lock();
             crate::seal::drop_sealed(&mut writer);
-            let target = writer.chunks.front().map_or(u64::MAX, |c| c.position);
+            let committed = store.committed.load(Ordering::Acquire);
+            let held = writer.records.first(committed).unwrap_or(u64::MAX);
+            let target = writer.chunks.front().map_or(u64::MAX, |c| c.position).min(held);
             let mut links = store.links.lock();
             // The last unit that begins at or before the oldest row needed; what is behind the newest
             // durable unit is not known yet.

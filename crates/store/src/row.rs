@@ -228,7 +228,8 @@ impl RowScratch {
         at << 32 | bytes.len() as u64
     }
 
-    fn set_state(&mut self, shape: &RowShape, channel: usize, state: u8) {
+    /// Takes a cell's value, if it has one, and says why.
+    pub(crate) fn set_state(&mut self, shape: &RowShape, channel: usize, state: u8) {
         let (states, shift) = (shape.states + channel / 32, channel % 32 * 2);
         if self.words[states] >> shift & 3 == CellState::Value as u64 {
             self.points -= 1;
@@ -236,6 +237,27 @@ impl RowScratch {
         self.words[states] = self.words[states] & !(3 << shift) | (state as u64 & 3) << shift;
         let field = shape.fields[channel];
         self.words[field.word as usize] &= !(mask(field.kind) << field.shift);
+    }
+}
+
+impl RowScratch {
+    /// Leaves only the text of cells that are values.
+    pub(crate) fn compact_text(&mut self, shape: &RowShape) {
+        if !shape.has_text {
+            return;
+        }
+        let before = std::mem::take(&mut self.text);
+        let texts = shape.fields.iter().enumerate().filter(|(_, f)| f.kind == ChannelType::String);
+        for (channel, field) in texts {
+            let state = self.words[shape.states + channel / 32] >> (channel % 32 * 2) & 3;
+            if state != CellState::Value as u64 {
+                continue;
+            }
+            let word = &mut self.words[field.word as usize];
+            let (offset, len) = ((*word >> 32) as usize, *word as u32 as usize);
+            *word = (self.text.len() as u64) << 32 | len as u64;
+            self.text.extend_from_slice(before.get(offset..offset + len).unwrap_or_default());
+        }
     }
 }
 

@@ -223,7 +223,7 @@ pub(crate) fn select(chunk: &Chunk, len: usize, time: &Range<i64>, rows: &Range<
     (from..to).filter(|&r| time.contains(&chunk.time(r))).map(|r| r as u32).collect()
 }
 
-fn batch_of(stream: &StreamView, chunk: &Chunk, rows: &[u32], scan: &Scan) -> Batch {
+pub(crate) fn batch_of(stream: &StreamView, chunk: &Chunk, rows: &[u32], scan: &Scan) -> Batch {
     let mut batch = Batch {
         stream: scan.stream,
         rows: rows.iter().map(|&r| chunk.first_row + r as u64).collect(),

@@ -23,6 +23,7 @@ use crate::directory::Segment;
 use crate::disk::{Disk, DiskFile};
 use crate::group::Group;
 use crate::mixed::{self, Part};
+use crate::reduction::Reduction;
 use crate::retain::last_blocks_max;
 use crate::scan::optional;
 use crate::segment::{Builder, SegmentHeader};
@@ -152,6 +153,7 @@ impl Sealer {
         // A small log holds few rows: where they are the only ones, a block of them is smaller than one of mixed rows.
         let block_rows_min = if reserve_bytes(ring) == 0 { CLOSE_ROWS_MIN } else { BLOCK_ROWS_MIN };
         let over = open_bytes > store.options.open_bytes;
+        self.flush_held(store, floor, now);
         let mut pressed = false;
         if cells < SLICE_CELLS {
             let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
@@ -188,6 +190,16 @@ impl Sealer {
             self.make_spare(store)?;
         }
         Ok(!self.queue.is_empty() || cells >= SLICE_CELLS || pressed)
+    }
+
+    /// Gives rows to held frames whose place in the log is needed; the next commit makes it free.
+    fn flush_held(&self, store: &Inner, floor: u64, now: i64) {
+        let mut writer = store.writer.lock();
+        if !writer.closed {
+            for id in writer.records.before(floor, MIXED_STREAMS) {
+                writer.flush_held(id as usize, now);
+            }
+        }
     }
 
     /// After an error that leaves the store usable: what was taken and did not get into a write group is taken
@@ -261,17 +273,21 @@ impl Sealer {
         let stored = (chunks[0].stored, chunks.iter().map(|c| c.stored_last()).max()?);
         let (batch, points) = batch_of(&stream, &chunks);
         self.encoded_to.insert(id, end);
+        let mut before = None;
         if let (Some(sequence), Some(session)) = (&batch.sequence, &batch.session) {
             let newest = session.last().copied().unwrap_or(0);
             let highest = (0..batch.len()).filter(|&i| session[i] == newest).filter_map(|i| sequence.get(i)).max();
             if let Some(highest) = highest {
-                store.writer.lock().streams[id as usize].sealed_sequence = Some(Box::new((newest, highest)));
+                // Whoever gave the rows their sequences is there.
+                let tracker = &mut store.writer.lock().streams[id as usize].tracker;
+                before = tracker.as_mut().and_then(|tracker| tracker.sealed.replace((newest, highest)));
             }
         }
         let left = slot.open.load().next_row() - end;
         let (overlaps, newest_before) = self.overlaps(id, &slot, &batch);
         let chunks = chunks.len();
-        Some(Taken { group: slot.group, stream, batch, points, stored, left, overlaps, newest_before, chunks })
+        let group = slot.group;
+        Some(Taken { group, stream, batch, points, stored, left, overlaps, newest_before, chunks, before })
     }
 
     /// Takes fewer of the rows that were just taken, because a block of all of them finds no room in any segment. None:
@@ -283,6 +299,11 @@ impl Sealer {
         }
         self.encoded_to.insert(id, first_row);
         self.sealed_time.insert(id, taken.newest_before);
+        if taken.batch.sequence.is_some()
+            && let Some(tracker) = &mut store.writer.lock().streams[id as usize].tracker
+        {
+            tracker.sealed = taken.before;
+        }
         self.take_rows(store, id, 1, taken.chunks / 2)
     }
 
@@ -306,7 +327,8 @@ impl Sealer {
         if self.memories.len() >= MEMORIES_MAX {
             self.memories.clear();
         }
-        let gaps = gap_rows(&taken.batch);
+        let reduced = taken.stream.layout.channels.iter().any(|c| c.reduction != Reduction::None);
+        let gaps = gap_rows(&taken.batch, taken.before, reduced);
         let meta = BlockMeta {
             origin: store.origin,
             epoch: store.epoch,
@@ -484,6 +506,8 @@ struct Taken {
     newest_before: i64,
     /// Chunks that the rows stand in.
     chunks: usize,
+    /// Session and highest sequence of the rows before.
+    before: Option<(u32, i64)>,
 }
 
 /// Whether a block of these streams has room in an empty segment, with all that its footer says.
@@ -498,16 +522,20 @@ fn fits_alone(store: &Inner, block_bytes: usize, streams: &[Arc<Stream>]) -> boo
     empty.fits(block_bytes, streams.len(), streams.iter().map(|stream| &**stream))
 }
 
-/// Rows before which frames are known missing: the sequence leaps or a session begins.
-fn gap_rows(batch: &Batch) -> Vec<u32> {
+/// Rows before which frames are known missing: a session begins, or the sequence leaps. Where reductions leave frames
+/// out a leap says nothing. `newest` is the session and highest sequence before.
+fn gap_rows(batch: &Batch, mut newest: Option<(u32, i64)>, reduced: bool) -> Vec<u32> {
     let (Some(sequence), Some(session)) = (&batch.sequence, &batch.session) else { return Vec::new() };
-    (1..batch.len())
-        .filter(|&i| {
-            session[i] != session[i - 1]
-                || matches!((sequence.get(i - 1), sequence.get(i)), (Some(a), Some(b)) if b > a + 1)
-        })
-        .map(|i| i as u32)
-        .collect()
+    let mut rows = Vec::new();
+    for (row, &session) in session.iter().enumerate() {
+        let Some(sequence) = sequence.get(row) else { continue };
+        let (before, highest) = newest.unwrap_or((session, sequence));
+        if session != before || !reduced && sequence > highest.saturating_add(1) {
+            rows.push(row as u32);
+        }
+        newest = Some(if session == before { (session, sequence.max(highest)) } else { (session, sequence) });
+    }
+    rows
 }
 
 /// Columns of consecutive chunks, of the types of the stream now; and how many cells are values.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::append::{Taken, Writer, reserve_bytes};
+use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
 use crate::counts::*;
 use crate::directory::{Segment, SegmentList};
 use crate::disk::Disk;
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) log_bytes: u64,
     pub(crate) space: Space,
     pub(crate) max_age_ns: Option<i64>,
-    committed: AtomicU64,
+    pub(crate) committed: AtomicU64,
     waiting: Mutex<Option<Refusal>>,
     condition: Condvar,
     /// Keeps other processes out until the store is closed or dropped.
@@ -107,6 +107,7 @@ impl Store {
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
         writer.max_future_ns = max_future_ns;
+        writer.settle_held(now);
         let shared = Arc::new(Shared::new(slots, version, now, max_future_ns));
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
@@ -188,7 +189,7 @@ impl Store {
         if let Some(refusal) = self.inner.poison() {
             return Err(Reject::Refused(refusal));
         }
-        self.inner.writer.lock().resolve(spec, false)
+        self.inner.writer.lock().resolve(spec, false, now)
     }
 
     /// As [`Store::resolve`], for the program's own tables under `strongback.` (events): they belong to a
@@ -201,7 +202,7 @@ impl Store {
         if let Some(refusal) = self.inner.poison() {
             return Err(Reject::Refused(refusal));
         }
-        self.inner.writer.lock().resolve(spec, true)
+        self.inner.writer.lock().resolve(spec, true, now)
     }
 
     /// Adds a row to `strongback.gaps` with the next commit, for a loss that only its caller can see (a
@@ -238,6 +239,10 @@ impl Store {
                 Some(refusal) => writer.refuse(&frame, refusal.clone(), batch.is_answered()),
             };
             match taken {
+                Ok(Some(REDUCED)) => {
+                    let row = writer.streams[frame.head().stream.0 as usize].next_row.saturating_sub(1);
+                    outcomes.push(Outcome::Reduced { row });
+                }
                 Ok(Some(row)) => outcomes.push(Outcome::Stored { row }),
                 Ok(None) => outcomes.push(Outcome::Duplicate),
                 Err(reject) => outcomes.push(Outcome::Rejected(*reject)),
@@ -355,6 +360,7 @@ impl Store {
         {
             let mut writer = self.inner.writer.lock();
             writer.flush_gaps(now, true);
+            writer.flush_all_held(now);
             writer.closed = true;
         }
         let done = self.inner.commit(now, 0).and_then(|_| {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::reduction::Reduction;
 use crate::value::ChannelType;
 
 /// Number of a stream in its store: dense, from 0, never reused.
@@ -93,7 +94,7 @@ pub enum Clock {
 pub enum Interpolation {
     /// The value holds until the next sample: integers, booleans, text, lossy steps.
     Hold = 0,
-    /// Straight line: floats.
+    /// Straight line: floats, and what a swinging door left out.
     Linear = 1,
 }
 
@@ -108,12 +109,20 @@ pub struct ChannelSpec {
     pub unit: String,
     /// What it is.
     pub description: String,
+    /// What of it is left out. A channel that has one keeps it: `None` asks for no change of it.
+    pub reduction: Reduction,
 }
 
 impl ChannelSpec {
     /// A channel with a name and type only.
     pub fn new(name: impl Into<String>, channel_type: ChannelType) -> Self {
-        ChannelSpec { name: name.into(), channel_type, unit: String::new(), description: String::new() }
+        ChannelSpec {
+            name: name.into(),
+            channel_type,
+            unit: String::new(),
+            description: String::new(),
+            reduction: Reduction::None,
+        }
     }
 }
 
@@ -152,6 +161,8 @@ pub struct Channel {
     pub description: String,
     /// How values run between samples.
     pub interpolation: Interpolation,
+    /// What of it is left out, and within which bound.
+    pub reduction: Reduction,
 }
 
 /// The channels of a stream at one version. Layouts only grow.

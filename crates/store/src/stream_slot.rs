@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::checkpoint::SealedRows;
 use crate::chunk::Chunk;
 use crate::group::Group;
+use crate::held::Held;
 use crate::stream::{Stream, StreamId};
 
 /// Rows of a stream that are not in a segment: consecutive chunks, only the last of which grows.
@@ -35,10 +36,21 @@ pub(crate) struct StreamSlot {
     pub(crate) open: ArcSwap<OpenRows>,
     /// What is known of its rows in segments.
     pub(crate) sealed: ArcSwap<SealedRows>,
+    /// Of a stream with reductions its newest frame that got no row; it counts while no row has its number.
+    pub(crate) held: ArcSwapOption<Held>,
     /// Rows below are durable.
     pub(crate) committed_row: AtomicU64,
     /// Its retention group, for good.
     pub(crate) group: Group,
+}
+
+impl StreamSlot {
+    /// Newest `time` of its rows.
+    pub(crate) fn newest_time(&self) -> i64 {
+        let open = self.open.load();
+        let newest = open.chunks.iter().filter_map(|chunk| chunk.time_range()).map(|range| range.1).max();
+        newest.unwrap_or(i64::MIN).max(self.sealed.load().time.1)
+    }
 }
 
 const BUCKET: usize = 1024;

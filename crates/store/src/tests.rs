@@ -3,6 +3,7 @@
 mod faults;
 mod fixed;
 mod model;
+mod reduction;
 mod retention;
 mod scale;
 mod sparse;

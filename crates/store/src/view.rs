@@ -18,6 +18,7 @@ use crate::catalog::Catalog;
 use crate::checkpoint::SealedRows;
 use crate::directory::{BlockRef, Segment, SegmentList};
 use crate::group::Group;
+use crate::held::Held;
 use crate::mixed::MixedBlock;
 use crate::scan::Scanner;
 use crate::state::{StateCell, state_at};
@@ -74,6 +75,8 @@ pub(crate) struct StreamView {
     pub(crate) open: Arc<OpenRows>,
     /// Rows of the last chunk that belong to the view.
     pub(crate) last_len: usize,
+    /// Its newest frame, if that got no row.
+    pub(crate) held: Option<Arc<Held>>,
     /// Next row.
     pub(crate) next_row: u64,
     /// What is known of its rows in segments: at least those below the open ones.
@@ -166,6 +169,8 @@ impl View {
             return Some(have.clone());
         }
         let slot = self.inner.shared.slots.get(id)?;
+        // Before the open rows: if it gets its row in between, the row's number says so.
+        let held = slot.held.load_full();
         let open = slot.open.load_full();
         let last_len = open.chunks.last().map_or(0, |c| c.len());
         let next_row = open.chunks.last().map_or(open.first_row, |c| c.first_row + last_len as u64);
@@ -174,6 +179,7 @@ impl View {
             group: slot.group,
             open,
             last_len,
+            held: held.filter(|held| held.row == next_row),
             next_row,
             sealed: slot.sealed.load_full(),
             segments: self.inner.shared.segments.load_full(),
@@ -230,6 +236,10 @@ impl View {
     /// The newest cell with a value (or `Unknown`) at or before `time` for each channel asked for; for equal
     /// times the higher row. Bounded work: last-value tables, then blocks backwards. Frames whose `time` lies
     /// more than `max_future` after their reception are left out.
+    ///
+    /// A channel with a reduction is read back: held, or on the line of a swinging door (then `time` is the instant asked
+    /// for, the other times lie on the line too); its newest frame counts even if it got no row, and a frame that says
+    /// it is unchanged makes its value as new as that frame.
     pub fn state_at(
         &self,
         stream: StreamId,
@@ -238,7 +248,9 @@ impl View {
     ) -> Result<Vec<Option<StateCell>>, ScanError> {
         self.check_age()?;
         let Some(view) = self.stream(stream) else { return Ok(vec![None; columns.len()]) };
-        state_at(&view, time, columns, &self.inner.shared)
+        let mut found = state_at(&view, time, columns, &self.inner.shared)?;
+        self.reconstruct(&view, time, columns, &mut found)?;
+        Ok(found)
     }
 }
 

@@ -352,7 +352,7 @@ impl Writer {
         report.commit = report.commit.max(Some(appended.commit));
         for (outcome, offset) in appended.outcomes.into_iter().zip(&self.offsets) {
             match outcome {
-                Outcome::Stored { .. } => report.stored += 1,
+                Outcome::Stored { .. } | Outcome::Reduced { .. } => report.stored += 1,
                 Outcome::Duplicate => report.duplicate += 1,
                 Outcome::Rejected(rejected) => {
                     if let Reject::Refused(refusal) = &rejected {

@@ -164,7 +164,7 @@ pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome]) {
     let (mut stored, mut duplicate) = (0, 0);
     for outcome in outcomes {
         match outcome {
-            Outcome::Stored { .. } => stored += 1,
+            Outcome::Stored { .. } | Outcome::Reduced { .. } => stored += 1,
             Outcome::Duplicate => duplicate += 1,
             Outcome::Rejected(reject) => counts.rejected.add(reject.reason(), 1),
         }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use strongback_sources::Sink;
 use strongback_store::{
     Appended, CellState, Channel, ChannelId, ChannelIndex, ChannelType, CommitNumber, FrameBatch, Interpolation,
-    Layout, Outcome, Refusal, Reject, Stream, StreamId, StreamKey, StreamSpec, Value,
+    Layout, Outcome, Reduction, Refusal, Reject, Stream, StreamId, StreamKey, StreamSpec, Value,
 };
 
 /// A value that owns its text.
@@ -199,6 +199,7 @@ impl Sink for Recording {
                     unit: channel.unit.clone(),
                     description: channel.description.clone(),
                     interpolation: Interpolation::Hold,
+                    reduction: Reduction::None,
                 });
                 layout.channels.len() - 1
             });

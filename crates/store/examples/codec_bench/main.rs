@@ -139,6 +139,7 @@ fn layout_of(channels: impl Iterator<Item = (String, ChannelType)>) -> Layout {
         unit: String::new(),
         description: String::new(),
         interpolation: if channel_type.is_float() { Interpolation::Linear } else { Interpolation::Hold },
+        reduction: Reduction::None,
     };
     Layout { version: 1, channels: channels.enumerate().map(channel).collect() }
 }

@@ -109,6 +109,7 @@ impl fmt::Display for Inspection {
                 0 => writeln!(f)?,
                 rows => writeln!(f, "  ({rows} rows expired or lost between blocks)")?,
             }
+            stream.reductions.iter().try_for_each(|r| writeln!(f, "{:52}{r}", ""))?;
         }
         let rows: u64 = self.segments.iter().map(|s| s.rows).sum();
         write!(f, "\ntotal    {} segments, {rows} rows, {} of blocks", self.segments.len(), size(self.block_bytes()))?;

@@ -11,6 +11,7 @@ use crate::bytes::FormatError;
 use crate::directory::file_name;
 use crate::limits::PAGE_BYTES;
 use crate::mixed::MixedBlock;
+use crate::reduction::Reduction;
 use crate::segment::{self, Footer, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader, Trailer};
 use crate::stats::{ColumnStatistics, Times};
 use crate::stream::{Channel, ChannelId, ChannelIndex, Interpolation, Layout, StreamId};
@@ -136,6 +137,8 @@ fn name_streams(footer: &Footer, found: &mut Inspection) {
         if let Some(usage) = found.streams.get_mut(&stream.id) {
             usage.name = stream.key.to_string();
             usage.channels = usage.channels.max(stream.layout.channels.len());
+            let reduced = stream.layout.channels.iter().filter(|c| c.reduction != Reduction::None);
+            usage.reductions = reduced.map(|c| format!("{}: {}", c.name, c.reduction)).collect();
         }
     }
 }
@@ -333,6 +336,7 @@ fn layout(types: &[ChannelType]) -> Layout {
         unit: String::new(),
         description: String::new(),
         interpolation: Interpolation::Hold,
+        reduction: Reduction::None,
     };
     Layout { version: 0, channels: types.iter().enumerate().map(channel).collect() }
 }

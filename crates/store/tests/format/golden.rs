@@ -163,6 +163,7 @@ fn stream(id: u32, table: &str, channels: &[(&str, ChannelType, &str)]) -> Arc<S
             unit: (*unit).into(),
             description: if i == 0 { "the first channel".into() } else { String::new() },
             interpolation: if kind.is_float() { Interpolation::Linear } else { Interpolation::Hold },
+            reduction: Reduction::None,
         })
         .collect();
     Arc::new(Stream {

@@ -16,6 +16,7 @@ pub(crate) fn layout(types: &[ChannelType]) -> Layout {
             unit: String::new(),
             description: String::new(),
             interpolation: if t.is_float() { Interpolation::Linear } else { Interpolation::Hold },
+            reduction: Reduction::None,
         })
         .collect();
     Layout { version: 1, channels }

@@ -407,7 +407,14 @@ def read_streams(reader: Reader) -> list:
         stream |= {"expected_period_ns": str(period - 1) if period else None, "sequence_modulus": str(modulus) if modulus else None}
         stream |= {"layout_version": reader.varint(), "channels": []}
         for _ in range(reader.varint()):
-            channel = {"id": reader.varint(), "type": TYPES[reader.u8()], "interpolation": ["hold", "linear"][reader.u8()]}
+            channel = {"id": reader.varint(), "type": TYPES[reader.u8()]}
+            byte = reader.u8()
+            channel |= {"interpolation": ["hold", "linear"][byte & 15]}
+            reduction = ["none", "step", "deadband", "swinging_door"][byte >> 4]
+            if reduction != "none":
+                channel |= {"reduction": reduction}
+            if byte >> 4 >= 2:
+                channel |= {"bound": reader.unpack("d")}
             channel |= {"name": reader.text(), "source_name": reader.text(), "unit": reader.text(), "description": reader.text()}
             channel["source_name"] = channel["source_name"] or channel["name"]
             stream["channels"].append(channel)

@@ -1,0 +1,375 @@
+//! Random series through every reduction: each sample offered in order lies within the bound of what is read back at
+//! its instant, from memory, blocks, the log, and after the power was cut at any write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fastrand::Rng;
+
+use crate::disk::fault::FaultDisk;
+use crate::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        log_bytes: 1 << 20,
+        segment_bytes: 256 << 10,
+        max_bytes: Some(1 << 40),
+        open_bytes: 32 << 10,
+        ..StoreOptions::default()
+    }
+}
+
+fn channels() -> Vec<ChannelSpec> {
+    let deadband = |bound| Reduction::Deadband { bound };
+    let door = |bound| Reduction::SwingingDoor { bound };
+    [
+        ("deadband_f64", ChannelType::F64, deadband(0.75)),
+        ("deadband_u64", ChannelType::U64, deadband(2.5)),
+        ("deadband_i8", ChannelType::I8, deadband(3.0)),
+        ("door_f64", ChannelType::F64, door(0.5)),
+        ("door_f32", ChannelType::F32, door(0.25)),
+        ("door_i32", ChannelType::I32, door(2.9)),
+        ("door_i64", ChannelType::I64, door(4.0)),
+        ("step_f32", ChannelType::F32, Reduction::Step),
+        ("step_bool", ChannelType::Bool, Reduction::Step),
+        ("step_text", ChannelType::String, Reduction::Step),
+        ("plain", ChannelType::F64, Reduction::None),
+    ]
+    .map(|(name, kind, reduction)| ChannelSpec { reduction, ..ChannelSpec::new(name, kind) })
+    .to_vec()
+}
+
+/// What was offered of one channel, by `time`: of equal times the last.
+type Offered = BTreeMap<i64, Option<OwnedValue>>;
+
+/// How lively a series is.
+#[derive(Clone, Copy)]
+struct Mood {
+    /// Share of frames in which a channel moves by much.
+    jumps: f64,
+    /// Share of cells that are absent, unknown, or no finite number.
+    odd: f64,
+    /// Share of frames with a value of the channel without reduction.
+    plain: f64,
+    /// Share of frames that come late.
+    late: f64,
+}
+
+struct Source {
+    random: Rng,
+    mood: Mood,
+    time: i64,
+    walks: Vec<f64>,
+    slopes: Vec<f64>,
+}
+
+impl Source {
+    fn new(seed: u64) -> Source {
+        let mut random = Rng::with_seed(seed);
+        let mut pick = |shares: &[f64]| shares[random.usize(..shares.len())];
+        let mood = Mood {
+            jumps: pick(&[0.0, 0.01, 0.1]),
+            odd: pick(&[0.0, 0.01, 0.1]),
+            plain: pick(&[0.0, 0.02, 0.3]),
+            late: pick(&[0.0, 0.0, 0.02]),
+        };
+        let walks = channels().iter().map(|_| random.f64() * 40.0 - 20.0).collect();
+        Source { random, mood, time: T0, walks, slopes: vec![0.0; channels().len()] }
+    }
+
+    /// The next value of a channel, if it has one; none: unknown.
+    fn value(&mut self, channel: usize, kind: ChannelType) -> Option<OwnedValue> {
+        let random = &mut self.random;
+        if random.f64() < self.mood.jumps {
+            self.walks[channel] += random.f64() * 40.0 - 20.0;
+            self.slopes[channel] = random.f64() - 0.5;
+        }
+        self.walks[channel] += self.slopes[channel] + (random.f64() - 0.5) * 0.2;
+        self.walks[channel] = self.walks[channel].clamp(-100.0, 100.0);
+        let walk = self.walks[channel];
+        let odd = random.f64() < self.mood.odd;
+        if odd && random.bool() {
+            return None;
+        }
+        Some(OwnedValue::Plain(match kind {
+            ChannelType::F64 if odd => Value::F64([f64::NAN, f64::INFINITY, -0.0, 1e300, 5e-324][random.usize(..5)]),
+            ChannelType::F64 => Value::F64(walk),
+            ChannelType::F32 if odd => Value::F32([f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX][random.usize(..4)]),
+            ChannelType::F32 => Value::F32((walk * 4.0).round() as f32 / 4.0),
+            ChannelType::I8 => Value::I8(walk as i8),
+            ChannelType::I32 => Value::I32(walk as i32),
+            ChannelType::I64 if odd => Value::I64([i64::MIN, i64::MAX, (1 << 53) + 1][random.usize(..3)]),
+            ChannelType::I64 => Value::I64(walk as i64),
+            ChannelType::U64 if odd => Value::U64([u64::MAX, u64::MAX - 2, 0][random.usize(..3)]),
+            ChannelType::U64 => Value::U64((walk + 100.0) as u64),
+            ChannelType::Bool => Value::Bool(walk > 0.0),
+            _ => return Some(OwnedValue::String("abcdefghij"[..(walk.abs() / 20.0) as usize].into())),
+        }))
+    }
+
+    /// A frame: its time and cells, and whether it is late.
+    fn frame(&mut self) -> (i64, Vec<(usize, Option<OwnedValue>)>, bool) {
+        let late = self.random.f64() < self.mood.late && self.time > T0 + 1_000_000;
+        self.time += if late { 0 } else { [0, 1, 1_000, 1_000, 999_983][self.random.usize(..5)] };
+        let time = if late { self.time - self.random.i64(1..1_000_000) } else { self.time };
+        let mut cells = Vec::new();
+        for (n, channel) in channels().iter().enumerate() {
+            let share = if channel.reduction == Reduction::None { 1.0 - self.mood.plain } else { self.mood.odd };
+            if self.random.f64() >= share {
+                cells.push((n, self.value(n, channel.channel_type)));
+            }
+        }
+        (time, cells, late)
+    }
+}
+
+struct Checked {
+    stream: StreamId,
+    clock: Clock,
+    offered: Vec<Offered>,
+    /// Values that came late, of each channel: any of equal times is right.
+    late: Vec<Vec<(i64, Option<OwnedValue>)>>,
+    frames: u64,
+    /// Cells offered.
+    cells: u64,
+}
+
+fn resolve(store: &Store, clock: Clock) -> StreamId {
+    let spec = StreamSpec {
+        key: StreamKey::new("reduced", []),
+        source: "test".into(),
+        clock,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: channels(),
+    };
+    store.resolve(&spec, T0).expect("resolved").0.id
+}
+
+impl Checked {
+    fn new(store: &Store, clock: Clock) -> Checked {
+        let channels = channels().len();
+        Checked {
+            stream: resolve(store, clock),
+            clock,
+            offered: vec![Offered::new(); channels],
+            late: vec![Vec::new(); channels],
+            frames: 0,
+            cells: 0,
+        }
+    }
+
+    fn append(&mut self, store: &Store, source: &mut Source, frames: usize) -> Vec<Outcome> {
+        let mut batch = FrameBatch::new();
+        for _ in 0..frames {
+            let (time, cells, late) = source.frame();
+            let source_time = (self.clock == Clock::Source).then_some(time);
+            let receive_time = if self.clock == Clock::Source { source.time + 5 } else { time };
+            batch.begin(FrameHead { stream: self.stream, receive_time, source_time, sequence: None });
+            self.cells += cells.len() as u64;
+            for (n, value) in cells {
+                match &value {
+                    Some(value) => batch.push(ChannelIndex(n as u16), value.as_value()),
+                    None => batch.push_state(ChannelIndex(n as u16), CellState::Unknown),
+                }
+                if late && channels()[n].reduction != Reduction::None {
+                    self.late[n].push((time, value));
+                } else if !late {
+                    self.offered[n].insert(time, value);
+                }
+            }
+            batch.end();
+        }
+        self.frames += frames as u64;
+        store.append(&batch, source.time).outcomes
+    }
+
+    /// Samples, the newest and many others, are within their bounds of what is read back.
+    fn check(&self, store: &Store, what: &str) {
+        let mut rng = Rng::with_seed(self.frames);
+        let view = store.view();
+        for (n, channel) in channels().iter().enumerate() {
+            let every = rng.usize(1..2 + self.offered[n].len() / 60);
+            for (time, want) in self.offered[n].iter().rev().step_by(every) {
+                let state = view.state_at(self.stream, *time, &[ChannelIndex(n as u16)]).expect("a state");
+                let found = state[0].as_ref();
+                let fits = found.is_some_and(|found| {
+                    found.time <= *time && near(want.as_ref(), found.value.as_ref(), channel.reduction)
+                });
+                assert!(fits, "{what}: {} at {}: {found:?} instead of {want:?}", channel.name, time - T0);
+            }
+        }
+    }
+
+    /// What came late is in channels beside, exactly.
+    fn check_late(&self, store: &Store, what: &str) {
+        let (view, catalog) = (store.view(), store.catalog());
+        let layout = &catalog.stream(self.stream).expect("the stream").layout;
+        for (n, channel) in channels().iter().enumerate() {
+            if self.late[n].is_empty() {
+                continue;
+            }
+            let beside = layout.index(&format!("{}_late", channel.name)).expect("a channel beside");
+            let mut found = Vec::new();
+            for batch in view.scan(Scan::all(self.stream, vec![beside])) {
+                let batch = batch.expect("reads");
+                for row in 0..batch.len() {
+                    match batch.columns[0].cell(row) {
+                        Ok(value) => found.push(format!("{} {:?}", batch.time(row), Some(OwnedValue::of(value)))),
+                        Err(CellState::Unknown) => found.push(format!("{} None", batch.time(row))),
+                        Err(_) => {}
+                    }
+                }
+            }
+            let want: Vec<String> = self.late[n].iter().map(|(t, v)| format!("{t} {v:?}")).collect();
+            assert_eq!(found, want, "{what}: {}", channel.name);
+        }
+    }
+}
+
+/// Whether what is read back is within the bound of what was offered.
+fn near(want: Option<&OwnedValue>, found: Option<&OwnedValue>, reduction: Reduction) -> bool {
+    let (Some(want), Some(found)) = (want, found) else { return want.is_none() && found.is_none() };
+    let (a, b) = (want.as_value(), found.as_value());
+    let same = a.channel_type() == b.channel_type() && a.bits() == b.bits() && want == found
+        || a.bits() == b.bits() && a.as_f64().is_some_and(f64::is_nan);
+    let bound = match reduction {
+        Reduction::None | Reduction::Step => return same,
+        Reduction::Deadband { bound } | Reduction::SwingingDoor { bound } => bound,
+    };
+    let whole = |v: Value<'_>| match v {
+        Value::I64(v) => Some(i128::from(v)),
+        Value::U64(v) => Some(i128::from(v)),
+        _ => None,
+    };
+    same || match (whole(a), whole(b)) {
+        (Some(a), Some(b)) => (a - b).unsigned_abs() <= bound as u128,
+        _ => {
+            let (a, b) = (a.as_f64().expect("a number"), b.as_f64().expect("a number"));
+            a.is_finite() && b.is_finite() && (a - b).abs() <= bound
+        }
+    }
+}
+
+/// Seeds to run: `REDUCTION_SEEDS`, or so many.
+fn seeds(few: u64) -> u64 {
+    std::env::var("REDUCTION_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(few)
+}
+
+fn settle(store: &Store, now: i64) {
+    store.commit(now).expect("committed");
+    while store.maintain(now).expect("maintained") {}
+}
+
+#[test]
+fn every_sample_lies_within_its_bound_wherever_it_is_read() {
+    let (mut cells, mut points) = (0, 0);
+    for seed in 0..seeds(30) {
+        let disk = FaultDisk::new(seed);
+        let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+        let clock = if seed % 2 == 0 { Clock::Receive } else { Clock::Source };
+        let (mut checked, mut source) = (Checked::new(&store, clock), Source::new(seed));
+        for lap in 0..3 {
+            let what = format!("seed {seed}, lap {lap}");
+            let mut offered = 0;
+            for _ in 0..4 {
+                let count = source.random.usize(1..500);
+                offered += count as u64;
+                let before = store.view().next_row(checked.stream);
+                let outcomes = checked.append(&store, &mut source, count);
+                for outcome in outcomes {
+                    match outcome {
+                        Outcome::Stored { row } | Outcome::Reduced { row } => assert!(row + 1 >= before, "{what}"),
+                        // Equal in time and all it says, as an empty one is.
+                        Outcome::Duplicate => {}
+                        other => panic!("{what}: {other:?}"),
+                    }
+                }
+                checked.check(&store, &what);
+                if source.random.bool() {
+                    settle(&store, source.time);
+                }
+            }
+            let counts = store.counts(checked.stream);
+            assert_eq!(counts.received, counts.stored + counts.reduced + counts.duplicate, "{what}: {counts:?}");
+            assert_eq!(counts.received, offered, "{what}");
+            // A frame that was held when the store was killed was received before.
+            let made = store.view().next_row(checked.stream) - store.opened_row(checked.stream);
+            assert!(made == counts.stored || made == counts.stored + 1, "{what}: {made} rows, {counts:?}");
+            checked.check(&store, &what);
+            checked.check_late(&store, &what);
+            points += counts.points;
+            // A clean end, or the process killed after a commit.
+            if seed % 3 == 0 {
+                store.close(source.time).expect("closed");
+                store = Store::open_on(Arc::new(disk.clone()), options(), source.time).expect("opened");
+            } else {
+                settle(&store, source.time);
+                drop(store);
+                let disk = disk.clone();
+                store = Store::open_on(Arc::new(disk), options(), source.time).expect("opened");
+            }
+            checked.check(&store, &what);
+            checked.check_late(&store, &what);
+        }
+        cells += checked.cells;
+    }
+    assert!(points * 2 < cells, "{points} of {cells} values");
+}
+
+#[test]
+fn what_was_acknowledged_keeps_its_bound_whatever_is_cut() {
+    let mut cuts = 0;
+    for seed in 1_000..1_000 + seeds(25) {
+        let mut disk = FaultDisk::new(seed);
+        let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+        let mut source = Source::new(seed);
+        source.mood.late = 0.0;
+        let clock = if seed % 2 == 0 { Clock::Receive } else { Clock::Source };
+        let mut checked = Checked::new(&store, clock);
+        for lap in 0..6 {
+            let what = format!("seed {seed}, lap {lap}");
+            let mut acknowledged = source.time + 1;
+            disk.faults.writes_left.store(source.random.u64(1..40), Ordering::Relaxed);
+            for _ in 0..40 {
+                let count = source.random.usize(1..60);
+                // Of equal times the one that is not acknowledged may stand for the other.
+                source.time += 1;
+                checked.append(&store, &mut source, count);
+                if store.commit(source.time).is_err() {
+                    break;
+                }
+                acknowledged = source.time + 1;
+                if source.random.bool() && store.maintain(source.time).is_err() {
+                    break;
+                }
+            }
+            if !disk.is_cut() {
+                continue;
+            }
+            cuts += 1;
+            loop {
+                disk = disk.after_cut();
+                if source.random.bool() {
+                    disk.faults.writes_left.store(source.random.u64(1..12), Ordering::Relaxed);
+                }
+                match Store::open_on(Arc::new(disk.clone()), options(), source.time) {
+                    Ok(opened) => {
+                        store = opened;
+                        break;
+                    }
+                    Err(_) if disk.is_cut() => continue,
+                    Err(error) => panic!("{what}: {error}"),
+                }
+            }
+            // What was not acknowledged may be there or not.
+            checked.offered.iter_mut().for_each(|offered| drop(offered.split_off(&acknowledged)));
+            assert_eq!(resolve(&store, clock), checked.stream);
+            checked.check(&store, &what);
+        }
+    }
+    assert!(cuts > 2 * seeds(25), "{cuts} cuts");
+}
