@@ -373,3 +373,119 @@ fn what_was_acknowledged_keeps_its_bound_whatever_is_cut() {
     }
     assert!(cuts > 2 * seeds(25), "{cuts} cuts");
 }
+
+/// A stream with one channel.
+fn single(store: &Store, name: &str, kind: ChannelType, reduction: Reduction) -> StreamId {
+    let spec = StreamSpec {
+        key: StreamKey::new(name, []),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec { reduction, ..ChannelSpec::new("x", kind) }],
+    };
+    store.resolve(&spec, T0).expect("resolved").0.id
+}
+
+fn offer(store: &Store, stream: StreamId, time: i64, value: f64) -> Outcome {
+    let mut batch = FrameBatch::new();
+    batch.begin(FrameHead { stream, receive_time: T0 + time, source_time: None, sequence: None });
+    batch.push(ChannelIndex(0), Value::F64(value));
+    batch.end();
+    store.append(&batch, T0 + time).outcomes.remove(0)
+}
+
+fn state(store: &Store, stream: StreamId, time: i64) -> Option<(f64, i64)> {
+    let cell = store.view().state_at(stream, T0 + time, &[ChannelIndex(0)]).expect("a state").remove(0)?;
+    Some((cell.value?.as_value().as_f64()?, cell.time - T0))
+}
+
+#[test]
+fn a_held_frame_outlives_its_place_in_the_log() {
+    let disk = FaultDisk::new(5);
+    let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+    let held = single(&store, "quiet", ChannelType::F64, Reduction::SwingingDoor { bound: 0.5 });
+    let busy = single(&store, "busy", ChannelType::F64, Reduction::None);
+    assert_eq!(offer(&store, held, 0, 0.0), Outcome::Stored { row: 0 });
+    assert_eq!(offer(&store, held, 10, 100.0), Outcome::Reduced { row: 0 });
+    store.commit(T0).expect("committed");
+    let mut time = 10;
+    for lap in 0..4 {
+        let written = store.stats().written_bytes;
+        while store.stats().written_bytes < written + (options().log_bytes) {
+            for _ in 0..20 {
+                time += 1;
+                assert!(matches!(offer(&store, busy, time, time as f64), Outcome::Stored { .. }), "lap {lap}");
+            }
+            settle(&store, T0 + time);
+        }
+        assert_eq!(
+            (state(&store, held, 10), state(&store, held, 5)),
+            (Some((100.0, 10)), Some((50.0, 5))),
+            "lap {lap}"
+        );
+        drop(store);
+        store = Store::open_on(Arc::new(disk.clone()), options(), T0 + time).expect("opened");
+        assert_eq!(
+            (state(&store, held, 10), state(&store, held, 5)),
+            (Some((100.0, 10)), Some((50.0, 5))),
+            "lap {lap}"
+        );
+    }
+    // It is a row by now, and what follows begins anew.
+    assert_eq!(store.view().next_row(held), 2);
+    assert_eq!(offer(&store, held, time, 7.0), Outcome::Stored { row: 2 });
+}
+
+#[test]
+fn a_steady_value_is_as_new_as_its_newest_frame() {
+    let disk = FaultDisk::new(6);
+    let store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+    let spec = StreamSpec {
+        key: StreamKey::new("two", []),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![
+            ChannelSpec { reduction: Reduction::Deadband { bound: 1.0 }, ..ChannelSpec::new("x", ChannelType::F64) },
+            ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("y", ChannelType::String) },
+        ],
+    };
+    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let mut batch = FrameBatch::new();
+    let (rows, mut reduced) = (3_000i64, 0);
+    for n in 0..rows {
+        batch.begin(FrameHead { stream, receive_time: T0 + n, source_time: None, sequence: None });
+        // The text changes in two of three frames, the number stays within its band.
+        batch.push(ChannelIndex(0), Value::F64(0.5 + (n % 7) as f64 / 7.0));
+        batch.push(ChannelIndex(1), Value::String(["a", "b", "b"][n as usize % 3]));
+        batch.end();
+    }
+    for outcome in store.append(&batch, T0).outcomes {
+        reduced += u64::from(matches!(outcome, Outcome::Reduced { .. }));
+    }
+    assert_eq!(reduced, 1_000);
+    settle(&store, T0);
+    let values: u64 = store
+        .view()
+        .scan(Scan::all(stream, vec![ChannelIndex(0)]))
+        .map(|b| {
+            let batch = b.expect("reads");
+            (0..batch.len()).filter(|&r| batch.columns[0].cell(r).is_ok()).count() as u64
+        })
+        .sum();
+    assert!((4..10).contains(&values), "{values}: stored again now and then, not in each row");
+    for at in [0, 1, 2, 3, 700, 1_024, 2_998, 2_999, 5_000] {
+        let decoded = store.stats().blocks_decoded;
+        let cells = store.view().state_at(stream, T0 + at, &[ChannelIndex(0), ChannelIndex(1)]).expect("a state");
+        assert!(store.stats().blocks_decoded - decoded <= 6, "{} blocks", store.stats().blocks_decoded - decoded);
+        let newest = at.min(rows - 1);
+        // A frame that got no row is known only while it is held.
+        let frame = if newest % 3 == 2 && newest != rows - 1 { newest - 1 } else { newest };
+        let x = cells[0].as_ref().expect("a state");
+        assert_eq!(x.time, T0 + frame, "at {at}");
+        let y = cells[1].as_ref().expect("a state");
+        assert_eq!(y.value, Some(OwnedValue::String(["a", "b", "b"][newest as usize % 3].into())), "at {at}");
+    }
+}

@@ -1,0 +1,389 @@
+//! The values of one channel in the order of `time`, whatever the order they came in: what intervals, weighing and
+//! grids read.
+//!
+//! ```text
+//!  blocks and chunks by first time ─> clusters whose times do not overlap ─> rows by (time, row) ─> [points]
+//!                                              └─ one block, wholly inside ─> its statistics
+//! ```
+//! Pieces are found window by window, so that a reader who ends early has looked at little.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::block::Block;
+use crate::chunk::Chunk;
+use crate::directory::{BlockRef, Segment};
+use crate::limits::STATISTICS_MIN_ROWS;
+use crate::reduction::Reduction;
+use crate::refusal::ScanError;
+use crate::scan;
+use crate::state::{self, OwnedValue};
+use crate::stats::{ColumnStatistics, Sum};
+use crate::stream::{Channel, ChannelIndex, StreamId};
+use crate::value::{CellState, Value};
+use crate::view::{Scan, StreamView, View};
+
+/// A value of a channel, or that it is not known.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Point {
+    pub(crate) time: i64,
+    pub(crate) row: u64,
+    /// None: unknown from here on.
+    pub(crate) value: Option<OwnedValue>,
+    /// Frames are known missing between the point before and this one.
+    pub(crate) gap: bool,
+}
+
+/// A point, or a block of them.
+pub(crate) enum Found {
+    /// One.
+    Point(Point),
+    /// All of a block: its statistics, and whether frames are known missing before it.
+    Block(Box<ColumnStatistics>, bool),
+}
+
+/// Consecutive rows.
+#[derive(Clone)]
+enum Piece {
+    Block(Arc<Segment>, BlockRef),
+    Chunk(Arc<Chunk>, usize),
+}
+
+impl Piece {
+    /// Smallest and largest `time`.
+    fn time(&self) -> (i64, i64) {
+        match self {
+            Piece::Block(_, block) => block.time,
+            Piece::Chunk(chunk, _) => chunk.time_range().unwrap_or((i64::MAX, i64::MIN)),
+        }
+    }
+
+    fn first_row(&self) -> u64 {
+        match self {
+            Piece::Block(_, block) => block.first_row,
+            Piece::Chunk(chunk, _) => chunk.first_row,
+        }
+    }
+
+    fn is_sorted(&self) -> bool {
+        match self {
+            Piece::Block(_, block) => block.time_sorted,
+            Piece::Chunk(chunk, _) => chunk.sorted(),
+        }
+    }
+}
+
+/// A row on its way to its turn.
+struct Row {
+    time: i64,
+    row: u64,
+    cell: Result<OwnedValue, CellState>,
+    /// Session and unwrapped sequence.
+    sequence: Option<(u32, i64)>,
+}
+
+/// What the next pieces came to.
+enum Cluster {
+    /// Their rows wait.
+    Rows,
+    Block(Found),
+    /// There are none.
+    End,
+}
+
+/// Reads the points of a channel.
+pub(crate) struct Points {
+    view: View,
+    stream: Arc<StreamView>,
+    column: ChannelIndex,
+    /// Rows before are not read.
+    from: i64,
+    /// Pieces that begin at or before it are known.
+    known_to: i64,
+    window: u64,
+    /// No row is later.
+    last: i64,
+    pieces: VecDeque<Piece>,
+    rows: VecDeque<Row>,
+    held: Option<Row>,
+    /// Blocks that lie wholly in it may come as their statistics.
+    whole: Option<Range<i64>>,
+    /// Whether a leap of the sequence says that frames are missing.
+    sequences_tell: bool,
+    max_future_ns: i64,
+    newest_sequence: Option<(u32, i64)>,
+    gap: bool,
+    /// `time` of the newest row in which the channel was offered.
+    offered_to: Option<i64>,
+    /// A block whose statistics do not say it.
+    unsure: Option<(Arc<Segment>, BlockRef)>,
+}
+
+/// Least window, in nanoseconds.
+const WINDOW_MIN: u64 = 1_000_000_000;
+
+impl Points {
+    /// Points from the last at or before `time.start` on; those up to `time.end` are probably wanted. None: no such
+    /// channel.
+    pub(crate) fn new(
+        view: &View,
+        stream: StreamId,
+        column: ChannelIndex,
+        time: Range<i64>,
+    ) -> Result<Option<Points>, ScanError> {
+        view.check_age()?;
+        let Some(of) = view.stream(stream) else { return Ok(None) };
+        let Some(channel) = of.stream.layout.channels.get(column.0 as usize) else { return Ok(None) };
+        let before = state::state_at(&of, time.start, &[column], view.shared())?.pop().flatten();
+        let from = before.map_or(time.start, |cell| cell.time);
+        let reduced = of.stream.layout.channels.iter().any(|c| c.reduction != Reduction::None);
+        let held = of.held.as_ref().and_then(|held| {
+            let cell = match held.state(column.0 as usize) {
+                CellState::Value => Ok(OwnedValue::of(of_type(held.value(column.0 as usize)?, channel))),
+                state => Err(state),
+            };
+            Some(Row { time: held.time(), row: held.row, cell, sequence: None })
+        });
+        let last = view.time_range(stream).map_or(i64::MIN, |range| range.1);
+        Ok(Some(Points {
+            column,
+            from,
+            known_to: from.saturating_sub(1),
+            window: (time.end.max(from).abs_diff(from) / 64).max(WINDOW_MIN),
+            last,
+            pieces: VecDeque::new(),
+            rows: VecDeque::new(),
+            held: held.filter(|held| held.time >= from),
+            whole: None,
+            sequences_tell: !reduced,
+            max_future_ns: view.shared().max_future_ns,
+            newest_sequence: None,
+            gap: false,
+            offered_to: None,
+            unsure: None,
+            view: view.clone(),
+            stream: of,
+        }))
+    }
+
+    /// Lets blocks that lie wholly in `time` come as their statistics.
+    pub(crate) fn whole_blocks(&mut self, time: Range<i64>) {
+        self.whole = Some(time);
+    }
+
+    /// The channel.
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.stream.stream.layout.channels[self.column.0 as usize]
+    }
+
+    /// `time` of the newest row read in which the channel was offered, also where it was unchanged.
+    pub(crate) fn offered_to(&mut self) -> Result<Option<i64>, ScanError> {
+        if let Some((segment, block)) = self.unsure.take() {
+            let batch = self.stream.read(&segment, &block, &[self.column], self.view.shared())?;
+            let offered = |row: &usize| {
+                batch.columns.first().is_some_and(|column| !matches!(column.cell(*row), Err(CellState::Absent)))
+            };
+            self.offered_to = self.offered_to.max((0..batch.len()).filter(offered).map(|row| batch.time(row)).max());
+        }
+        Ok(self.offered_to)
+    }
+
+    /// The next point, or block of them.
+    pub(crate) fn next(&mut self) -> Result<Option<Found>, ScanError> {
+        loop {
+            while let Some(row) = self.rows.pop_front() {
+                if let Some(point) = self.take(row) {
+                    return Ok(Some(Found::Point(point)));
+                }
+            }
+            match self.next_cluster()? {
+                Cluster::Rows => {}
+                Cluster::Block(found) => return Ok(Some(found)),
+                Cluster::End => {
+                    let Some(held) = self.held.take() else { return Ok(None) };
+                    self.rows.push_back(held);
+                }
+            }
+        }
+    }
+
+    /// What a row says of the channel.
+    fn take(&mut self, row: Row) -> Option<Point> {
+        if let Some((session, sequence)) = row.sequence {
+            let newest = self.newest_sequence.get_or_insert((session, sequence));
+            self.gap |= session != newest.0 || self.sequences_tell && sequence > newest.1.saturating_add(1);
+            *newest = if session == newest.0 { (session, sequence.max(newest.1)) } else { (session, sequence) };
+        }
+        let value = match row.cell {
+            Ok(value) => Some(value),
+            Err(CellState::Unknown) => None,
+            Err(state) => {
+                if state == CellState::Unchanged {
+                    (self.offered_to, self.unsure) = (Some(row.time), None);
+                }
+                return None;
+            }
+        };
+        (self.offered_to, self.unsure) = (Some(row.time), None);
+        Some(Point { time: row.time, row: row.row, value, gap: std::mem::take(&mut self.gap) })
+    }
+
+    /// Finds the pieces that begin up to an instant.
+    fn know(&mut self, to: i64) -> Result<(), ScanError> {
+        let after = self.known_to;
+        let shared = self.view.shared();
+        let first = after < self.from;
+        let wanted = |time: (i64, i64)| {
+            let begins = if first { i64::MIN..=to } else { after.saturating_add(1)..=to };
+            begins.contains(&time.0) && time.1 >= self.from
+        };
+        let mut found: Vec<Piece> = Vec::new();
+        if self.stream.sealed.time.1 >= self.from {
+            for segment in self.stream.segments(if first { self.from } else { after.saturating_add(1) }, to) {
+                let blocks = self.stream.blocks(&segment, shared)?;
+                let blocks = blocks.into_iter().filter(|block| wanted(block.time));
+                found.extend(blocks.map(|block| Piece::Block(segment.clone(), block)));
+            }
+        }
+        let chunks = self.stream.chunks().filter(|(chunk, len)| *len > 0 && chunk.time_range().is_some_and(wanted));
+        found.extend(chunks.map(|(chunk, len)| Piece::Chunk(chunk.clone(), len)));
+        found.sort_by_key(|piece| (piece.time().0, piece.first_row()));
+        self.pieces.extend(found);
+        self.known_to = to;
+        Ok(())
+    }
+
+    /// Knows the pieces up to an instant, and one at least if there is any.
+    fn look(&mut self, to: i64) -> Result<(), ScanError> {
+        while self.known_to < self.last && (self.known_to < to || self.pieces.is_empty()) {
+            let next = self.known_to.max(self.from).saturating_add_unsigned(self.window);
+            if self.pieces.is_empty() {
+                self.window = self.window.saturating_mul(2);
+            }
+            self.know(next.max(to.min(self.last)))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the next cluster of pieces into rows; or gives its statistics, if it is a block that says enough.
+    fn next_cluster(&mut self) -> Result<Cluster, ScanError> {
+        self.view.check_age()?;
+        self.look(i64::MIN)?;
+        let Some(piece) = self.pieces.pop_front() else { return Ok(Cluster::End) };
+        let (mut end, mut sorted) = (piece.time().1, piece.is_sorted());
+        let mut cluster = vec![piece];
+        loop {
+            self.look(end)?;
+            let Some(next) = self.pieces.front() else { break };
+            let (start, first_row) = (next.time().0, next.first_row());
+            // One that only touches the end comes after it as a whole.
+            let touches = start == end && sorted && cluster.iter().all(|piece| piece.first_row() < first_row);
+            if start > end || touches {
+                break;
+            }
+            let Some(next) = self.pieces.pop_front() else { break };
+            end = end.max(next.time().1);
+            sorted = false;
+            cluster.push(next);
+        }
+        if let ([Piece::Block(segment, block)], true) = (cluster.as_slice(), sorted)
+            && let Some(found) = self.statistics(segment, block)?
+        {
+            return Ok(Cluster::Block(found));
+        }
+        for piece in &cluster {
+            self.read(piece)?;
+        }
+        if !sorted {
+            self.rows.make_contiguous().sort_by_key(|row| (row.time, row.row));
+        }
+        Ok(Cluster::Rows)
+    }
+
+    /// The statistics of a block, if they say all that its rows would.
+    fn statistics(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<Found>, ScanError> {
+        let Some(time) = &self.whole else { return Ok(None) };
+        let inside = time.contains(&block.time.0) && time.contains(&block.time.1) && self.held_after(block.time.1);
+        // The sequence at its end is needed where what follows does not say whether frames are missing before it.
+        let told = self.stream.stream.sequence_modulus.is_none()
+            || self.pieces.front().is_some_and(|next| matches!(next, Piece::Block(_, next) if next.part.is_none()));
+        if !inside || !told || block.part.is_some() || (block.rows as usize) < STATISTICS_MIN_ROWS {
+            return Ok(None);
+        }
+        let bytes = segment.read_block(block, &self.view.shared().residents)?;
+        let read = Block::read(&bytes).and_then(|found| {
+            let header = found.header();
+            // Another one than the index says is told of by the decoding.
+            let is_it = header.stream == self.stream.stream.id && header.first_row == block.first_row;
+            let statistics = if is_it { found.statistics_of(self.column.0.into())? } else { None };
+            Ok(statistics.map(|statistics| (statistics, header.gap_before)))
+        });
+        let read = read.map_err(|error| self.stream.damaged(segment, block, error))?;
+        let Some((statistics, gap)) = read else { return Ok(None) };
+        let finite = match statistics.sum {
+            Some(Sum::Float(sum)) => sum.is_finite(),
+            Some(Sum::Integer(_)) => true,
+            None => false,
+        };
+        let says_all = finite
+            && statistics.integral.is_some()
+            && statistics.unknowns + statistics.nans + statistics.infinities == 0;
+        if !says_all {
+            return Ok(None);
+        }
+        let gap = gap || std::mem::take(&mut self.gap);
+        self.newest_sequence = None;
+        self.offered_to = statistics.last.map(|last| last.time);
+        self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
+        Ok(Some(Found::Block(Box::new(statistics), gap)))
+    }
+
+    fn held_after(&self, time: i64) -> bool {
+        self.held.as_ref().is_none_or(|held| held.time >= time)
+    }
+
+    /// Adds the rows of a piece from `from` on.
+    fn read(&mut self, piece: &Piece) -> Result<(), ScanError> {
+        let (batch, gap_before) = match piece {
+            Piece::Block(segment, block) => {
+                let bytes = segment.read_block(block, &self.view.shared().residents)?;
+                let batch = self.stream.decode(segment, block, &bytes, &[self.column], self.view.shared())?;
+                let gap = block.part.is_none() && Block::read(&bytes).is_ok_and(|block| block.header().gap_before);
+                (batch, gap)
+            }
+            Piece::Chunk(chunk, len) => {
+                let rows = scan::select(chunk, *len, &(self.from..i64::MAX), &(0..u64::MAX));
+                let scan = Scan::all(self.stream.stream.id, vec![self.column]);
+                (scan::batch_of(&self.stream, chunk, &rows, &scan), false)
+            }
+        };
+        // After a block of which only statistics were read, its header says whether frames are missing before.
+        self.gap |= gap_before && self.newest_sequence.is_none();
+        self.add(&batch);
+        Ok(())
+    }
+
+    fn add(&mut self, batch: &Batch) {
+        let Some(column) = batch.columns.first() else { return };
+        for row in 0..batch.len() {
+            let time = batch.time(row);
+            if time < self.from || time.saturating_sub(batch.receive_time[row]) > self.max_future_ns {
+                continue;
+            }
+            let sequence = batch.sequence.as_ref().and_then(|s| s.get(row));
+            self.rows.push_back(Row {
+                time,
+                row: batch.rows[row],
+                cell: column.cell(row).map(OwnedValue::of),
+                sequence: sequence.map(|s| (batch.session.as_ref().map_or(0, |all| all[row]), s)),
+            });
+        }
+    }
+}
+
+/// A value in the channel's type.
+fn of_type<'a>(value: Value<'a>, channel: &Channel) -> Value<'a> {
+    value.convert(channel.channel_type).unwrap_or(value)
+}
