@@ -148,7 +148,7 @@ fn goes_round(size_bytes: u64, channels: usize, times: u64) {
 #[test]
 fn two_hundred_kilobytes_fed_many_times_their_size() {
     // Each commit is a sync: a few rounds here, a hundred of them in memory.
-    goes_round(SMALL, 2, if std::env::var_os("FIXED_FULL").is_some() { 100 } else { 8 });
+    goes_round(SMALL, 2, if std::env::var_os("FIXED_FULL").is_some() { 100 } else { 4 });
 }
 
 #[test]
