@@ -311,7 +311,7 @@ impl Writer {
         extend_history(&mut history, &growth.retyped, false);
         let group = self.groups.of(&stream.key);
         let bytes = catalog::encode_stream(&stream, &history, group);
-        let more = catalog_bytes(&stream, &history, group);
+        let more = self.catalog_room.map_or(0, |_| catalog_bytes(&stream, &history, group));
         self.check_catalog(&stream, more)?;
         self.put_control(Control::Stream, &bytes)?;
         self.catalog_bytes += more;

@@ -190,6 +190,27 @@ impl Inspection {
 /// # Errors
 /// When there is no store or the disk refuses; damage is no error but part of what is returned.
 pub fn inspect(path: &Path, depth: Depth) -> io::Result<Inspection> {
+    let mut found = inspect_once(path, depth)?;
+    // A running store of a fixed size writes over what it just named: what was damage then is looked at again.
+    let generation = |found: &Inspection| found.identity.as_ref().map(|identity| identity.generation);
+    for _ in 0..AGAIN_MAX {
+        if found.is_sound() || found.fixed.is_none() {
+            break;
+        }
+        let again = inspect_once(path, depth)?;
+        let stood_still = generation(&again) == generation(&found);
+        found = again;
+        if stood_still {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// How often a store that goes on meanwhile is looked at again.
+const AGAIN_MAX: usize = 5;
+
+fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
     let mut found = Inspection { folder: path.display().to_string(), ..Inspection::default() };
     let place = Place::open(path, &mut found)?;
     let names = place.names()?;

@@ -322,7 +322,19 @@ impl Disk for FaultDisk {
         for file in self.images.lock().live.values() {
             let mut file = file.lock();
             if std::mem::take(&mut file.stale) {
+                let file = &mut *file;
                 file.live = file.durable.clone();
+                // What no sync was to make durable yet is in the cache still.
+                for pending in &file.pending {
+                    match pending {
+                        Pending::Truncate { size } => file.live.resize(*size, 0),
+                        Pending::Write { offset, bytes, .. } => {
+                            let end = (offset + bytes.len()).max(file.live.len());
+                            file.live.resize(end, 0);
+                            file.live[*offset..offset + bytes.len()].copy_from_slice(bytes);
+                        }
+                    }
+                }
             }
         }
     }

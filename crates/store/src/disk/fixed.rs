@@ -325,3 +325,71 @@ impl DiskFile for Region {
         Ok(self.size_bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FixedOptions;
+    use crate::disk::volume::MemoryRegion;
+
+    fn disk() -> FixedDisk {
+        let fixed = FixedOptions { max_streams: 3, max_channels: 12, ..FixedOptions::new(204_800) };
+        FixedDisk::with(Arc::new(MemoryRegion::new(204_800)), fixed.layout(1).expect("a layout")).expect("a disk")
+    }
+
+    fn pages(with: u8) -> Pages {
+        Pages::of(&[with; PAGE_BYTES])
+    }
+
+    fn create(disk: &FixedDisk, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        disk.create(name, disk.layout.segment_bytes, Access::Buffered)
+    }
+
+    #[test]
+    fn a_slot_that_was_given_to_another_reads_as_gone() {
+        let disk = disk();
+        let old = create(&disk, "segment-1").expect("a slot");
+        old.write_at(&pages(1), 4096).expect("written");
+        disk.remove("segment-1").expect("removed");
+        let mut byte = [0];
+        assert_eq!((old.read_at(&mut byte, 5000).expect("nobody has it"), byte), (1, [1]));
+        let new = create(&disk, "segment-2").expect("the same slot");
+        assert_eq!(disk.slot_of("segment-2"), Some(0));
+        new.write_at(&pages(2), 4096).expect("written");
+        assert_eq!(old.read_at(&mut byte, 5000).expect_err("gone").kind(), io::ErrorKind::NotFound);
+        assert!(old.write_at(&pages(1), 4096).is_err());
+        assert_eq!((new.read_at(&mut byte, 5000).expect("read"), byte), (1, [2]));
+        // Nothing is read where another may write.
+        let lock = disk.lock().expect("locked").expect("free");
+        drop(lock);
+        assert!(new.read_at(&mut byte, 5000).is_err());
+    }
+
+    #[test]
+    fn files_have_their_places_and_nothing_else() {
+        let disk = disk();
+        let names = [superblock::FILE, recovery::LOG_FILE, checkpoint::FILES[0], checkpoint::FILES[1]];
+        let mut files: Vec<Arc<dyn DiskFile>> =
+            names.map(|name| disk.open(name, Access::Log).expect("a region")).into();
+        files.extend((0..5).map(|n| create(&disk, &format!("segment-{n}")).expect("a slot")));
+        assert_eq!(create(&disk, "segment-5").err().expect("no slot is left").kind(), io::ErrorKind::StorageFull);
+        assert_eq!(disk.free_slots(), 0);
+        assert!(!disk.put_into_slot("segment-9", 3) && !disk.put_into_slot("segment-9", 5));
+        // Each is filled with its number; none reaches into another.
+        for (n, file) in files.iter().enumerate() {
+            for at in (0..file.size().expect("a size")).step_by(PAGE_BYTES) {
+                file.write_at(&pages(n as u8 + 1), at).expect("written");
+            }
+            assert!(file.write_at(&pages(99), file.size().expect("a size")).is_err());
+        }
+        for (n, file) in files.iter().enumerate() {
+            let mut bytes = vec![0; file.size().expect("a size") as usize + 1];
+            assert_eq!(file.read_at(&mut bytes, 0).expect("read"), bytes.len() - 1);
+            assert!(bytes[..bytes.len() - 1].iter().all(|byte| *byte == n as u8 + 1), "file {n}");
+        }
+        assert!(disk.open("recent", Access::Buffered).is_err() && disk.open("segment-7", Access::Buffered).is_err());
+        assert!(disk.create("recent", 4096, Access::Buffered).is_err());
+        disk.remove("segment-3").expect("removed");
+        assert!(disk.put_into_slot("segment-9", 3) && disk.slot_of("segment-9") == Some(3));
+    }
+}

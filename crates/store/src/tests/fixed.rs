@@ -450,26 +450,61 @@ fn a_reader_that_is_overtaken_is_told() {
 fn what_another_store_left_is_never_taken_for_its_own() {
     let mut disk = FaultDisk::new(11);
     make_on(&disk, &small());
-    let store = open_on(&disk, StoreOptions::default(), T0).expect("opened");
-    let s = stream(&store, "t");
-    send(&store, s, 0..30_000, T0);
-    drop(store);
-    for cut in 1..60 {
-        // Its segments begin with number 1 again, in the same slots.
-        disk = disk.after_cut();
+    for cut in 0..80u64 {
+        // Its segments begin with number 1 again, in the same slots, and its only stream has the same number.
         make(Arc::new(disk.clone()), &small()).expect("made anew");
         let store = open_on(&disk, StoreOptions::default(), T0).expect("opened");
-        assert_eq!(store.catalog().streams.len(), 0);
-        let s = stream(&store, "new");
-        disk.faults.writes_left.store(cut, Ordering::Relaxed);
-        let acknowledged = send_until_cut(&store, s, 0, T0 + cut as i64);
+        assert_eq!((store.catalog().streams.len(), store.segments().len()), (0, 0));
+        let s = stream(&store, "t");
+        disk.faults.writes_left.store(if cut == 0 { 300 } else { cut }, Ordering::Relaxed);
+        let now = T0 + (cut as i64 + 1) * 1_000_000_000_000;
+        send_until_cut(&store, s, 0, now);
         drop(store);
-        let store = reopen(&mut disk, 0, T0 + cut as i64);
-        let names: Vec<String> = store.catalog().streams.iter().map(|s| s.key.table.clone()).collect();
-        assert!(names.iter().all(|name| name == "new" || name == "strongback.gaps"), "{names:?}");
-        if acknowledged > 0 {
-            assert!(rows(&store, s).end >= acknowledged, "cut {cut}");
+        let store = reopen(&mut disk, 0, now);
+        for stream in &store.catalog().streams {
+            for batch in store.view().scan(Scan::all(stream.id, vec![])) {
+                assert!(batch.expect("reads").receive_time.iter().all(|time| *time == now), "cut {cut}");
+            }
         }
+        drop(store);
+        disk = disk.after_cut();
+    }
+}
+
+/// A failing disk: what was acknowledged is there when it is opened again, in the same process, and goes on.
+#[test]
+fn a_failed_sync_poisons_until_it_is_opened_again() {
+    let disk = FaultDisk::new(12);
+    make_on(&disk, &small());
+    let mut store = open_on(&disk, StoreOptions::default(), T0).expect("opened");
+    let s = stream(&store, "t");
+    send(&store, s, 0..8_000, T0);
+    for lap in 0..12 {
+        let next = store.view().next_row(s);
+        disk.fail_syncs(VOLUME, 1);
+        // Whichever sync it is: of the log, a segment, a checkpoint.
+        let mut batch = FrameBatch::new();
+        for row in next..next + 100 {
+            batch.begin(FrameHead { stream: s, receive_time: T0, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::U64(row));
+            batch.push(ChannelIndex(1), Value::U64(row));
+            batch.end();
+        }
+        if lap % 2 == 0 {
+            store.append(&batch, T0);
+            assert!(matches!(store.commit(T0), Err(Refusal::Poisoned(_))));
+        } else {
+            assert!(store.close(T0).is_err());
+        }
+        let committed = store.committed_row(s);
+        let _ = store.close(T0);
+        let again = open_on(&disk, StoreOptions::default(), T0).expect("opened");
+        again.take_over(&store, T0).expect("taken over");
+        store = again;
+        assert!(rows(&store, s).end >= committed, "lap {lap}");
+        let next = store.view().next_row(s);
+        send(&store, s, next..next + 300, T0);
+        assert_eq!(rows(&store, s).end, next + 300);
     }
 }
 

@@ -219,3 +219,48 @@ fn a_segment_never_takes_more_than_leaves_room_for_its_footer() {
     let end = sealed.footer_offset as usize + sealed.footer.len() + sealed.trailer.len();
     assert!(end <= 64 << 10, "{end}");
 }
+
+/// An opening goes on behind the last whole group of the one before. What that one wrote behind a group that was cut
+/// short is whole and has the right number, and is not taken for the newer groups' successor.
+#[test]
+fn a_group_of_an_earlier_opening_does_not_follow_one_of_a_later() {
+    let layout = Layout { version: 1, channels: Vec::new() };
+    let definition = stream(5, &layout);
+    let block_of = |epoch: u32, first_row: u64| {
+        let batch = Batch {
+            stream: StreamId(5),
+            rows: (first_row..first_row + 10).collect(),
+            receive_time: (0..10).collect(),
+            source_time: None,
+            sequence: None,
+            session: None,
+            source_clock: false,
+            columns: Vec::new(),
+        };
+        let mut out = Vec::new();
+        let meta = block::BlockMeta { epoch, ..meta(Effort::Seal) };
+        let mut memory = strongback_store::codec::CodecMemory::default();
+        block::Encoder::new().encode(&meta, &batch, &layout, &mut memory, &mut out).unwrap();
+        out
+    };
+    let put = |builder: &mut Builder, epoch, first_row| {
+        builder.push(&block_of(epoch, first_row), std::slice::from_ref(&definition)).unwrap();
+        builder.take_group().unwrap()
+    };
+    let mut first = Builder::new(header());
+    let old = [0, 10, 20].map(|row| put(&mut first, 1, row));
+    let known = |_| Some(definition.clone());
+    let mut second = Builder::new(header());
+    assert_eq!(second.resume_group(&old[0].bytes, known).unwrap(), Some(old[0].bytes.len()));
+    let new = put(&mut second, 2, 10);
+    assert_eq!((new.offset, new.bytes.len()), (old[1].offset, old[1].bytes.len()), "in the place of the one cut short");
+    let mut third = Builder::new(header());
+    for group in [&old[0].bytes, &new.bytes] {
+        assert_eq!(third.resume_group(group, known).unwrap(), Some(group.len()));
+    }
+    assert!(third.resume_group(&old[2].bytes, known).is_err());
+    assert_eq!(third.entries().len(), 2);
+    // Without the later one all three are there.
+    let mut whole = Builder::new(header());
+    assert!(old.iter().all(|group| whole.resume_group(&group.bytes, known).unwrap().is_some()));
+}
