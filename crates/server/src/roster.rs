@@ -152,7 +152,7 @@ impl Roster {
         };
         for (stream, last) in catalog.streams.iter().zip(last) {
             let at = *index.entry(stream.source.clone()).or_insert_with(|| {
-                let kind = if stream.key.table.starts_with("strongback.") { "internal" } else { "import" };
+                let kind = if stream.key.is_internal() { "internal" } else { "import" };
                 cards.push(SourceCard { name: stream.source.clone(), kind, ..SourceCard::default() });
                 expected.push(Some(0.0));
                 longest_period.push(0);

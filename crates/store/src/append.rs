@@ -14,7 +14,7 @@ use crate::checkpoint::SealedRows;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::counts::Counts;
 use crate::expiry::Space;
-use crate::frame::FrameRef;
+use crate::frame::{FrameHead, FrameRef};
 use crate::group::{Group, Groups};
 use crate::held::HeldRecords;
 use crate::ledger::{GAPS_TABLE, Gap, GapCause, Seen, SequenceTracker};
@@ -73,6 +73,49 @@ pub(crate) struct StreamWriter {
     /// If any of its channels has a reduction.
     pub(crate) reducer: Option<Box<Reducer>>,
     pub(crate) counts: Counts,
+}
+
+impl StreamWriter {
+    /// Takes over a layout that grew.
+    fn set_layout(&mut self, history: ShapeHistory, shape: Arc<RowShape>, histories: &mut Histories) {
+        self.shape_number = history.newest;
+        self.shape = shape;
+        self.history = histories.share(history);
+    }
+
+    /// Which of a frame's stamps is its `time`.
+    pub(crate) fn time_of(&self, (receive, source): (i64, Option<i64>)) -> i64 {
+        source.filter(|_| self.source_clock).unwrap_or(receive)
+    }
+
+    /// Counts and tells what the sequence of a frame showed beside the frame itself: a loss, that one was filled, a
+    /// restart. `before`: stamps of the newest frame before it.
+    #[cold]
+    pub(crate) fn note_gap(
+        &mut self,
+        gaps: &mut GapsFound,
+        seen: Seen,
+        which: (i64, u32, u64),
+        before: (i64, Option<i64>),
+        head: FrameHead,
+    ) {
+        match seen {
+            Seen::After { from, to } => self.counts.lost += (to - from + 1) as u64,
+            Seen::Filled { .. } => {
+                self.counts.filled += 1;
+                self.counts.late += 1;
+            }
+            Seen::Restart => self.counts.restarts += 1,
+            Seen::Next | Seen::Late | Seen::Duplicate => return,
+        }
+        let after = (head.receive_time, head.source_time);
+        gaps.add(&self.slot.stream.load(), seen, which, (self.time_of(before), self.time_of(after)));
+    }
+}
+
+/// The tracker of a stream whose sequence nothing is known of.
+pub(crate) fn new_tracker(slot: &StreamSlot) -> Box<SequenceTracker> {
+    Box::new(SequenceTracker::new(slot.stream.load().sequence_modulus.unwrap_or(1 << 32)))
 }
 
 /// Everything behind the append lock.
@@ -276,9 +319,7 @@ impl Writer {
             let clock_changed = stream.clock != before.clock;
             let shape = if shape_changed { history.shape(history.newest, &mut self.shapes) } else { shape };
             let writer = &mut self.streams[id as usize];
-            writer.shape_number = history.newest;
-            writer.history = self.histories.share(history);
-            writer.shape = shape;
+            writer.set_layout(history, shape, &mut self.histories);
             writer.source_clock = stream.clock == Clock::Source;
             if shape_changed || clock_changed {
                 writer.chunk = None;
@@ -406,9 +447,8 @@ impl Writer {
                     return Some(());
                 }
                 self.channels += stream.layout.channels.len().saturating_sub(before) as u32;
-                writer.shape = history.shape(history.newest, &mut self.shapes);
-                writer.shape_number = history.newest;
-                writer.history = self.histories.share(history);
+                let shape = history.shape(history.newest, &mut self.shapes);
+                writer.set_layout(history, shape, &mut self.histories);
                 writer.source_clock = stream.clock == Clock::Source;
                 writer.chunk = None;
                 writer.slot.stream.store(Arc::new(stream));
@@ -425,7 +465,7 @@ impl Writer {
             && first_row > stream.next_row
         {
             stream.next_row = first_row;
-            stream.slot.open.store(Arc::new(OpenRows { chunks: Vec::new(), first_row }));
+            stream.slot.open.store(Arc::new(OpenRows::empty(first_row)));
         }
     }
 
@@ -441,9 +481,8 @@ impl Writer {
         let stream = catalog::apply_body(id, before.key.clone(), channels, &mut history, body)?;
         self.channels += (stream.layout.channels.len() - channels.len()) as u32;
         self.changed.push(id.0);
-        writer.shape = history.shape(history.newest, &mut self.shapes);
-        writer.shape_number = history.newest;
-        writer.history = self.histories.share(history);
+        let shape = history.shape(history.newest, &mut self.shapes);
+        writer.set_layout(history, shape, &mut self.histories);
         writer.source_clock = stream.clock == Clock::Source;
         writer.chunk = None;
         writer.slot.stream.store(Arc::new(stream));
@@ -531,10 +570,7 @@ impl Writer {
         if stream.shape.has_sequence
             && let Some(wire) = head.sequence
         {
-            let tracker = stream.tracker.get_or_insert_with(|| {
-                let modulus = stream.slot.stream.load().sequence_modulus;
-                Box::new(SequenceTracker::new(modulus.unwrap_or(1 << 32)))
-            });
+            let tracker = stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot));
             let (sequence, seen) = tracker.judge(wire, head.receive_time, head.source_time);
             if seen == Seen::Duplicate {
                 stream.counts.duplicate += 1;
@@ -546,20 +582,9 @@ impl Writer {
             self.scratch.words[2] = sequence as u64;
             self.scratch.words[3] = session as u64;
             match seen {
-                Seen::After { from, to } => stream.counts.lost += (to - from + 1) as u64,
-                Seen::Filled { .. } => {
-                    stream.counts.filled += 1;
-                    stream.counts.late += 1;
-                }
+                Seen::Next => {}
                 Seen::Late => stream.counts.late += 1,
-                Seen::Restart => stream.counts.restarts += 1,
-                Seen::Next | Seen::Duplicate => {}
-            }
-            if !matches!(seen, Seen::Next | Seen::Late) {
-                let after = (head.receive_time, head.source_time);
-                let pick = |t: (i64, Option<i64>)| if stream.source_clock { t.1.unwrap_or(t.0) } else { t.0 };
-                let definition = stream.slot.stream.load();
-                self.gaps.add(&definition, seen, (sequence, session, gap), (pick(before), pick(after)));
+                _ => stream.note_gap(&mut self.gaps, seen, (sequence, session, gap), before, head),
             }
         } else if stream.source_clock {
             let time = recent::time_of(&self.scratch, true);

@@ -127,7 +127,7 @@ pub(crate) struct Growth {
 /// Whether a name can be; `internal` allows the store's own tables.
 pub(crate) fn check_key(key: &StreamKey, internal: bool) -> Result<(), Reject> {
     let bad = |name: &str, why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
-    if !internal && (key.table.starts_with("strongback.") || key.table == "strongback") {
+    if !internal && (key.is_internal() || key.table == "strongback") {
         return bad(&key.table, "tables named strongback are the store's own");
     }
     if key.tags.len() > 256 {

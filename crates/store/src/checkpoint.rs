@@ -248,19 +248,24 @@ impl Checkpoint {
         self.sizes.iter().sum()
     }
 
+    /// Which of `FILES` takes the next base.
+    fn next(&self) -> usize {
+        if self.number == 1 { 1 } else { 0 }
+    }
+
     /// The file for the next base, of at least this capacity; made if it is not there or too small.
     fn next_file(&mut self, disk: &dyn Disk, least: u64) -> io::Result<(u32, Arc<dyn DiskFile>)> {
-        let number = if self.number == 1 { 2 } else { 1 };
-        let name = FILES[number as usize - 1];
-        if self.sizes[number as usize - 1] >= least
-            && let Ok(file) = disk.open(name, Access::Log)
+        let next = self.next();
+        let number = next as u32 + 1;
+        if self.sizes[next] >= least
+            && let Ok(file) = disk.open(FILES[next], Access::Log)
         {
             return Ok((number, file));
         }
         // Emptied, if it was there: until it is written anew it holds nothing that counts.
-        self.sizes[number as usize - 1] = 0;
-        let file = disk.create(name, least, Access::Log)?;
-        self.sizes[number as usize - 1] = least;
+        self.sizes[next] = 0;
+        let file = disk.create(FILES[next], least, Access::Log)?;
+        self.sizes[next] = least;
         disk.sync()?;
         Ok((number, file))
     }
@@ -270,7 +275,7 @@ impl Checkpoint {
         if self.room.is_some() {
             return Ok(());
         }
-        let have = self.sizes[if self.number == 1 { 1 } else { 0 }];
+        let have = self.sizes[self.next()];
         // The next base is at most what there is now.
         let least = capacity(self.base_bytes).max((self.bytes + SLACK_BYTES).next_multiple_of(SLACK_BYTES));
         if have >= least {
@@ -298,7 +303,7 @@ impl Checkpoint {
         let pages = Pages::of(&p.0);
         let len = pages.as_slice().len() as u64;
         if base {
-            let have = self.sizes[if self.number == 1 { 1 } else { 0 }];
+            let have = self.sizes[self.next()];
             // One that was allocated ahead does as long as this one fits: it is not emptied for one that the disk may
             // not have.
             let least = match self.room {

@@ -11,7 +11,7 @@ use crate::append::ChunkAt;
 use crate::batch::{Column, ColumnValues};
 use crate::row::{NONE, RowScratch, RowShape, mask};
 use crate::stream_slot::OpenRows;
-use crate::value::{CellState, ChannelType, Value};
+use crate::value::{CellState, ChannelType, Value, text_at};
 
 /// Rows of the chunks of a stream: few at first, so that 100,000 quiet streams stay small.
 const CAPACITIES: [u32; 5] = [4, 16, 64, 256, ROWS_MAX];
@@ -236,9 +236,7 @@ impl Chunk {
     }
 
     fn text(&self, row: usize, bits: u64) -> &[u8] {
-        let (offset, len) = ((bits >> 32) as usize, bits as u32 as usize);
-        let text = self.texts.get(row).and_then(|t| t.get()).map_or(&[][..], |t| t);
-        text.get(offset..offset + len).unwrap_or_default()
+        text_at(self.row_text(row), bits)
     }
 
     /// All text of a row.

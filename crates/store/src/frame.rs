@@ -1,7 +1,7 @@
 //! Frames on their way into the store: what every source produces.
 
 use crate::stream::{ChannelIndex, StreamId};
-use crate::value::{CellState, ChannelType, Value};
+use crate::value::{CellState, ChannelType, Value, text_at};
 
 /// Everything of a frame but its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,16 +204,13 @@ impl PackedCell {
 
     /// Its text, if its type is text.
     pub(crate) fn text<'a>(&self, frame: &FrameRef<'a>) -> &'a [u8] {
-        let (offset, len) = ((self.bits >> 32) as usize, self.bits as u32 as usize);
-        frame.text.get(offset..offset + len).unwrap_or_default()
+        text_at(frame.text, self.bits)
     }
 
     fn value<'a>(&self, text: &'a [u8]) -> Result<Value<'a>, CellState> {
         match ChannelType::from_code(self.channel_type) {
             Some(ChannelType::String) => {
-                let (offset, len) = ((self.bits >> 32) as usize, self.bits as u32 as usize);
-                let bytes = text.get(offset..offset + len).unwrap_or_default();
-                Ok(Value::String(std::str::from_utf8(bytes).unwrap_or_default()))
+                Ok(Value::String(std::str::from_utf8(text_at(text, self.bits)).unwrap_or_default()))
             }
             Some(kind) => Ok(Value::from_bits(kind, self.bits)),
             None => Err(CellState::from_code(self.state).unwrap_or(CellState::Absent)),

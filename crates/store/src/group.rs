@@ -34,7 +34,7 @@ impl Group {
 
     /// The group of a stream whose record names none.
     pub(crate) fn of_draft(key: &StreamKey) -> Group {
-        if key.table.starts_with("strongback.") {
+        if key.is_internal() {
             Group::LEDGER
         } else if key.tag("run").is_some() {
             Group::RUNS
@@ -100,7 +100,7 @@ impl Groups {
     /// The group that a new stream belongs to: the store's own, its run's, the first configured one whose pattern
     /// it matches.
     pub(crate) fn of(&self, key: &StreamKey) -> Group {
-        if key.table.starts_with("strongback.") {
+        if key.is_internal() {
             return Group::LEDGER;
         }
         if let Some(run) = key.tag("run").and_then(|name| self.find(Kind::Run, name)) {

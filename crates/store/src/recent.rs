@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::chunk::Chunk;
 use crate::row::{NONE, RowScratch, RowShape, mask};
 use crate::stream_slot::OpenRows;
-use crate::value::{CellState, ChannelType, Value};
+use crate::value::{CellState, ChannelType, Value, text_at};
 
 /// Frames looked back over.
 const FRAMES_MAX: usize = 65_536;
@@ -144,7 +144,7 @@ fn values_equal(row: &RowScratch, shape: &RowShape, chunk: &Chunk, at: usize) ->
         let field = shape.fields[channel];
         let bits = row.words[field.word as usize] >> field.shift & mask(field.kind);
         match (field.kind, chunk.value(at, channel)) {
-            (ChannelType::String, Value::String(text)) => text_of(bits, &row.text) == text.as_bytes(),
+            (ChannelType::String, Value::String(text)) => text_at(&row.text, bits) == text.as_bytes(),
             (ChannelType::String, _) => false,
             (kind, value) => canonical(Value::from_bits(kind, bits)) == canonical(value),
         }
@@ -157,11 +157,6 @@ fn state_of(shape: &RowShape, word: &impl Fn(usize) -> u64, channel: usize) -> C
     }
     let bits = word(shape.states + channel / 32) >> (channel % 32 * 2);
     CellState::from_code(bits as u8 & 3).unwrap_or(CellState::Absent)
-}
-
-fn text_of(bits: u64, text: &[u8]) -> &[u8] {
-    let (offset, len) = ((bits >> 32) as usize, bits as u32 as usize);
-    text.get(offset..offset + len).unwrap_or_default()
 }
 
 /// The same bits for the same number, whatever its channel was widened to since: what can become an f64 as
@@ -229,7 +224,7 @@ fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8
     let mut words: Vec<u64> = (0..shape.words()).map(word).collect();
     let mut hash = 0;
     for field in shape.fields.iter().filter(|f| f.kind == ChannelType::String) {
-        for piece in text_of(words[field.word as usize], text).chunks(8) {
+        for piece in text_at(text, words[field.word as usize]).chunks(8) {
             let mut bytes = [0; 8];
             bytes[..piece.len()].copy_from_slice(piece);
             hash = mix(hash ^ 1, u64::from_le_bytes(bytes));

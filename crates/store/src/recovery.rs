@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::append::{Writer, reserve_bytes};
+use crate::append::{Writer, new_tracker, reserve_bytes};
 use crate::catalog;
 use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
@@ -15,7 +15,7 @@ use crate::expiry::{Space, find_spare};
 use crate::fields::Take;
 use crate::group::Group;
 use crate::inspect::Damage;
-use crate::ledger::{Gap, GapCause, SequenceTracker, named_gap};
+use crate::ledger::{Gap, GapCause, named_gap};
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
 use crate::mutant::{self, Mutant};
 use crate::options::{RetentionGroup, StoreOptions};
@@ -327,11 +327,10 @@ fn read_checkpoint(
                     stream.slot.sealed.store(Arc::new(position.sealed));
                 }
                 stream.tracker = position.sequence.map(|(session, highest)| {
-                    let modulus = stream.slot.stream.load().sequence_modulus.unwrap_or(1 << 32);
-                    let mut tracker = SequenceTracker::new(modulus);
+                    let mut tracker = new_tracker(&stream.slot);
                     tracker.resume(session, highest);
                     tracker.sealed = Some((session, highest));
-                    Box::new(tracker)
+                    tracker
                 });
             }
             checkpoint::SEGMENT => {
@@ -366,7 +365,7 @@ fn expect_again(writer: &mut Writer, missing: &LostRows) -> bool {
     }
     let first_row = missing.rows.start;
     stream.next_row = first_row;
-    stream.slot.open.store(Arc::new(OpenRows { chunks: Vec::new(), first_row }));
+    stream.slot.open.store(Arc::new(OpenRows::empty(first_row)));
     true
 }
 
@@ -515,7 +514,7 @@ fn pass_lost(writer: &mut Writer, id: u32, row: u64) -> Option<Range<u64>> {
     stream.next_row = row;
     stream.chunk = None;
     if stream.slot.open.load().chunks.is_empty() {
-        stream.slot.open.store(Arc::new(OpenRows { chunks: Vec::new(), first_row: row }));
+        stream.slot.open.store(Arc::new(OpenRows::empty(row)));
     }
     Some(rows)
 }
@@ -537,11 +536,10 @@ fn apply_frame(
     } else {
         state.history.shape(shape, &mut writer.shapes)
     };
-    let modulus = state.slot.stream.load().sequence_modulus;
     records.frame(row_shape.words(), text_bytes, words, text)?;
     let state = writer.streams.get_mut(stream as usize)?;
     if row_shape.has_sequence {
-        let tracker = state.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(modulus.unwrap_or(1 << 32))));
+        let tracker = state.tracker.get_or_insert_with(|| new_tracker(&state.slot));
         let source = Some(words[1] as i64).filter(|&t| t != NONE);
         tracker.restore(words[2] as i64, words[3] as u32, (words[0] as i64, source));
     }

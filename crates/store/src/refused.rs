@@ -1,10 +1,10 @@
 //! Frames that reached a store which took nothing: what becomes a row of `strongback.gaps` when it takes data
 //! again. Of each stream at most one row a second; bounded by the number of streams.
 
-use crate::append::{Taken, Writer};
+use crate::append::{Taken, Writer, new_tracker};
 use crate::frame::{FrameHead, FrameRef};
 use crate::group::Group;
-use crate::ledger::{Gap, GapCause, Seen, SequenceTracker, gaps_spec};
+use crate::ledger::{Gap, GapCause, Seen, gaps_spec};
 use crate::stream::Stream;
 use crate::{Refusal, Reject};
 
@@ -163,23 +163,18 @@ impl Writer {
     fn note_refused(&mut self, head: FrameHead, told: bool) {
         let id = head.stream.0;
         let stream = &mut self.streams[id as usize];
-        let definition = stream.slot.stream.load();
         if stream.slot.group == Group::LEDGER {
             return;
         }
-        let source_clock = stream.source_clock;
-        let pick = |(receive, source): (i64, Option<i64>)| source.filter(|_| source_clock).unwrap_or(receive);
         let times = (head.receive_time, head.source_time);
-        let (time, mut sequence) = (pick(times), None);
+        let (time, mut sequence) = (stream.time_of(times), None);
         let cause = if told { GapCause::Refused } else { GapCause::NotRecorded };
         let row = self.refused.id_of(id, cause, &mut self.gaps.next_id);
         if let Some(wire) = head.sequence
             && stream.shape.has_sequence
             && !told
         {
-            let tracker = stream
-                .tracker
-                .get_or_insert_with(|| Box::new(SequenceTracker::new(definition.sequence_modulus.unwrap_or(1 << 32))));
+            let tracker = stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot));
             let (unwrapped, seen) = tracker.judge(wire, head.receive_time, head.source_time);
             match seen {
                 // Nothing is lost with it, or what is was counted.
@@ -191,14 +186,7 @@ impl Writer {
                     let session = tracker.take(unwrapped, seen, times, gap);
                     tracker.miss_taken(unwrapped, row);
                     sequence = Some((session, unwrapped, unwrapped));
-                    match seen {
-                        Seen::After { from, to } => stream.counts.lost += (to - from + 1) as u64,
-                        Seen::Restart => stream.counts.restarts += 1,
-                        _ => {}
-                    }
-                    if seen != Seen::Next {
-                        self.gaps.add(&definition, seen, (unwrapped, session, gap), (pick(before), time));
-                    }
+                    stream.note_gap(&mut self.gaps, seen, (unwrapped, session, gap), before, head);
                 }
             }
         }

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use crate::frame::{FrameRef, PackedCell};
-use crate::value::{CellState, ChannelType, Value};
+use crate::value::{CellState, ChannelType, Value, text_at};
 
 /// "None" of source_time and sequence: the one instant that no frame can have.
 pub(crate) const NONE: i64 = i64::MIN;
@@ -110,9 +110,7 @@ impl RowShape {
         if field.kind != ChannelType::String {
             return Some(Value::from_bits(field.kind, bits));
         }
-        let (offset, len) = ((bits >> 32) as usize, bits as u32 as usize);
-        let bytes = text.get(offset..offset.checked_add(len)?)?;
-        std::str::from_utf8(bytes).ok().map(Value::String)
+        std::str::from_utf8(text_at(text, bits)).ok().map(Value::String)
     }
 }
 

@@ -40,6 +40,11 @@ impl StreamKey {
         StreamKey { table: table.into(), tags: sorted }
     }
 
+    /// Whether its table is one of the store's own.
+    pub fn is_internal(&self) -> bool {
+        self.table.starts_with("strongback.")
+    }
+
     /// The value of a tag.
     pub fn tag(&self, key: &str) -> Option<&str> {
         let i = self.tags.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;

@@ -21,6 +21,11 @@ pub(crate) struct OpenRows {
 }
 
 impl OpenRows {
+    /// No rows; the next one is this.
+    pub(crate) fn empty(next_row: u64) -> OpenRows {
+        OpenRows { chunks: Vec::new(), first_row: next_row }
+    }
+
     /// Next row to come.
     pub(crate) fn next_row(&self) -> u64 {
         self.chunks.last().map_or(self.first_row, |c| c.end_row())

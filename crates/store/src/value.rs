@@ -295,6 +295,13 @@ impl CellState {
     }
 }
 
+/// The bytes that `offset << 32 | length`, the word of a text cell, names in the text of its frame; none where it
+/// names bytes that are not there.
+pub(crate) fn text_at(text: &[u8], word: u64) -> &[u8] {
+    let (offset, len) = ((word >> 32) as usize, word as u32 as usize);
+    offset.checked_add(len).and_then(|end| text.get(offset..end)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

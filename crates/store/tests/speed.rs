@@ -107,9 +107,8 @@ fn append() {
     ingest("wide, 100 f64", 4, 100, ChannelType::F64, Clock::Receive);
 }
 
-#[test]
-#[ignore = "figures, not a check"]
-fn reduce_a_channel() {
+/// A new store with a stream of so many f32.
+fn one_stream(channels: u16) -> (tempfile::TempDir, Store, StreamId) {
     let dir = tempfile::tempdir().expect("a folder");
     let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
     let spec = StreamSpec {
@@ -118,9 +117,16 @@ fn reduce_a_channel() {
         clock: Clock::Receive,
         expected_period_ns: None,
         sequence_modulus: None,
-        channels: (0..8).map(|c| ChannelSpec::new(format!("c{c}"), ChannelType::F32)).collect(),
+        channels: (0..channels).map(|c| ChannelSpec::new(format!("c{c}"), ChannelType::F32)).collect(),
     };
     let id = store.resolve(&spec, T0).expect("resolved").0.id;
+    (dir, store, id)
+}
+
+#[test]
+#[ignore = "figures, not a check"]
+fn reduce_a_channel() {
+    let (_dir, store, id) = one_stream(8);
     let (mut batch, mut random) = (FrameBatch::new(), fastrand::Rng::with_seed(1));
     let rows = 10_000_000i64;
     for n in 0..rows {
@@ -157,17 +163,7 @@ fn reduce_a_channel() {
 #[test]
 #[ignore = "figures, not a check"]
 fn read_the_newest() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
-    let spec = StreamSpec {
-        key: StreamKey::new("bench", []),
-        source: "bench".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: (0..100).map(|c| ChannelSpec::new(format!("c{c}"), ChannelType::F32)).collect(),
-    };
-    let id = store.resolve(&spec, T0).expect("resolved").0.id;
+    let (_dir, store, id) = one_stream(100);
     let mut batch = FrameBatch::new();
     for n in 0..6000i64 {
         batch.clear();

@@ -1,7 +1,7 @@
 //! A full disk and a failing one, as clients see them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -212,14 +212,32 @@ async fn a_full_disk_refuses_says_so_and_resumes_alone() {
     server.stop().await;
 }
 
-/// Lets the store be opened again when the test says so.
-fn gated(disk: &FaultDisk) -> (Opening, Arc<tokio::sync::Semaphore>) {
-    let gate = Arc::new(tokio::sync::Semaphore::new(1));
-    let (disk, pass) = (disk.clone(), gate.clone());
+/// How often the store may still be opened.
+#[derive(Default)]
+struct Gate {
+    left: Mutex<u32>,
+    more: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut left = self.more.wait_while(self.left.lock().unwrap(), |left| *left == 0).unwrap();
+        *left -= 1;
+    }
+
+    fn let_pass(&self) {
+        *self.left.lock().unwrap() += 1;
+        self.more.notify_one();
+    }
+}
+
+/// Lets the store be opened once, and again when the test says so.
+fn gated(disk: &FaultDisk) -> (Opening, Arc<Gate>) {
+    let gate = Arc::new(Gate::default());
+    gate.let_pass();
+    let (disk, before) = (disk.clone(), gate.clone());
     let mut opening = Opening::new(move |now| {
-        while pass.try_acquire().map(|permit| permit.forget()).is_err() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        before.pass();
         disk.open_store(options(), now)
     });
     opening.reopen_waits = vec![Duration::from_millis(1); 3];
@@ -318,7 +336,7 @@ async fn fail_and_go_on(fail: impl Fn(&FaultDisk)) {
     rows.follow(&mut live, 11).await;
     assert_eq!(rows.unrecorded, [json!("11")]);
 
-    gate.add_permits(1);
+    gate.let_pass();
     let rewound = live.next_of("rewound").await;
     assert_eq!((&rewound["id"], &rewound["epoch"], &rewound["row"]), (&json!(1), &json!(2), &json!("10")));
     rows.rewind(&rewound);

@@ -151,7 +151,7 @@ impl Sink for Recording {
     fn resolve(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
         let mut state = self.state.lock();
         state.resolves += 1;
-        if spec.key.table.starts_with("strongback.") {
+        if spec.key.is_internal() {
             return Err(Reject::BadName { name: spec.key.table.clone(), why: "reserved" });
         }
         let at = match state.by_key.get(&spec.key) {
