@@ -1,12 +1,17 @@
 //! `strongback bench …`: one line a benchmark.
 
-use crate::{crash, ingest, live, query};
+use crate::{crash, embedded, ingest, live, query};
 
 /// Benchmarks. Each prints its tables, the machine, and what its figures were worth on disk.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum BenchCommand {
     /// Durable ingest: the embedded store beside SQLite, line protocol into servers
     Ingest(ingest::IngestArguments),
+    /// The store as a recorder beside SQLite, H2, Derby, DuckDB and RocksDB: load, size, recovery, reads
+    Embedded(embedded::EmbeddedArguments),
+    /// One engine of `bench embedded`, in its own process
+    #[command(hide = true)]
+    EmbeddedEngine(embedded::EngineArguments),
     /// Latency from the stamp in the payload to after decoding at 20 subscribers
     Live(live::LiveArguments),
     /// The last 500 ms of 8 channels over the PostgreSQL wire
@@ -22,6 +27,8 @@ pub enum BenchCommand {
 pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Ingest(arguments) => ingest::run(arguments),
+        BenchCommand::Embedded(arguments) => embedded::run(arguments),
+        BenchCommand::EmbeddedEngine(arguments) => embedded::run_engine(arguments),
         BenchCommand::Live(arguments) => live::run(arguments),
         BenchCommand::Query(arguments) => query::run(arguments),
         BenchCommand::Crash(arguments) => crash::run(arguments).map(drop),

@@ -4,7 +4,7 @@
 //! same commits. *Server*: narrow rows of line protocol over HTTP and TCP into a server of its own process, and
 //! into those of others. Whatever is not read back does not count.
 
-mod embedded;
+pub(crate) mod embedded;
 mod narrow;
 mod sizes;
 mod sqlite;

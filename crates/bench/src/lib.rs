@@ -4,6 +4,7 @@
 
 pub mod command;
 pub mod crash;
+pub mod embedded;
 mod feeder;
 pub mod http;
 pub mod ingest;

@@ -80,7 +80,7 @@ pub(super) fn run(course: &Course<'_>, dir: &Path) -> anyhow::Result<EngineResul
 }
 
 /// Appends a batch; a full log is committed and what it refused is tried once more.
-fn append(store: &Store, batch: &FrameBatch, now: i64) -> anyhow::Result<()> {
+pub(crate) fn append(store: &Store, batch: &FrameBatch, now: i64) -> anyhow::Result<()> {
     let appended = store.append(batch, now);
     let mut again = FrameBatch::new();
     for (frame, outcome) in batch.frames().zip(&appended.outcomes) {

@@ -1,0 +1,374 @@
+//! `strongback bench embedded`: the store as a recorder in a process, beside other embedded engines.
+//!
+//! Every engine runs in a process of its own on the same frames with the same commits, is killed when it has taken
+//! them, and is opened and read in another process. A figure is printed only if every row that was committed is there,
+//! and its sums agree.
+
+mod course;
+mod engine;
+mod frames;
+mod java;
+mod sqlite;
+mod store;
+mod vehicle;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::table::{Table, short};
+use course::{Course, CourseStream, CourseWriter};
+use engine::{Commit, Loaded, ReadBack, RustEngine};
+pub use engine::{EngineArguments, run as run_engine};
+use java::JavaRivals;
+
+/// Options of `strongback bench embedded`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EmbeddedArguments {
+    /// Less data and less time: about two minutes
+    #[arg(long)]
+    pub quick: bool,
+    /// Folder for courses and stores; a temporary one if none
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Prints the results as one JSON object on the last line
+    #[arg(long)]
+    pub json: bool,
+    /// Only one kind of data
+    #[arg(long, value_enum)]
+    pub only: Option<Data>,
+    /// Only engines whose name begins so
+    #[arg(long, value_name = "NAME")]
+    pub engine: Vec<String>,
+    /// Longest time for an engine to load one course, in seconds: a slow one takes less of it
+    #[arg(long)]
+    pub limit_s: Option<f64>,
+    /// Folder with the recipe `embedded.sh` that makes the rivals in Java ready; `peers` if it is there
+    #[arg(long, value_name = "DIR")]
+    pub peers: Option<PathBuf>,
+}
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Data {
+    /// Eight streams of a vehicle, one value a record.
+    Vehicle,
+    /// A stream of 100 channels each 40 ms.
+    Frames,
+}
+
+impl Data {
+    fn streams(self) -> Vec<CourseStream> {
+        match self {
+            Data::Vehicle => vehicle::streams(),
+            Data::Frames => frames::streams(),
+        }
+    }
+
+    fn frames(self, quick: bool) -> u64 {
+        match (self, quick) {
+            (Data::Vehicle, true) => 400_000,
+            (Data::Vehicle, false) => 9_200_000,
+            (Data::Frames, true) => 40_000,
+            (Data::Frames, false) => 1_000_000,
+        }
+    }
+
+    fn write(self, path: &Path, quick: bool) -> anyhow::Result<()> {
+        let mut out = CourseWriter::create(path, &self.streams(), self.frames(quick))?;
+        match self {
+            Data::Vehicle => vehicle::write(&mut out)?,
+            Data::Frames => frames::write(&mut out)?,
+        }
+        out.finish()
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Data::Vehicle => "vehicle: 8 streams of one value, 163 records a second of data",
+            Data::Frames => "frames: 1 stream of 100 f32, 25 frames a second of data",
+        }
+    }
+
+    /// When engines commit, and the seconds of data that are kept if older rows are deleted after each commit.
+    fn runs(self) -> &'static [(Commit, u64)] {
+        match self {
+            Data::Vehicle => &[(Commit::Second, 0), (Commit::Frames(1000), 0), (Commit::Frames(1000), 10_000)],
+            Data::Frames => &[(Commit::Second, 0), (Commit::Frames(25), 0), (Commit::Frames(1), 0)],
+        }
+    }
+}
+
+fn describe_run((commit, keep_s): (Commit, u64)) -> String {
+    let commit = match commit {
+        Commit::Second => "a commit each second".to_owned(),
+        Commit::Frames(1) => "a commit each frame".to_owned(),
+        Commit::Frames(count) => format!("a commit each {} frames", short(count as f64)),
+    };
+    if keep_s == 0 { commit } else { format!("{commit}, rows older than {} s deleted", short(keep_s as f64)) }
+}
+
+/// What one engine did.
+#[derive(Clone, Debug, Serialize)]
+struct EmbeddedResult {
+    engine: String,
+    data: Data,
+    commit: String,
+    keep_s: u64,
+    #[serde(flatten)]
+    loaded: Loaded,
+    /// Bytes of all its files once it had been opened again and read.
+    size_bytes: u64,
+    /// As it was left by the kill.
+    recovery_s: f64,
+    /// Opened again after that.
+    #[serde(flatten)]
+    read: ReadBack,
+}
+
+/// An engine in a process of its own.
+#[derive(Clone, Debug)]
+enum Program {
+    Linked(RustEngine),
+    Java(String),
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    machine: &'a Machine,
+    results: &'a [EmbeddedResult],
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// An engine that fails, or does not give back what it committed.
+pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
+    let temporary = if arguments.dir.is_none() { Some(tempfile::tempdir()?) } else { None };
+    let dir = match (&arguments.dir, &temporary) {
+        (Some(dir), _) => dir.clone(),
+        (None, Some(temporary)) => temporary.path().to_owned(),
+        (None, None) => bail!("no folder"),
+    };
+    std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+    let machine = Machine::look(&dir)?;
+    println!("{}", machine.line());
+    let rivals = JavaRivals::prepare(arguments.peers.as_deref());
+    let mut programs: Vec<(String, Program)> = vec![
+        ("strongback".into(), Program::Linked(RustEngine::Strongback)),
+        (format!("SQLite {}", rusqlite::version()), Program::Linked(RustEngine::Sqlite)),
+    ];
+    if let Some(rivals) = &rivals {
+        programs.extend(rivals.engines.iter().map(|(name, key)| (name.clone(), Program::Java(key.clone()))));
+    }
+    let wanted = |name: &str| {
+        let lower = name.to_lowercase();
+        arguments.engine.is_empty() || arguments.engine.iter().any(|e| lower.starts_with(&e.to_lowercase()))
+    };
+    programs.retain(|(name, _)| wanted(name));
+    let limit_s = arguments.limit_s.unwrap_or(if arguments.quick { 3.0 } else { 60.0 });
+    let mut results = Vec::new();
+    for data in [Data::Vehicle, Data::Frames] {
+        if arguments.only.is_some_and(|only| only != data) {
+            continue;
+        }
+        let path = dir.join("course");
+        data.write(&path, arguments.quick)?;
+        let course = Course::read(&path)?;
+        for run in data.runs() {
+            println!("\n{}; {}", data.describe(), describe_run(*run));
+            let mut table = Table::new([
+                "engine",
+                "points/s",
+                "CPU ns/point",
+                "bytes/point",
+                "written/size",
+                "files MiB",
+                "memory MiB",
+                "recovery ms",
+                "open ms",
+                "range ms",
+                "aggregate/s",
+                "scan/s",
+                "lookup µs",
+                "commits/s",
+            ]);
+            for (name, program) in &programs {
+                eprintln!("  {name}");
+                let home = dir.join("store");
+                let _ = std::fs::remove_dir_all(&home);
+                std::fs::create_dir_all(&home)?;
+                let task = Task { path: &path, home: &home, run: *run, limit_s, rivals: rivals.as_ref() };
+                let result = task
+                    .measure(name, program, data, &course)
+                    .with_context(|| format!("{name}, {}, {}", data.describe(), describe_run(*run)))?;
+                row(&mut table, &result);
+                results.push(result);
+                std::fs::remove_dir_all(&home)?;
+            }
+            table.print();
+        }
+        std::fs::remove_file(&path)?;
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string(&Report { machine: &machine, results: &results })?);
+    }
+    Ok(())
+}
+
+fn row(table: &mut Table, result: &EmbeddedResult) {
+    let (loaded, read) = (&result.loaded, &result.read);
+    let kept = read.scanned_points;
+    let (bytes, of) = read.blocks.unwrap_or((result.size_bytes, kept));
+    table.row([
+        result.engine.clone(),
+        short(loaded.points as f64 / loaded.seconds),
+        format!("{:.0}", loaded.cpu_s * 1e9 / loaded.points as f64),
+        if of == 0 { "–".into() } else { format!("{:.2}", bytes as f64 / of as f64) },
+        format!("{:.2}", loaded.written_bytes as f64 / result.size_bytes as f64),
+        format!("{:.0}", result.size_bytes as f64 / 1048576.0),
+        format!("{:.0}", loaded.rss_mib),
+        format!("{:.1}", result.recovery_s * 1e3),
+        format!("{:.1}", read.open_s * 1e3),
+        format!("{:.2}", read.range_s * 1e3),
+        short(read.rows.iter().sum::<u64>() as f64 / read.aggregate_s),
+        short(kept as f64 / read.scan_s),
+        format!("{:.1}", read.lookup_us),
+        short(loaded.commits as f64 / loaded.seconds),
+    ]);
+}
+
+/// One engine on one course.
+struct Task<'a> {
+    path: &'a Path,
+    home: &'a Path,
+    run: (Commit, u64),
+    limit_s: f64,
+    rivals: Option<&'a JavaRivals>,
+}
+
+impl Task<'_> {
+    fn measure(&self, name: &str, program: &Program, data: Data, course: &Course) -> anyhow::Result<EmbeddedResult> {
+        let loaded: Loaded = {
+            let mut child = self.start(program, "load")?;
+            let line = first_line(&mut child)?;
+            child.kill().context("kill it")?;
+            child.wait()?;
+            serde_json::from_str(&line).with_context(|| format!("it said {line:?}"))?
+        };
+        let mut reads = Vec::new();
+        for _ in 0..2 {
+            let mut child = self.start(program, "read")?;
+            let line = first_line(&mut child)?;
+            if !child.wait()?.success() {
+                bail!("it ended with an error after it had read");
+            }
+            let read: ReadBack = serde_json::from_str(&line).with_context(|| format!("it said {line:?}"))?;
+            check(course, &loaded, &read, self.run.1)?;
+            reads.push(read);
+        }
+        let (Some(read), Some(recovered)) = (reads.pop(), reads.pop()) else { bail!("not read") };
+        let (commit, keep_s) = self.run;
+        Ok(EmbeddedResult {
+            engine: name.to_owned(),
+            data,
+            commit: commit.to_string(),
+            keep_s,
+            loaded,
+            size_bytes: folder_bytes(self.home)?,
+            recovery_s: recovered.open_s,
+            read,
+        })
+    }
+
+    fn start(&self, program: &Program, phase: &str) -> anyhow::Result<Child> {
+        let (commit, keep_s) = self.run;
+        let mut command = match program {
+            Program::Linked(engine) => {
+                let mut command = Command::new(std::env::current_exe().context("path of this program")?);
+                let name = clap::ValueEnum::to_possible_value(engine).context("name of the engine")?;
+                command.args(["bench", "embedded-engine", "--engine", name.get_name(), "--phase", phase]);
+                command.arg("--course").arg(self.path).arg("--dir").arg(self.home);
+                command.arg("--commit").arg(commit.to_string()).arg("--keep-s").arg(keep_s.to_string());
+                command.arg("--limit-s").arg(self.limit_s.to_string());
+                command
+            }
+            Program::Java(key) => {
+                let rivals = self.rivals.context("no Java")?;
+                let mut command = rivals.command();
+                command.args([key.as_str(), phase]).arg(self.path).arg(self.home);
+                command.args([commit.to_string(), keep_s.to_string(), self.limit_s.to_string()]);
+                command
+            }
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().with_context(|| format!("start {command:?}"))
+    }
+}
+
+fn first_line(child: &mut Child) -> anyhow::Result<String> {
+    use std::io::BufRead;
+    let out = child.stdout.take().context("no output")?;
+    let mut line = String::new();
+    // Kept open for the process, which would otherwise end by itself.
+    for part in std::io::BufReader::new(out).lines() {
+        line = part?;
+        if line.starts_with('{') {
+            return Ok(line);
+        }
+    }
+    bail!("it ended without a result: {line}")
+}
+
+/// Only what was committed and is there counts: each stream's rows, and the sum of its first channel.
+fn check(course: &Course, loaded: &Loaded, read: &ReadBack, keep_s: u64) -> anyhow::Result<()> {
+    let mut rows = vec![0u64; course.streams.len()];
+    let mut sums = vec![0.0; course.streams.len()];
+    let mut total = 0.0;
+    let taken = || course.iter().take(loaded.frames as usize);
+    let newest = taken().last().map_or(0, |f| f.time_ns);
+    let oldest = if keep_s == 0 { i64::MIN } else { newest - (keep_s * 1_000_000_000) as i64 };
+    for frame in taken().filter(|f| f.time_ns >= oldest) {
+        rows[frame.stream] += 1;
+        sums[frame.stream] += frame.cells().next().unwrap_or(0.0);
+        total += frame.cells().sum::<f64>();
+    }
+    if keep_s > 0 {
+        // An engine may keep more than it was asked to.
+        if let Some(at) = (0..rows.len()).find(|&s| read.rows.get(s).is_none_or(|&have| have < rows[s])) {
+            bail!(
+                "{} has {:?} rows of the newest {keep_s} s, not {}",
+                course.streams[at].name,
+                read.rows.get(at),
+                rows[at]
+            );
+        }
+        return Ok(());
+    }
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs()).max(1.0);
+    if read.rows != rows {
+        bail!("it has {:?} rows, and took {rows:?}", read.rows);
+    }
+    if !read.sums.iter().zip(&sums).all(|(a, b)| near(*a, *b)) || !near(read.scanned_sum, total) {
+        bail!("its sums are {:?} and {}, not {sums:?} and {total}", read.sums, read.scanned_sum);
+    }
+    if read.found != read.looked_up || read.found == 0 {
+        bail!("it found {} of {} rows looked up", read.found, read.looked_up);
+    }
+    Ok(())
+}
+
+fn folder_bytes(dir: &Path) -> anyhow::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let data = entry.metadata()?;
+        bytes += if data.is_dir() { folder_bytes(&entry.path())? } else { data.blocks() * 512 };
+    }
+    Ok(bytes)
+}

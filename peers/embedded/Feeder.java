@@ -1,0 +1,543 @@
+// An embedded rival in a Java process: takes a course (crates/bench/src/embedded/course.rs says how it is written) until
+// it ends or the time is over, says so in a line of JSON and waits to be killed; or opens what is there and reads it.
+//
+//   java -cp ... Feeder ENGINE load|read COURSE DIR COMMIT KEEP_S LIMIT_S
+//   ENGINE: h2, derby, duckdb, rocksdb. COMMIT: second, frames:N.
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.MappedByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.Locale;
+import java.util.Random;
+
+public final class Feeder {
+  static final int LOOK_FRAMES = 64, LOOKUPS = 1000;
+
+  /** A course; its frames are read one after the other. */
+  static final class Course {
+    static final int WINDOW = 1 << 30;
+    final List<byte[]> kinds = new ArrayList<>();
+    final long frames;
+    private final FileChannel channel;
+    private final long begin;
+    private MappedByteBuffer window;
+    private long windowAt;
+    int stream;
+    long time;
+    final double[] cells = new double[4096];
+
+    Course(Path path) throws IOException {
+      channel = FileChannel.open(path, StandardOpenOption.READ);
+      map(0);
+      byte[] magic = new byte[4];
+      window.get(magic);
+      if (!new String(magic, StandardCharsets.US_ASCII).equals("SBWL")) throw new IOException(path + " is not a course");
+      int streams = window.getInt();
+      for (int s = 0; s < streams; s++) {
+        window.position(window.position() + 2 + window.getShort(window.position()));
+        byte[] kind = new byte[window.getShort()];
+        window.get(kind);
+        kinds.add(kind);
+      }
+      frames = window.getLong();
+      begin = window.position();
+    }
+
+    private void map(long at) throws IOException {
+      windowAt = at;
+      window = channel.map(FileChannel.MapMode.READ_ONLY, at, Math.min(WINDOW, channel.size() - at));
+      window.order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    void rewind() throws IOException {
+      map(0);
+      window.position((int) begin);
+    }
+
+    boolean next() throws IOException {
+      if (window.remaining() < 1 << 16) map(windowAt + window.position());
+      if (!window.hasRemaining()) return false;
+      stream = window.getInt();
+      time = window.getLong();
+      for (int c = 0; c < kinds.get(stream).length; c++) cells[c] = window.getDouble();
+      return true;
+    }
+
+    boolean isBool(int stream, int channel) {
+      return kinds.get(stream)[channel] == 2;
+    }
+  }
+
+  /** What was read back. */
+  static final class Back {
+    double open, aggregate, scan, range;
+    long[] rows;
+    double[] sums;
+    long points, rangeRows, oldest, newest;
+    double sum;
+  }
+
+  interface Find {
+    boolean find(long time) throws Exception;
+  }
+
+  interface Engine {
+    void open(Path dir) throws Exception;
+
+    void create(Course course) throws Exception;
+
+    void append(Course frame) throws Exception;
+
+    void commit() throws Exception;
+
+    void prune(long before) throws Exception;
+
+    /** Newest time of the first stream. */
+    long newest() throws Exception;
+
+    long oldest() throws Exception;
+
+    void aggregate(Course course, Back back) throws Exception;
+
+    void scan(Course course, Back back) throws Exception;
+
+    long range(Course course, long from, long to) throws Exception;
+
+    boolean find(long time) throws Exception;
+
+    default void close() throws Exception {}
+  }
+
+  /** Tables of a relational database: one a stream, its time as primary key. */
+  static class Tables implements Engine {
+    final String name;
+    Connection connection;
+    PreparedStatement[] inserts, deletes;
+    PreparedStatement find;
+    int[] waiting;
+    /** DuckDB takes bulk by its own interface, into tables without an index: its zones are one. */
+    org.duckdb.DuckDBAppender[] appenders;
+
+    Tables(String name) {
+      this.name = name;
+    }
+
+    @Override
+    public void open(Path dir) throws Exception {
+      String url = switch (name) {
+        // WRITE_DELAY=0: a commit is written at once. It is synced by CHECKPOINT SYNC below.
+        case "h2" -> "jdbc:h2:file:" + dir.resolve("course") + ";WRITE_DELAY=0;DB_CLOSE_ON_EXIT=FALSE";
+        case "derby" -> "jdbc:derby:" + dir.resolve("course") + ";create=true";
+        default -> "jdbc:duckdb:" + dir.resolve("course.duckdb");
+      };
+      System.setProperty("derby.stream.error.file", dir.resolve("derby.log").toString());
+      connection = DriverManager.getConnection(url);
+      connection.setAutoCommit(false);
+    }
+
+    @Override
+    public void create(Course course) throws Exception {
+      int streams = course.kinds.size();
+      inserts = new PreparedStatement[streams];
+      deletes = new PreparedStatement[streams];
+      waiting = new int[streams];
+      for (int s = 0; s < streams; s++) {
+        StringBuilder columns = new StringBuilder("t BIGINT NOT NULL" + (bulk() ? "" : " PRIMARY KEY")), marks = new StringBuilder("?");
+        for (int c = 0; c < course.kinds.get(s).length; c++) {
+          columns.append(", c").append(c).append(course.isBool(s, c) ? " SMALLINT" : course.kinds.get(s)[c] == 0 ? " REAL" : " DOUBLE PRECISION");
+          marks.append(",?");
+        }
+        try (Statement make = connection.createStatement()) {
+          make.execute("CREATE TABLE s" + s + " (" + columns + ")");
+        }
+        connection.commit();
+        inserts[s] = connection.prepareStatement("INSERT INTO s" + s + " VALUES (" + marks + ")");
+        deletes[s] = connection.prepareStatement("DELETE FROM s" + s + " WHERE t < ?");
+      }
+      if (bulk()) {
+        appenders = new org.duckdb.DuckDBAppender[streams];
+        for (int s = 0; s < streams; s++) {
+          appenders[s] = ((org.duckdb.DuckDBConnection) connection).createAppender("main", "s" + s);
+        }
+      }
+    }
+
+    private boolean bulk() {
+      return name.equals("duckdb");
+    }
+
+    @Override
+    public void append(Course frame) throws Exception {
+      if (bulk()) {
+        org.duckdb.DuckDBAppender row = appenders[frame.stream];
+        row.beginRow();
+        row.append(frame.time);
+        byte[] kinds = frame.kinds.get(frame.stream);
+        for (int c = 0; c < kinds.length; c++) {
+          if (kinds[c] == 2) row.append((short) frame.cells[c]);
+          else if (kinds[c] == 0) row.append((float) frame.cells[c]);
+          else row.append(frame.cells[c]);
+        }
+        row.endRow();
+        return;
+      }
+      PreparedStatement insert = inserts[frame.stream];
+      insert.setLong(1, frame.time);
+      int channels = frame.kinds.get(frame.stream).length;
+      for (int c = 0; c < channels; c++) {
+        if (frame.isBool(frame.stream, c)) insert.setShort(c + 2, (short) frame.cells[c]);
+        else if (frame.kinds.get(frame.stream)[c] == 0) insert.setFloat(c + 2, (float) frame.cells[c]);
+        else insert.setDouble(c + 2, frame.cells[c]);
+      }
+      insert.addBatch();
+      if (++waiting[frame.stream] == 256) send(frame.stream);
+    }
+
+    private void send(int stream) throws SQLException {
+      inserts[stream].executeBatch();
+      waiting[stream] = 0;
+    }
+
+    @Override
+    public void commit() throws Exception {
+      if (bulk()) for (org.duckdb.DuckDBAppender appender : appenders) appender.flush();
+      for (int s = 0; s < inserts.length; s++) if (waiting[s] > 0) send(s);
+      connection.commit();
+      if (name.equals("h2")) {
+        try (Statement sync = connection.createStatement()) {
+          sync.execute("CHECKPOINT SYNC");
+        }
+      }
+    }
+
+    @Override
+    public void prune(long before) throws Exception {
+      for (PreparedStatement delete : deletes) {
+        delete.setLong(1, before);
+        delete.executeUpdate();
+      }
+    }
+
+    private long one(String sql) throws SQLException {
+      try (Statement select = connection.createStatement(); ResultSet rows = select.executeQuery(sql)) {
+        rows.next();
+        return rows.getLong(1);
+      }
+    }
+
+    @Override
+    public long newest() throws Exception {
+      return one("SELECT max(t) FROM s0");
+    }
+
+    @Override
+    public long oldest() throws Exception {
+      return one("SELECT min(t) FROM s0");
+    }
+
+    @Override
+    public void aggregate(Course course, Back back) throws Exception {
+      for (int s = 0; s < course.kinds.size(); s++) {
+        String sql = "SELECT count(*), sum(CAST(c0 AS DOUBLE PRECISION)), min(c0), max(c0) FROM s" + s;
+        if (name.equals("derby") && course.isBool(s, 0)) sql = "SELECT count(*), sum(c0), min(c0), max(c0) FROM s" + s;
+        try (Statement select = connection.createStatement(); ResultSet rows = select.executeQuery(sql)) {
+          rows.next();
+          back.rows[s] = rows.getLong(1);
+          back.sums[s] = rows.getDouble(2);
+        }
+      }
+    }
+
+    @Override
+    public void scan(Course course, Back back) throws Exception {
+      for (int s = 0; s < course.kinds.size(); s++) {
+        int channels = course.kinds.get(s).length;
+        try (Statement select = connection.createStatement()) {
+          select.setFetchSize(10_000);
+          try (ResultSet rows = select.executeQuery("SELECT * FROM s" + s + " ORDER BY t")) {
+            while (rows.next()) {
+              for (int c = 0; c < channels; c++) back.sum += rows.getDouble(c + 2);
+              back.points += channels;
+            }
+          }
+        }
+      }
+    }
+
+    @Override
+    public long range(Course course, long from, long to) throws Exception {
+      long count = 0;
+      try (PreparedStatement select = connection.prepareStatement("SELECT * FROM s0 WHERE t >= ? AND t < ? ORDER BY t")) {
+        select.setLong(1, from);
+        select.setLong(2, to);
+        try (ResultSet rows = select.executeQuery()) {
+          while (rows.next()) {
+            rows.getDouble(2);
+            count++;
+          }
+        }
+      }
+      return count;
+    }
+
+    @Override
+    public boolean find(long time) throws Exception {
+      if (find == null) find = connection.prepareStatement("SELECT c0 FROM s0 WHERE t = ?");
+      find.setLong(1, time);
+      try (ResultSet rows = find.executeQuery()) {
+        return rows.next();
+      }
+    }
+  }
+
+  /** RocksDB: key stream and time, value the cells in their own size; a write batch of WAL, synced at a commit. */
+  static final class Rocks implements Engine {
+    static {
+      org.rocksdb.RocksDB.loadLibrary();
+    }
+
+    private org.rocksdb.RocksDB db;
+    private final org.rocksdb.WriteBatch batch = new org.rocksdb.WriteBatch();
+    private final org.rocksdb.WriteOptions synced = new org.rocksdb.WriteOptions().setSync(true);
+    private final ByteBuffer key = ByteBuffer.allocate(12);
+
+    @Override
+    public void open(Path dir) throws Exception {
+      org.rocksdb.Options options = new org.rocksdb.Options().setCreateIfMissing(true)
+          .setCompressionType(org.rocksdb.CompressionType.LZ4_COMPRESSION)
+          .setBottommostCompressionType(org.rocksdb.CompressionType.ZSTD_COMPRESSION);
+      db = org.rocksdb.RocksDB.open(options, dir.resolve("course").toString());
+    }
+
+    @Override
+    public void create(Course course) {}
+
+    private byte[] key(int stream, long time) {
+      key.clear();
+      return Arrays.copyOf(key.putInt(stream).putLong(time).array(), 12);
+    }
+
+    @Override
+    public void append(Course frame) throws Exception {
+      byte[] kinds = frame.kinds.get(frame.stream);
+      ByteBuffer value = ByteBuffer.allocate(8 * kinds.length);
+      for (int c = 0; c < kinds.length; c++) {
+        if (kinds[c] == 0) value.putFloat((float) frame.cells[c]);
+        else if (kinds[c] == 1) value.putDouble(frame.cells[c]);
+        else value.put((byte) frame.cells[c]);
+      }
+      batch.put(key(frame.stream, frame.time), Arrays.copyOf(value.array(), value.position()));
+      if (batch.getDataSize() > 4 << 20) {
+        try (org.rocksdb.WriteOptions unsynced = new org.rocksdb.WriteOptions()) {
+          db.write(unsynced, batch);
+        }
+        batch.clear();
+      }
+    }
+
+    @Override
+    public void commit() throws Exception {
+      db.write(synced, batch);
+      batch.clear();
+    }
+
+    @Override
+    public void prune(long before) throws Exception {
+      for (int s = 0; s < 8; s++) db.deleteRange(key(s, 0), key(s, before));
+    }
+
+    @Override
+    public long newest() {
+      try (org.rocksdb.RocksIterator at = db.newIterator()) {
+        at.seekForPrev(key(0, Long.MAX_VALUE));
+        return ByteBuffer.wrap(at.key()).getLong(4);
+      }
+    }
+
+    @Override
+    public long oldest() {
+      try (org.rocksdb.RocksIterator at = db.newIterator()) {
+        at.seek(key(0, 0));
+        return ByteBuffer.wrap(at.key()).getLong(4);
+      }
+    }
+
+    private static double cell(byte[] kinds, int c, ByteBuffer value) {
+      return kinds[c] == 0 ? value.getFloat() : kinds[c] == 1 ? value.getDouble() : value.get();
+    }
+
+    @Override
+    public void aggregate(Course course, Back back) {
+      try (org.rocksdb.RocksIterator at = db.newIterator()) {
+        for (at.seekToFirst(); at.isValid(); at.next()) {
+          int stream = ByteBuffer.wrap(at.key()).getInt();
+          back.rows[stream]++;
+          back.sums[stream] += cell(course.kinds.get(stream), 0, ByteBuffer.wrap(at.value()));
+        }
+      }
+    }
+
+    @Override
+    public void scan(Course course, Back back) {
+      try (org.rocksdb.RocksIterator at = db.newIterator()) {
+        for (at.seekToFirst(); at.isValid(); at.next()) {
+          byte[] kinds = course.kinds.get(ByteBuffer.wrap(at.key()).getInt());
+          ByteBuffer value = ByteBuffer.wrap(at.value());
+          for (int c = 0; c < kinds.length; c++) back.sum += cell(kinds, c, value);
+          back.points += kinds.length;
+        }
+      }
+    }
+
+    @Override
+    public long range(Course course, long from, long to) {
+      long count = 0;
+      try (org.rocksdb.RocksIterator at = db.newIterator()) {
+        byte[] end = key(0, to);
+        for (at.seek(key(0, from)); at.isValid() && Arrays.compareUnsigned(at.key(), end) < 0; at.next()) {
+          cell(course.kinds.get(0), 0, ByteBuffer.wrap(at.value()));
+          count++;
+        }
+      }
+      return count;
+    }
+
+    @Override
+    public boolean find(long time) throws Exception {
+      return db.get(key(0, time)) != null;
+    }
+  }
+
+  static long writtenBytes() throws IOException {
+    for (String line : Files.readAllLines(Path.of("/proc/self/io"))) {
+      if (line.startsWith("write_bytes: ")) return Long.parseLong(line.substring(13).trim());
+    }
+    throw new IOException("no write_bytes");
+  }
+
+  static double cpuSeconds() {
+    return ((com.sun.management.OperatingSystemMXBean) java.lang.management.ManagementFactory.getOperatingSystemMXBean())
+        .getProcessCpuTime() / 1e9;
+  }
+
+  static double rssMib() throws IOException {
+    for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+      if (line.startsWith("VmHWM:")) return Long.parseLong(line.replaceAll("[^0-9]", "")) / 1024.0;
+    }
+    return 0;
+  }
+
+  static double seconds(long since) {
+    return (System.nanoTime() - since) / 1e9;
+  }
+
+  static void load(Engine engine, Course course, Path dir, long every, long keepNs, double limit) throws Exception {
+    engine.open(dir);
+    engine.create(course);
+    long begin = System.nanoTime(), committed = begin, frames = 0, points = 0, commits = 0, uncommitted = 0;
+    double cpu = cpuSeconds();
+    long written = writtenBytes(), newest = 0;
+    course.rewind();
+    while (course.next()) {
+      engine.append(course);
+      newest = course.time;
+      frames++;
+      points += course.kinds.get(course.stream).length;
+      uncommitted++;
+      boolean looks = frames % LOOK_FRAMES == 0;
+      if (every > 0 ? uncommitted == every : looks && seconds(committed) >= 1) {
+        engine.commit();
+        if (keepNs > 0) engine.prune(newest - keepNs);
+        commits++;
+        uncommitted = 0;
+        committed = System.nanoTime();
+      }
+      if (looks && seconds(begin) > limit) break;
+    }
+    engine.commit();
+    if (keepNs > 0) {
+      engine.prune(newest - keepNs);
+      engine.commit();
+    }
+    commits++;
+    System.out.printf(Locale.ROOT,
+        "{\"frames\":%d,\"points\":%d,\"seconds\":%.6f,\"cpu_s\":%.6f,\"commits\":%d,\"written_bytes\":%d,\"rss_mib\":%.1f}%n",
+        frames, points, seconds(begin), cpuSeconds() - cpu, commits, writtenBytes() - written, rssMib());
+    System.out.flush();
+    while (System.in.read() >= 0) {}
+    System.exit(1);
+  }
+
+  static void read(Engine engine, Course course, Path dir) throws Exception {
+    Back back = new Back();
+    back.rows = new long[course.kinds.size()];
+    back.sums = new double[course.kinds.size()];
+    long begin = System.nanoTime();
+    engine.open(dir);
+    back.newest = engine.newest();
+    back.open = seconds(begin);
+    begin = System.nanoTime();
+    engine.aggregate(course, back);
+    back.aggregate = seconds(begin);
+    begin = System.nanoTime();
+    engine.scan(course, back);
+    back.scan = seconds(begin);
+    back.oldest = engine.oldest();
+    long at = back.oldest + (back.newest - back.oldest) / 2, half = (back.newest - back.oldest) / 200;
+    begin = System.nanoTime();
+    back.rangeRows = engine.range(course, at - half, at + half);
+    back.range = seconds(begin);
+    List<Long> times = new ArrayList<>();
+    course.rewind();
+    while (course.next()) {
+      if (course.stream == 0 && course.time >= back.oldest && course.time <= back.newest) times.add(course.time);
+    }
+    int every = Math.max(1, times.size() / LOOKUPS);
+    List<Long> chosen = new ArrayList<>();
+    for (int i = 0; i < times.size() && chosen.size() < LOOKUPS; i += every) chosen.add(times.get(i));
+    Collections.shuffle(chosen, new Random(1));
+    double[] took = new double[chosen.size()];
+    long found = 0;
+    for (int i = 0; i < took.length; i++) {
+      long start = System.nanoTime();
+      if (engine.find(chosen.get(i))) found++;
+      took[i] = (System.nanoTime() - start) / 1e3;
+    }
+    Arrays.sort(took);
+    System.out.printf(Locale.ROOT,
+        "{\"open_s\":%.6f,\"rows\":%s,\"sums\":%s,\"aggregate_s\":%.6f,\"scanned_points\":%d,\"scanned_sum\":%s,"
+            + "\"scan_s\":%.6f,\"range_rows\":%d,\"range_s\":%.6f,\"lookup_us\":%.3f,\"looked_up\":%d,\"found\":%d}%n",
+        back.open, Arrays.toString(back.rows), Arrays.toString(back.sums), back.aggregate, back.points,
+        Double.toString(back.sum), back.scan, back.rangeRows, back.range, took.length == 0 ? 0 : took[took.length / 2],
+        took.length, found);
+  }
+
+  public static void main(String[] args) throws Exception {
+    Engine engine = args[0].equals("rocksdb") ? new Rocks() : new Tables(args[0]);
+    Course course = new Course(Path.of(args[2]));
+    Path dir = Path.of(args[3]);
+    if (args[1].equals("load")) {
+      long every = args[4].equals("second") ? 0 : Long.parseLong(args[4].substring("frames:".length()));
+      load(engine, course, dir, every, Long.parseLong(args[5]) * 1_000_000_000L, Double.parseDouble(args[6]));
+    } else {
+      read(engine, course, dir);
+    }
+    System.exit(0);
+  }
+}
