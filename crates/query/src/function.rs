@@ -4,11 +4,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, AsArray, Float64Array, IntervalMonthDayNanoArray, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano, IntervalUnit, Schema, SchemaRef};
-use datafusion::catalog::{MemTable, Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
+use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
     TypeSignature, Volatility,
 };
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
 use strongback_store::{Pattern, Store};
 
 use crate::clock::now_ns;
@@ -25,7 +26,7 @@ use crate::setting::SharedSettings;
 use crate::state::{StateRow, state};
 use crate::system::SystemRows;
 use crate::system_table::{int8, micros, text};
-use crate::table::PinnedView;
+use crate::table::{PinnedView, planned};
 
 /// `latest` also shows frames whose source clock runs ahead by at most this.
 pub(crate) const LATEST_AHEAD_NS: i64 = 86_400_000_000_000;
@@ -128,7 +129,6 @@ impl fmt::Debug for StateTable {
     }
 }
 
-#[async_trait]
 impl TableProvider for StateTable {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
@@ -138,13 +138,25 @@ impl TableProvider for StateTable {
         TableType::View
     }
 
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn scan<'s, 'a, 'b, 'c, 'f>(
+        &'s self,
+        session: &'a dyn Session,
+        projection: Option<&'b Vec<usize>>,
+        _filters: &'c [Expr],
+        _limit: Option<usize>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>>
+    where
+        's: 'f,
+        'a: 'f,
+        'b: 'f,
+        'c: 'f,
+    {
+        planned(self.plan_scan(session, projection))
+    }
+}
+
+impl StateTable {
+    fn plan_scan(&self, session: &dyn Session, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
         let rows = match &self.arguments {
             None => Vec::new(),
             Some((time_ns, pattern)) => {
@@ -159,7 +171,7 @@ impl TableProvider for StateTable {
             }
         };
         let rows = RecordBatch::try_new(self.schema.clone(), state_columns(&rows))?;
-        MemTable::try_new(self.schema.clone(), vec![vec![rows]])?.scan(session, projection, filters, limit).await
+        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], self.schema.clone(), projection.cloned())?)
     }
 }
 

@@ -3,20 +3,22 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::catalog::{MemTable, Session, TableProvider};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
 use strongback_store::{Channel, Interpolation, Store, Stream};
 
 use crate::column::{UTC, floor_micros, timestamp_type};
 use crate::filter::ALL_TIMES;
 use crate::system::SystemRows;
+use crate::table::planned;
 
 /// A system table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +253,6 @@ impl SystemTable {
     }
 }
 
-#[async_trait]
 impl TableProvider for SystemTable {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
@@ -261,15 +262,27 @@ impl TableProvider for SystemTable {
         TableType::View
     }
 
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn scan<'s, 'a, 'b, 'c, 'f>(
+        &'s self,
+        _state: &'a dyn Session,
+        projection: Option<&'b Vec<usize>>,
+        _filters: &'c [Expr],
+        _limit: Option<usize>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>>
+    where
+        's: 'f,
+        'a: 'f,
+        'b: 'f,
+        'c: 'f,
+    {
+        planned(self.plan_scan(projection))
+    }
+}
+
+impl SystemTable {
+    fn plan_scan(&self, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
         let rows = RecordBatch::try_new(self.schema.clone(), self.columns())?;
-        MemTable::try_new(self.schema.clone(), vec![vec![rows]])?.scan(state, projection, filters, limit).await
+        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], self.schema.clone(), projection.cloned())?)
     }
 }
 

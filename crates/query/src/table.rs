@@ -4,13 +4,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+use futures::future::{BoxFuture, ready};
 use strongback_store::{ChannelIndex, Store, Stream, View};
 
 use crate::column::{TableColumn, table_columns, table_schema};
@@ -66,7 +66,6 @@ impl StoreTable {
     }
 }
 
-#[async_trait]
 impl TableProvider for StoreTable {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
@@ -89,7 +88,31 @@ impl TableProvider for StoreTable {
             .collect())
     }
 
-    async fn scan(
+    fn scan<'s, 'a, 'b, 'c, 'f>(
+        &'s self,
+        state: &'a dyn Session,
+        projection: Option<&'b Vec<usize>>,
+        filters: &'c [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>>
+    where
+        's: 'f,
+        'a: 'f,
+        'b: 'f,
+        'c: 'f,
+    {
+        planned(self.plan_scan(state, projection, filters, limit))
+    }
+}
+
+/// What was planned, as a future. Made of a value, since of an async function that holds expressions the compiler
+/// proves all over again that each part of each expression may go to another thread: ten seconds a function.
+pub(crate) fn planned<'f, T: Send + 'f>(plan: T) -> BoxFuture<'f, T> {
+    Box::pin(ready(plan))
+}
+
+impl StoreTable {
+    fn plan_scan(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
