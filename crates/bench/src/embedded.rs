@@ -160,6 +160,7 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     let rivals = JavaRivals::prepare(arguments.peers.as_deref());
     let mut programs: Vec<(String, Program)> = vec![
         ("strongback".into(), Program::Linked(RustEngine::Strongback)),
+        ("strongback, fixed size".into(), Program::Linked(RustEngine::StrongbackFixed)),
         (format!("SQLite {}", rusqlite::version()), Program::Linked(RustEngine::Sqlite)),
     ];
     if let Some(rivals) = &rivals {

@@ -48,6 +48,8 @@ pub struct EngineArguments {
 pub enum RustEngine {
     /// Strongback, a folder that grows.
     Strongback,
+    /// Strongback, one file of a fixed size.
+    StrongbackFixed,
     /// SQLite, a table a stream.
     Sqlite,
 }
@@ -165,7 +167,9 @@ pub fn run(arguments: &EngineArguments) -> anyhow::Result<()> {
         Phase::Load => {
             let before = rss_mib()?;
             let mut loaded = match arguments.engine {
-                RustEngine::Strongback => load(&course, arguments, store::create(&course, arguments)?)?,
+                RustEngine::Strongback | RustEngine::StrongbackFixed => {
+                    load(&course, arguments, store::create(&course, arguments)?)?
+                }
                 RustEngine::Sqlite => {
                     let connection = sqlite::open(&arguments.dir)?;
                     load(&course, arguments, sqlite::create(&connection, &course)?)?
@@ -179,7 +183,7 @@ pub fn run(arguments: &EngineArguments) -> anyhow::Result<()> {
         }
         Phase::Read => {
             let read = match arguments.engine {
-                RustEngine::Strongback => store::read(&course, arguments)?,
+                RustEngine::Strongback | RustEngine::StrongbackFixed => store::read(&course, arguments)?,
                 RustEngine::Sqlite => sqlite::read(&course, arguments)?,
             };
             println!("{}", serde_json::to_string(&read)?);

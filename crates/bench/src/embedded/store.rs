@@ -1,18 +1,19 @@
 //! The store itself, in its own process's thread: appends, commits, and seals between two batches.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use strongback_store::inspect::{Depth, inspect};
 use strongback_store::{
-    ChannelIndex, ChannelSpec, ChannelType, Clock, ColumnValues, FrameBatch, FrameHead, Scan, Store, StoreOptions,
-    StreamId, StreamKey, StreamSpec, Value, View,
+    ChannelIndex, ChannelSpec, ChannelType, Clock, ColumnValues, FixedOptions, FrameBatch, FrameHead, Scan, Store,
+    StoreOptions, StreamId, StreamKey, StreamSpec, Value, View,
 };
 
 use crate::ingest::embedded::append;
 
 use super::course::{Course, CourseFrame, Kind};
-use super::engine::{EngineArguments, Load, ReadBack, look_up, lookup_times, middle};
+use super::engine::{EngineArguments, Load, ReadBack, RustEngine, look_up, lookup_times, middle};
 
 /// Frames of a batch at the most.
 const BATCH_FRAMES: usize = 256;
@@ -37,10 +38,34 @@ fn options(arguments: &EngineArguments) -> StoreOptions {
     options
 }
 
+/// Bytes of a store of fixed size that has room for a course, or for the part of it that is to be kept.
+fn fixed_bytes(course: &Course, arguments: &EngineArguments) -> u64 {
+    if arguments.keep_s > 0 {
+        return 8 << 20;
+    }
+    let widest = course.streams.iter().map(|s| s.kinds.len()).max().unwrap_or(1) as u64;
+    let bytes_a_frame = if widest == 1 { 4 } else { 2 * widest };
+    (course.frames * bytes_a_frame + (32 << 20)).next_multiple_of(1 << 20)
+}
+
+/// The folder, or the file of fixed size in it.
+fn place(arguments: &EngineArguments) -> PathBuf {
+    match arguments.engine {
+        RustEngine::StrongbackFixed => arguments.dir.join("recorder"),
+        _ => arguments.dir.clone(),
+    }
+}
+
 /// Makes a store for a course.
 pub(super) fn create(course: &Course, arguments: &EngineArguments) -> anyhow::Result<Recorder> {
     let now = course.iter().next().map_or(0, |f| f.time_ns);
-    let store = Store::open(&arguments.dir, options(arguments), now)?;
+    let store = match arguments.engine {
+        RustEngine::StrongbackFixed => {
+            let fixed = FixedOptions::new(fixed_bytes(course, arguments));
+            Store::create_fixed(&place(arguments), &fixed, options(arguments), now)?
+        }
+        _ => Store::open(&place(arguments), options(arguments), now)?,
+    };
     let mut streams = Vec::new();
     for stream in &course.streams {
         let channels = stream.kinds.iter().enumerate().map(|(c, kind)| {
@@ -111,7 +136,7 @@ pub(super) fn read(course: &Course, arguments: &EngineArguments) -> anyhow::Resu
     let now = course.iter().last().map_or(0, |f| f.time_ns);
     let mut back = ReadBack::default();
     let begin = Instant::now();
-    let store = Store::open(&arguments.dir, options(arguments), now)?;
+    let store = Store::open(&place(arguments), options(arguments), now)?;
     let view = store.view();
     let ids: Vec<StreamId> = course
         .streams
@@ -155,7 +180,7 @@ pub(super) fn read(course: &Course, arguments: &EngineArguments) -> anyhow::Resu
     (back.lookup_us, back.found) = look_up(&times, |time| {
         Ok(count(&view, Scan { time: time..time + 1, ..Scan::all(ids[0], vec![ChannelIndex(0)]) })? == 1)
     })?;
-    let found = inspect(&arguments.dir, Depth::Footers)?;
+    let found = inspect(&place(arguments), Depth::Footers)?;
     let points = found.streams.iter().map(|(id, used)| {
         let channels = ids.iter().position(|have| have == id).map_or(0, |at| course.streams[at].kinds.len());
         used.rows * channels as u64
