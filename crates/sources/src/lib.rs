@@ -39,6 +39,7 @@ pub mod capture;
 pub mod clock;
 pub mod config;
 pub mod counts;
+pub mod definition;
 pub mod ilp;
 pub mod import;
 pub mod inetx;

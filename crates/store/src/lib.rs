@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod limits;
 pub mod mixed;
 pub mod pattern;
+pub mod rdl;
 pub mod segment;
 pub mod stats;
 pub mod stream;

@@ -1,0 +1,218 @@
+//! Definitions of a recorder: its sizes and streams, in RealDB's definition language or as a [`StoreDefinition`].
+//!
+//! ```text
+//! file    = { "SET" setting "=" number | "CREATE" "STREAM" name "WITH" "ID" number "{" elements "}" }
+//! setting = "blockSize" | "fileSize" | "maxStreams" | "dataBlockSize"
+//! elements = element { "," element } [ "," ]
+//! element = name type [ "NULL" ] [ "WITH" "CODEC" codec [ "PARAMS" "(" name "=" number { "," … } ")" ] ]
+//! type    = "int8" … "int64" | "uint8" … "uint64" | "float" | "double" | "boolean" | "string", or ours: "i8" … "f64"
+//! codec   = "SampledAlgorithm" | "StepAlgorithm" | "DeadbandAlgorithm" | "SwingingDoorAlgorithm", or without "Algorithm"
+//! name    = letters, digits, "_", ".", not beginning with a digit; or anything in double quotes, "" for one
+//! ```
+//! Words of the language are known without case; `#` begins a comment. What a definition must keep (types, ids,
+//! names, room for every stream) is checked while it is read, whatever language it is written in: see [`Draft`].
+
+mod draft;
+mod language;
+mod print;
+mod tokens;
+
+use crate::stream::{ChannelSpec, Clock, StreamKey, StreamSpec};
+use crate::value::ChannelType;
+
+pub use draft::{Draft, DraftElement, Fault, Placed, nearest};
+
+/// Longest definition that is read, in bytes.
+pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a block where the definition does not say.
+pub const BLOCK_BYTES_DEFAULT: u64 = 4_096;
+
+/// What a recorder is made for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoreDefinition {
+    /// `blockSize`: bytes of a block; none: [`BLOCK_BYTES_DEFAULT`].
+    pub block_bytes: Option<u64>,
+    /// `fileSize`: bytes of the whole store.
+    pub file_bytes: Option<u64>,
+    /// `maxStreams`: most streams it will ever have; none: those that are defined.
+    pub max_streams: Option<u32>,
+    /// `dataBlockSize`: blocks that a stream takes at a time; none: one.
+    pub data_block_blocks: Option<u64>,
+    /// Streams, in the order of the definition.
+    pub streams: Vec<StreamDefinition>,
+}
+
+/// A stream of a definition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamDefinition {
+    /// Its name: the table it becomes.
+    pub name: String,
+    /// Its number, unique in the definition.
+    pub id: u32,
+    /// Its elements: the channels it becomes.
+    pub elements: Vec<ElementDefinition>,
+}
+
+/// An element of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ElementDefinition {
+    /// Its name, unique in the stream.
+    pub name: String,
+    /// Type of its values.
+    pub channel_type: ChannelType,
+    /// Whether a record may come without it (`NULL`).
+    pub optional: bool,
+    /// What of its values is kept.
+    pub codec: ElementCodec,
+}
+
+/// What of an element's values is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum ElementCodec {
+    /// Every one.
+    #[default]
+    Sampled,
+    /// One that differs from the last kept.
+    Step,
+    /// One that differs by more than the band from the last kept.
+    Deadband {
+        /// Half-width of the band, in the element's unit; not negative.
+        deadband: f64,
+    },
+    /// As few as lines within the deviation need.
+    SwingingDoor {
+        /// Greatest distance of a value from the line, in the element's unit; not negative.
+        deviation: f64,
+    },
+}
+
+/// Why a definition cannot be used: `file:line:column: message`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}:{column}: {message}")]
+pub struct DefinitionError {
+    /// The file, as its reader calls it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What was found there and what was expected.
+    pub message: String,
+}
+
+impl DefinitionError {
+    /// An error at a byte of a text; what is wrong where there is no text is at its end.
+    pub fn at(file: &str, text: &str, fault: Fault) -> DefinitionError {
+        let (line, column) = line_and_column(text, fault.at);
+        DefinitionError { file: file.to_owned(), line, column, message: fault.message }
+    }
+}
+
+/// Line and column of a byte of a text, both from 1, the column in characters.
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let before = &text[..at];
+    let begin = before.rfind('\n').map_or(0, |end| end + 1);
+    (before.matches('\n').count() + 1, before[begin..].chars().count() + 1)
+}
+
+impl StoreDefinition {
+    /// Reads a definition in RealDB's language. `file` names it in errors.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with line and column.
+    pub fn parse(text: &str, file: &str) -> Result<StoreDefinition, DefinitionError> {
+        language::parse(text).map_err(|fault| DefinitionError::at(file, text, fault))
+    }
+
+    /// Bytes that a stream takes at a time.
+    pub fn data_block_bytes(&self) -> u64 {
+        self.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT).saturating_mul(self.data_block_blocks.unwrap_or(1))
+    }
+
+    /// Bytes below which not every stream has room: a data block of each.
+    pub fn least_bytes(&self) -> u64 {
+        let streams = self.max_streams.unwrap_or(0).max(u32::try_from(self.streams.len()).unwrap_or(u32::MAX));
+        self.data_block_bytes().saturating_mul(streams.into())
+    }
+
+    /// The stream of a name.
+    pub fn stream(&self, name: &str) -> Option<&StreamDefinition> {
+        self.streams.iter().find(|stream| stream.name == name)
+    }
+}
+
+impl StreamDefinition {
+    /// The stream as [`crate::Store::resolve`] takes it. `source` names what feeds it.
+    pub fn spec(&self, source: &str) -> StreamSpec {
+        StreamSpec {
+            key: StreamKey::new(self.name.clone(), []),
+            source: source.to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: self.elements.iter().map(|e| ChannelSpec::new(e.name.clone(), e.channel_type)).collect(),
+        }
+    }
+}
+
+/// The type that a word names, in RealDB's spelling or ours, without case.
+pub fn type_of(word: &str) -> Option<ChannelType> {
+    let word = word.to_ascii_lowercase();
+    let known = TYPES.iter().find(|(name, _)| *name == word).map(|(_, channel_type)| *channel_type);
+    known.or_else(|| ChannelType::from_name(&word))
+}
+
+/// RealDB's names of types, and what others call them.
+const TYPES: [(&str, ChannelType); 14] = [
+    ("int8", ChannelType::I8),
+    ("int16", ChannelType::I16),
+    ("int32", ChannelType::I32),
+    ("int64", ChannelType::I64),
+    ("uint8", ChannelType::U8),
+    ("uint16", ChannelType::U16),
+    ("uint32", ChannelType::U32),
+    ("uint64", ChannelType::U64),
+    ("float", ChannelType::F32),
+    ("float32", ChannelType::F32),
+    ("double", ChannelType::F64),
+    ("float64", ChannelType::F64),
+    ("boolean", ChannelType::Bool),
+    ("string", ChannelType::String),
+];
+
+/// How a definition spells a type.
+pub fn type_name(channel_type: ChannelType) -> &'static str {
+    TYPES.iter().find(|(_, known)| *known == channel_type).map_or(channel_type.name(), |(name, _)| name)
+}
+
+/// Bytes that a text names: `64MiB`, `50 MB`, `204800`, `1.5GiB`. Units without case; without one: bytes.
+pub fn size_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_')).unwrap_or(text.len());
+    let unit: u64 = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        "tib" | "t" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return None,
+    };
+    let number = text[..digits].replace('_', "");
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(unit);
+    }
+    let bytes = number.parse::<f64>().ok()? * unit as f64;
+    // Beyond 2⁵³ a fraction of a unit is not what anybody means.
+    (bytes.fract() == 0.0 && (0.0..=9e15).contains(&bytes)).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests;

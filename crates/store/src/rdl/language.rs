@@ -1,0 +1,196 @@
+//! RealDB's definition language, read by hand from one token to the next.
+
+use super::draft::{Draft, DraftElement, Fault, Placed, nearest};
+use super::tokens::{Token, Tokens};
+use super::{DEFINITION_BYTES_MAX, StoreDefinition};
+
+/// A name as it was found; those in quotes are made anew.
+enum Name<'a> {
+    Word(&'a str),
+    Quoted(String),
+}
+
+impl Name<'_> {
+    fn as_str(&self) -> &str {
+        match self {
+            Name::Word(word) => word,
+            Name::Quoted(name) => name,
+        }
+    }
+}
+
+struct Reader<'a> {
+    tokens: Tokens<'a>,
+    /// The token at hand.
+    token: Token<'a>,
+    /// Where it begins.
+    at: usize,
+}
+
+/// Reads a definition.
+pub(super) fn parse(text: &str) -> Result<StoreDefinition, Fault> {
+    if text.len() > DEFINITION_BYTES_MAX {
+        let size = text.len();
+        return Err(Fault::new(0, format!("a definition of {size} bytes, at most {DEFINITION_BYTES_MAX} are read")));
+    }
+    let mut tokens = Tokens::new(text);
+    let (at, token) = tokens.next()?;
+    let mut reader = Reader { tokens, token, at };
+    let mut draft = Draft::default();
+    while reader.token != Token::End {
+        if reader.takes("SET")? {
+            reader.setting(&mut draft)?;
+        } else if reader.takes("CREATE")? {
+            reader.stream(&mut draft)?;
+        } else {
+            return Err(reader.unexpected("SET, CREATE or the end of the file", &["SET", "CREATE"]));
+        }
+    }
+    draft.finish()
+}
+
+impl<'a> Reader<'a> {
+    /// Goes on to the next token and returns the one at hand with its place.
+    fn advance(&mut self) -> Result<Placed<Token<'a>>, Fault> {
+        let (at, token) = self.tokens.next()?;
+        let taken = Placed::new(std::mem::replace(&mut self.at, at), std::mem::replace(&mut self.token, token));
+        Ok(taken)
+    }
+
+    fn unexpected(&self, expected: &str, words: &[&str]) -> Fault {
+        let hint = match self.token {
+            Token::Word(word) => nearest(word, words.iter().copied()),
+            _ => String::new(),
+        };
+        Fault::new(self.at, format!("found {}, expected {expected}{hint}", self.token.describe()))
+    }
+
+    /// Whether the token at hand is this keyword; if so it is passed over.
+    fn takes(&mut self, keyword: &str) -> Result<bool, Fault> {
+        let is = matches!(self.token, Token::Word(word) if word.eq_ignore_ascii_case(keyword));
+        if is {
+            self.advance()?;
+        }
+        Ok(is)
+    }
+
+    fn keyword(&mut self, keyword: &str) -> Result<(), Fault> {
+        if self.takes(keyword)? { Ok(()) } else { Err(self.unexpected(keyword, &[keyword])) }
+    }
+
+    fn takes_sign(&mut self, sign: char) -> Result<bool, Fault> {
+        let is = self.token == Token::Sign(sign);
+        if is {
+            self.advance()?;
+        }
+        Ok(is)
+    }
+
+    fn sign(&mut self, sign: char) -> Result<(), Fault> {
+        if self.takes_sign(sign)? { Ok(()) } else { Err(self.unexpected(&format!("\"{sign}\""), &[])) }
+    }
+
+    fn name(&mut self, expected: &str) -> Result<Placed<Name<'a>>, Fault> {
+        match self.token {
+            Token::Word(_) | Token::Quoted(_) => {}
+            _ => return Err(self.unexpected(expected, &[])),
+        }
+        let taken = self.advance()?;
+        Ok(Placed::new(
+            taken.at,
+            match taken.is {
+                Token::Quoted(name) => Name::Quoted(name),
+                Token::Word(word) => Name::Word(word),
+                _ => Name::Word(""),
+            },
+        ))
+    }
+
+    fn word(&mut self, expected: &str) -> Result<Placed<&'a str>, Fault> {
+        let Token::Word(word) = self.token else { return Err(self.unexpected(expected, &[])) };
+        Ok(Placed::new(self.advance()?.at, word))
+    }
+
+    /// A number that is whole and not negative.
+    fn whole(&mut self, expected: &str) -> Result<Placed<u64>, Fault> {
+        match self.token {
+            Token::Number(number) => match number.parse() {
+                Ok(whole) => Ok(Placed::new(self.advance()?.at, whole)),
+                Err(_) => Err(self.unexpected(expected, &[])),
+            },
+            _ => Err(self.unexpected(expected, &[])),
+        }
+    }
+
+    /// `setting = number`, after `SET`.
+    fn setting(&mut self, draft: &mut Draft) -> Result<(), Fault> {
+        let name = self.word("the name of a setting, such as fileSize")?;
+        // What is no setting is told of before what follows it.
+        Draft::default().set(name, Placed::new(name.at, 1))?;
+        self.sign('=')?;
+        let value = self.whole("a whole number of 1 or more")?;
+        draft.set(name, value)
+    }
+
+    /// `STREAM name WITH ID number { … }`, after `CREATE`.
+    fn stream(&mut self, draft: &mut Draft) -> Result<(), Fault> {
+        self.keyword("STREAM")?;
+        let name = self.name("the name of a stream")?;
+        self.keyword("WITH")?;
+        self.keyword("ID")?;
+        let id = self.whole("an id: a whole number of 0 or more")?;
+        draft.stream(Placed::new(name.at, name.is.as_str()), id)?;
+        self.sign('{')?;
+        while self.token != Token::Sign('}') {
+            self.element(draft)?;
+            if !self.takes_sign(',')? {
+                break;
+            }
+        }
+        draft.end_stream()?;
+        if self.token == Token::Sign('}') {
+            self.advance()?;
+            return Ok(());
+        }
+        Err(self.unexpected("\",\", \"}\", NULL or WITH CODEC", &["NULL", "WITH"]))
+    }
+
+    /// `name type [NULL] [WITH CODEC …]`.
+    fn element(&mut self, draft: &mut Draft) -> Result<(), Fault> {
+        let name = self.name("the name of an element, or \"}\"")?;
+        let type_name = self.word("a type, such as float")?;
+        let mut element = DraftElement::new(Placed::new(name.at, name.is.as_str()), type_name);
+        element.optional = self.takes("NULL")?;
+        if self.takes("WITH")? {
+            self.keyword("CODEC")?;
+            element.codec = Some(self.word("a codec, such as StepAlgorithm")?);
+            if self.takes("PARAMS")? {
+                self.parameters(&mut element)?;
+            }
+        }
+        draft.element(&element)
+    }
+
+    /// `(name = number, …)`, after `PARAMS`.
+    fn parameters<'e>(&mut self, element: &mut DraftElement<'e>) -> Result<(), Fault>
+    where
+        'a: 'e,
+    {
+        self.sign('(')?;
+        loop {
+            let name = self.word("the name of a parameter, such as deadband")?;
+            self.sign('=')?;
+            let Token::Number(number) = self.token else { return Err(self.unexpected("a number", &[])) };
+            self.advance()?;
+            // Tokens are finite numbers.
+            element.parameters.push((name, number.parse().unwrap_or(f64::NAN)));
+            if element.parameters.len() > 16 {
+                return Err(Fault::new(name.at, "more than 16 parameters"));
+            }
+            if !self.takes_sign(',')? {
+                break;
+            }
+        }
+        self.sign(')')
+    }
+}
