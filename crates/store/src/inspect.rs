@@ -6,6 +6,7 @@
 //! [`Depth::Everything`] reads and decodes every block and recomputes its statistics. Damage never ends the walk:
 //! it is listed with file and offset.
 
+mod picture;
 mod place;
 mod report;
 mod segments;
@@ -22,6 +23,8 @@ use crate::disk::PAGE_BYTES;
 use crate::log::{self, Link, UnitHeader};
 use crate::stream::StreamId;
 use crate::superblock::{self, Found, Superblock};
+
+pub use picture::Picture;
 
 /// How much of a store to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +120,7 @@ pub struct FixedUse {
 }
 
 /// A stream as found in segments.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamUse {
     /// Its name, as footers say it; its number where none does.
     pub name: String,
@@ -139,6 +142,8 @@ pub struct StreamUse {
     pub missing_rows: u64,
     /// Channels with a reduction, as footers say it: `rpm: deadband(50)`.
     pub reductions: Vec<String>,
+    /// Bytes of its blocks by the age of their segments, from the oldest to the newest; empty where it has none.
+    by_age: Vec<f32>,
 }
 
 /// All that was found.
@@ -162,6 +167,8 @@ pub struct Inspection {
     pub verified_blocks: u64,
     /// What is wrong.
     pub damage: Vec<Damage>,
+    /// Where the segment at hand stands among all, by age.
+    age_cell: usize,
 }
 
 impl Inspection {
@@ -225,7 +232,8 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
         listed = read_checkpoint(&place, &superblock, &mut found)?;
     }
     if let Place::Fixed(_, layout) = &place {
-        for (id, known) in &listed {
+        for (at, (id, known)) in listed.iter().enumerate() {
+            found.age_cell = at * picture::AGE_CELLS / listed.len();
             let generation = layout.generation.wrapping_add(*id);
             match known.slot.and_then(|slot| place.slot(slot)) {
                 Some(part) => segments::read_slot(*id, generation, &part, depth, known.bytes, &mut found)?,
@@ -239,7 +247,9 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
             taken: listed.len() as u64,
         });
     }
-    for name in names.iter().filter(|name| segments::is_segment(name)) {
+    let names: Vec<&String> = names.iter().filter(|name| segments::is_segment(name)).collect();
+    for (at, name) in names.iter().copied().enumerate() {
+        found.age_cell = at * picture::AGE_CELLS / names.len();
         match place.part(name) {
             Ok(part) if spare.as_ref() == Some(name) && segments::is_begun(&part)? == Some(false) => {
                 found.spare = Some(Spare { file: name.clone(), file_bytes: part.size });

@@ -6,7 +6,7 @@ use super::Inspection;
 use crate::segment;
 
 /// Bytes with a unit.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),
         1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
@@ -16,7 +16,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// UTC to the millisecond: civil date by the days since 1970 (Gregorian, eras of 400 years from 1 March).
-fn instant(ns: i64) -> String {
+pub(super) fn instant(ns: i64) -> String {
     let (days, in_day) = (ns.div_euclid(86_400_000_000_000), ns.rem_euclid(86_400_000_000_000));
     let shifted = days + 719_468;
     let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::place::Part;
-use super::{Depth, Inspection, Listed, SegmentUse, reason};
+use super::{Depth, Inspection, Listed, SegmentUse, picture, reason};
 use crate::batch::Column;
 use crate::block::{self, Block, BlockHeader};
 use crate::bytes::FormatError;
@@ -311,7 +311,10 @@ impl Walk<'_> {
             }
             stream.blocks += 1;
             stream.rows += header.rows as u64;
-            stream.block_bytes += (length_bytes * header.rows / all) as u64;
+            let bytes = (length_bytes * header.rows / all) as u64;
+            stream.block_bytes += bytes;
+            stream.by_age.resize(picture::AGE_CELLS, 0.0);
+            stream.by_age[found.age_cell] += bytes as f32;
             stream.time = joined(stream.time, header.time);
             stream.row_range.0 = stream.row_range.0.min(header.first_row);
             stream.row_range.1 = stream.row_range.1.max(header.next_row());
