@@ -34,7 +34,6 @@ pub mod http;
 pub mod import;
 pub mod ingest;
 pub mod inspect;
-pub mod instant;
 pub mod json;
 pub mod latency;
 pub mod ledger;
@@ -52,3 +51,5 @@ pub mod serve;
 pub mod server;
 pub mod sql;
 pub mod ws;
+
+pub use strongback_sources::instant;

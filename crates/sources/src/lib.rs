@@ -35,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod can;
 pub mod capture;
 pub mod clock;
 pub mod config;
@@ -43,8 +44,10 @@ pub mod definition;
 pub mod ilp;
 pub mod import;
 pub mod inetx;
+pub mod instant;
 pub mod layout;
 pub mod leap;
+pub mod rows;
 pub mod sink;
 pub mod throttle;
 pub mod udp;

@@ -17,6 +17,7 @@ mod language;
 mod print;
 mod tokens;
 
+use crate::reduction::Reduction;
 use crate::stream::{ChannelSpec, Clock, StreamKey, StreamSpec};
 use crate::value::ChannelType;
 
@@ -154,7 +155,25 @@ impl StreamDefinition {
             clock: Clock::Receive,
             expected_period_ns: None,
             sequence_modulus: None,
-            channels: self.elements.iter().map(|e| ChannelSpec::new(e.name.clone(), e.channel_type)).collect(),
+            channels: self.elements.iter().map(ElementDefinition::spec).collect(),
+        }
+    }
+}
+
+impl ElementDefinition {
+    /// The channel that the element becomes.
+    pub fn spec(&self) -> ChannelSpec {
+        ChannelSpec { reduction: self.codec.into(), ..ChannelSpec::new(self.name.clone(), self.channel_type) }
+    }
+}
+
+impl From<ElementCodec> for Reduction {
+    fn from(codec: ElementCodec) -> Reduction {
+        match codec {
+            ElementCodec::Sampled => Reduction::None,
+            ElementCodec::Step => Reduction::Step,
+            ElementCodec::Deadband { deadband } => Reduction::Deadband { bound: deadband },
+            ElementCodec::SwingingDoor { deviation } => Reduction::SwingingDoor { bound: deviation },
         }
     }
 }

@@ -39,6 +39,12 @@ fn the_published_definitions_are_read_as_they_are_meant() {
     assert_eq!(car, want);
     assert_eq!(car.least_bytes(), 3 * 2 * 2_048);
 
+    let spec = car.streams[1].spec("t");
+    let kept: Vec<(&str, Reduction)> = spec.channels.iter().map(|c| (c.name.as_str(), c.reduction)).collect();
+    let [rpm, speed] = [50.0, 5.0].map(|bound| Reduction::Deadband { bound });
+    let step = Reduction::Step;
+    assert_eq!(kept, [("rpm", rpm), ("speed", speed), ("passengers", step), ("driving", step)]);
+
     let vehicle = StoreDefinition::parse(VEHICLE, "vehicle.rdl").unwrap();
     let ids: Vec<(&str, u32)> = vehicle.streams.iter().map(|s| (s.name.as_str(), s.id)).collect();
     let names = [

@@ -70,7 +70,8 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
-fn rfc3339(text: &str) -> Option<i64> {
+/// Reads RFC 3339; digits beyond the ninth of a fraction are left out.
+pub fn rfc3339(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     let number = |from: usize, to: usize| -> Option<i64> {
         let digits = bytes.get(from..to)?;

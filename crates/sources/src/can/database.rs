@@ -1,0 +1,375 @@
+//! DBC databases: which bits of a message are which signal.
+
+use std::collections::HashMap;
+
+use can_dbc::{AttributeValue, ByteOrder, Dbc, MessageId, MultiplexIndicator, SignalExtendedValueType, ValueType};
+use strongback_store::{ChannelType, Value};
+
+use super::CanId;
+use crate::rows::Cell;
+
+/// Longest database that is read, in bytes.
+const DATABASE_BYTES_MAX: usize = 16 << 20;
+
+/// Why a database cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {reason}")]
+pub struct DatabaseError {
+    /// The file.
+    pub file: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// Messages by their identifier.
+#[derive(Clone, Debug, Default)]
+pub struct Database {
+    messages: Vec<Message>,
+    by_id: HashMap<CanId, usize>,
+    /// Messages of J1939 by their parameter group, from whomever they come.
+    by_group: HashMap<u32, usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) name: String,
+    pub(super) is_j1939: bool,
+    pub(super) signals: Vec<Signal>,
+    /// The signal that says which of the multiplexed ones are there.
+    switch: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Signal {
+    pub(super) name: String,
+    pub(super) kind: ChannelType,
+    pub(super) unit: String,
+    pub(super) description: String,
+    start_bit: usize,
+    bits: usize,
+    little_endian: bool,
+    coding: Coding,
+    factor: f64,
+    offset: f64,
+    /// There only where the switch has this value.
+    only_at: Option<u64>,
+}
+
+/// How the bits of a signal are a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Coding {
+    Unsigned,
+    Signed,
+    F32,
+    F64,
+}
+
+/// The parameter group of a J1939 identifier: data page and format, and the group extension where it is a broadcast.
+fn parameter_group(id: u32) -> u32 {
+    let group = id >> 8 & 0x3_FFFF;
+    // Below 240 the low byte is the address it is sent to.
+    if group >> 8 & 0xFF < 240 { group & 0x3_FF00 } else { group }
+}
+
+impl Database {
+    /// Reads a database: UTF-8, or Windows-1252 as most tools write it. `file` names it in errors.
+    ///
+    /// # Errors
+    /// Where it is no DBC, or a signal has bits that no frame has.
+    pub fn parse(bytes: &[u8], file: &str) -> Result<Database, DatabaseError> {
+        let error = |reason: String| DatabaseError { file: file.to_owned(), reason };
+        if bytes.len() > DATABASE_BYTES_MAX {
+            return Err(error(format!("{} bytes, at most {DATABASE_BYTES_MAX} are read", bytes.len())));
+        }
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(_) => bytes.iter().map(|byte| *byte as char).collect(),
+        };
+        let dbc = Dbc::try_from(text.as_str()).map_err(|refused| error(format!("no DBC: {refused}")))?;
+        let mut database = Database::default();
+        for message in &dbc.messages {
+            let signals: Result<Vec<Signal>, String> =
+                message.signals.iter().map(|signal| Signal::new(&dbc, message.id, signal)).collect();
+            let signals = signals.map_err(|reason| error(format!("message {}: {reason}", message.name)))?;
+            let plain_switch = |s: &can_dbc::Signal| s.multiplexer_indicator == MultiplexIndicator::Multiplexor;
+            let index = database.messages.len();
+            let is_j1939 = is_j1939(&dbc, message.id);
+            match message.id {
+                MessageId::Standard(id) => database.by_id.insert(CanId::Standard(id.into()), index),
+                MessageId::Extended(id) if is_j1939 => database.by_group.insert(parameter_group(id), index),
+                MessageId::Extended(id) => database.by_id.insert(CanId::Extended(id), index),
+            };
+            let switch = message.signals.iter().position(plain_switch);
+            database.messages.push(Message { name: message.name.clone(), is_j1939, signals, switch });
+        }
+        Ok(database)
+    }
+
+    /// Number of messages.
+    pub fn messages(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(super) fn find(&self, id: CanId) -> Option<usize> {
+        let by_group = || match id {
+            CanId::Extended(id) => self.by_group.get(&parameter_group(id)),
+            CanId::Standard(_) => None,
+        };
+        self.by_id.get(&id).or_else(by_group).copied()
+    }
+
+    pub(super) fn message(&self, index: usize) -> &Message {
+        &self.messages[index]
+    }
+}
+
+/// Whether a message is one of J1939, as its own attribute, the database's default or its protocol say.
+fn is_j1939(dbc: &Dbc, id: MessageId) -> bool {
+    if !matches!(id, MessageId::Extended(_)) {
+        return false;
+    }
+    let says = |value: &AttributeValue| match value {
+        AttributeValue::String(text) => text.to_ascii_uppercase().contains("J1939"),
+        AttributeValue::Uint(3) | AttributeValue::Int(3) => true,
+        AttributeValue::Double(number) => *number == 3.0,
+        _ => false,
+    };
+    if let Some(own) = dbc.resolved_message_attribute(id, "VFrameFormat") {
+        return says(own);
+    }
+    let protocol = dbc.attribute_values_database.iter().find(|a| a.name == "ProtocolType");
+    protocol.is_some_and(|attribute| matches!(&attribute.value, AttributeValue::String(text) if text.contains("J1939")))
+}
+
+impl Signal {
+    fn new(dbc: &Dbc, id: MessageId, signal: &can_dbc::Signal) -> Result<Signal, String> {
+        let name = &signal.name;
+        let bits = usize::try_from(signal.size).ok().filter(|bits| (1..=64).contains(bits));
+        let bits = bits.ok_or_else(|| format!("signal {name} has {} bits, not 1 to 64", signal.size))?;
+        let start_bit = usize::try_from(signal.start_bit).ok().filter(|bit| *bit < 512);
+        let start_bit = start_bit.ok_or_else(|| format!("signal {name} begins at bit {}", signal.start_bit))?;
+        let coding = match dbc.extended_value_type_for_signal(id, name) {
+            Some(SignalExtendedValueType::IEEEfloat32Bit) if bits == 32 => Coding::F32,
+            Some(SignalExtendedValueType::IEEEdouble64bit) if bits == 64 => Coding::F64,
+            _ if signal.value_type == ValueType::Signed => Coding::Signed,
+            _ => Coding::Unsigned,
+        };
+        let whole = signal.factor == 1.0 && signal.offset == 0.0;
+        let sized = |kinds: [ChannelType; 4]| kinds[bits.next_power_of_two().max(8).trailing_zeros() as usize - 3];
+        use ChannelType::*;
+        let kind = match coding {
+            Coding::Unsigned if whole => sized([U8, U16, U32, U64]),
+            Coding::Signed if whole => sized([I8, I16, I32, I64]),
+            Coding::F32 if whole => F32,
+            _ => F64,
+        };
+        let only_at = match signal.multiplexer_indicator {
+            MultiplexIndicator::MultiplexedSignal(at) | MultiplexIndicator::MultiplexorAndMultiplexedSignal(at) => {
+                Some(at)
+            }
+            _ => None,
+        };
+        Ok(Signal {
+            name: name.clone(),
+            kind,
+            unit: signal.unit.clone(),
+            description: dbc.signal_comment(id, name).unwrap_or_default().to_owned(),
+            start_bit,
+            bits,
+            little_endian: signal.byte_order == ByteOrder::LittleEndian,
+            coding,
+            factor: signal.factor,
+            offset: signal.offset,
+            only_at,
+        })
+    }
+
+    /// The bits of the signal as a number; none where the frame is too short.
+    fn raw(&self, data: &[u8]) -> Option<u64> {
+        let mut raw: u64 = 0;
+        if self.little_endian {
+            if self.start_bit + self.bits > data.len() * 8 {
+                return None;
+            }
+            for bit in (self.start_bit..self.start_bit + self.bits).rev() {
+                raw = raw << 1 | u64::from(data[bit / 8] >> (bit % 8) & 1);
+            }
+            return Some(raw);
+        }
+        // The most significant bit comes first: downwards in its byte, then on from the top of the next byte.
+        let first = self.start_bit / 8 * 8 + (7 - self.start_bit % 8);
+        if first + self.bits > data.len() * 8 {
+            return None;
+        }
+        for bit in first..first + self.bits {
+            raw = raw << 1 | u64::from(data[bit / 8] >> (7 - bit % 8) & 1);
+        }
+        Some(raw)
+    }
+
+    /// Whether J1939 says by this number that there is no value: the highest of whole bytes and what stands above 0xFA
+    /// of its first.
+    fn is_not_there(&self, raw: u64) -> bool {
+        match (self.coding, self.bits) {
+            (Coding::F32 | Coding::F64, _) | (_, 1) => false,
+            (_, 8 | 16 | 24 | 32 | 40 | 48 | 56 | 64) => raw >> (self.bits - 8) >= 0xFB,
+            // Both highest codes: in error, not available.
+            (_, bits) => raw >= (u64::MAX >> (64 - bits)) - 1,
+        }
+    }
+
+    fn value(&self, raw: u64) -> Value<'static> {
+        let extended = ((raw << (64 - self.bits)) as i64) >> (64 - self.bits);
+        let number = match self.coding {
+            Coding::Unsigned if self.kind != ChannelType::F64 => return Value::from_bits(self.kind, raw),
+            Coding::Signed if self.kind != ChannelType::F64 => return Value::from_bits(self.kind, extended as u64),
+            Coding::F32 if self.kind != ChannelType::F64 => return Value::F32(f32::from_bits(raw as u32)),
+            Coding::Unsigned => raw as f64,
+            Coding::Signed => extended as f64,
+            Coding::F32 => f32::from_bits(raw as u32).into(),
+            Coding::F64 => f64::from_bits(raw),
+        };
+        Value::F64(number * self.factor + self.offset)
+    }
+}
+
+impl Message {
+    /// Signals that a frame has: the number of each, and its value or that it is unknown.
+    pub(super) fn decode(&self, data: &[u8], out: &mut Vec<(usize, Cell<'static>)>) {
+        let switch = self.switch.and_then(|switch| self.signals[switch].raw(data));
+        for (index, signal) in self.signals.iter().enumerate() {
+            if signal.only_at.is_some() && signal.only_at != switch {
+                continue;
+            }
+            let Some(raw) = signal.raw(data) else { continue };
+            let unknown = self.is_j1939 && signal.is_not_there(raw);
+            out.push((index, if unknown { Cell::Unknown } else { Cell::Value(signal.value(raw)) }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DBC: &str = "VERSION \"\"\n\nNS_ :\n\nBS_:\n\nBU_: A\n\n\
+        BO_ 291 Mixed: 8 A\n \
+        SG_ Switch M : 0|4@1+ (1,0) [0|15] \"\" A\n \
+        SG_ Low m0 : 8|12@1- (1,0) [0|0] \"\" A\n \
+        SG_ High m1 : 15|16@0+ (0.5,-10) [0|0] \"bar\" A\n \
+        SG_ Odd : 39|9@0- (1,0) [0|0] \"\" A\n\n\
+        BO_ 292 Floats: 8 A\n \
+        SG_ Single : 0|32@1- (1,0) [0|0] \"\" A\n\n\
+        BO_ 2364540158 EEC1: 8 A\n \
+        SG_ EngineSpeed : 24|16@1+ (0.125,0) [0|8031.875] \"rpm\" A\n \
+        SG_ Mode : 0|2@1+ (1,0) [0|3] \"\" A\n\n\
+        CM_ SG_ 2364540158 EngineSpeed \"how fast\";\n\
+        BA_DEF_ BO_ \"VFrameFormat\" ENUM \"StandardCAN\",\"ExtendedCAN\",\"reserved\",\"J1939PG\";\n\
+        BA_DEF_DEF_ \"VFrameFormat\" \"J1939PG\";\n\
+        BA_ \"VFrameFormat\" BO_ 2364540158 3;\n\
+        SIG_VALTYPE_ 292 Single : 1;\n";
+
+    fn decoded(database: &Database, id: CanId, data: &[u8]) -> Vec<(String, Cell<'static>)> {
+        let message = database.message(database.find(id).unwrap());
+        let mut out = Vec::new();
+        message.decode(data, &mut out);
+        out.into_iter().map(|(signal, cell)| (message.signals[signal].name.clone(), cell)).collect()
+    }
+
+    #[test]
+    fn signals_come_out_of_their_bits() {
+        let database = Database::parse(DBC.as_bytes(), "t.dbc").unwrap();
+        assert_eq!(database.messages(), 3);
+        let mixed = CanId::Standard(291);
+        let cell = |value| Cell::Value(value);
+        // Odd: bit 39 is the top of byte 4; nine bits: all of byte 4, and the top of byte 5.
+        let data = [0xF0, 0x34, 0xF8, 0, 0x80, 0x7F, 0, 0];
+        let want = [("Switch", Value::U8(0)), ("Low", Value::I16(-0x7CC)), ("Odd", Value::I16(-256))];
+        assert_eq!(decoded(&database, mixed, &data), want.map(|(n, v)| (n.to_owned(), cell(v))));
+        let data = [0x01, 0x12, 0x34, 0, 0x00, 0x80, 0, 0];
+        let want =
+            [("Switch", Value::U8(1)), ("High", Value::F64(f64::from(0x1234) * 0.5 - 10.0)), ("Odd", Value::I16(1))];
+        assert_eq!(decoded(&database, mixed, &data), want.map(|(n, v)| (n.to_owned(), cell(v))));
+        // A frame that ends early has what it has.
+        assert_eq!(decoded(&database, mixed, &[0x05]), [("Switch".to_owned(), cell(Value::U8(5)))]);
+        let single = decoded(&database, CanId::Standard(292), &1.5f32.to_le_bytes());
+        assert_eq!(single, [("Single".to_owned(), cell(Value::F32(1.5)))]);
+    }
+
+    #[test]
+    fn parameter_groups_are_found_from_whomever_they_come() {
+        let database = Database::parse(DBC.as_bytes(), "t.dbc").unwrap();
+        let speed = |id, low: u8, high: u8| decoded(&database, CanId::Extended(id), &[3, 0, 0, low, high, 0, 0, 0]);
+        let named = |cell| vec![("EngineSpeed".to_owned(), cell), ("Mode".to_owned(), Cell::Unknown)];
+        assert_eq!(speed(0x0CF0_0400, 0x48, 0x14), named(Cell::Value(Value::F64(649.0))));
+        assert_eq!(speed(0x18F0_0421, 0xFF, 0xFA), named(Cell::Value(Value::F64(8_031.875))));
+        for high in [0xFB, 0xFE, 0xFF] {
+            assert_eq!(speed(0x0CF0_0400, 0xFF, high), named(Cell::Unknown), "{high:x}");
+        }
+        for other in [CanId::Extended(0x0CF0_0300), CanId::Standard(0x400), CanId::Extended(291)] {
+            assert_eq!(database.find(other), None, "{other:?}");
+        }
+        let message = database.message(2);
+        assert_eq!((message.signals[0].unit.as_str(), message.signals[0].description.as_str()), ("rpm", "how fast"));
+        // Sent to one address: that is no part of the group.
+        assert_eq!(parameter_group(0x18EA_2103), 0xEA00);
+    }
+
+    #[test]
+    fn what_is_no_database_is_said() {
+        let error = Database::parse(b"BO_ what", "t.dbc").unwrap_err().to_string();
+        assert!(error.starts_with("t.dbc: no DBC"), "{error}");
+        let wide = "VERSION \"\"\nNS_ :\nBS_:\nBU_: A\nBO_ 1 M: 8 A\n SG_ S : 0|65@1+ (1,0) [0|0] \"\" A\n";
+        let error = Database::parse(wide.as_bytes(), "t.dbc").unwrap_err().to_string();
+        assert_eq!(error, "t.dbc: message M: signal S has 65 bits, not 1 to 64");
+        // Windows-1252: a degree sign.
+        let degrees = b"VERSION \"\"\nNS_ :\nBS_:\nBU_: A\nBO_ 1 M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] \"\xB0C\" A\n";
+        let database = Database::parse(degrees, "t.dbc").unwrap();
+        assert_eq!(database.message(0).signals[0].unit, "°C");
+    }
+
+    proptest! {
+        /// Against bits taken one at a time from the definition of both byte orders.
+        #[test]
+        fn bits_agree_with_a_slow_reader(
+            data in proptest::array::uniform8(any::<u8>()), start_bit in 0..64_usize, bits in 1..=64_usize,
+            little_endian: bool,
+        ) {
+            let signal = Signal {
+                name: String::new(), kind: ChannelType::U64, unit: String::new(), description: String::new(),
+                start_bit, bits, little_endian, coding: Coding::Unsigned, factor: 1.0, offset: 0.0, only_at: None,
+            };
+            // Places of its bits from the most significant to the least, as byte and bit of the byte.
+            let mut at = (start_bit / 8, start_bit % 8);
+            let mut places = vec![at];
+            for _ in 1..bits {
+                at = match (little_endian, at.1) {
+                    (true, 7) => (at.0 + 1, 0),
+                    (true, bit) => (at.0, bit + 1),
+                    (false, 0) => (at.0 + 1, 7),
+                    (false, bit) => (at.0, bit - 1),
+                };
+                places.push(at);
+            }
+            if little_endian {
+                places.reverse();
+            }
+            let there = places.iter().all(|(byte, _)| *byte < 8);
+            let slow = places.iter().filter(|(byte, _)| *byte < 8)
+                .fold(0u64, |raw, (byte, bit)| raw << 1 | u64::from(data[*byte] >> bit & 1));
+            prop_assert_eq!(signal.raw(&data), there.then_some(slow));
+        }
+
+        #[test]
+        fn no_database_is_too_odd(cut in 0..DBC.len(), put in any::<u8>()) {
+            let mut bytes = DBC.as_bytes().to_vec();
+            bytes[cut] = put;
+            if let Ok(database) = Database::parse(&bytes, "odd") {
+                for message in &database.messages {
+                    message.decode(&[0xA5; 8], &mut Vec::new());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Rows on their way into a sink: names become channels, cells become values, rows become frames.
+
+use std::ops::ControlFlow;
+
+use hashbrown::HashMap;
+use strongback_store::{
+    CellState, ChannelIndex, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Outcome, OwnedValue,
+    Reject, StreamId, StreamKey, StreamSpec,
+};
+
+use super::target::{Guess, Wanted, channel_of, fit, known_type, split_full_name, stream_key};
+use super::{Cell, Place, RowConfig, RowError, RowProgress, RowReport, Written};
+use crate::sink::Sink;
+
+/// A batch is handed over and committed at this size.
+const BATCH_BYTES: usize = 256 << 10;
+/// Rows, and bytes of them, from which types are guessed.
+const SAMPLE_ROWS: usize = 1_000;
+const SAMPLE_BYTES: usize = 4 << 20;
+
+/// A channel of the file.
+struct Target {
+    stream: usize,
+    spec: ChannelSpec,
+    /// Its type, once somebody knows it.
+    kind: Option<ChannelType>,
+    guess: Guess,
+    /// Where its values go, once its stream is resolved.
+    index: Option<ChannelIndex>,
+}
+
+/// A stream of the file.
+struct TargetStream {
+    key: StreamKey,
+    name: String,
+    id: Option<StreamId>,
+    targets: Vec<usize>,
+    required: Vec<usize>,
+    stored: u64,
+}
+
+/// A cell that waits until types are known.
+enum Kept {
+    Written(String, Written),
+    Value(OwnedValue),
+    Unknown,
+}
+
+impl Kept {
+    fn of(cell: Cell<'_>) -> Kept {
+        match cell {
+            Cell::Written(text, how) => Kept::Written(text.to_owned(), how),
+            Cell::Value(value) => Kept::Value(OwnedValue::of(value)),
+            Cell::Unknown => Kept::Unknown,
+        }
+    }
+
+    fn cell(&self) -> Cell<'_> {
+        match self {
+            Kept::Written(text, how) => Cell::Written(text, *how),
+            Kept::Value(value) => Cell::Value(value.as_value()),
+            Kept::Unknown => Cell::Unknown,
+        }
+    }
+}
+
+/// A row that waits.
+struct Waiting {
+    line: u64,
+    time: i64,
+    cells: Vec<(usize, Place, Kept)>,
+}
+
+pub(crate) struct Intake<'a> {
+    config: RowConfig,
+    sink: &'a dyn Sink,
+    progress: &'a mut dyn FnMut(RowProgress) -> ControlFlow<()>,
+    report: RowReport,
+    by_name: HashMap<String, Option<usize>>,
+    by_key: HashMap<StreamKey, usize>,
+    known: HashMap<StreamKey, StreamId>,
+    targets: Vec<Target>,
+    streams: Vec<TargetStream>,
+    waiting: Vec<Waiting>,
+    waiting_bytes: usize,
+    batch: FrameBatch,
+    /// Line and stream of each frame of the batch.
+    batch_lines: Vec<(u64, usize)>,
+    commit: Option<CommitNumber>,
+    /// Reused between rows: stream, channel, target, value.
+    fitted: Vec<(usize, ChannelIndex, usize, Result<OwnedValue, CellState>)>,
+    bytes: u64,
+    /// Line up to which all is durable that was taken.
+    durable_line: u64,
+}
+
+impl<'a> Intake<'a> {
+    pub(super) fn new(
+        config: RowConfig,
+        sink: &'a dyn Sink,
+        progress: &'a mut dyn FnMut(RowProgress) -> ControlFlow<()>,
+    ) -> Intake<'a> {
+        let known = config.catalog.streams.iter().map(|stream| (stream.key.clone(), stream.id)).collect();
+        Intake {
+            config,
+            sink,
+            progress,
+            report: RowReport::default(),
+            by_name: HashMap::new(),
+            by_key: HashMap::new(),
+            known,
+            targets: Vec::new(),
+            streams: Vec::new(),
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            batch: FrameBatch::new(),
+            batch_lines: Vec::new(),
+            commit: None,
+            fitted: Vec::new(),
+            bytes: 0,
+            durable_line: 0,
+        }
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        &self.config.file
+    }
+
+    pub(crate) fn config(&self) -> &RowConfig {
+        &self.config
+    }
+
+    /// Whether rows of this line are wanted; counts them if so.
+    pub(crate) fn begins(&mut self, line: u64, bytes: u64) -> bool {
+        self.bytes = bytes;
+        let wanted = line >= self.config.from_line;
+        self.report.rows += u64::from(wanted);
+        wanted
+    }
+
+    /// A row of which nothing can be taken.
+    pub(crate) fn bad_row(&mut self, place: Place, reason: impl Into<String>) {
+        self.report.bad_rows += 1;
+        self.report.complain(place, reason);
+    }
+
+    /// A row without a value.
+    pub(crate) fn empty_row(&mut self) {
+        self.report.empty_rows += 1;
+    }
+
+    /// A row that nobody asked for.
+    pub(crate) fn ignored_row(&mut self) {
+        self.report.ignored_rows += 1;
+    }
+
+    pub(crate) fn header_error(&self, place: Place, reason: impl Into<String>) -> RowError {
+        RowError::Header { file: self.config.file.clone(), place, reason: reason.into() }
+    }
+
+    /// The channel of a name of the file; none if nobody asked for it. `stream` is what the row names.
+    ///
+    /// # Errors
+    /// The name does not say its stream, and nothing else does.
+    pub(crate) fn target(&mut self, stream: Option<&str>, name: &str) -> Result<Option<usize>, String> {
+        // A tab stands in no name.
+        let id = format!("{}\t{name}", stream.unwrap_or_default());
+        if let Some(found) = self.by_name.get(&id) {
+            return Ok(*found);
+        }
+        let stream = stream.map(stream_key);
+        let wanted = Wanted { stream, name: name.to_owned(), ..Wanted::default() };
+        let found = self.place_target(wanted)?;
+        self.by_name.insert(id, found);
+        Ok(found)
+    }
+
+    /// As [`Intake::target`], with what the file says of the channel; not found again by its name.
+    pub(crate) fn place_target(&mut self, wanted: Wanted) -> Result<Option<usize>, String> {
+        let Wanted { stream, name, kind, unit, description } = wanted;
+        let full_name = match &stream {
+            Some(key) => format!("{}.{}", key.table, channel_of(key, &name)),
+            None => name.clone(),
+        };
+        let renamed = self.config.names.get(&name).or_else(|| self.config.names.get(&full_name)).cloned();
+        if renamed.is_none() && !self.config.names.is_empty() {
+            return Ok(None);
+        }
+        let known = &self.known;
+        let (key, channel) = match (renamed, stream, &self.config.stream) {
+            (Some(full), ..) => split_full_name(&full, |key| known.contains_key(key))
+                .ok_or_else(|| format!("{full:?} is no STREAM.CHANNEL"))?,
+            (None, Some(key), _) => {
+                let channel = channel_of(&key, &name).to_owned();
+                (key, channel)
+            }
+            (None, None, Some(stream)) => {
+                let key = stream_key(stream);
+                let channel = channel_of(&key, &name).to_owned();
+                (key, channel)
+            }
+            (None, None, None) => split_full_name(&name, |key| known.contains_key(key)).ok_or_else(|| {
+                format!(
+                    "{name:?} does not say its stream: name it STREAM.CHANNEL, add a column stream, or give --stream"
+                )
+            })?,
+        };
+        let stream = self.stream_target(&key);
+        if let Some(&same) =
+            self.streams[stream].targets.iter().find(|target| self.targets[**target].spec.name == channel)
+        {
+            return Ok(Some(same));
+        }
+        let asked = [&name, &channel, &key.channel_name(&channel)].into_iter().find_map(|n| self.config.types.get(n));
+        let in_store = self.known.get(&key).and_then(|id| known_type(&self.config.catalog, *id, &channel));
+        let kind = asked.copied().or(in_store).or(kind);
+        let mut spec = ChannelSpec::new(channel, kind.unwrap_or(ChannelType::F64));
+        (spec.unit, spec.description) = (unit, description);
+        let target = self.targets.len();
+        if self.config.required.get(&self.streams[stream].name).is_some_and(|names| names.contains(&spec.name)) {
+            self.streams[stream].required.push(target);
+        }
+        self.streams[stream].targets.push(target);
+        self.targets.push(Target { stream, spec, kind, guess: Guess::default(), index: None });
+        Ok(Some(target))
+    }
+
+    fn stream_target(&mut self, key: &StreamKey) -> usize {
+        if let Some(&found) = self.by_key.get(key) {
+            return found;
+        }
+        let stream = self.streams.len();
+        let (targets, required) = (Vec::new(), Vec::new());
+        let name = key.to_string();
+        self.streams.push(TargetStream { key: key.clone(), name, id: None, targets, required, stored: 0 });
+        self.by_key.insert(key.clone(), stream);
+        stream
+    }
+
+    /// Says what a file says of a channel before its values.
+    pub(crate) fn describe(&mut self, target: usize, kind: Option<ChannelType>, unit: &str, description: &str) {
+        let target = &mut self.targets[target];
+        if target.kind.is_none() {
+            target.kind = kind;
+        }
+        target.spec.unit = unit.to_owned();
+        target.spec.description = description.to_owned();
+    }
+
+    /// Takes a row. Breaks where the caller wants it to end.
+    pub(crate) fn row(
+        &mut self,
+        line: u64,
+        time: i64,
+        cells: &[(usize, Place, Cell<'_>)],
+    ) -> Result<ControlFlow<()>, RowError> {
+        if cells.is_empty() {
+            self.empty_row();
+            return Ok(ControlFlow::Continue(()));
+        }
+        let guessing =
+            !self.waiting.is_empty() || cells.iter().any(|(target, ..)| self.targets[*target].kind.is_none());
+        if !guessing {
+            self.emit(line, time, cells)?;
+            return self.hand_over_if_full(line);
+        }
+        for (target, _, cell) in cells {
+            self.targets[*target].guess.see(*cell);
+            self.waiting_bytes += 64;
+            if let Cell::Written(text, _) = cell {
+                self.waiting_bytes += text.len();
+            }
+        }
+        let cells = cells.iter().map(|(target, place, cell)| (*target, *place, Kept::of(*cell))).collect();
+        self.waiting.push(Waiting { line, time, cells });
+        // Once types were settled, a new channel has that of its first value.
+        let settled = self.commit.is_some() || !self.batch.is_empty();
+        if settled || self.waiting.len() >= SAMPLE_ROWS || self.waiting_bytes >= SAMPLE_BYTES {
+            self.settle()?;
+        }
+        self.hand_over_if_full(line)
+    }
+
+    /// Decides on types by what was seen, and lets rows go that waited for it.
+    fn settle(&mut self) -> Result<(), RowError> {
+        for target in self.targets.iter_mut().filter(|target| target.kind.is_none()) {
+            target.kind = Some(target.guess.channel_type());
+        }
+        self.waiting_bytes = 0;
+        for row in std::mem::take(&mut self.waiting) {
+            let cells: Vec<(usize, Place, Cell<'_>)> =
+                row.cells.iter().map(|(target, place, kept)| (*target, *place, kept.cell())).collect();
+            self.emit(row.line, row.time, &cells)?;
+            if self.batch.size_bytes() >= BATCH_BYTES {
+                self.hand_over(row.line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves the stream of a target with all its channels that have a type.
+    fn resolve(&mut self, stream: usize, line: u64) -> Result<(), RowError> {
+        let of = &self.streams[stream];
+        let targets: Vec<usize> = of.targets.iter().copied().filter(|t| self.targets[*t].kind.is_some()).collect();
+        let channel = |target: &usize| {
+            let Target { spec, kind, .. } = &self.targets[*target];
+            ChannelSpec { channel_type: kind.unwrap_or(spec.channel_type), ..spec.clone() }
+        };
+        let existing = self.known.get(&of.key).and_then(|id| self.config.catalog.stream(*id));
+        let spec = StreamSpec {
+            key: of.key.clone(),
+            source: existing.map_or(&self.config.source, |stream| &stream.source).clone(),
+            clock: existing.map_or(Clock::Receive, |stream| stream.clock),
+            expected_period_ns: existing.and_then(|stream| stream.expected_period_ns),
+            sequence_modulus: existing.and_then(|stream| stream.sequence_modulus),
+            channels: targets.iter().map(channel).collect(),
+        };
+        let (resolved, indices) = self.sink.resolve(&spec).map_err(|source| RowError::Stream {
+            file: self.config.file.clone(),
+            line,
+            source,
+        })?;
+        self.streams[stream].id = Some(resolved.id);
+        for (target, index) in targets.into_iter().zip(indices) {
+            let target = &mut self.targets[target];
+            target.index = Some(index);
+            target.kind = Some(resolved.layout.channel(index).channel_type);
+        }
+        Ok(())
+    }
+
+    /// Puts the frames of a row into the batch.
+    fn emit(&mut self, line: u64, time: i64, cells: &[(usize, Place, Cell<'_>)]) -> Result<(), RowError> {
+        let mut fitted = std::mem::take(&mut self.fitted);
+        fitted.clear();
+        // Streams that lack a cell they must have because it could not be taken.
+        let mut spoilt = Vec::new();
+        for &(target, place, cell) in cells {
+            if self.targets[target].index.is_none() {
+                self.resolve(self.targets[target].stream, line)?;
+            }
+            let Target { stream, kind, index, .. } = &self.targets[target];
+            let (Some(kind), Some(index)) = (kind, index) else { continue };
+            match fit(cell, *kind) {
+                Ok(value) => fitted.push((*stream, *index, target, value.map(OwnedValue::of))),
+                Err(reason) => {
+                    if self.streams[*stream].required.contains(&target) {
+                        spoilt.push(*stream);
+                    }
+                    let name = &self.targets[target].spec.name;
+                    self.report.bad_cells += 1;
+                    self.report.complain(place, format!("{name}: {reason}"));
+                }
+            }
+        }
+        if fitted.is_empty() {
+            self.report.bad_rows += 1;
+        }
+        fitted.sort_by_key(|(stream, index, ..)| (*stream, *index));
+        let first_place = cells[0].1;
+        for frame in fitted.chunk_by(|a, b| a.0 == b.0) {
+            let stream = frame[0].0;
+            if let Some(twice) = frame.windows(2).find(|pair| pair[0].1 == pair[1].1) {
+                let name = &self.targets[twice[0].2].spec.name;
+                self.bad_row(first_place, format!("{name} is there twice"));
+                continue;
+            }
+            if spoilt.contains(&stream) {
+                self.report.bad_rows += 1;
+                continue;
+            }
+            let of = &self.streams[stream];
+            let must = self.config.required.get(&of.name).map_or(0, Vec::len);
+            if must > 0 {
+                let there = frame.iter().filter(|cell| of.required.contains(&cell.2)).count();
+                if there < must {
+                    let names = &self.config.required[&of.name];
+                    let is_there = |name: &&String| frame.iter().any(|cell| self.targets[cell.2].spec.name == **name);
+                    let missing = names.iter().find(|name| !is_there(name)).cloned().unwrap_or_default();
+                    let reason =
+                        format!("{missing} of stream {} has no value, and is not NULL in its definition", of.name);
+                    self.bad_row(first_place, reason);
+                    continue;
+                }
+            }
+            let Some(id) = of.id else { continue };
+            self.push(line, time, stream, id, frame);
+        }
+        self.fitted = fitted;
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        line: u64,
+        time: i64,
+        stream: usize,
+        id: StreamId,
+        frame: &[(usize, ChannelIndex, usize, Result<OwnedValue, CellState>)],
+    ) {
+        let source_clock = self.known.get(&self.streams[stream].key).and_then(|id| self.config.catalog.stream(*id));
+        let source_time = source_clock.filter(|stream| stream.clock == Clock::Source).map(|_| time);
+        self.batch.begin(FrameHead { stream: id, receive_time: time, source_time, sequence: None });
+        for (_, index, _, value) in frame {
+            match value {
+                Ok(value) => {
+                    self.report.values += 1;
+                    self.batch.push(*index, value.as_value());
+                }
+                Err(state) => self.batch.push_state(*index, *state),
+            }
+        }
+        self.batch.end();
+        self.batch_lines.push((line, stream));
+        let range = self.report.time.get_or_insert((time, time));
+        *range = (range.0.min(time), range.1.max(time));
+    }
+
+    fn hand_over_if_full(&mut self, line: u64) -> Result<ControlFlow<()>, RowError> {
+        if self.batch.size_bytes() < BATCH_BYTES {
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.hand_over(line)?;
+        let stored = self.streams.iter().map(|stream| stream.stored).sum();
+        let flow = (self.progress)(RowProgress { bytes: self.bytes, lines: line, stored });
+        self.report.stopped |= flow.is_break();
+        Ok(flow)
+    }
+
+    /// Appends the batch and waits until it is durable.
+    fn hand_over(&mut self, line: u64) -> Result<(), RowError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let appended = self.sink.accept_waiting(&self.batch);
+        self.commit = self.commit.max(Some(appended.commit));
+        let durable_line = self.durable_line;
+        let refused = |source| RowError::Refused { file: self.config.file.clone(), line: durable_line, source };
+        let mut refusal = None;
+        for (outcome, &(of_line, stream)) in appended.outcomes.into_iter().zip(&self.batch_lines) {
+            match outcome {
+                Outcome::Stored { .. } => self.streams[stream].stored += 1,
+                Outcome::Reduced { .. } => self.report.reduced += 1,
+                Outcome::Duplicate => self.report.duplicate += 1,
+                Outcome::Rejected(reject) => {
+                    *self.report.rejected.entry(reject.reason()).or_default() += 1;
+                    self.report.complain(Place { line: of_line, column: 1 }, reject.to_string());
+                    if let Reject::Refused(why) = reject {
+                        refusal.get_or_insert(why);
+                    }
+                }
+            }
+        }
+        self.batch.clear();
+        self.batch_lines.clear();
+        let durable = self.sink.wait_durable(appended.commit);
+        match (refusal, durable) {
+            (Some(why), _) | (None, Err(why)) => Err(refused(why)),
+            (None, Ok(())) => {
+                self.durable_line = line;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the rest, and says what became of all.
+    pub(super) fn finish(mut self, lines: u64) -> Result<RowReport, RowError> {
+        self.settle()?;
+        self.hand_over(lines)?;
+        self.report.lines = lines;
+        for stream in self.streams.iter().filter(|stream| stream.stored > 0) {
+            *self.report.streams.entry(stream.name.clone()).or_default() += stream.stored;
+        }
+        let stored = self.report.stored();
+        let _ = (self.progress)(RowProgress { bytes: self.bytes, lines, stored });
+        Ok(self.report)
+    }
+}

@@ -1,0 +1,354 @@
+//! Files of rows: CSV with a header, and JSON lines.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+
+use strongback_store::rdl::nearest;
+
+use super::csv::Record;
+use super::intake::Intake;
+use super::json::{self, Member, Members};
+use super::lines::Lines;
+use super::stamp::{self, TimeUnit, time_column};
+use super::target::{Wanted, name_and_unit, type_word};
+use super::{Cell, Place, RowError, Written};
+
+/// What a column of a CSV file is.
+enum Role {
+    Time(Option<TimeUnit>),
+    /// Another spelling of the time.
+    Passed,
+    Stream,
+    Gap,
+    /// The channel's name, in a file with one value a row.
+    Name,
+    /// The value, in a file with one value a row.
+    Value,
+    /// Values of a channel.
+    Channel {
+        name: String,
+        unit: String,
+    },
+}
+
+/// Which of some names is the time: the one asked for; else the one in nanoseconds, else the first.
+fn choose_time<'n>(
+    names: impl Iterator<Item = (usize, &'n str)>,
+    asked: Option<&str>,
+) -> Option<(usize, Option<TimeUnit>)> {
+    let mut found = None;
+    for (at, name) in names {
+        let unit = match (asked, time_column(name)) {
+            (Some(asked), unit) if asked == name => return Some((at, unit.flatten())),
+            (None, Some(unit)) => unit,
+            _ => continue,
+        };
+        if found.is_none() || unit == Some(TimeUnit::Ns) && !matches!(found, Some((_, Some(TimeUnit::Ns)))) {
+            found = Some((at, unit));
+        }
+    }
+    found
+}
+
+/// The header of a CSV file, column by column.
+fn roles(header: &Record, intake: &Intake<'_>) -> Result<Vec<Role>, RowError> {
+    let cells: Vec<(&str, Place)> = (0..header.len()).map(|i| header.cell(i)).collect();
+    let config = intake.config();
+    let first = cells.first().map_or(Place { line: 1, column: 1 }, |(_, place)| *place);
+    let time = choose_time(cells.iter().map(|(text, _)| text.trim()).enumerate(), config.time_column.as_deref());
+    let Some((time, unit)) = time else {
+        let names = || cells.iter().map(|(text, _)| text.trim());
+        return Err(intake.header_error(
+            first,
+            match &config.time_column {
+                Some(asked) => format!("there is no column {asked:?}{}", nearest(asked, names())),
+                None => "no column is named time, time_ns, timestamp …: say which is the time by --time-column".into(),
+            },
+        ));
+    };
+    let has = |wanted: &str| cells.iter().any(|(text, _)| text.trim().eq_ignore_ascii_case(wanted));
+    let one_a_row = has("channel") && has("value");
+    let mut roles: Vec<Role> = Vec::new();
+    for (at, (text, place)) in cells.iter().enumerate() {
+        let (name, column_unit) = name_and_unit(text);
+        let lower = name.to_ascii_lowercase();
+        let role = match lower.as_str() {
+            _ if at == time => Role::Time(config.time_unit.or(unit)),
+            "time" | "time_ns" => Role::Passed,
+            "stream" => Role::Stream,
+            "gap" => Role::Gap,
+            "channel" if one_a_row => Role::Name,
+            "value" if one_a_row => Role::Value,
+            "" => return Err(intake.header_error(*place, format!("column {} has no name", at + 1))),
+            _ if one_a_row => Role::Passed,
+            _ => Role::Channel { name: name.to_owned(), unit: column_unit.to_owned() },
+        };
+        let twice = roles.iter().any(|other| match (other, &role) {
+            (Role::Channel { name: other, .. }, Role::Channel { name, .. }) => other == name,
+            (Role::Stream, Role::Stream) | (Role::Gap, Role::Gap) => true,
+            (Role::Name, Role::Name) | (Role::Value, Role::Value) => true,
+            _ => false,
+        });
+        if twice {
+            return Err(intake.header_error(*place, format!("there are two columns {name:?}")));
+        }
+        roles.push(role);
+    }
+    Ok(roles)
+}
+
+/// Channels of the columns of one stream; none where it is not known yet.
+type ByColumn = Vec<Option<Option<usize>>>;
+
+/// Reads CSV.
+pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut Intake<'_>) -> Result<(), RowError> {
+    let mut record = Record::default();
+    let top = Place { line: 1, column: 1 };
+    match record.read(lines) {
+        None => return Err(intake.header_error(top, "the file is empty; the first line must name the columns")),
+        Some(Err((place, reason))) => return Err(intake.header_error(place, reason)),
+        Some(Ok(())) => {}
+    }
+    let roles = roles(&record, intake)?;
+    let is = |wanted: fn(&Role) -> bool| roles.iter().position(wanted);
+    let stream_at = is(|role| matches!(role, Role::Stream));
+    let gap_at = is(|role| matches!(role, Role::Gap));
+    let one_a_row = is(|role| matches!(role, Role::Name)).zip(is(|role| matches!(role, Role::Value)));
+    let mut by_stream: HashMap<String, ByColumn> = HashMap::new();
+    if stream_at.is_none() && one_a_row.is_none() {
+        // All columns at once: what is wrong with the header is told before anything is stored.
+        let mut columns = vec![None; roles.len()];
+        for (at, role) in roles.iter().enumerate() {
+            if let Role::Channel { name, unit } = role {
+                let found = intake.target(None, name).map_err(|why| intake.header_error(record.cell(at).1, why))?;
+                if let Some(target) = found {
+                    intake.describe(target, None, unit, "");
+                }
+                columns[at] = Some(found);
+            }
+        }
+        if columns.iter().all(|column| !matches!(column, Some(Some(_)))) {
+            return Err(intake.header_error(top, "no column is a channel that was asked for"));
+        }
+        by_stream.insert(String::new(), columns);
+    }
+    loop {
+        match record.read(lines) {
+            None => return Ok(()),
+            Some(Err((place, reason))) => {
+                if intake.begins(place.line, lines.bytes()) {
+                    intake.bad_row(place, reason);
+                }
+                continue;
+            }
+            Some(Ok(())) => {}
+        }
+        let (first, place) = record.cell(0);
+        if record.len() == 1 && first.trim().is_empty() || !intake.begins(place.line, lines.bytes()) {
+            continue;
+        }
+        if record.len() != roles.len() {
+            intake.bad_row(place, format!("{} cells, and the header has {}", record.len(), roles.len()));
+            continue;
+        }
+        if gap_at.is_some_and(|at| !record.cell(at).0.is_empty()) {
+            intake.empty_row();
+            continue;
+        }
+        let row = csv_row(&record, &roles, stream_at, one_a_row, &mut by_stream, intake);
+        let (time, cells) = match row {
+            Ok(row) => row,
+            Err((place, reason)) => {
+                intake.bad_row(place, reason);
+                continue;
+            }
+        };
+        if one_a_row.is_some() && cells.is_none() {
+            intake.ignored_row();
+            continue;
+        }
+        if intake.row(place.line, time, &cells.unwrap_or_default())?.is_break() {
+            return Ok(());
+        }
+    }
+}
+
+type Row<'r> = (i64, Option<Vec<(usize, Place, Cell<'r>)>>);
+
+/// Time and cells of a record; no cells at all where its one channel was not asked for.
+fn csv_row<'r>(
+    record: &'r Record,
+    roles: &[Role],
+    stream_at: Option<usize>,
+    one_a_row: Option<(usize, usize)>,
+    by_stream: &mut HashMap<String, ByColumn>,
+    intake: &mut Intake<'_>,
+) -> Result<Row<'r>, (Place, String)> {
+    let mut time = 0;
+    for (at, role) in roles.iter().enumerate() {
+        if let Role::Time(unit) = role {
+            let (text, place) = record.cell(at);
+            time = stamp::parse(text, *unit).map_err(|reason| (place, reason))?;
+        }
+    }
+    let stream = stream_at.map(|at| record.cell(at));
+    if let Some((text, place)) = stream
+        && text.is_empty()
+    {
+        return Err((place, "the row names no stream".to_owned()));
+    }
+    let stream = stream.map(|(text, _)| text);
+    if let Some((name_at, value_at)) = one_a_row {
+        let ((name, name_place), (value, place)) = (record.cell(name_at), record.cell(value_at));
+        let target = intake.target(stream, name.trim()).map_err(|reason| (name_place, reason))?;
+        let Some(target) = target else { return Ok((time, None)) };
+        let cell = (target, place, Cell::Written(value, Written::Bare));
+        return Ok((time, Some(if value.is_empty() { Vec::new() } else { vec![cell] })));
+    }
+    let name = stream.unwrap_or_default();
+    if !by_stream.contains_key(name) {
+        by_stream.insert(name.to_owned(), vec![None; roles.len()]);
+    }
+    let Some(columns) = by_stream.get_mut(name) else { return Ok((time, Some(Vec::new()))) };
+    let mut cells = Vec::new();
+    for (at, role) in roles.iter().enumerate() {
+        let Role::Channel { name, unit } = role else { continue };
+        let (text, place) = record.cell(at);
+        if text.is_empty() {
+            continue;
+        }
+        let found = match columns[at] {
+            Some(found) => found,
+            None => {
+                let found = intake.target(stream, name).map_err(|reason| (place, reason))?;
+                if let Some(target) = found {
+                    intake.describe(target, None, unit, "");
+                }
+                *columns[at].insert(found)
+            }
+        };
+        if let Some(target) = found {
+            cells.push((target, place, Cell::Written(text, Written::Bare)));
+        }
+    }
+    Ok((time, Some(cells)))
+}
+
+/// Reads JSON lines.
+pub(super) fn read_jsonl(lines: &mut Lines<impl BufRead>, intake: &mut Intake<'_>) -> Result<(), RowError> {
+    while let Some(line) = lines.next() {
+        let number = lines.number();
+        let line = match line {
+            Ok(line) => line,
+            Err((place, reason)) => {
+                if intake.begins(number, lines.bytes()) {
+                    intake.bad_row(place, reason);
+                }
+                continue;
+            }
+        };
+        if line.trim().is_empty() {
+            continue;
+        }
+        let members = json::object(&line, number);
+        if let Ok(members) = &members
+            && let Some(channels) = channels_line(members)
+        {
+            channels.iter().for_each(|channel| describe(channel, intake));
+            continue;
+        }
+        if !intake.begins(number, lines.bytes()) {
+            continue;
+        }
+        let members = match members {
+            Ok(members) => members,
+            Err((place, reason)) => {
+                intake.bad_row(place, reason);
+                continue;
+            }
+        };
+        if text_of(&members, "type") == Some("gap") {
+            intake.empty_row();
+            continue;
+        }
+        let here = Place { line: number, column: 1 };
+        match json_row(&members, here, intake) {
+            Ok((_, None)) => intake.ignored_row(),
+            Ok((time, Some(cells))) => {
+                if intake.row(number, time, &cells)?.is_break() {
+                    return Ok(());
+                }
+            }
+            Err((place, reason)) => intake.bad_row(place, reason),
+        }
+    }
+    Ok(())
+}
+
+fn member<'m>(members: &'m Members, key: &str) -> Option<(Place, &'m Member)> {
+    members.iter().find(|(name, ..)| name == key).map(|(_, place, member)| (*place, member))
+}
+
+fn text_of<'m>(members: &'m Members, key: &str) -> Option<&'m str> {
+    match member(members, key) {
+        Some((_, Member::Scalar(text, Written::Text))) => Some(text),
+        _ => None,
+    }
+}
+
+/// The channels of a line that describes them.
+fn channels_line(members: &Members) -> Option<&Vec<Members>> {
+    match member(members, "channels") {
+        Some((_, Member::List(channels))) if text_of(members, "type") == Some("channels") => Some(channels),
+        _ => None,
+    }
+}
+
+fn describe(channel: &Members, intake: &mut Intake<'_>) {
+    let text = |key| text_of(channel, key).unwrap_or_default();
+    // A channel whose stream cannot be told is told of where it has values.
+    let wanted = Wanted {
+        stream: None,
+        name: text("name").to_owned(),
+        kind: type_word(text("type")),
+        unit: text("unit").to_owned(),
+        description: text("description").to_owned(),
+    };
+    let _ = intake.place_target(wanted);
+}
+
+fn json_row<'m>(members: &'m Members, here: Place, intake: &mut Intake<'_>) -> Result<Row<'m>, (Place, String)> {
+    let asked = intake.config().time_column.clone();
+    let names = members.iter().map(|(name, ..)| name.as_str()).enumerate();
+    let Some((time_at, unit)) = choose_time(names, asked.as_deref()) else {
+        return Err((here, format!("no key {}", asked.as_deref().unwrap_or("time, time_ns, timestamp …"))));
+    };
+    let (_, place, time) = &members[time_at];
+    let Member::Scalar(text, _) = time else { return Err((*place, "this is no time".to_owned())) };
+    let time = stamp::parse(text, intake.config().time_unit.or(unit)).map_err(|reason| (*place, reason))?;
+    let stream = text_of(members, "stream");
+    if let (Some(name), Some((place, value))) = (text_of(members, "channel"), member(members, "value")) {
+        let target = intake.target(stream, name).map_err(|reason| (here, reason))?;
+        let Some(target) = target else { return Ok((time, None)) };
+        return Ok((time, Some(value.cell().map(|cell| (target, place, cell)).into_iter().collect())));
+    }
+    let (values, is_inner) = match member(members, "values") {
+        Some((_, Member::Object(values))) => (values, true),
+        _ => (members, false),
+    };
+    let (mut cells, mut asked_for) = (Vec::new(), false);
+    for (at, (name, place, value)) in values.iter().enumerate() {
+        let is_frame = !is_inner && (at == time_at || matches!(name.as_str(), "time" | "time_ns" | "stream" | "type"));
+        if is_frame || *value == Member::Null {
+            continue;
+        }
+        let Some(target) = intake.target(stream, name).map_err(|reason| (*place, reason))? else { continue };
+        asked_for = true;
+        match value.cell() {
+            Some(cell) => cells.push((target, *place, cell)),
+            None => return Err((*place, format!("{name} is neither a number, a text, true nor false"))),
+        }
+    }
+    let nothing = !asked_for && !intake.config().names.is_empty();
+    Ok((time, if nothing { None } else { Some(cells) }))
+}

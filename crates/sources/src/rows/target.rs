@@ -1,0 +1,264 @@
+//! What a name of a file comes to in the store, and its type where the store does not know it yet.
+
+use strongback_store::rdl::type_of;
+use strongback_store::{Catalog, CellState, ChannelType, StreamId, StreamKey, Value};
+
+use super::{Cell, Written};
+
+/// What a file says of a channel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Its stream; none: the name says it.
+    pub(crate) stream: Option<StreamKey>,
+    /// Its name as the file spells it.
+    pub(crate) name: String,
+    /// Its type, if the file says it.
+    pub(crate) kind: Option<ChannelType>,
+    /// Its unit.
+    pub(crate) unit: String,
+    /// What it is.
+    pub(crate) description: String,
+}
+
+/// A stream by its full name: `table{tag=value}`.
+pub(super) fn stream_key(name: &str) -> StreamKey {
+    let (table, tags) = match name.split_once('{') {
+        Some((table, tags)) if name.ends_with('}') => (table, &tags[..tags.len() - 1]),
+        _ => (name, ""),
+    };
+    let pairs = tags.split(',').filter_map(|tag| tag.split_once('='));
+    StreamKey::new(table, pairs.map(|(key, value)| (key.to_owned(), value.to_owned())))
+}
+
+/// Stream and channel of a full name: `table.channel{tag=value}`. A stream that there is wins, else the last dot parts.
+pub(super) fn split_full_name(name: &str, known: impl Fn(&StreamKey) -> bool) -> Option<(StreamKey, String)> {
+    let (stem, tags) = match name.find('{') {
+        Some(open) if name.ends_with('}') => name.split_at(open),
+        _ => (name, ""),
+    };
+    let dots = || stem.rmatch_indices('.').map(|(at, _)| at).filter(|at| *at > 0 && at + 1 < stem.len());
+    let at = |dot: usize| (stream_key(&format!("{}{tags}", &stem[..dot])), stem[dot + 1..].to_owned());
+    dots().map(at).find(|(key, _)| known(key)).or_else(|| dots().next().map(at))
+}
+
+/// The channel of a stream that a full name means; a name that is not one of the stream is a channel as it is.
+pub(super) fn channel_of<'n>(key: &StreamKey, name: &'n str) -> &'n str {
+    let channel = name.strip_prefix(key.table.as_str()).and_then(|rest| rest.strip_prefix('.'));
+    let tags = key.to_string();
+    let tags = tags.strip_prefix(key.table.as_str()).unwrap_or_default();
+    channel.and_then(|rest| rest.strip_suffix(tags)).filter(|channel| !channel.is_empty()).unwrap_or(name)
+}
+
+/// A column's name without its unit: `p_lox [bar]`.
+pub(super) fn name_and_unit(header: &str) -> (&str, &str) {
+    let header = header.trim();
+    match header.rsplit_once(" [") {
+        Some((name, unit)) if unit.ends_with(']') && !name.trim().is_empty() => (name.trim(), &unit[..unit.len() - 1]),
+        _ => (header, ""),
+    }
+}
+
+/// The type of a channel of the catalog.
+pub(super) fn known_type(catalog: &Catalog, id: StreamId, channel: &str) -> Option<ChannelType> {
+    let layout = &catalog.stream(id)?.layout;
+    let found = layout.channels.iter().find(|c| c.source_name == channel || c.name == channel)?;
+    Some(found.channel_type)
+}
+
+/// What values seen so far can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Guess {
+    truth: bool,
+    whole: bool,
+    negative: bool,
+    large: bool,
+    real: bool,
+    text: bool,
+}
+
+impl Guess {
+    /// Takes a value into account.
+    pub(super) fn see(&mut self, cell: Cell<'_>) {
+        let (text, how) = match cell {
+            Cell::Written(text, how) => (text, how),
+            Cell::Value(value) => return self.see_value(value),
+            Cell::Unknown => return,
+        };
+        match how {
+            Written::Bool => self.truth = true,
+            Written::Text => self.text = true,
+            Written::Bare | Written::Number => {
+                let truth = text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false");
+                if let Ok(whole) = text.parse::<i64>() {
+                    self.whole = true;
+                    self.negative |= whole < 0;
+                } else if text.parse::<u64>().is_ok() {
+                    self.large = true;
+                } else if text.parse::<f64>().is_ok() {
+                    self.real = true;
+                } else if truth {
+                    self.truth = true;
+                } else if !is_unknown(text) {
+                    self.text = true;
+                }
+            }
+        }
+    }
+
+    fn see_value(&mut self, value: Value<'_>) {
+        match value.channel_type() {
+            ChannelType::Bool => self.truth = true,
+            ChannelType::String => self.text = true,
+            ChannelType::U64 => self.large = true,
+            kind if kind.is_float() => self.real = true,
+            _ => (self.whole, self.negative) = (true, true),
+        }
+    }
+
+    /// The type that holds all that was seen: as narrow as is exact.
+    pub(super) fn channel_type(self) -> ChannelType {
+        let number = self.whole || self.large || self.real;
+        match self {
+            Guess { text: true, .. } => ChannelType::String,
+            Guess { truth: true, .. } if number => ChannelType::String,
+            Guess { truth: true, .. } => ChannelType::Bool,
+            Guess { real: true, .. } => ChannelType::F64,
+            Guess { large: true, negative: true, .. } => ChannelType::F64,
+            Guess { large: true, .. } => ChannelType::U64,
+            Guess { whole: true, .. } => ChannelType::I64,
+            _ => ChannelType::F64,
+        }
+    }
+}
+
+/// The word for a value that is known to be unknown.
+fn is_unknown(text: &str) -> bool {
+    text.eq_ignore_ascii_case("unknown")
+}
+
+/// A cell as a value of a type, or its state.
+///
+/// # Errors
+/// What was found and what was expected.
+pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>, CellState>, String> {
+    let (text, how) = match cell {
+        Cell::Unknown => return Ok(Err(CellState::Unknown)),
+        Cell::Value(value) => {
+            return fit_value(value, kind).map(Ok).ok_or_else(|| format!("{value:?} is no {}", kind.name()));
+        }
+        Cell::Written(text, how) => (text, how),
+    };
+    if kind == ChannelType::String {
+        return Ok(Ok(Value::String(text)));
+    }
+    let text = text.trim();
+    if how != Written::Number && is_unknown(text) {
+        return Ok(Err(CellState::Unknown));
+    }
+    let value = match kind {
+        ChannelType::Bool => match text {
+            "1" => Some(Value::Bool(true)),
+            "0" => Some(Value::Bool(false)),
+            _ if text.eq_ignore_ascii_case("true") => Some(Value::Bool(true)),
+            _ if text.eq_ignore_ascii_case("false") => Some(Value::Bool(false)),
+            _ => None,
+        },
+        _ if how == Written::Bool => None,
+        ChannelType::I8 => text.parse().ok().map(Value::I8),
+        ChannelType::I16 => text.parse().ok().map(Value::I16),
+        ChannelType::I32 => text.parse().ok().map(Value::I32),
+        ChannelType::I64 => text.parse().ok().map(Value::I64),
+        ChannelType::U8 => text.parse().ok().map(Value::U8),
+        ChannelType::U16 => text.parse().ok().map(Value::U16),
+        ChannelType::U32 => text.parse().ok().map(Value::U32),
+        ChannelType::U64 => text.parse().ok().map(Value::U64),
+        ChannelType::F32 => text.parse().ok().map(Value::F32),
+        ChannelType::F64 => text.parse().ok().map(Value::F64),
+        ChannelType::String => None,
+    };
+    value.map(Ok).ok_or_else(|| {
+        let shown: String = text.chars().take(40).collect();
+        format!("{shown:?} is no {}", kind.name())
+    })
+}
+
+/// A value in another type: exact, except that doubles become the nearest single.
+fn fit_value(value: Value<'_>, kind: ChannelType) -> Option<Value<'_>> {
+    if let Some(exact) = value.convert(kind) {
+        return Some(exact);
+    }
+    let number = value.as_f64()?;
+    let whole = number.fract() == 0.0 && number.abs() < 2f64.powi(63);
+    match (value, kind) {
+        (Value::Bool(_), _) => None,
+        (_, ChannelType::F32) => Some(Value::F32(number as f32)),
+        (_, ChannelType::F64) => Some(Value::F64(number)),
+        (_, ChannelType::Bool) if number == 0.0 || number == 1.0 => Some(Value::Bool(number == 1.0)),
+        (Value::F32(_) | Value::F64(_), _) if whole => Value::I64(number as i64).convert(kind),
+        _ => None,
+    }
+}
+
+/// The type that a word names, as the command line takes it.
+pub(super) fn type_word(word: &str) -> Option<ChannelType> {
+    type_of(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_names_part_at_a_stream_there_is() {
+        let known = |key: &StreamKey| key.to_string() == "a.b{k=1}";
+        let split = |name: &str| split_full_name(name, known).map(|(key, channel)| (key.to_string(), channel));
+        assert_eq!(split("a.b.c.d{k=1}"), Some(("a.b{k=1}".into(), "c.d".into())));
+        assert_eq!(split("a.b.c.d"), Some(("a.b.c".into(), "d".into())));
+        assert_eq!(split("c"), None);
+        assert_eq!(split(".c"), None);
+        assert_eq!(split("c."), None);
+        assert_eq!(channel_of(&stream_key("a.b{k=1}"), "a.b.c.d{k=1}"), "c.d");
+        assert_eq!(channel_of(&stream_key("a.b{k=1}"), "a.b.c.d"), "a.b.c.d");
+        assert_eq!(channel_of(&stream_key("a"), "rpm"), "rpm");
+        assert_eq!(name_and_unit(" p_lox [bar] "), ("p_lox", "bar"));
+        assert_eq!(name_and_unit("[bar]"), ("[bar]", ""));
+    }
+
+    #[test]
+    fn types_are_as_narrow_as_is_exact() {
+        let guess = |texts: &[&str]| {
+            let mut guess = Guess::default();
+            texts.iter().for_each(|text| guess.see(Cell::Written(text, Written::Bare)));
+            guess.channel_type()
+        };
+        assert_eq!(guess(&["1", "-2", "unknown"]), ChannelType::I64);
+        assert_eq!(guess(&["1", "18446744073709551615"]), ChannelType::U64);
+        assert_eq!(guess(&["-1", "18446744073709551615"]), ChannelType::F64);
+        assert_eq!(guess(&["1", "2.5", "NaN"]), ChannelType::F64);
+        assert_eq!(guess(&["True", "false"]), ChannelType::Bool);
+        assert_eq!(guess(&["true", "1"]), ChannelType::String);
+        assert_eq!(guess(&["1", "one"]), ChannelType::String);
+        assert_eq!(guess(&[]), ChannelType::F64);
+    }
+
+    #[test]
+    fn cells_fit_their_type_exactly_or_not_at_all() {
+        let bare = |text, kind| fit(Cell::Written(text, Written::Bare), kind);
+        assert_eq!(bare("9007199254740993", ChannelType::I64), Ok(Ok(Value::I64(9_007_199_254_740_993))));
+        assert_eq!(bare("255", ChannelType::U8), Ok(Ok(Value::U8(255))));
+        assert_eq!(bare("256", ChannelType::U8), Err("\"256\" is no u8".into()));
+        assert_eq!(bare("5.0", ChannelType::I32), Err("\"5.0\" is no i32".into()));
+        assert_eq!(bare("unknown", ChannelType::F32), Ok(Err(CellState::Unknown)));
+        assert_eq!(bare("unknown", ChannelType::String), Ok(Ok(Value::String("unknown"))));
+        assert_eq!(bare("0.1", ChannelType::F32), Ok(Ok(Value::F32(0.1))));
+        assert_eq!(bare("1", ChannelType::Bool), Ok(Ok(Value::Bool(true))));
+        assert_eq!(bare("2", ChannelType::Bool), Err("\"2\" is no bool".into()));
+        assert!(fit(Cell::Written("true", Written::Bool), ChannelType::F64).is_err());
+        let value = |value, kind| fit(Cell::Value(value), kind).map(|fitted| fitted.unwrap());
+        assert_eq!(value(Value::F64(649.25), ChannelType::F32), Ok(Value::F32(649.25)));
+        assert_eq!(value(Value::F64(3.0), ChannelType::U8), Ok(Value::U8(3)));
+        assert!(value(Value::F64(3.5), ChannelType::U8).is_err());
+        assert!(value(Value::F64(-1.0), ChannelType::U64).is_err());
+        assert_eq!(value(Value::U8(1), ChannelType::Bool), Ok(Value::Bool(true)));
+    }
+}

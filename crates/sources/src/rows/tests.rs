@@ -1,0 +1,396 @@
+use std::io::Write as _;
+
+use strongback_store::*;
+
+// The store has another of this name.
+use super::Reading;
+use super::*;
+use crate::rows::target::stream_key;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+
+/// A store as a sink: what is appended is committed when somebody waits for it.
+struct StoreSink {
+    store: Store,
+    _folder: tempfile::TempDir,
+}
+
+impl StoreSink {
+    fn new() -> StoreSink {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() };
+        StoreSink { store: Store::open(folder.path(), options, T0).unwrap(), _folder: folder }
+    }
+
+    fn define(&self, text: &str) {
+        let definition = rdl::StoreDefinition::parse(text, "t").unwrap();
+        for stream in &definition.streams {
+            self.store.resolve(&stream.spec("t"), T0).unwrap();
+        }
+    }
+
+    fn config(&self, format: RowFormat) -> RowConfig {
+        RowConfig::new("t.csv", format, self.store.catalog())
+    }
+
+    fn csv(&self, text: &str) -> RowReport {
+        run(text.as_bytes(), self.config(RowFormat::Csv), self, |_| ControlFlow::Continue(())).unwrap()
+    }
+
+    fn jsonl(&self, text: &str) -> RowReport {
+        run(text.as_bytes(), self.config(RowFormat::Jsonl), self, |_| ControlFlow::Continue(())).unwrap()
+    }
+
+    /// `time channel=value …` of each frame of a stream.
+    fn frames(&self, stream: &str) -> Vec<String> {
+        let catalog = self.store.catalog();
+        let key = stream_key(stream);
+        let found = catalog.streams.iter().find(|s| s.key == key).expect("the stream is there");
+        let columns: Vec<ChannelIndex> = (0..found.layout.channels.len() as u16).map(ChannelIndex).collect();
+        let mut out = Vec::new();
+        for batch in self.store.view().scan(Scan::all(found.id, columns)) {
+            let batch = batch.unwrap();
+            for row in 0..batch.len() {
+                let mut line = batch.time(row).to_string();
+                for (column, channel) in batch.columns.iter().zip(&found.layout.channels) {
+                    match column.cell(row) {
+                        Ok(value) => line.push_str(&format!(" {}={value:?}", channel.name)),
+                        Err(CellState::Absent) => {}
+                        Err(state) => line.push_str(&format!(" {}={state:?}", channel.name)),
+                    }
+                }
+                out.push(line);
+            }
+        }
+        out
+    }
+}
+
+impl Sink for StoreSink {
+    fn resolve(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
+        self.store.resolve(spec, T0)
+    }
+
+    fn accept(&self, batch: &FrameBatch) -> Appended {
+        self.store.append(batch, T0)
+    }
+
+    fn wait_durable(&self, commit: CommitNumber) -> Result<(), Refusal> {
+        if self.store.committed() < commit {
+            self.store.commit(T0)?;
+        }
+        while self.store.maintain(T0)? {}
+        Ok(())
+    }
+
+    fn count_rejected(&self, _: StreamId, _: u64) {}
+}
+
+fn complaints(report: &RowReport) -> Vec<String> {
+    report.complaints.iter().map(|c| format!("{}:{} {}", c.place.line, c.place.column, c.reason)).collect()
+}
+
+#[test]
+fn columns_become_frames_of_their_streams() {
+    let sink = StoreSink::new();
+    let report = sink.csv(
+        "time_ns,a.n,a.x [bar],\"b.t\"\"q\"\"{k=1}\",b.on{k=1}\r\n1,5,,,\n2,-6,2.5,\"two\nlines, \"\"quoted\"\"\",true\n\n3,,unknown,,\n4,,,,\n",
+    );
+    assert_eq!(sink.frames("a"), ["1 n=I64(5)", "2 n=I64(-6) x=F64(2.5)", "3 x=Unknown"]);
+    assert_eq!(sink.frames("b{k=1}"), ["2 t\"q\"=String(\"two\\nlines, \\\"quoted\\\"\") on=Bool(true)"]);
+    assert_eq!((report.rows, report.stored(), report.empty_rows, report.values), (4, 4, 1, 5));
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!((report.time, report.lines), (Some((1, 3)), 7));
+    let catalog = sink.store.catalog();
+    let unit = |name: &str| catalog.streams[0].layout.channels.iter().find(|c| c.name == name).unwrap().unit.clone();
+    assert_eq!((unit("x").as_str(), unit("n").as_str()), ("bar", ""));
+}
+
+#[test]
+fn what_cannot_be_taken_is_counted_and_told_and_the_rest_goes_on() {
+    let sink = StoreSink::new();
+    sink.define("CREATE STREAM S WITH ID 1 { n uint8, ok boolean NULL, x float NULL }");
+    let mut config = sink.config(RowFormat::Csv);
+    config.stream = Some("S".into());
+    config.time_unit = Some(TimeUnit::Ms);
+    config.required = [("S".to_owned(), vec!["n".to_owned()])].into();
+    let text = "ts,n,ok,x\n1,1,true,0.1\n2,256,true,0.2\n3,2,yes,0.3\nnoon,3,,\n5,4\n6,\"5,,\n7,6,,\n8,,true,\n";
+    // The quote of line 7 is never closed: what follows belongs to it.
+    let report = run(text.as_bytes(), config, &sink, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(sink.frames("S"), ["1000000 n=U8(1) ok=Bool(true) x=F32(0.1)", "3000000 n=U8(2) x=F32(0.3)"]);
+    assert_eq!(
+        complaints(&report),
+        [
+            "3:3 n: \"256\" is no u8",
+            "4:5 ok: \"yes\" is no bool",
+            "5:1 \"noon\" is no time: RFC 3339 (2026-11-20T17:00:00Z) or a number is",
+            "6:1 2 cells, and the header has 4",
+            "7:3 this quote is not closed",
+        ]
+    );
+    assert_eq!((report.bad_cells, report.bad_rows, report.rows), (2, 4, 6));
+    let report = sink.csv("time_ns,stream,n,x\n9,S,,0.5\n10,,1,1\n11,T,1,\n");
+    assert_eq!(complaints(&report), ["3:4 the row names no stream"]);
+    assert_eq!(sink.frames("T"), ["11 n=I64(1)"]);
+    let mut config = sink.config(RowFormat::Csv);
+    config.required = [("S".to_owned(), vec!["n".to_owned()])].into();
+    let report = run(&b"time_ns,S.n,S.x\n20,,0.5\n21,7,\n"[..], config, &sink, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(complaints(&report), ["2:5 n of stream S has no value, and is not NULL in its definition"]);
+    assert_eq!(report.stored(), 1);
+}
+
+#[test]
+fn headers_that_cannot_be_meant_are_refused_before_anything_is_stored() {
+    let sink = StoreSink::new();
+    let refused = |text: &str, time: Option<&str>| {
+        let config = RowConfig { time_column: time.map(str::to_owned), ..sink.config(RowFormat::Csv) };
+        run(text.as_bytes(), config, &sink, |_| ControlFlow::Continue(())).unwrap_err().to_string()
+    };
+    for (text, time, want) in [
+        ("", None, "t.csv:1:1: the file is empty; the first line must name the columns"),
+        (
+            "a.b,a.c\n",
+            None,
+            "t.csv:1:1: no column is named time, time_ns, timestamp …: say which is the time by --time-column",
+        ),
+        ("tiem,a.c\n", Some("time"), "t.csv:1:1: there is no column \"time\"; did you mean tiem?"),
+        (
+            "time,rpm\n",
+            None,
+            "t.csv:1:6: \"rpm\" does not say its stream: name it STREAM.CHANNEL, add a column stream, or give --stream",
+        ),
+        ("time,a.c,a.c\n", None, "t.csv:1:10: there are two columns \"a.c\""),
+        ("time,a.c,\n", None, "t.csv:1:10: column 3 has no name"),
+        ("time\n", None, "t.csv:1:1: no column is a channel that was asked for"),
+    ] {
+        assert_eq!(refused(text, time), want, "{text:?}");
+    }
+    assert!(sink.store.catalog().streams.is_empty());
+}
+
+#[test]
+fn one_value_a_row_goes_where_its_name_is_mapped() {
+    let sink = StoreSink::new();
+    sink.define("CREATE STREAM RPM WITH ID 190 { value float }");
+    let mut config = sink.config(RowFormat::Csv);
+    config.names = [("engine_rpm".to_owned(), "RPM.value".to_owned())].into();
+    let text = "unix_time_s,channel,value\n1635188455.029900,engine_rpm,649.25\n1635188455.03,speed.00,0\n";
+    let report = run(text.as_bytes(), config, &sink, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(sink.frames("RPM"), ["1635188455029900000 value=F32(649.25)"]);
+    assert_eq!((report.rows, report.ignored_rows, report.stored()), (2, 1, 1));
+    assert!(report.is_whole());
+}
+
+#[test]
+fn json_lines_are_rows_flat_or_as_exports_write_them() {
+    let sink = StoreSink::new();
+    let report = sink.jsonl(concat!(
+        r#"{"type":"channels","channels":[{"name":"a.big{k=1}","type":"u64","unit":"Pa","description":"much"}]}"#, "\n",
+        r#"{"type":"frame","time":"1970-01-01T00:00:00Z","time_ns":"7","stream":"a{k=1}","values":{"a.big{k=1}":"18446744073709551615"}}"#, "\n",
+        r#"{"type":"gap","stream":"a{k=1}","from_time_ns":"1","to_time_ns":"2","count":"3","cause":"sequence","words":"x"}"#, "\n",
+        r#"{"time":"1970-01-01T00:00:00.000000008Z","stream":"b","x":1.5,"t":"né","n":null,"on":true}"#, "\n",
+        r#"{"time_us":9,"b.x":9007199254740993}"#, "\n",
+        "\n",
+        r#"{"time_ns":10,"stream":"b","x":[1]}"#, "\n",
+        r#"{"time_ns":11,"stream":"b","x":1"#, "\n",
+        r#"{"stream":"b","x":1}"#, "\n",
+        r#"{"time_ns":12,"stream":"b","x":"NaN","on":"unknown"}"#, "\n",
+    ));
+    assert_eq!(sink.frames("a{k=1}"), ["7 big=U64(18446744073709551615)"]);
+    let b = sink.frames("b");
+    assert_eq!(b[0], "8 x=F64(1.5) t=String(\"né\") on=Bool(true)");
+    // The nearest double, as the column is one of doubles.
+    assert_eq!(b[1], "9000 x=F64(9007199254740992.0)");
+    assert_eq!(b[2], "12 x=F64(NaN) on=Unknown");
+    assert_eq!(
+        complaints(&report),
+        [
+            "7:32 x is neither a number, a text, true nor false",
+            "8:33 the line ends, expected ',' or '}'",
+            "9:1 no key time, time_ns, timestamp …",
+        ]
+    );
+    assert_eq!((report.rows, report.empty_rows, report.bad_rows), (8, 1, 3));
+    let catalog = sink.store.catalog();
+    let big = &catalog.streams.iter().find(|s| s.key.table == "a").unwrap().layout.channels[0];
+    assert_eq!((big.unit.as_str(), big.description.as_str()), ("Pa", "much"));
+}
+
+#[test]
+fn types_are_guessed_from_the_first_thousand_rows_or_said() {
+    let sink = StoreSink::new();
+    let mut text = String::from("time_ns,s.n,s.m,s.k\n");
+    for i in 0..1_500 {
+        text.push_str(&format!("{i},{i},{},{i}\n", if i == 999 { "0.5" } else { "1" }));
+    }
+    text.push_str("2000,1.5,1.5,1\n");
+    let mut config = sink.config(RowFormat::Csv);
+    config.types = [("s.k".to_owned(), ChannelType::U16)].into();
+    let report = run(text.as_bytes(), config, &sink, |_| ControlFlow::Continue(())).unwrap();
+    let frames = sink.frames("s");
+    assert_eq!(frames.len(), 1_501);
+    assert_eq!(frames[7], "7 n=I64(7) m=F64(1.0) k=U16(7)");
+    assert_eq!(frames[1_500], "2000 m=F64(1.5) k=U16(1)");
+    assert_eq!(complaints(&report), ["1502:6 n: \"1.5\" is no i64"]);
+}
+
+#[test]
+fn a_stopped_file_goes_on_where_it_was_stopped() {
+    let sink = StoreSink::new();
+    let mut text = String::from("time_ns,s.n\n");
+    (0..50_000).for_each(|i| text.push_str(&format!("{i},{i}\n")));
+    let mut calls = 0;
+    let report = run(text.as_bytes(), sink.config(RowFormat::Csv), &sink, |progress| {
+        calls += 1;
+        assert!(progress.bytes > 0 && progress.lines > 0);
+        if calls == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .unwrap();
+    assert!(report.stopped && report.lines < 50_000 && report.stored() + 1 == report.lines, "{report:?}");
+    let config = RowConfig { from_line: report.lines + 1, ..sink.config(RowFormat::Csv) };
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(text.as_bytes()).unwrap();
+    let rest = run(&packed.finish().unwrap()[..], config, &sink, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(report.stored() + rest.stored(), 50_000);
+    let frames = sink.frames("s");
+    assert!(frames.iter().enumerate().all(|(i, frame)| *frame == format!("{i} n=I64({i})")));
+}
+
+#[test]
+fn a_log_of_a_bus_becomes_streams_of_its_messages() {
+    const DBC: &[u8] = include_bytes!("../../../../tests/data/vehicle/CSS-Electronics-SAE-J1939-DEMO.dbc");
+    const LOG: &[u8] = include_bytes!("../../../../tests/data/vehicle/candump.log");
+    const DECODED: &str = include_str!("../../../../tests/data/vehicle/decoded.csv");
+    let sink = StoreSink::new();
+    let database = Arc::new(can::Database::parse(DBC, "demo.dbc").unwrap());
+    let report = run(LOG, sink.config(RowFormat::Candump(database)), &sink, |_| ControlFlow::Continue(())).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(report.rows, LOG.split(|b| *b == b'\n').filter(|line| !line.is_empty()).count() as u64);
+    // Another decoder read the same recording: time and value of each.
+    let expected = |channel: &str| -> Vec<(i64, f64)> {
+        let rows = DECODED.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+        let rows = rows.filter(|cells| cells[1] == channel);
+        rows.map(|cells| (parse_time(cells[0], Some(TimeUnit::S)).unwrap(), cells[2].parse().unwrap())).collect()
+    };
+    for (stream, channel, other) in [
+        ("EEC1{bus=can0,source=0}", "EngineSpeed", "engine_rpm"),
+        ("CCVS1{bus=can0,source=0}", "WheelBasedVehicleSpeed", "vehicle_speed_kmh.00"),
+    ] {
+        let frames = sink.frames(stream);
+        let want = expected(other);
+        assert!(want.len() > 50, "{other}: {}", want.len());
+        assert_eq!(frames.len(), want.len(), "{stream}");
+        for (frame, (time, value)) in frames.iter().zip(want) {
+            let prefix = format!("{time} {channel}=F64(");
+            let found: f64 = frame.strip_prefix(&prefix).unwrap().trim_end_matches(')').parse().unwrap();
+            assert!((found - value).abs() <= 0.005, "{frame}: {value}");
+        }
+    }
+}
+
+fn written(sink: &StoreSink, change: impl FnOnce(&mut Reading)) -> String {
+    let all = [Pattern::parse("*").unwrap()];
+    let mut reading = Reading {
+        chosen: choose(&sink.store.catalog(), &all),
+        time: i64::MIN..i64::MAX,
+        limit: None,
+        from_newest: false,
+        newest_first: false,
+        form: RowForm::Csv { time_ns: true },
+    };
+    change(&mut reading);
+    let mut out = Vec::new();
+    write(&sink.store.view(), &reading, &mut out, |error| panic!("{error}")).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn frames_are_written_merged_by_time_from_either_end() {
+    let sink = StoreSink::new();
+    sink.csv("time_ns,a.x [bar],b{k=1}.y\n1,1.5,\n2,,7\n3,2.5,8\n5,,9\n");
+    sink.csv("time_ns,a.x,\"a.t\"\n4,unknown,\"q\"\"x, y\"\n");
+    let rows = ["1,a,1.5,,", "2,b,,,7", "3,a,2.5,,", "3,b,,,8", "4,a,unknown,\"q\"\"x, y\",", "5,b,,,9"];
+    let rows = rows.map(|row| row.replace(",b,", ",b{k=1},"));
+    let header = "time_ns,stream,a.x [bar],a.t,b.y{k=1}";
+    let text = |rows: &[&String]| {
+        let lines: Vec<&str> = std::iter::once(header).chain(rows.iter().map(|row| row.as_str())).collect();
+        lines.join("\n") + "\n"
+    };
+    let all: Vec<&String> = rows.iter().collect();
+    assert_eq!(written(&sink, |_| {}), text(&all));
+    let back: Vec<&String> = rows.iter().rev().collect();
+    assert_eq!(written(&sink, |r| r.newest_first = true).lines().count(), 7);
+    let times = |text: &str| text.lines().skip(1).map(|l| l.split(',').next().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(times(&written(&sink, |r| r.newest_first = true)), ["5", "4", "3", "3", "2", "1"]);
+    assert_eq!(times(&text(&back)), ["5", "4", "3", "3", "2", "1"]);
+    assert_eq!(written(&sink, |r| r.limit = Some(2)), text(&all[..2]));
+    assert_eq!(written(&sink, |r| (r.limit, r.from_newest) = (Some(2), true)), text(&all[4..]));
+    let two = written(&sink, |r| (r.limit, r.from_newest, r.newest_first) = (Some(2), true, true));
+    assert_eq!(two, text(&[all[5], all[4]]));
+    let two = written(&sink, |r| (r.limit, r.newest_first) = (Some(2), true));
+    assert_eq!(two, text(&[all[1], all[0]]));
+    assert_eq!(written(&sink, |r| r.time = 2..4), text(&all[1..4]));
+    let one = written(&sink, |r| r.chosen.truncate(1));
+    assert_eq!(one, "time_ns,a.x [bar],a.t\n1,1.5,\n3,2.5,\n4,unknown,\"q\"\"x, y\"\n");
+    assert_eq!(written(&sink, |r| r.limit = Some(0)), format!("{header}\n"));
+}
+
+#[test]
+fn what_is_written_is_taken_again_as_the_same() {
+    let sink = StoreSink::new();
+    sink.define(
+        "CREATE STREAM \"a.b\" WITH ID 1 { o boolean, i int64, u uint64, f float, d double, t string, small uint8 }",
+    );
+    let rows = "time_ns,stream,o,i,u,f,d,t,small\n\
+        -1,a.b,true,-9223372036854775808,18446744073709551615,0.1,5e-324,\"x\n\"\"y\"\"\",0\n\
+        1790000000000000001,a.b,unknown,9007199254740993,0,NaN,-inf,,255\n\
+        1790000000000000002,a.b,false,,,-0,1e300,é,\n";
+    assert!(sink.csv(rows).is_whole());
+    let frames = sink.frames("a.b");
+    assert_eq!(frames.len(), 3);
+    for form in [RowForm::Csv { time_ns: true }, RowForm::Csv { time_ns: false }, RowForm::Jsonl] {
+        let text = written(&sink, |r| r.form = form);
+        let again = StoreSink::new();
+        // CSV does not say types: the streams are there.
+        again.define("CREATE STREAM \"a.b\" WITH ID 1 { o boolean, i int64, u uint64, f float, d double, t string, small uint8 }");
+        let report = if form == RowForm::Jsonl { again.jsonl(&text) } else { again.csv(&text) };
+        assert!(report.is_whole(), "{text} {report:?}");
+        assert_eq!(again.frames("a.b"), frames, "{text}");
+    }
+    // JSON lines say types.
+    let text = written(&sink, |r| r.form = RowForm::Jsonl);
+    let again = StoreSink::new();
+    again.jsonl(&text);
+    assert_eq!(again.frames("a.b"), frames);
+}
+
+#[test]
+fn intervals_say_from_when_to_when() {
+    let sink = StoreSink::new();
+    sink.define("CREATE STREAM S WITH ID 1 { n uint8 WITH CODEC StepAlgorithm, x float }");
+    let report = sink.csv("time_ns,S.n,S.x\n10,1,0\n20,1,2\n30,2,2\n40,2,2\n50,unknown,2\n60,3,unknown\n");
+    assert_eq!(report.stored() + report.reduced, 6);
+    let reading = Reading {
+        chosen: choose(&sink.store.catalog(), &[Pattern::parse("S.n").unwrap()]),
+        time: 0..100,
+        limit: None,
+        from_newest: false,
+        newest_first: false,
+        form: RowForm::Csv { time_ns: true },
+    };
+    let mut out = Vec::new();
+    write_intervals(&sink.store.view(), &reading, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let want = "start_ns,end_ns,channel,value,end_value,open\n10,30,S.n,1,1,false\n30,50,S.n,2,2,false\n\
+        50,60,S.n,unknown,unknown,false\n60,100,S.n,3,3,true\n";
+    assert_eq!(text, want);
+}
+
+#[test]
+fn what_stays_in_its_band_is_counted_as_reduced() {
+    let sink = StoreSink::new();
+    sink.define("CREATE STREAM S WITH ID 1 { rpm float WITH CODEC DeadbandAlgorithm PARAMS (deadband=50) }");
+    let report = sink.csv("time_ns,S.rpm\n1,700\n2,740\n3,751\n4,702\n5,700\n");
+    assert_eq!((report.rows, report.stored(), report.reduced), (5, 3, 2));
+    assert_eq!(sink.frames("S"), ["1 rpm=F32(700.0)", "3 rpm=F32(751.0)", "5 rpm=F32(700.0)"]);
+}

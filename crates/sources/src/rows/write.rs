@@ -1,0 +1,386 @@
+//! Frames of a store as rows of text: what [`super::run`] takes again.
+//!
+//! **CSV**: `time` (RFC 3339) or `time_ns`, then, where there is more than one, `stream`, then each channel as
+//! `STREAM.CHANNEL [unit]`. **JSON lines**: a line that describes the channels, then
+//! `{"time","time_ns","stream","values":{channel: value}}`; 64-bit integers are strings, and so are `NaN`, `Infinity`,
+//! `-Infinity`. `unknown` is what is known to be unknown.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+use strongback_store::{
+    Batch, Catalog, CellState, ChannelIndex, Pattern, Scan, ScanError, Scanner, Stream, Value, View,
+};
+
+use crate::instant;
+
+/// A stream and those of its channels that are wanted.
+pub type Chosen = (Arc<Stream>, Vec<ChannelIndex>);
+
+/// What frames are written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowForm {
+    /// Comma-separated values.
+    Csv {
+        /// Whether times are nanoseconds since 1970, else RFC 3339.
+        time_ns: bool,
+    },
+    /// A JSON object a line.
+    Jsonl,
+}
+
+/// Which frames, and in which order.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// Streams and channels.
+    pub chosen: Vec<Chosen>,
+    /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
+    pub time: Range<i64>,
+    /// Most frames.
+    pub limit: Option<usize>,
+    /// Whether the limit leaves the newest.
+    pub from_newest: bool,
+    /// Whether the newest come first.
+    pub newest_first: bool,
+    /// What they are written as.
+    pub form: RowForm,
+}
+
+/// Channels that match any of some patterns; the store's own tables only where a pattern names them.
+pub fn choose(catalog: &Catalog, patterns: &[Pattern]) -> Vec<Chosen> {
+    let mut chosen = Vec::new();
+    for stream in &catalog.streams {
+        let own = stream.key.table.starts_with("strongback.");
+        let wanted = |channel: &str| {
+            patterns.iter().any(|p| (!own || p.as_str().starts_with("strongback.")) && p.matches(&stream.key, channel))
+        };
+        let channels: Vec<ChannelIndex> = (0..stream.layout.channels.len())
+            .filter(|i| wanted(&stream.layout.channels[*i].name))
+            .map(|i| ChannelIndex(i as u16))
+            .collect();
+        if !channels.is_empty() {
+            chosen.push((stream.clone(), channels));
+        }
+    }
+    chosen
+}
+
+/// The next frame of one stream.
+struct Head {
+    scanner: Scanner,
+    batch: Option<Batch>,
+    /// Rows of the batch that are left, and the one at hand.
+    left: usize,
+    newest_first: bool,
+}
+
+impl Head {
+    /// Goes on to the next frame with a value; its time.
+    fn advance(&mut self, damaged: &mut dyn FnMut(&ScanError)) -> Result<Option<i64>, ScanError> {
+        loop {
+            let Some(batch) = self.batch.as_ref().filter(|_| self.left > 0) else {
+                match self.scanner.next() {
+                    None => return Ok(None),
+                    Some(Ok(batch)) => {
+                        self.left = batch.len();
+                        self.batch = Some(batch);
+                    }
+                    Some(Err(error @ ScanError::Damaged { .. })) => damaged(&error),
+                    Some(Err(error)) => return Err(error),
+                }
+                continue;
+            };
+            self.left -= 1;
+            let row = self.row();
+            let there = |c: &strongback_store::Column| matches!(c.cell(row), Ok(_) | Err(CellState::Unknown));
+            if batch.columns.iter().any(there) {
+                return Ok(Some(batch.time(row)));
+            }
+        }
+    }
+
+    fn row(&self) -> usize {
+        match self.newest_first {
+            true => self.left,
+            false => self.batch.as_ref().map_or(0, Batch::len) - 1 - self.left,
+        }
+    }
+}
+
+/// Writes frames, merged by `time`; a frame that came late stays where it came. Damaged blocks are told of and passed
+/// over. Returns the number of frames written.
+///
+/// # Errors
+/// Where the output or the store ends it.
+pub fn write(
+    view: &View,
+    reading: &Reading,
+    out: &mut dyn Write,
+    mut damaged: impl FnMut(&ScanError),
+) -> io::Result<u64> {
+    let backwards = if reading.limit.is_some() { reading.from_newest } else { reading.newest_first };
+    let failed = |error: ScanError| io::Error::other(error.to_string());
+    let mut heads = Vec::new();
+    let mut next = BinaryHeap::new();
+    // The largest goes first: forwards the earliest time, backwards the latest.
+    let rank = |time: i64, at: usize| match backwards {
+        true => (i128::from(time), Reverse(0), at),
+        false => (-i128::from(time), Reverse(at), 0),
+    };
+    for (stream, columns) in &reading.chosen {
+        let scan = Scan {
+            time: reading.time.clone(),
+            newest_first: backwards,
+            batch_rows: reading.limit.unwrap_or(usize::MAX).max(1),
+            ..Scan::all(stream.id, columns.clone())
+        };
+        let mut head = Head { scanner: view.scan(scan), batch: None, left: 0, newest_first: backwards };
+        if let Some(time) = head.advance(&mut damaged).map_err(failed)? {
+            next.push((rank(time, heads.len()), heads.len()));
+        }
+        heads.push(head);
+    }
+    let mut text = String::new();
+    header(reading, &mut text);
+    let mut kept = Vec::new();
+    let keeps = backwards != reading.newest_first;
+    let (mut written, columns) = (0, reading.chosen.iter().map(|(_, channels)| channels.len()).sum());
+    let first_column: Vec<usize> = reading
+        .chosen
+        .iter()
+        .scan(0, |sum, (_, channels)| Some(std::mem::replace(sum, *sum + channels.len())))
+        .collect();
+    while reading.limit.is_none_or(|limit| written < limit as u64) {
+        let Some((_, at)) = next.pop() else { break };
+        let head = &mut heads[at];
+        if let Some(batch) = &head.batch {
+            let stream = &reading.chosen[at];
+            match reading.form {
+                RowForm::Csv { time_ns } => {
+                    let place = (reading.chosen.len() > 1, first_column[at], columns);
+                    csv_row(&mut text, stream, batch, head.row(), time_ns, place);
+                }
+                RowForm::Jsonl => json_row(&mut text, stream, batch, head.row()),
+            }
+            written += 1;
+        }
+        if let Some(time) = head.advance(&mut damaged).map_err(failed)? {
+            next.push((rank(time, at), at));
+        }
+        if keeps {
+            // The header is the first of all.
+            kept.push(std::mem::take(&mut text));
+        } else if text.len() >= 64 << 10 {
+            out.write_all(text.as_bytes())?;
+            text.clear();
+        }
+    }
+    out.write_all(text.as_bytes())?;
+    if let Some(first) = kept.first_mut() {
+        let mut head = String::new();
+        header(reading, &mut head);
+        *first = first.split_off(head.len());
+        out.write_all(head.as_bytes())?;
+    }
+    kept.iter().rev().try_for_each(|line| out.write_all(line.as_bytes()))?;
+    Ok(written)
+}
+
+/// Writes each channel's intervals, one channel after the other, as CSV: `start`, `end`, `channel`, `value`, `end_value`
+/// (the value towards the end, another one only on a line), `open` (whether it may go on). Returns their number.
+///
+/// # Errors
+/// Where the output or the store ends it.
+pub fn write_intervals(view: &View, reading: &Reading, out: &mut dyn Write) -> io::Result<u64> {
+    let failed = |error: ScanError| io::Error::other(error.to_string());
+    let RowForm::Csv { time_ns } = reading.form else {
+        return Err(io::Error::other("intervals are written as CSV"));
+    };
+    let mut written = 0;
+    let mut text = String::from(if time_ns { "start_ns,end_ns" } else { "start,end" });
+    text.push_str(",channel,value,end_value,open\n");
+    for (stream, channels) in &reading.chosen {
+        for index in channels {
+            let name = stream.key.channel_name(&stream.layout.channel(*index).name);
+            for interval in view.intervals(stream.id, *index, reading.time.clone()).map_err(failed)? {
+                let interval = interval.map_err(failed)?;
+                if reading.limit.is_some_and(|limit| written >= limit as u64) {
+                    break;
+                }
+                put_time(&mut text, interval.start, time_ns);
+                text.push(',');
+                put_time(&mut text, interval.end, time_ns);
+                text.push(',');
+                put_field(&mut text, &name);
+                for value in [&interval.value, &interval.end_value] {
+                    text.push(',');
+                    match value.as_ref().map(|value| value.as_value()) {
+                        Some(Value::String(value)) => put_field(&mut text, value),
+                        Some(value) => put_plain(&mut text, value),
+                        None => text.push_str("unknown"),
+                    }
+                }
+                let _ = writeln!(text, ",{}", interval.open);
+                written += 1;
+                if text.len() >= 64 << 10 {
+                    out.write_all(text.as_bytes())?;
+                    text.clear();
+                }
+            }
+        }
+    }
+    out.write_all(text.as_bytes())?;
+    Ok(written)
+}
+
+fn put_time(out: &mut String, time: i64, ns: bool) {
+    match ns {
+        true => drop(write!(out, "{time}")),
+        false => out.push_str(&instant::format(time)),
+    }
+}
+
+fn header(reading: &Reading, out: &mut String) {
+    let channels = || {
+        reading.chosen.iter().flat_map(|(stream, channels)| {
+            channels.iter().map(|index| {
+                let channel = stream.layout.channel(*index);
+                (stream.key.channel_name(&channel.name), channel)
+            })
+        })
+    };
+    match reading.form {
+        RowForm::Csv { time_ns } => {
+            out.push_str(if time_ns { "time_ns" } else { "time" });
+            if reading.chosen.len() > 1 {
+                out.push_str(",stream");
+            }
+            for (name, channel) in channels() {
+                out.push(',');
+                match channel.unit.as_str() {
+                    "" => put_field(out, &name),
+                    unit => put_field(out, &format!("{name} [{unit}]")),
+                }
+            }
+            out.push('\n');
+        }
+        RowForm::Jsonl => {
+            out.push_str("{\"type\":\"channels\",\"channels\":[");
+            for (at, (name, channel)) in channels().enumerate() {
+                out.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
+                put_text(out, &name);
+                let _ = write!(out, ",\"type\":\"{}\",\"unit\":", channel.channel_type.name());
+                put_text(out, &channel.unit);
+                out.push_str(",\"description\":");
+                put_text(out, &channel.description);
+                out.push('}');
+            }
+            out.push_str("]}\n");
+        }
+    }
+}
+
+fn csv_row(
+    out: &mut String,
+    (stream, channels): &Chosen,
+    batch: &Batch,
+    row: usize,
+    time_ns: bool,
+    (with_stream, first, columns): (bool, usize, usize),
+) {
+    let time = batch.time(row);
+    put_time(out, time, time_ns);
+    if with_stream {
+        out.push(',');
+        put_field(out, &stream.key.to_string());
+    }
+    out.extend(std::iter::repeat_n(',', first));
+    for column in &batch.columns {
+        out.push(',');
+        match column.cell(row) {
+            Ok(Value::String(text)) => put_field(out, text),
+            Ok(value) => put_plain(out, value),
+            Err(CellState::Unknown) => out.push_str("unknown"),
+            Err(_) => {}
+        }
+    }
+    out.extend(std::iter::repeat_n(',', columns - first - channels.len()));
+    out.push('\n');
+}
+
+fn json_row(out: &mut String, (stream, channels): &Chosen, batch: &Batch, row: usize) {
+    let time = batch.time(row);
+    let _ = write!(out, "{{\"time\":\"{}\",\"time_ns\":\"{time}\",\"stream\":", instant::format(time));
+    put_text(out, &stream.key.to_string());
+    out.push_str(",\"values\":{");
+    let mut separator = "";
+    for (column, index) in batch.columns.iter().zip(channels) {
+        let cell = column.cell(row);
+        if !matches!(cell, Ok(_) | Err(CellState::Unknown)) {
+            continue;
+        }
+        out.push_str(separator);
+        separator = ",";
+        put_text(out, &stream.layout.channel(*index).name);
+        out.push(':');
+        match cell {
+            Ok(Value::String(text)) => put_text(out, text),
+            Ok(value @ (Value::I64(_) | Value::U64(_))) => {
+                out.push('"');
+                put_plain(out, value);
+                out.push('"');
+            }
+            Ok(Value::F32(v)) if !v.is_finite() => put_text(out, not_finite(v.into())),
+            Ok(Value::F64(v)) if !v.is_finite() => put_text(out, not_finite(v)),
+            Ok(value) => put_plain(out, value),
+            Err(_) => out.push_str("\"unknown\""),
+        }
+    }
+    out.push_str("}}\n");
+}
+
+fn not_finite(value: f64) -> &'static str {
+    match value {
+        v if v.is_nan() => "NaN",
+        v if v > 0.0 => "Infinity",
+        _ => "-Infinity",
+    }
+}
+
+/// A number in its shortest exact form, or a truth value.
+fn put_plain(out: &mut String, value: Value<'_>) {
+    let _ = match value {
+        Value::Bool(v) => write!(out, "{v}"),
+        Value::I8(v) => write!(out, "{v}"),
+        Value::I16(v) => write!(out, "{v}"),
+        Value::I32(v) => write!(out, "{v}"),
+        Value::I64(v) => write!(out, "{v}"),
+        Value::U8(v) => write!(out, "{v}"),
+        Value::U16(v) => write!(out, "{v}"),
+        Value::U32(v) => write!(out, "{v}"),
+        Value::U64(v) => write!(out, "{v}"),
+        Value::F32(v) if !v.is_finite() => write!(out, "{}", not_finite(v.into())),
+        Value::F64(v) if !v.is_finite() => write!(out, "{}", not_finite(v)),
+        Value::F32(v) => write!(out, "{v:?}"),
+        Value::F64(v) => write!(out, "{v:?}"),
+        Value::String(v) => write!(out, "{v}"),
+    };
+}
+
+fn put_field(out: &mut String, text: &str) {
+    if !text.contains([',', '"', '\n', '\r']) {
+        return out.push_str(text);
+    }
+    out.push('"');
+    out.push_str(&text.replace('"', "\"\""));
+    out.push('"');
+}
+
+fn put_text(out: &mut String, text: &str) {
+    // No value of this type fails to be written.
+    out.push_str(&serde_json::to_string(text).unwrap_or_default());
+}
