@@ -1,5 +1,7 @@
 //! The command line: every command and flag once, with its help.
 
+mod store;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +10,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Listen;
 use crate::instant;
+
+pub use store::{
+    AppendArgs, CreateArgs, InspectArgs, ReadArgs, RepairArgs, RowFile, StatsArgs, StoreCommand, TextForm, TimeForm,
+};
 
 /// The telemetry database that stands beside the rocket
 ///
@@ -34,7 +40,8 @@ Exit codes:
   1  failed; the last line on standard error says why
   2  the command line or the configuration is wrong
   3  done, but data was lost (or was found damaged); the report says what
-  4  the disk failed, and the store could not be opened again";
+  4  the disk failed, and the store could not be opened again
+  130  stopped by Ctrl-C; what was taken until then is on the disk";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -52,7 +59,7 @@ pub enum Command {
     /// List named runs, or release one: what was imported is kept until then
     #[command(subcommand)]
     Run(RunCommand),
-    /// Look at a store's folder; a server may be using it
+    /// Make, fill, read, look at and mend a store without a server
     #[command(subcommand)]
     Store(StoreCommand),
     /// Send what a simulated plant sends, on real sockets
@@ -210,26 +217,6 @@ pub struct RunArgs {
     /// File with the server's token
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
-}
-
-/// Commands on a store.
-#[derive(Clone, Debug, Subcommand)]
-pub enum StoreCommand {
-    /// What is in it: identity, log, segments, streams, times
-    Inspect {
-        /// Folder of the store, or file or block device of one of a fixed size
-        dir: PathBuf,
-    },
-    /// Read everything and check it against its checksums and statistics; 3 if something is damaged
-    Verify {
-        /// Folder of the store, or file or block device of one of a fixed size
-        dir: PathBuf,
-    },
-    /// Give a copied store an identity of its own, so that it can be opened
-    Adopt {
-        /// Folder of the store, or file or block device of one of a fixed size
-        dir: PathBuf,
-    },
 }
 
 /// What can be simulated.

@@ -60,8 +60,8 @@ fn from_folder(args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> 
     if let Some(dir) = &args.data {
         config.data_dir.clone_from(dir);
     }
-    if !config.data_dir.is_dir() {
-        bail!("{}: no such folder", config.data_dir.display());
+    if !config.data_dir.exists() {
+        bail!("{}: there is no store", config.data_dir.display());
     }
     let failed = |failure: crate::http::answer::Failure| anyhow::anyhow!(failure.message);
     let request = ExportRequest {

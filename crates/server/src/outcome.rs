@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use strongback_store::rdl::DefinitionError;
+
 use crate::config::ConfigError;
 use crate::ingest::StoreLost;
 
@@ -12,6 +14,8 @@ pub enum Outcome {
     Done,
     /// Done, but data was lost or found damaged.
     DataLost,
+    /// Stopped by Ctrl-C; what was taken until then is on the disk.
+    Stopped,
 }
 
 /// Says what went wrong, if anything, and gives the exit code: see `strongback --help`.
@@ -27,7 +31,8 @@ pub fn code(result: &anyhow::Result<Outcome>) -> u8 {
     match result {
         Ok(Outcome::Done) => 0,
         Ok(Outcome::DataLost) => 3,
-        Err(error) if error.is::<ConfigError>() => 2,
+        Ok(Outcome::Stopped) => 130,
+        Err(error) if error.is::<ConfigError>() || error.is::<DefinitionError>() => 2,
         Err(error) if error.is::<StoreLost>() => 4,
         Err(_) => 1,
     }

@@ -1,0 +1,120 @@
+//! `strongback store stats`: what each channel holds, mostly from the statistics of blocks.
+
+use serde_json::json;
+use strongback_store::{Bucket, Channel, Stream, Value};
+
+use super::{place, read};
+use crate::cli::StatsArgs;
+use crate::instant;
+use crate::json::Cell;
+use crate::outcome::Outcome;
+
+/// Prints a line for each channel.
+///
+/// # Errors
+/// What keeps the store from being read.
+pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
+    let time = read::time_range(args.from.as_deref(), args.to.as_deref())?;
+    let store = place::open(&args.path, None)?;
+    let done = (|| {
+        let view = store.view();
+        let mut found = Vec::new();
+        for (stream, channels) in read::chosen(&store, &args.channels)? {
+            for index in channels {
+                let bucket = view.reduce(stream.id, index, time.clone(), 1)?.into_iter().next();
+                found.push((stream.clone(), stream.layout.channel(index).clone(), bucket));
+            }
+        }
+        let stats = store.stats();
+        if args.json {
+            let channels: Vec<serde_json::Value> = found.iter().map(|(s, c, b)| card(s, c, b.as_ref())).collect();
+            let ranges = |id| view.time_range(id).map(|(from, to)| [from.to_string(), to.to_string()]);
+            let mut streams: Vec<_> = found.iter().map(|(stream, ..)| stream.clone()).collect();
+            streams.dedup_by_key(|stream| stream.id);
+            let streams: Vec<serde_json::Value> = streams
+                .iter()
+                .map(|s| {
+                    let frames = view.next_row(s.id).to_string();
+                    json!({ "stream": s.key.to_string(), "frames": frames, "time": ranges(s.id) })
+                })
+                .collect();
+            println!(
+                "{}",
+                json!({
+                    "channels": channels, "streams": streams, "disk_bytes": stats.disk_bytes.to_string(),
+                    "block_bytes": stats.block_bytes.to_string(), "segments": stats.segments,
+                })
+            );
+            return Ok(Outcome::Done);
+        }
+        println!(
+            "{:6} {:>12} {:>14} {:>14} {:>14} {:>14} {:>14}  channel",
+            "type", "values", "first", "last", "least", "greatest", "mean"
+        );
+        for (stream, channel, bucket) in &found {
+            println!("{}  {}", line(channel, bucket.as_ref()), stream.key.channel_name(&channel.name));
+        }
+        if let Some((from, to)) =
+            found.iter().filter_map(|(s, ..)| view.time_range(s.id)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        {
+            println!("from {} to {}", instant::format(from), instant::format(to));
+        }
+        println!(
+            "{} bytes on disk, {} of them blocks in {} segments",
+            stats.disk_bytes, stats.block_bytes, stats.segments
+        );
+        Ok(Outcome::Done)
+    })();
+    place::close(&store, done)
+}
+
+fn card(stream: &Stream, channel: &Channel, bucket: Option<&Bucket>) -> serde_json::Value {
+    let cell = |value: Option<Value<'_>>| value.map(|value| json!(Cell(value)));
+    json!({
+        "channel": stream.key.channel_name(&channel.name), "type": channel.channel_type.name(), "unit": channel.unit,
+        "values": bucket.map_or(0, |b| b.count).to_string(),
+        "first": bucket.and_then(|b| cell(Some(b.first.as_value()))),
+        "last": bucket.and_then(|b| cell(Some(b.last.as_value()))),
+        "min": bucket.and_then(|b| cell(b.min)), "max": bucket.and_then(|b| cell(b.max)),
+        "mean": bucket.and_then(|b| b.mean),
+    })
+}
+
+/// The columns before the name.
+fn line(channel: &Channel, bucket: Option<&Bucket>) -> String {
+    let short = |value: Option<Value<'_>>| match value {
+        None => "–".to_owned(),
+        Some(Value::String(text)) => text.chars().take(14).collect(),
+        Some(Value::Bool(is)) => is.to_string(),
+        Some(value) => match value.as_f64() {
+            Some(number) if channel.channel_type.is_float() => float(number),
+            _ => json!(Cell(value)).to_string().trim_matches('"').to_owned(),
+        },
+    };
+    let Some(bucket) = bucket else {
+        return format!(
+            "{:6} {:>12} {:>14} {:>14} {:>14} {:>14} {:>14}",
+            channel.channel_type.name(),
+            0,
+            "–",
+            "–",
+            "–",
+            "–",
+            "–"
+        );
+    };
+    let values = [Some(bucket.first.as_value()), Some(bucket.last.as_value()), bucket.min, bucket.max].map(short);
+    let [first, last, min, max] = values;
+    let mean = bucket.mean.map_or("–".to_owned(), float);
+    format!(
+        "{:6} {:>12} {first:>14} {last:>14} {min:>14} {max:>14} {mean:>14}",
+        channel.channel_type.name(),
+        bucket.count
+    )
+}
+
+/// A float in at most 14 characters.
+fn float(number: f64) -> String {
+    let plain = format!("{number}");
+    if plain.len() <= 14 { plain } else { format!("{number:.6e}") }
+}
