@@ -236,7 +236,7 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
             found.age_cell = at * picture::AGE_CELLS / listed.len();
             let generation = layout.generation.wrapping_add(*id);
             match known.slot.and_then(|slot| place.slot(slot)) {
-                Some(part) => segments::read_slot(*id, generation, &part, depth, known.bytes, &mut found)?,
+                Some(part) => segments::read_slot((*id, generation), &part, depth, known, &mut found)?,
                 None => found.damaged(&file_name(*id), 0, "its slot is not in the store"),
             }
         }
@@ -351,6 +351,8 @@ fn read_log(place: &Place, superblock: &Superblock, found: &mut Inspection) -> i
 struct ListedSegment {
     /// Bytes of it that were durable.
     bytes: u64,
+    /// Whether it has a footer.
+    sealed: bool,
     /// Its slot, where the size is fixed.
     slot: Option<u32>,
 }
@@ -385,7 +387,7 @@ fn read_checkpoint(place: &Place, superblock: &Superblock, found: &mut Inspectio
     let mut entry = |kind: u8, bytes: &[u8]| {
         if kind == checkpoint::SEGMENT {
             let (id, _, state, slot) = Segment::decode(bytes)?;
-            listed.insert(id, ListedSegment { bytes: state.bytes, slot });
+            listed.insert(id, ListedSegment { bytes: state.bytes, sealed: state.sealed, slot });
         }
         if kind == checkpoint::EXPIRED {
             listed.remove(&u64::from_le_bytes(bytes.try_into().ok()?));

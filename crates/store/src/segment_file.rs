@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::bytes::FormatError;
 use crate::directory::{BlockRef, Segment, file_name};
-use crate::disk::{DiskFile, PAGE_BYTES, Pages, read_exact};
+use crate::disk::{DiskFile, PAGE_BYTES, Pages};
 use crate::inspect::Damage;
-use crate::segment::{self, Builder, GroupHeader, IndexEntry, LastBlocks, SegmentHeader, Trailer};
+use crate::segment::{self, Builder, GroupHeader, IndexEntry, LastBlocks, SegmentHeader};
 use crate::stream::{Stream, StreamId};
 
 /// Says that the engine and the format disagree, which is a fault of the program.
@@ -104,13 +104,6 @@ impl SegmentFile {
                 SegmentHeader { origin, id: segment.id, generation, size_bytes: size, created: 0, group }
             }
         };
-        // What was written down as open and has a trailer was finished before the checkpoint could say so.
-        let mut goes_on = reserved_bytes.is_some();
-        if goes_on && size > PAGE_BYTES as u64 {
-            let trailer = read_exact(&*file, size - PAGE_BYTES as u64, PAGE_BYTES)?;
-            let is_own = |t: Trailer| (t.segment, t.generation) == (header.id, header.generation);
-            goes_on = !segment::read_trailer(&trailer).is_ok_and(is_own);
-        }
         let mut builder = Builder::new(header);
         builder.reserve(reserved_bytes.unwrap_or(0));
         let mut at = PAGE_BYTES as u64;
@@ -148,7 +141,7 @@ impl SegmentFile {
         let entries = builder.entries();
         let blocks = entries.chunk_by(|a, b| a.offset == b.offset).count() as u64;
         let points = segment.state.lock().points;
-        goes_on &= damage.is_empty();
+        let goes_on = reserved_bytes.is_some() && damage.is_empty();
         let ready = Vec::new();
         let file = SegmentFile { segment, file, builder, ready, header: None, on_disk: 0, points, blocks, goes_on };
         Ok(Some(Resumed { file, damage }))
@@ -158,7 +151,7 @@ impl SegmentFile {
         &self.segment
     }
 
-    /// Whether more blocks may come to what recovery found: it was neither finished nor damaged.
+    /// Whether more blocks may come to what recovery found: it is not damaged.
     pub(crate) fn goes_on(&self) -> bool {
         self.goes_on
     }

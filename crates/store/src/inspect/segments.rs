@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::place::Part;
-use super::{Depth, Inspection, Listed, SegmentUse, picture, reason};
+use super::{Depth, Inspection, Listed, ListedSegment, SegmentUse, picture, reason};
 use crate::batch::Column;
 use crate::block::{self, Block, BlockHeader};
 use crate::bytes::FormatError;
@@ -48,7 +48,7 @@ pub(super) fn read(name: &str, file: &Part, depth: Depth, listed: &Listed, found
     match SegmentHeader::read(page) {
         Ok(header) => {
             let durable = listed.get(&header.id).map_or(0, |known| known.bytes);
-            walk(name, file, header, durable, depth, found)
+            walk(name, file, header, (durable, true), depth, found)
         }
         // Made and not begun: the header is written with the first group.
         Err(_) if page.iter().all(|byte| *byte == 0) => Ok(()),
@@ -61,20 +61,20 @@ pub(super) fn read(name: &str, file: &Part, depth: Depth, listed: &Listed, found
 
 /// Looks at the segment that the checkpoint has in a slot.
 pub(super) fn read_slot(
-    id: u64,
-    generation: u64,
+    (id, generation): (u64, u64),
     file: &Part,
     depth: Depth,
-    durable: u64,
+    listed: &ListedSegment,
     found: &mut Inspection,
 ) -> io::Result<()> {
     let (name, mut bytes) = (file_name(id), Vec::new());
     match SegmentHeader::read(file.read_at(&mut bytes, 0, PAGE_BYTES)?) {
         Ok(header) if (header.id, header.generation) == (id, generation) => {
-            return walk(&name, file, header, durable, depth, found);
+            // What is at the end of a slot that goes on is of its last turn, or of a finish that was cut short.
+            return walk(&name, file, header, (listed.bytes, listed.sealed), depth, found);
         }
         // Made and not begun: what was there before is there still.
-        _ if durable == 0 => {}
+        _ if listed.bytes == 0 => {}
         Ok(header) => found.damaged(&name, 0, format!("the header of segment {} in its slot", header.id)),
         Err(error) => found.damaged(&name, 0, reason(&error)),
     }
@@ -85,7 +85,7 @@ fn walk(
     name: &str,
     file: &Part,
     header: SegmentHeader,
-    durable: u64,
+    (durable, may_be_sealed): (u64, bool),
     depth: Depth,
     found: &mut Inspection,
 ) -> io::Result<()> {
@@ -102,7 +102,7 @@ fn walk(
         time: None,
     };
     let mut walk = Walk { name, file, size, header, usage, bytes, durable };
-    let sealed = walk.footer(found)?;
+    let sealed = if may_be_sealed { walk.footer(found)? } else { None };
     walk.usage.sealed = sealed.is_some();
     match sealed {
         Some((_, footer)) if depth == Depth::Footers => {

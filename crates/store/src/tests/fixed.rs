@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::disk::fault::{FaultDisk, VOLUME};
 use crate::disk::fixed::FixedDisk;
-use crate::disk::{Access, Disk};
+use crate::disk::{Access, Disk, read_exact};
 use crate::fixed::make;
 use crate::*;
 
@@ -194,9 +194,20 @@ fn a_cut_at_every_write_leaves_a_store_that_starts_alone() {
             assert!(kept.end >= acknowledged, "seed {seed}, cut {cut}: {kept:?} of {acknowledged} acknowledged");
             assert!(kept.start >= first && kept.end - kept.start > 1_000, "seed {seed}, cut {cut}: {kept:?}");
             assert_eq!(disk.used_bytes(), 204_800);
+            assert_sound(&disk, &format!("seed {seed}, cut {cut}"));
             first = kept.start;
         }
     }
+}
+
+/// What `verify` says of the volume as it is.
+fn assert_sound(disk: &FaultDisk, when: &str) {
+    let file = Disk::open(disk, VOLUME, Access::Buffered).expect("the volume");
+    let bytes = read_exact(&*file, 0, file.size().expect("a size") as usize).expect("read");
+    let path = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&path, bytes).expect("written");
+    let found = inspect::inspect(path.path(), inspect::Depth::Everything).expect("inspected");
+    assert!(found.is_sound() && found.verified_blocks > 10, "{when}: {found}");
 }
 
 /// A store that is cut off again and again before it does anything has a row for nothing and loses nothing.
@@ -456,7 +467,7 @@ fn what_another_store_left_is_never_taken_for_its_own() {
         let store = open_on(&disk, StoreOptions::default(), T0).expect("opened");
         assert_eq!((store.catalog().streams.len(), store.segments().len()), (0, 0));
         let s = stream(&store, "t");
-        disk.faults.writes_left.store(if cut == 0 { 300 } else { cut }, Ordering::Relaxed);
+        disk.faults.writes_left.store(if cut == 0 { 45 } else { cut }, Ordering::Relaxed);
         let now = T0 + (cut as i64 + 1) * 1_000_000_000_000;
         send_until_cut(&store, s, 0, now);
         drop(store);
