@@ -261,6 +261,7 @@ impl Task<'_> {
             child.wait()?;
             serde_json::from_str(&line).with_context(|| format!("it said {line:?}"))?
         };
+        let expected = Expected::of(course, loaded.frames, self.run.1);
         let mut reads = Vec::new();
         for _ in 0..2 {
             let mut child = self.start(program, "read")?;
@@ -269,7 +270,7 @@ impl Task<'_> {
                 bail!("it ended with an error after it had read");
             }
             let read: ReadBack = serde_json::from_str(&line).with_context(|| format!("it said {line:?}"))?;
-            check(course, &loaded, &read, self.run.1)?;
+            expected.check(course, &read)?;
             reads.push(read);
         }
         let (Some(read), Some(recovered)) = (reads.pop(), reads.pop()) else { bail!("not read") };
@@ -325,42 +326,55 @@ fn first_line(child: &mut Child) -> anyhow::Result<String> {
     bail!("it ended without a result: {line}")
 }
 
-/// Only what was committed and is there counts: each stream's rows, and the sum of its first channel.
-fn check(course: &Course, loaded: &Loaded, read: &ReadBack, keep_s: u64) -> anyhow::Result<()> {
-    let mut rows = vec![0u64; course.streams.len()];
-    let mut sums = vec![0.0; course.streams.len()];
-    let mut total = 0.0;
-    let taken = || course.iter().take(loaded.frames as usize);
-    let newest = taken().last().map_or(0, |f| f.time_ns);
-    let oldest = if keep_s == 0 { i64::MIN } else { newest - (keep_s * 1_000_000_000) as i64 };
-    for frame in taken().filter(|f| f.time_ns >= oldest) {
-        rows[frame.stream] += 1;
-        sums[frame.stream] += frame.cells().next().unwrap_or(0.0);
-        total += frame.cells().sum::<f64>();
-    }
-    if keep_s > 0 {
-        // An engine may keep more than it was asked to.
-        if let Some(at) = (0..rows.len()).find(|&s| read.rows.get(s).is_none_or(|&have| have < rows[s])) {
-            bail!(
-                "{} has {:?} rows of the newest {keep_s} s, not {}",
-                course.streams[at].name,
-                read.rows.get(at),
-                rows[at]
-            );
+/// What must be there of what an engine took.
+struct Expected {
+    /// Of each stream.
+    rows: Vec<u64>,
+    /// Of each stream's first channel.
+    sums: Vec<f64>,
+    /// Of all values.
+    total: f64,
+    keep_s: u64,
+}
+
+impl Expected {
+    fn of(course: &Course, frames: u64, keep_s: u64) -> Expected {
+        let (rows, sums) = (vec![0; course.streams.len()], vec![0.0; course.streams.len()]);
+        let mut expected = Expected { rows, sums, total: 0.0, keep_s };
+        let taken = || course.iter().take(frames as usize);
+        let newest = taken().last().map_or(0, |f| f.time_ns);
+        let oldest = if keep_s == 0 { i64::MIN } else { newest - (keep_s * 1_000_000_000) as i64 };
+        for frame in taken().filter(|f| f.time_ns >= oldest) {
+            expected.rows[frame.stream] += 1;
+            expected.sums[frame.stream] += frame.cells().next().unwrap_or(0.0);
+            expected.total += frame.cells().sum::<f64>();
         }
-        return Ok(());
+        expected
     }
-    let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs()).max(1.0);
-    if read.rows != rows {
-        bail!("it has {:?} rows, and took {rows:?}", read.rows);
+
+    /// Only what was committed and is there counts: each stream's rows, and the sum of its first channel.
+    fn check(&self, course: &Course, read: &ReadBack) -> anyhow::Result<()> {
+        let Expected { rows, sums, total, keep_s } = self;
+        if *keep_s > 0 {
+            // An engine may keep more than it was asked to.
+            if let Some(at) = (0..rows.len()).find(|&s| read.rows.get(s).is_none_or(|&have| have < rows[s])) {
+                let (name, have) = (&course.streams[at].name, read.rows.get(at));
+                bail!("{name} has {have:?} rows of the newest {keep_s} s, not {}", rows[at]);
+            }
+            return Ok(());
+        }
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs()).max(1.0);
+        if read.rows != *rows {
+            bail!("it has {:?} rows, and took {rows:?}", read.rows);
+        }
+        if !read.sums.iter().zip(sums).all(|(a, b)| near(*a, *b)) || !near(read.scanned_sum, *total) {
+            bail!("its sums are {:?} and {}, not {sums:?} and {total}", read.sums, read.scanned_sum);
+        }
+        if read.found != read.looked_up || read.found == 0 {
+            bail!("it found {} of {} rows looked up", read.found, read.looked_up);
+        }
+        Ok(())
     }
-    if !read.sums.iter().zip(&sums).all(|(a, b)| near(*a, *b)) || !near(read.scanned_sum, total) {
-        bail!("its sums are {:?} and {}, not {sums:?} and {total}", read.sums, read.scanned_sum);
-    }
-    if read.found != read.looked_up || read.found == 0 {
-        bail!("it found {} of {} rows looked up", read.found, read.looked_up);
-    }
-    Ok(())
 }
 
 fn folder_bytes(dir: &Path) -> anyhow::Result<u64> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::unistd::Pid;
 use serde::Serialize;
 
@@ -92,7 +92,11 @@ fn sync_us(dir: &Path) -> std::io::Result<f64> {
 
 /// Processor time of this thread.
 pub fn thread_time() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Duration::ZERO };
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(Duration::ZERO, |usage| processor_time(&usage))
+}
+
+/// Processor time, in user code and in the kernel.
+pub(crate) fn processor_time(usage: &Usage) -> Duration {
     let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
     Duration::from_secs_f64(seconds(usage.user_time()) + seconds(usage.system_time()))
 }

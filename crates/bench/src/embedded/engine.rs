@@ -9,6 +9,8 @@ use anyhow::{Context, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 
+use crate::machine::processor_time;
+
 use super::course::{Course, CourseFrame};
 use super::{sqlite, store};
 
@@ -258,9 +260,7 @@ pub(super) fn middle(first: i64, last: i64) -> std::ops::Range<i64> {
 }
 
 fn process_time() -> anyhow::Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("processor time")?;
-    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
-    Ok(Duration::from_secs_f64(seconds(usage.user_time()) + seconds(usage.system_time())))
+    Ok(processor_time(&getrusage(UsageWho::RUSAGE_SELF).context("processor time")?))
 }
 
 /// Most memory held so far.
