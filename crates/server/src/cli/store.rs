@@ -195,11 +195,9 @@ pub enum TimeForm {
     Ns,
 }
 
-/// Flags of `store read`.
+/// Which channels, and when.
 #[derive(Clone, Debug, Args)]
-pub struct ReadArgs {
-    /// The store; no server may be using it
-    pub path: PathBuf,
+pub struct Selection {
     /// Channels, as in 'avionics.*{acu=1}'; several are separated by commas
     #[arg(long, value_name = "PATTERN", default_value = "*")]
     pub channels: String,
@@ -209,6 +207,16 @@ pub struct ReadArgs {
     /// Up to and without this time [default: everything]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
+}
+
+/// Flags of `store read`.
+#[derive(Clone, Debug, Args)]
+pub struct ReadArgs {
+    /// The store; no server may be using it
+    pub path: PathBuf,
+    /// What of it
+    #[command(flatten)]
+    pub selection: Selection,
     /// Only the oldest so many frames
     #[arg(long, value_name = "N", conflicts_with = "last")]
     pub first: Option<usize>,
@@ -237,15 +245,9 @@ pub struct ReadArgs {
 pub struct StatsArgs {
     /// The store; no server may be using it
     pub path: PathBuf,
-    /// Channels, as in 'avionics.*{acu=1}'; several are separated by commas
-    #[arg(long, value_name = "PATTERN", default_value = "*")]
-    pub channels: String,
-    /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub from: Option<String>,
-    /// Up to and without this time [default: everything]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub to: Option<String>,
+    /// What of it
+    #[command(flatten)]
+    pub selection: Selection,
     /// As one JSON object
     #[arg(long)]
     pub json: bool,

@@ -9,19 +9,19 @@ use strongback_sources::rows::{self, Chosen, Reading, RowForm};
 use strongback_store::{Pattern, Store};
 
 use super::place;
-use crate::cli::{ReadArgs, TextForm, TimeForm};
+use crate::cli::{ReadArgs, Selection, TextForm, TimeForm};
 use crate::clock::now_ns;
 use crate::instant;
 use crate::outcome::Outcome;
 
 /// Times that the flags name.
-pub(super) fn time_range(from: Option<&str>, to: Option<&str>) -> anyhow::Result<Range<i64>> {
+pub(super) fn time_range(selection: &Selection) -> anyhow::Result<Range<i64>> {
     let now = now_ns();
-    let read = |text: Option<&str>, flag: &str, open: i64| match text {
+    let read = |text: &Option<String>, flag: &str, open: i64| match text {
         Some(text) => instant::parse(text, now).map_err(|error| anyhow::anyhow!("{flag}: {error}")),
         None => Ok(open),
     };
-    Ok(read(from, "--from", i64::MIN)?..read(to, "--to", i64::MAX)?)
+    Ok(read(&selection.from, "--from", i64::MIN)?..read(&selection.to, "--to", i64::MAX)?)
 }
 
 /// Channels that patterns name; there is at least one.
@@ -31,7 +31,7 @@ pub(super) fn chosen(store: &Store, patterns: &str) -> anyhow::Result<Vec<Chosen
     let chosen = rows::choose(&catalog, &patterns);
     if chosen.is_empty() {
         let text: Vec<&str> = patterns.iter().map(Pattern::as_str).collect();
-        match catalog.streams.iter().any(|stream| !stream.key.table.starts_with("strongback.")) {
+        match catalog.streams.iter().any(|stream| !stream.key.is_internal()) {
             true => bail!("no channel matches {}; `strongback store stats` lists those there are", text.join(",")),
             false => bail!("the store holds no stream"),
         }
@@ -44,11 +44,11 @@ pub(super) fn chosen(store: &Store, patterns: &str) -> anyhow::Result<Vec<Chosen
 /// # Errors
 /// What keeps them from being read or written.
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
-    let time = time_range(args.from.as_deref(), args.to.as_deref())?;
+    let time = time_range(&args.selection)?;
     let store = place::open(&args.path, None)?;
     let read = (|| {
         let reading = Reading {
-            chosen: chosen(&store, &args.channels)?,
+            chosen: chosen(&store, &args.selection.channels)?,
             time,
             limit: args.first.or(args.last),
             from_newest: args.last.is_some(),

@@ -14,12 +14,12 @@ use crate::outcome::Outcome;
 /// # Errors
 /// What keeps the store from being read.
 pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
-    let time = read::time_range(args.from.as_deref(), args.to.as_deref())?;
+    let time = read::time_range(&args.selection)?;
     let store = place::open(&args.path, None)?;
     let done = (|| {
         let view = store.view();
         let mut found = Vec::new();
-        for (stream, channels) in read::chosen(&store, &args.channels)? {
+        for (stream, channels) in read::chosen(&store, &args.selection.channels)? {
             for index in channels {
                 let bucket = view.reduce(stream.id, index, time.clone(), 1)?.into_iter().next();
                 found.push((stream.clone(), stream.layout.channel(index).clone(), bucket));

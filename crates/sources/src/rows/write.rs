@@ -54,7 +54,7 @@ pub struct Reading {
 pub fn choose(catalog: &Catalog, patterns: &[Pattern]) -> Vec<Chosen> {
     let mut chosen = Vec::new();
     for stream in &catalog.streams {
-        let own = stream.key.table.starts_with("strongback.");
+        let own = stream.key.is_internal();
         let wanted = |channel: &str| {
             patterns.iter().any(|p| (!own || p.as_str().starts_with("strongback.")) && p.matches(&stream.key, channel))
         };
