@@ -11,6 +11,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type};
 use datafusion::arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
 use datafusion::sql::sqlparser::ast::Statement;
+use futures::future::BoxFuture;
 
 use crate::error::{QueryError, sqlstate};
 use crate::pg::encode;
@@ -25,7 +26,17 @@ impl Query {
     ///
     /// # Errors
     /// If it is no single statement that reads, fails, or runs longer than `timeout`.
-    pub async fn sql_json(&self, sql: &str, limit: usize, timeout: Duration) -> Result<String, QueryError> {
+    pub fn sql_json<'a>(
+        &'a self,
+        sql: &'a str,
+        limit: usize,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<String, QueryError>> {
+        // Boxed, as all that callers await: what is inside is compiled here and once.
+        Box::pin(self.timed_answer(sql, limit, timeout))
+    }
+
+    async fn timed_answer(&self, sql: &str, limit: usize, timeout: Duration) -> Result<String, QueryError> {
         let start = Instant::now();
         let answer =
             tokio::time::timeout(timeout, self.answer(sql, limit)).await.map_err(|_| QueryError::timed_out())?;

@@ -28,7 +28,7 @@
 //! let store = Store::open("data".as_ref(), StoreOptions::default(), 0)?;
 //! let query = Query::new(store, Arc::new(NoSystemRows), QueryOptions::default())?;
 //! let listener = std::net::TcpListener::bind("127.0.0.1:5433")?;
-//! query.serve_pg(listener, PgAuth::Trust, std::future::pending()).await?;
+//! query.serve_pg(listener, PgAuth::Trust, Box::pin(std::future::pending())).await?;
 //! # Ok(())
 //! # }
 //! ```

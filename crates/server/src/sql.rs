@@ -79,7 +79,7 @@ impl Sql {
                 None => until.await,
                 Some(wire) => {
                     let engine = self.server.query.now();
-                    if let Err(error) = engine.serve_pg(wire, self.auth.clone(), until).await {
+                    if let Err(error) = engine.serve_pg(wire, self.auth.clone(), Box::pin(until)).await {
                         tracing::error!(%error, "the PostgreSQL wire ended");
                         stopped(&mut stopping).await;
                     }

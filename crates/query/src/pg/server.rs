@@ -1,13 +1,13 @@
 //! Accepts connections of PostgreSQL clients: first message, authentication, cancel requests.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -68,15 +68,15 @@ impl Query {
     ///
     /// # Errors
     /// If the listener cannot be used.
-    pub async fn serve_pg(
+    pub fn serve_pg(
         &self,
         listener: std::net::TcpListener,
         auth: PgAuth,
-        shutdown: impl Future<Output = ()> + Send + 'static,
-    ) -> io::Result<()> {
+        shutdown: BoxFuture<'static, ()>,
+    ) -> BoxFuture<'static, io::Result<()>> {
         let query = self.clone();
         let serving = self.inner.wire.handle().spawn(serve(query, listener, auth, shutdown));
-        serving.await.map_err(io::Error::other)?
+        Box::pin(async move { serving.await.map_err(io::Error::other)? })
     }
 }
 
@@ -84,14 +84,13 @@ async fn serve(
     query: Query,
     listener: std::net::TcpListener,
     auth: PgAuth,
-    shutdown: impl Future<Output = ()> + Send,
+    mut shutdown: BoxFuture<'static, ()>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let keys = Arc::new(CancelKeys::default());
     let slots = Arc::new(Semaphore::new(query.inner.options.connections_max));
     let (stop, stopped) = watch::channel(false);
-    tokio::pin!(shutdown);
     loop {
         let socket = tokio::select! {
             () = &mut shutdown => break,

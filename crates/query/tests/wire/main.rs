@@ -89,7 +89,7 @@ impl Fixture {
             let shutdown = async {
                 let _ = stopped.await;
             };
-            serving.serve_pg(listener, auth, shutdown).await.unwrap();
+            serving.serve_pg(listener, auth, Box::pin(shutdown)).await.unwrap();
         });
         Fixture { store, query, address, stop: Some(stop), _dir: dir }
     }
