@@ -1,11 +1,12 @@
 # Strongback: `make demo` shows it, `make test` proves it. `make help` lists the rest.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo build test crash clean
+.PHONY: help demo build bench test crash clean
 
 help: ## this list
 	@echo "make demo [ARGS=\"…\"]   build and run the demo on http://127.0.0.1:8080  (ARGS=\"--duration 30s --headless\")"
 	@echo "make build             page and release binary; leaves the link target/strongback"
+	@echo "make bench             the benchmarks: target/strongback bench --help"
 	@echo "make test              everything: format, lints, licences, Rust, web, end to end with real clients"
 	@echo "make crash             the full kill -9 test, 200 rounds (make test runs 5)"
 	@echo "make clean             remove what was built in this folder (caches stay)"
@@ -19,11 +20,14 @@ demo: ## build, then run the demo with $(ARGS)
 build: ## page, release binary, target/strongback
 	@scripts/build.sh
 
+bench: ## the release binary, and the benchmarks beside it
+	@scripts/build.sh bench
+
 test: ## all tests
 	@scripts/test.sh
 
 crash: ## the full kill -9 test
-	@scripts/build.sh
+	@scripts/build.sh bench
 	@exec target/strongback bench crash --rounds 200 $(ARGS)
 
 clean: ## remove what was built in this folder

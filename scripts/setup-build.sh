@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a build needs: a Rust toolchain, a C compiler (SQLite, for the benchmark's comparison), node and npm.
+# What a build needs: a Rust toolchain, a C compiler (the codecs of Parquet; SQLite, for the benchmarks), node and npm.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 

@@ -139,6 +139,18 @@ fn the_simulator_knows_nothing_of_the_server() {
 }
 
 #[test]
+fn the_benchmarks_stand_outside_the_server() {
+    let dependencies = Dependencies::read();
+    for part in ["strongback-sources", "strongback-query", "strongback"] {
+        assert!(!dependencies.needs("strongback-bench", part), "the benchmarks need {part}");
+    }
+    for rival in ["strongback-bench", "rusqlite"] {
+        assert!(!dependencies.needs("strongback", rival), "the server needs {rival}");
+    }
+    assert!(dependencies.needs("strongback-bench", "rusqlite"), "the check sees no dependencies at all");
+}
+
+#[test]
 fn no_file_is_longer_than_a_reader_can_hold() {
     let long: Vec<String> = tracked_files()
         .into_iter()

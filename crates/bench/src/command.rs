@@ -1,4 +1,4 @@
-//! `strongback bench …`: one line a benchmark.
+//! The command line: one line a benchmark.
 
 use crate::{crash, embedded, ingest, live, query};
 
@@ -7,7 +7,7 @@ use crate::{crash, embedded, ingest, live, query};
 pub enum BenchCommand {
     /// Durable ingest: the embedded store beside SQLite, line protocol into servers
     Ingest(ingest::IngestArguments),
-    /// The store as a recorder beside SQLite, H2, Derby, DuckDB and RocksDB: load, size, recovery, reads
+    /// The store as a recorder beside SQLite, H2, Derby, DuckDB, RocksDB and MariaDB: load, size, recovery, reads
     Embedded(embedded::EmbeddedArguments),
     /// One engine of `bench embedded`, in its own process
     #[command(hide = true)]

@@ -27,6 +27,7 @@ use self::stored::Stored;
 use self::subscriber::{Agreement, Sighting, Subscriber};
 use self::writer::{Acknowledgements, Writer};
 use crate::http::HttpConnection;
+use crate::serving::ServerProgram;
 
 /// Longest wait for a started server to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,9 +52,9 @@ pub struct CrashArguments {
     /// Folder to work in, kept afterwards; a temporary one if not given.
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Server to kill: this program if not given.
-    #[arg(long)]
-    pub server: Option<PathBuf>,
+    /// Server to kill.
+    #[command(flatten)]
+    pub server: ServerProgram,
     /// One JSON object on the last line.
     #[arg(long)]
     pub json: bool,
@@ -322,10 +323,7 @@ struct Server {
 
 impl Server {
     fn of(arguments: &CrashArguments, dir: &Path) -> anyhow::Result<Self> {
-        let program = match &arguments.server {
-            Some(program) => program.clone(),
-            None => std::env::current_exe().context("path of this program")?,
-        };
+        let program = arguments.server.path()?;
         // held together, so that they differ
         let ports = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let [http, ilp, pg] = ports.map(|port| port.and_then(|p| p.local_addr()));

@@ -293,7 +293,7 @@ impl Task<'_> {
             Program::Linked(engine) => {
                 let mut command = Command::new(std::env::current_exe().context("path of this program")?);
                 let name = clap::ValueEnum::to_possible_value(engine).context("name of the engine")?;
-                command.args(["bench", "embedded-engine", "--engine", name.get_name(), "--phase", phase]);
+                command.args(["embedded-engine", "--engine", name.get_name(), "--phase", phase]);
                 command.arg("--course").arg(self.path).arg("--dir").arg(self.home);
                 command.arg("--commit").arg(commit.to_string()).arg("--keep-s").arg(keep_s.to_string());
                 command.arg("--limit-s").arg(self.limit_s.to_string());

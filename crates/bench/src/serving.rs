@@ -20,14 +20,25 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Which program is measured.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerProgram {
-    /// The server's program; this one if none
+    /// The server's program [default: `strongback` beside this one]
     #[arg(long, value_name = "PATH")]
     pub server: Option<PathBuf>,
 }
 
 impl ServerProgram {
-    fn path(&self) -> anyhow::Result<PathBuf> {
-        self.server.clone().map_or_else(|| std::env::current_exe().context("path of this program"), Ok)
+    /// Where it is.
+    ///
+    /// # Errors
+    /// None is named, and there is none beside this program.
+    pub fn path(&self) -> anyhow::Result<PathBuf> {
+        if let Some(named) = &self.server {
+            return Ok(named.clone());
+        }
+        let beside = std::env::current_exe().context("path of this program")?.with_file_name("strongback");
+        if !beside.is_file() {
+            bail!("there is no server to measure at {}: name one with --server", beside.display());
+        }
+        Ok(beside)
     }
 }
 

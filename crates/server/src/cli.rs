@@ -2,6 +2,7 @@
 
 mod store;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -66,9 +67,17 @@ pub enum Command {
     /// Send what a simulated plant sends, on real sockets
     #[command(subcommand)]
     Simulate(SimulateCommand),
-    /// Measure, against other engines on the same machine
-    #[command(subcommand)]
-    Bench(strongback_bench::BenchCommand),
+    /// Measure, against other engines on the same machine (`make bench` builds what does it)
+    #[command(disable_help_flag = true)]
+    Bench(BenchArgs),
+}
+
+/// What `bench` hands on to the program that measures.
+#[derive(Clone, Debug, Args)]
+pub struct BenchArgs {
+    /// Which benchmark, and its flags; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub arguments: Vec<OsString>,
 }
 
 /// Flags of `serve`, which `demo` shares. They win over the configuration file.

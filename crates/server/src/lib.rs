@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod channel;
 pub mod check;
 pub mod cli;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use strongback_server::cli::{Cli, Command, SimulateCommand};
 use strongback_server::outcome::{Outcome, exit_code};
-use strongback_server::{check, demo, export, import, logging, recorder, runs, serve};
+use strongback_server::{bench, check, demo, export, import, logging, recorder, runs, serve};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -19,6 +19,6 @@ fn main() -> ExitCode {
         Command::Run(command) => runs::run(&command),
         Command::Store(command) => recorder::run(&command),
         Command::Simulate(SimulateCommand::Pad(args)) => strongback_sim::run_pad(args).map(|_| Outcome::Done),
-        Command::Bench(command) => strongback_bench::run_bench(&command).map(|()| Outcome::Done),
+        Command::Bench(command) => bench::run(&command),
     })
 }

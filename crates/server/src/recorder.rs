@@ -32,6 +32,7 @@ pub fn run(command: &StoreCommand) -> anyhow::Result<Outcome> {
         StoreCommand::Inspect(args) => look::inspect(args),
         StoreCommand::Verify(args) => look::verify(args),
         StoreCommand::Repair(args) => repair::run(args),
+        StoreCommand::Bench(args) => crate::bench::run_with(&["embedded"], args),
         StoreCommand::Adopt { path } => {
             let origin = Store::adopt(path)?;
             println!("{}: its origin is now {origin:032x}", path.display());

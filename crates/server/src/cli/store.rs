@@ -7,7 +7,7 @@ use strongback_sources::rows::TimeUnit;
 use strongback_store::ChannelType;
 use strongback_store::rdl::{size_bytes, type_of};
 
-use super::{ExportArgs, ExportFormat};
+use super::{BenchArgs, ExportArgs, ExportFormat};
 
 /// Commands on a store.
 #[derive(Clone, Debug, Subcommand)]
@@ -49,6 +49,9 @@ pub enum StoreCommand {
     Verify(InspectArgs),
     /// Mend what verify finds and can be mended; nothing is given up that is not damaged
     Repair(RepairArgs),
+    /// Measure it as a recorder beside other embedded engines: `strongback bench embedded`
+    #[command(disable_help_flag = true)]
+    Bench(BenchArgs),
     /// Give a copied store an identity of its own, so that it can be opened
     Adopt {
         /// The store
