@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# embedded.sh: makes ready the embedded rivals that run in Java (H2, Derby, DuckDB, RocksDB), from Maven Central, and prints
-# the Java program, the class path and their versions, a line each. `bench embedded` runs them.
+# embedded.sh: makes ready the embedded rivals that run in Java (H2, Derby, DuckDB, RocksDB), from Maven Central, and
+# MariaDB, which they talk to, and prints the Java program, the class path and their versions, a line each. `bench embedded` runs them.
 . "$(dirname "$(readlink -f "$0")")/paths.sh"
 here=$(dirname "$(readlink -f "$0")")
 home=$peers/embedded
 java=$(ls -d /usr/lib/jvm/*17*/bin/java 2>/dev/null | head -1) || true
 [ -x "${java:-}" ] && [ -x "$(dirname "$java")/javac" ] || absent "the embedded rivals need a JDK 17 in /usr/lib/jvm"
-h2=2.4.240 derby=10.16.1.1 duckdb=1.4.1.0 rocksdb=10.2.1
+h2=2.4.240 derby=10.16.1.1 duckdb=1.4.1.0 rocksdb=10.2.1 connector=3.5.6
 want="com.h2database:h2:$h2 org.apache.derby:derby:$derby org.apache.derby:derbyshared:$derby org.apache.derby:derbytools:$derby \
-org.duckdb:duckdb_jdbc:$duckdb org.rocksdb:rocksdbjni:$rocksdb"
+org.duckdb:duckdb_jdbc:$duckdb org.rocksdb:rocksdbjni:$rocksdb org.mariadb.jdbc:mariadb-java-client:$connector"
 mkdir -p "$home/lib" "$home/classes"
 for artifact in $want; do
   IFS=: read -r _ name version <<< "$artifact"
@@ -20,6 +20,8 @@ for artifact in $want; do
 done
 "$(dirname "$java")/javac" -cp "$home/lib/*" -d "$home/classes" "$here/embedded/Feeder.java" >&2 \
   || absent "the feeder does not compile"
+servers=
+if mariadb=$("$here/embedded/mariadbd.sh" prepare); then servers=" innodb $mariadb aria $mariadb"; fi
 echo "$java"
 echo "$home/classes:$home/lib/*"
-echo "h2 $h2 derby $derby duckdb $duckdb rocksdb $rocksdb"
+echo "h2 $h2 derby $derby duckdb $duckdb rocksdb $rocksdb$servers"

@@ -1,8 +1,8 @@
 // An embedded rival in a Java process: takes a course (crates/bench/src/embedded/course.rs says how it is written) until
 // it ends or the time is over, says so in a line of JSON and waits to be killed; or opens what is there and reads it.
 //
-//   java -cp ... Feeder ENGINE load|read COURSE DIR COMMIT KEEP_S LIMIT_S
-//   ENGINE: h2, derby, duckdb, rocksdb. COMMIT: second, frames:N.
+//   java -cp ... Feeder ENGINE load|read COURSE DIR COMMIT KEEP_S LIMIT_S [RECORDS]
+//   ENGINE: h2, derby, duckdb, rocksdb, innodb, aria. COMMIT: second, frames:N.
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -122,6 +122,11 @@ public final class Feeder {
     boolean find(long time) throws Exception;
 
     default void close() throws Exception {}
+
+    /** Bytes of the rows' own files, where the folder has others; 0: it has none. */
+    default long dataBytes() throws Exception {
+      return 0;
+    }
   }
 
   /** Tables of a relational database: one a stream, its time as primary key. */
@@ -160,11 +165,11 @@ public final class Feeder {
       for (int s = 0; s < streams; s++) {
         StringBuilder columns = new StringBuilder("t BIGINT NOT NULL" + (bulk() ? "" : " PRIMARY KEY")), marks = new StringBuilder("?");
         for (int c = 0; c < course.kinds.get(s).length; c++) {
-          columns.append(", c").append(c).append(course.isBool(s, c) ? " SMALLINT" : course.kinds.get(s)[c] == 0 ? " REAL" : " DOUBLE PRECISION");
+          columns.append(", c").append(c).append(course.isBool(s, c) ? " SMALLINT" : course.kinds.get(s)[c] == 3 ? " BIGINT" : course.kinds.get(s)[c] == 0 ? " REAL" : " DOUBLE PRECISION");
           marks.append(",?");
         }
         try (Statement make = connection.createStatement()) {
-          make.execute("CREATE TABLE s" + s + " (" + columns + ")");
+          make.execute("CREATE TABLE s" + s + " (" + columns + ")" + options());
         }
         connection.commit();
         inserts[s] = connection.prepareStatement("INSERT INTO s" + s + " VALUES (" + marks + ")");
@@ -176,6 +181,11 @@ public final class Feeder {
           appenders[s] = ((org.duckdb.DuckDBConnection) connection).createAppender("main", "s" + s);
         }
       }
+    }
+
+    /** What follows the definition of a table. */
+    String options() {
+      return "";
     }
 
     private boolean bulk() {
@@ -191,6 +201,7 @@ public final class Feeder {
         byte[] kinds = frame.kinds.get(frame.stream);
         for (int c = 0; c < kinds.length; c++) {
           if (kinds[c] == 2) row.append((short) frame.cells[c]);
+          else if (kinds[c] == 3) row.append((long) frame.cells[c]);
           else if (kinds[c] == 0) row.append((float) frame.cells[c]);
           else row.append(frame.cells[c]);
         }
@@ -202,6 +213,7 @@ public final class Feeder {
       int channels = frame.kinds.get(frame.stream).length;
       for (int c = 0; c < channels; c++) {
         if (frame.isBool(frame.stream, c)) insert.setShort(c + 2, (short) frame.cells[c]);
+        else if (frame.kinds.get(frame.stream)[c] == 3) insert.setLong(c + 2, (long) frame.cells[c]);
         else if (frame.kinds.get(frame.stream)[c] == 0) insert.setFloat(c + 2, (float) frame.cells[c]);
         else insert.setDouble(c + 2, frame.cells[c]);
       }
@@ -254,7 +266,7 @@ public final class Feeder {
     @Override
     public void aggregate(Course course, Back back) throws Exception {
       for (int s = 0; s < course.kinds.size(); s++) {
-        String sql = "SELECT count(*), sum(CAST(c0 AS DOUBLE PRECISION)), min(c0), max(c0) FROM s" + s;
+        String sql = "SELECT count(*), sum(CAST(c0 AS " + (this instanceof Maria ? "DOUBLE" : "DOUBLE PRECISION") + ")), min(c0), max(c0) FROM s" + s;
         if (name.equals("derby") && course.isBool(s, 0)) sql = "SELECT count(*), sum(c0), min(c0), max(c0) FROM s" + s;
         try (Statement select = connection.createStatement(); ResultSet rows = select.executeQuery(sql)) {
           rows.next();
@@ -306,6 +318,67 @@ public final class Feeder {
     }
   }
 
+  /** MariaDB in a server of its own that ends with this process; the processor time, bytes and memory of both count. */
+  static final class Maria extends Tables {
+    private Process server;
+    private Path dir;
+
+    Maria(String engine) {
+      super(engine);
+    }
+
+    @Override
+    public void open(Path dir) throws Exception {
+      this.dir = dir;
+      int port;
+      try (java.net.ServerSocket free = new java.net.ServerSocket(0)) {
+        port = free.getLocalPort();
+      }
+      String recipe = Path.of(System.getProperty("recipes"), "embedded", "mariadbd.sh").toString();
+      server = new ProcessBuilder(recipe, "run", dir.toString(), Integer.toString(port)).start();
+      others.add(server.pid());
+      String url = "jdbc:mariadb://127.0.0.1:" + port + "/?user=root&useBulkStmts=true&useServerPrepStmts=true";
+      while (true) {
+        try {
+          connection = DriverManager.getConnection(url);
+          break;
+        } catch (SQLException notYet) {
+          if (!server.isAlive()) throw new IOException("mariadbd ended: " + last(dir.resolve("out.log")), notYet);
+          Thread.sleep(5);
+        }
+      }
+      try (Statement make = connection.createStatement()) {
+        make.execute("CREATE DATABASE IF NOT EXISTS course");
+        make.execute("USE course");
+      }
+      connection.setAutoCommit(false);
+    }
+
+    private static String last(Path log) throws IOException {
+      List<String> lines = Files.readAllLines(log);
+      return lines.isEmpty() ? "it said nothing" : lines.get(lines.size() - 1);
+    }
+
+    @Override
+    String options() {
+      // Aria has no transactions: each statement is one, synced at its end.
+      return name.equals("aria") ? " ENGINE=Aria TRANSACTIONAL=1" : " ENGINE=InnoDB";
+    }
+
+    @Override
+    public long dataBytes() throws IOException {
+      try (java.util.stream.Stream<Path> files = Files.list(dir.resolve("course"))) {
+        return files.mapToLong(file -> file.toFile().length()).sum();
+      }
+    }
+
+    @Override
+    public void close() throws Exception {
+      connection.close();
+      server.destroyForcibly().waitFor();
+    }
+  }
+
   /** RocksDB: key stream and time, value the cells in their own size; a write batch of WAL, synced at a commit. */
   static final class Rocks implements Engine {
     static {
@@ -316,6 +389,7 @@ public final class Feeder {
     private final org.rocksdb.WriteBatch batch = new org.rocksdb.WriteBatch();
     private final org.rocksdb.WriteOptions synced = new org.rocksdb.WriteOptions().setSync(true);
     private final ByteBuffer key = ByteBuffer.allocate(12);
+    private int streams;
 
     @Override
     public void open(Path dir) throws Exception {
@@ -326,7 +400,9 @@ public final class Feeder {
     }
 
     @Override
-    public void create(Course course) {}
+    public void create(Course course) {
+      streams = course.kinds.size();
+    }
 
     private byte[] key(int stream, long time) {
       key.clear();
@@ -340,6 +416,7 @@ public final class Feeder {
       for (int c = 0; c < kinds.length; c++) {
         if (kinds[c] == 0) value.putFloat((float) frame.cells[c]);
         else if (kinds[c] == 1) value.putDouble(frame.cells[c]);
+        else if (kinds[c] == 3) value.putLong((long) frame.cells[c]);
         else value.put((byte) frame.cells[c]);
       }
       batch.put(key(frame.stream, frame.time), Arrays.copyOf(value.array(), value.position()));
@@ -359,7 +436,7 @@ public final class Feeder {
 
     @Override
     public void prune(long before) throws Exception {
-      for (int s = 0; s < 8; s++) db.deleteRange(key(s, 0), key(s, before));
+      for (int s = 0; s < streams; s++) db.deleteRange(key(s, 0), key(s, before));
     }
 
     @Override
@@ -379,7 +456,7 @@ public final class Feeder {
     }
 
     private static double cell(byte[] kinds, int c, ByteBuffer value) {
-      return kinds[c] == 0 ? value.getFloat() : kinds[c] == 1 ? value.getDouble() : value.get();
+      return kinds[c] == 0 ? value.getFloat() : kinds[c] == 1 ? value.getDouble() : kinds[c] == 3 ? value.getLong() : value.get();
     }
 
     @Override
@@ -424,37 +501,53 @@ public final class Feeder {
     }
   }
 
-  static long writtenBytes() throws IOException {
-    for (String line : Files.readAllLines(Path.of("/proc/self/io"))) {
-      if (line.startsWith("write_bytes: ")) return Long.parseLong(line.substring(13).trim());
+  /** Processes besides this one that do the engine's work. */
+  static final List<Long> others = new ArrayList<>();
+
+  private static long sum(String file, String key) throws IOException {
+    long sum = 0;
+    List<String> processes = new ArrayList<>(List.of("self"));
+    for (long other : others) processes.add(Long.toString(other));
+    for (String process : processes) {
+      for (String line : Files.readAllLines(Path.of("/proc", process, file))) {
+        if (line.startsWith(key)) sum += Long.parseLong(line.replaceAll("[^0-9]", ""));
+      }
     }
-    throw new IOException("no write_bytes");
+    return sum;
   }
 
-  static double cpuSeconds() {
-    return ((com.sun.management.OperatingSystemMXBean) java.lang.management.ManagementFactory.getOperatingSystemMXBean())
-        .getProcessCpuTime() / 1e9;
+  static long writtenBytes() throws IOException {
+    return sum("io", "write_bytes: ");
+  }
+
+  static double cpuSeconds() throws IOException {
+    double seconds = ((com.sun.management.OperatingSystemMXBean)
+        java.lang.management.ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e9;
+    for (long other : others) {
+      String stat = Files.readString(Path.of("/proc", Long.toString(other), "stat"));
+      String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
+      // The 14th and 15th field, in hundredths of a second.
+      seconds += (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / 100.0;
+    }
+    return seconds;
   }
 
   static double rssMib() throws IOException {
-    for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
-      if (line.startsWith("VmHWM:")) return Long.parseLong(line.replaceAll("[^0-9]", "")) / 1024.0;
-    }
-    return 0;
+    return sum("status", "VmHWM:") / 1024.0;
   }
 
   static double seconds(long since) {
     return (System.nanoTime() - since) / 1e9;
   }
 
-  static void load(Engine engine, Course course, Path dir, long every, long keepNs, double limit) throws Exception {
+  static void load(Engine engine, Course course, Path dir, long every, long keepNs, double limit, long most) throws Exception {
     engine.open(dir);
     engine.create(course);
     long begin = System.nanoTime(), committed = begin, frames = 0, points = 0, commits = 0, uncommitted = 0;
     double cpu = cpuSeconds();
     long written = writtenBytes(), newest = 0;
     course.rewind();
-    while (course.next()) {
+    while (frames < most && course.next()) {
       engine.append(course);
       newest = course.time;
       frames++;
@@ -522,19 +615,25 @@ public final class Feeder {
     Arrays.sort(took);
     System.out.printf(Locale.ROOT,
         "{\"open_s\":%.6f,\"rows\":%s,\"sums\":%s,\"aggregate_s\":%.6f,\"scanned_points\":%d,\"scanned_sum\":%s,"
-            + "\"scan_s\":%.6f,\"range_rows\":%d,\"range_s\":%.6f,\"lookup_us\":%.3f,\"looked_up\":%d,\"found\":%d}%n",
+            + "\"scan_s\":%.6f,\"range_rows\":%d,\"range_s\":%.6f,\"lookup_us\":%.3f,\"looked_up\":%d,\"found\":%d%s}%n",
         back.open, Arrays.toString(back.rows), Arrays.toString(back.sums), back.aggregate, back.points,
         Double.toString(back.sum), back.scan, back.rangeRows, back.range, took.length == 0 ? 0 : took[took.length / 2],
-        took.length, found);
+        took.length, found, engine.dataBytes() == 0 ? "" : ",\"blocks\":[" + engine.dataBytes() + "," + back.points + "]");
+    engine.close();
   }
 
   public static void main(String[] args) throws Exception {
-    Engine engine = args[0].equals("rocksdb") ? new Rocks() : new Tables(args[0]);
+    Engine engine = switch (args[0]) {
+      case "rocksdb" -> new Rocks();
+      case "innodb", "aria" -> new Maria(args[0]);
+      default -> new Tables(args[0]);
+    };
     Course course = new Course(Path.of(args[2]));
     Path dir = Path.of(args[3]);
     if (args[1].equals("load")) {
       long every = args[4].equals("second") ? 0 : Long.parseLong(args[4].substring("frames:".length()));
-      load(engine, course, dir, every, Long.parseLong(args[5]) * 1_000_000_000L, Double.parseDouble(args[6]));
+      load(engine, course, dir, every, Long.parseLong(args[5]) * 1_000_000_000L, Double.parseDouble(args[6]),
+          args.length > 7 ? Long.parseLong(args[7]) : Long.MAX_VALUE);
     } else {
       read(engine, course, dir);
     }

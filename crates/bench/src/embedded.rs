@@ -8,6 +8,8 @@ mod course;
 mod engine;
 mod frames;
 mod java;
+mod pad;
+mod report;
 mod sqlite;
 mod store;
 mod vehicle;
@@ -19,8 +21,8 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::table::{Table, short};
-use course::{Course, CourseStream, CourseWriter};
+use crate::table::short;
+use course::{Course, CourseWriter};
 use engine::{Commit, Loaded, ReadBack, RustEngine};
 pub use engine::{EngineArguments, run as run_engine};
 use java::JavaRivals;
@@ -46,6 +48,9 @@ pub struct EmbeddedArguments {
     /// Longest time for an engine to load one course, in seconds: a slow one takes less of it
     #[arg(long)]
     pub limit_s: Option<f64>,
+    /// Folder to write the tables and plots to, as embedded.md and SVG
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
     /// Folder with the recipe `embedded.sh` that makes the rivals in Java ready; `peers` if it is there
     #[arg(long, value_name = "DIR")]
     pub peers: Option<PathBuf>,
@@ -59,30 +64,30 @@ pub enum Data {
     Vehicle,
     /// A stream of 100 channels each 40 ms.
     Frames,
+    /// The launch pad's streams.
+    Pad,
 }
 
 impl Data {
-    fn streams(self) -> Vec<CourseStream> {
-        match self {
-            Data::Vehicle => vehicle::streams(),
-            Data::Frames => frames::streams(),
-        }
-    }
-
-    fn frames(self, quick: bool) -> u64 {
-        match (self, quick) {
-            (Data::Vehicle, true) => 400_000,
-            (Data::Vehicle, false) => 9_200_000,
-            (Data::Frames, true) => 40_000,
-            (Data::Frames, false) => 1_000_000,
-        }
-    }
-
+    /// Writes a course of it.
     fn write(self, path: &Path, quick: bool) -> anyhow::Result<()> {
-        let mut out = CourseWriter::create(path, &self.streams(), self.frames(quick))?;
+        let mut out;
         match self {
-            Data::Vehicle => vehicle::write(&mut out)?,
-            Data::Frames => frames::write(&mut out)?,
+            Data::Vehicle => {
+                let frames = if quick { 400_000 } else { 9_200_000 };
+                out = CourseWriter::create(path, &vehicle::streams(), frames)?;
+                vehicle::write(&mut out)?;
+            }
+            Data::Frames => {
+                let frames = if quick { 40_000 } else { 1_000_000 };
+                out = CourseWriter::create(path, &frames::streams(), frames)?;
+                frames::write(&mut out)?;
+            }
+            Data::Pad => {
+                let laps = pad::Laps::new(if quick { 2 } else { 20 });
+                out = CourseWriter::create(path, &laps.streams(), laps.frames())?;
+                laps.write(&mut out)?;
+            }
         }
         out.finish()
     }
@@ -91,25 +96,49 @@ impl Data {
         match self {
             Data::Vehicle => "vehicle: 8 streams of one value, 163 records a second of data",
             Data::Frames => "frames: 1 stream of 100 f32, 25 frames a second of data",
+            Data::Pad => "pad: the launch pad's streams around lift-off, 68,500 points a second of data",
         }
     }
 
-    /// When engines commit, and the seconds of data that are kept if older rows are deleted after each commit.
-    fn runs(self) -> &'static [(Commit, u64)] {
+    /// What is done with it.
+    fn runs(self, quick: bool) -> Vec<Run> {
+        let run = |commit| Run { commit, keep_s: 0, records: None };
         match self {
-            Data::Vehicle => &[(Commit::Second, 0), (Commit::Frames(1000), 0), (Commit::Frames(1000), 10_000)],
-            Data::Frames => &[(Commit::Second, 0), (Commit::Frames(25), 0), (Commit::Frames(1), 0)],
+            Data::Vehicle => {
+                let each = run(Commit::Frames(1000));
+                let mut runs = vec![run(Commit::Second), each, Run { keep_s: 10_000, ..each }];
+                let parts: &[u64] = if quick { &[100_000] } else { &[1_000_000, 5_000_000] };
+                runs.extend(parts.iter().map(|&records| Run { records: Some(records), ..each }));
+                runs
+            }
+            Data::Frames => vec![run(Commit::Second), run(Commit::Frames(25)), run(Commit::Frames(1))],
+            Data::Pad => vec![run(Commit::Second), run(Commit::Frames(120))],
         }
     }
 }
 
-fn describe_run((commit, keep_s): (Commit, u64)) -> String {
-    let commit = match commit {
-        Commit::Second => "a commit each second".to_owned(),
-        Commit::Frames(1) => "a commit each frame".to_owned(),
-        Commit::Frames(count) => format!("a commit each {} frames", short(count as f64)),
-    };
-    if keep_s == 0 { commit } else { format!("{commit}, rows older than {} s deleted", short(keep_s as f64)) }
+/// How an engine takes a course.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    commit: Commit,
+    /// Seconds of data that are kept, if older rows are deleted after each commit; 0: all.
+    keep_s: u64,
+    /// Only so many records.
+    records: Option<u64>,
+}
+
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.commit {
+            Commit::Second => f.write_str("a commit each second")?,
+            Commit::Frames(1) => f.write_str("a commit each frame")?,
+            Commit::Frames(count) => write!(f, "a commit each {} frames", short(count as f64))?,
+        }
+        if self.keep_s > 0 {
+            write!(f, ", rows older than {} s deleted", short(self.keep_s as f64))?;
+        }
+        self.records.map_or(Ok(()), |records| write!(f, ", the first {} frames", short(records as f64)))
+    }
 }
 
 /// What one engine did.
@@ -119,6 +148,10 @@ struct EmbeddedResult {
     data: Data,
     commit: String,
     keep_s: u64,
+    /// What was asked for, in words.
+    run: String,
+    /// Whether it was given only the first frames of the course.
+    part: bool,
     #[serde(flatten)]
     loaded: Loaded,
     /// Bytes of all its files once it had been opened again and read.
@@ -173,47 +206,34 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     programs.retain(|(name, _)| wanted(name));
     let limit_s = arguments.limit_s.unwrap_or(if arguments.quick { 3.0 } else { 60.0 });
     let mut results = Vec::new();
-    for data in [Data::Vehicle, Data::Frames] {
+    for data in [Data::Vehicle, Data::Frames, Data::Pad] {
         if arguments.only.is_some_and(|only| only != data) {
             continue;
         }
         let path = dir.join("course");
         data.write(&path, arguments.quick)?;
         let course = Course::read(&path)?;
-        for run in data.runs() {
-            println!("\n{}; {}", data.describe(), describe_run(*run));
-            let mut table = Table::new([
-                "engine",
-                "points/s",
-                "CPU ns/point",
-                "bytes/point",
-                "written/size",
-                "files MiB",
-                "memory MiB",
-                "recovery ms",
-                "open ms",
-                "range ms",
-                "aggregate/s",
-                "scan/s",
-                "lookup µs",
-                "commits/s",
-            ]);
+        for run in data.runs(arguments.quick) {
+            println!("\n{}; {run}", data.describe());
+            let from = results.len();
             for (name, program) in &programs {
                 eprintln!("  {name}");
                 let home = dir.join("store");
                 let _ = std::fs::remove_dir_all(&home);
                 std::fs::create_dir_all(&home)?;
-                let task = Task { path: &path, home: &home, run: *run, limit_s, rivals: rivals.as_ref() };
+                let task = Task { path: &path, home: &home, run, limit_s, rivals: rivals.as_ref() };
                 let result = task
                     .measure(name, program, data, &course)
-                    .with_context(|| format!("{name}, {}, {}", data.describe(), describe_run(*run)))?;
-                row(&mut table, &result);
+                    .with_context(|| format!("{name}, {}, {run}", data.describe()))?;
                 results.push(result);
                 std::fs::remove_dir_all(&home)?;
             }
-            table.print();
+            report::table(&results[from..]).print();
         }
         std::fs::remove_file(&path)?;
+    }
+    if let Some(dir) = &arguments.report {
+        report::write(dir, &machine, &results).with_context(|| format!("write the report to {}", dir.display()))?;
     }
     if arguments.json {
         println!("{}", serde_json::to_string(&Report { machine: &machine, results: &results })?);
@@ -221,33 +241,11 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn row(table: &mut Table, result: &EmbeddedResult) {
-    let (loaded, read) = (&result.loaded, &result.read);
-    let kept = read.scanned_points;
-    let (bytes, of) = read.blocks.unwrap_or((result.size_bytes, kept));
-    table.row([
-        result.engine.clone(),
-        short(loaded.points as f64 / loaded.seconds),
-        format!("{:.0}", loaded.cpu_s * 1e9 / loaded.points as f64),
-        if of == 0 { "–".into() } else { format!("{:.2}", bytes as f64 / of as f64) },
-        format!("{:.2}", loaded.written_bytes as f64 / result.size_bytes as f64),
-        format!("{:.0}", result.size_bytes as f64 / 1048576.0),
-        format!("{:.0}", loaded.rss_mib),
-        format!("{:.1}", result.recovery_s * 1e3),
-        format!("{:.1}", read.open_s * 1e3),
-        format!("{:.2}", read.range_s * 1e3),
-        short(read.rows.iter().sum::<u64>() as f64 / read.aggregate_s),
-        short(kept as f64 / read.scan_s),
-        format!("{:.1}", read.lookup_us),
-        short(loaded.commits as f64 / loaded.seconds),
-    ]);
-}
-
 /// One engine on one course.
 struct Task<'a> {
     path: &'a Path,
     home: &'a Path,
-    run: (Commit, u64),
+    run: Run,
     limit_s: f64,
     rivals: Option<&'a JavaRivals>,
 }
@@ -261,7 +259,7 @@ impl Task<'_> {
             child.wait()?;
             serde_json::from_str(&line).with_context(|| format!("it said {line:?}"))?
         };
-        let expected = Expected::of(course, loaded.frames, self.run.1);
+        let expected = Expected::of(course, loaded.frames, self.run.keep_s);
         let mut reads = Vec::new();
         for _ in 0..2 {
             let mut child = self.start(program, "read")?;
@@ -274,12 +272,13 @@ impl Task<'_> {
             reads.push(read);
         }
         let (Some(read), Some(recovered)) = (reads.pop(), reads.pop()) else { bail!("not read") };
-        let (commit, keep_s) = self.run;
         Ok(EmbeddedResult {
             engine: name.to_owned(),
             data,
-            commit: commit.to_string(),
-            keep_s,
+            commit: self.run.commit.to_string(),
+            keep_s: self.run.keep_s,
+            run: self.run.to_string(),
+            part: self.run.records.is_some(),
             loaded,
             size_bytes: folder_bytes(self.home)?,
             recovery_s: recovered.open_s,
@@ -288,7 +287,7 @@ impl Task<'_> {
     }
 
     fn start(&self, program: &Program, phase: &str) -> anyhow::Result<Child> {
-        let (commit, keep_s) = self.run;
+        let Run { commit, keep_s, records } = self.run;
         let mut command = match program {
             Program::Linked(engine) => {
                 let mut command = Command::new(std::env::current_exe().context("path of this program")?);
@@ -297,6 +296,7 @@ impl Task<'_> {
                 command.arg("--course").arg(self.path).arg("--dir").arg(self.home);
                 command.arg("--commit").arg(commit.to_string()).arg("--keep-s").arg(keep_s.to_string());
                 command.arg("--limit-s").arg(self.limit_s.to_string());
+                command.args(records.iter().flat_map(|count| ["--records".to_owned(), count.to_string()]));
                 command
             }
             Program::Java(key) => {
@@ -304,6 +304,7 @@ impl Task<'_> {
                 let mut command = rivals.command();
                 command.args([key.as_str(), phase]).arg(self.path).arg(self.home);
                 command.args([commit.to_string(), keep_s.to_string(), self.limit_s.to_string()]);
+                command.args(records.iter().map(u64::to_string));
                 command
             }
         };

@@ -16,8 +16,14 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
-    /// Prints it in Markdown, aligned: the first column left, the others right.
+    /// Prints it in Markdown.
     pub fn print(&self) {
+        print!("{}", self.markdown());
+    }
+
+    /// It in Markdown, aligned: the first column left, the others right.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
         let columns = self.rows[0].len();
         let width = |c: usize| self.rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0).max(3);
         let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -28,16 +34,18 @@ impl Table {
                 let (before, after) = if c == 0 { ("", pad.as_str()) } else { (pad.as_str(), "") };
                 line.push_str(&format!(" {before}{cell}{after} |"));
             }
-            println!("{line}");
+            text += &line;
+            text.push('\n');
             if i == 0 {
                 let rule: Vec<String> = widths
                     .iter()
                     .enumerate()
                     .map(|(c, w)| if c == 0 { "-".repeat(w + 2) } else { format!("{}:", "-".repeat(w + 1)) })
                     .collect();
-                println!("|{}|", rule.join("|"));
+                text += &format!("|{}|\n", rule.join("|"));
             }
         }
+        text
     }
 }
 

@@ -1,8 +1,8 @@
 //! What every engine is fed: a file of frames made once, so that engines in other languages read the same bytes.
 //!
 //! Little-endian: `SBWL`, u32 number of streams; of each u16 length of its name, the name, u16 number of channels, a
-//! byte a channel (0 f32, 1 f64, 2 bool); u64 number of frames; then the frames in time order: u32 stream, i64
-//! nanoseconds since 1970 UTC, an f64 a channel (a bool as 0 or 1).
+//! byte a channel (0 f32, 1 f64, 2 bool, 3 i64); u64 number of frames; then the frames in time order: u32 stream, i64
+//! nanoseconds since 1970 UTC, an f64 a channel (a bool as 0 or 1, an i64 below 2⁵³).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,6 +11,8 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 
 const MAGIC: &[u8; 4] = b"SBWL";
+/// Bytes of a frame before its cells.
+const FRAME_HEAD_BYTES: usize = 12;
 
 /// Type of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub(super) enum Kind {
     F64,
     /// Boolean.
     Bool,
+    /// 64-bit integer.
+    I64,
 }
 
 /// A stream of a course.
@@ -34,7 +38,7 @@ pub(super) struct CourseStream {
 
 impl CourseStream {
     fn frame_bytes(&self) -> usize {
-        12 + 8 * self.kinds.len()
+        FRAME_HEAD_BYTES + 8 * self.kinds.len()
     }
 }
 
@@ -127,6 +131,11 @@ impl Course {
         Ok(Course { streams, frames, bytes, begin })
     }
 
+    /// Values in all frames.
+    pub(super) fn points(&self) -> u64 {
+        ((self.bytes.len() - self.begin) as u64 - self.frames * FRAME_HEAD_BYTES as u64) / 8
+    }
+
     /// All frames in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = CourseFrame<'_>> {
         let mut rest = &self.bytes[self.begin..];
@@ -158,6 +167,7 @@ fn read_head(bytes: &[u8]) -> anyhow::Result<(Vec<CourseStream>, u64, usize)> {
             0 => Ok(Kind::F32),
             1 => Ok(Kind::F64),
             2 => Ok(Kind::Bool),
+            3 => Ok(Kind::I64),
             other => bail!("type {other}"),
         });
         streams.push(CourseStream { name, kinds: kinds.collect::<anyhow::Result<_>>()? });

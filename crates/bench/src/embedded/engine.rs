@@ -43,6 +43,9 @@ pub struct EngineArguments {
     /// Longest time to load, in seconds
     #[arg(long, default_value_t = 60.0)]
     pub limit_s: f64,
+    /// Only so many frames
+    #[arg(long)]
+    pub records: Option<u64>,
 }
 
 /// Engines that are linked.
@@ -206,7 +209,8 @@ fn load(course: &Course, arguments: &EngineArguments, mut engine: impl Load) -> 
         if keep_ns > 0 { engine.prune(now - keep_ns) } else { Ok(()) }
     };
     let mut newest = 0;
-    for frame in course.iter() {
+    let most = arguments.records.unwrap_or(u64::MAX);
+    for frame in course.iter().take(usize::try_from(most).unwrap_or(usize::MAX)) {
         engine.append(&frame)?;
         newest = frame.time_ns;
         loaded.frames += 1;

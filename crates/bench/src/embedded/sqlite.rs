@@ -44,7 +44,7 @@ pub(super) fn create<'c>(connection: &'c Connection, course: &Course) -> anyhow:
 }
 
 fn affinity(kind: Kind) -> &'static str {
-    if kind == Kind::Bool { "INTEGER" } else { "REAL" }
+    if matches!(kind, Kind::Bool | Kind::I64) { "INTEGER" } else { "REAL" }
 }
 
 impl Load for Database<'_> {

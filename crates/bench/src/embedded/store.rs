@@ -43,9 +43,7 @@ fn fixed_bytes(course: &Course, arguments: &EngineArguments) -> u64 {
     if arguments.keep_s > 0 {
         return 8 << 20;
     }
-    let widest = course.streams.iter().map(|s| s.kinds.len()).max().unwrap_or(1) as u64;
-    let bytes_a_frame = if widest == 1 { 4 } else { 2 * widest };
-    (course.frames * bytes_a_frame + (32 << 20)).next_multiple_of(1 << 20)
+    (course.frames * 3 + course.points() * 3 / 2 + (32 << 20)).next_multiple_of(1 << 20)
 }
 
 /// The folder, or the file of fixed size in it.
@@ -73,6 +71,7 @@ pub(super) fn create(course: &Course, arguments: &EngineArguments) -> anyhow::Re
                 Kind::F32 => ChannelType::F32,
                 Kind::F64 => ChannelType::F64,
                 Kind::Bool => ChannelType::Bool,
+                Kind::I64 => ChannelType::I64,
             };
             ChannelSpec::new(format!("c{c}"), kind)
         });
@@ -108,6 +107,7 @@ impl Load for Recorder {
                 Kind::F32 => Value::F32(value as f32),
                 Kind::F64 => Value::F64(value),
                 Kind::Bool => Value::Bool(value != 0.0),
+                Kind::I64 => Value::I64(value as i64),
             };
             self.batch.push(ChannelIndex(index as u16), value);
         }
@@ -210,6 +210,7 @@ fn sum(values: &ColumnValues) -> anyhow::Result<f64> {
     match values {
         ColumnValues::F32(v) => Ok(lanes(v, f64::from)),
         ColumnValues::F64(v) => Ok(lanes(v, |v| v)),
+        ColumnValues::I64(v) => Ok(lanes(v, |v| v as f64)),
         ColumnValues::Bool(v) => Ok(v.iter().filter(|v| **v).count() as f64),
         other => bail!("a course has no {}", other.channel_type().name()),
     }
