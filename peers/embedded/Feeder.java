@@ -33,6 +33,9 @@ public final class Feeder {
   static final class Course {
     static final int WINDOW = 1 << 30;
     final List<byte[]> kinds = new ArrayList<>();
+    /** Of each stream its table, and of each table its streams. */
+    final List<Integer> tableOf = new ArrayList<>();
+    final List<List<Integer>> tables = new ArrayList<>();
     final long frames;
     private final FileChannel channel;
     private final long begin;
@@ -51,6 +54,10 @@ public final class Feeder {
       int streams = window.getInt();
       for (int s = 0; s < streams; s++) {
         window.position(window.position() + 2 + window.getShort(window.position()));
+        int table = window.getInt();
+        tableOf.add(table);
+        while (tables.size() <= table) tables.add(new ArrayList<>());
+        tables.get(table).add(s);
         byte[] kind = new byte[window.getShort()];
         window.get(kind);
         kinds.add(kind);
@@ -71,12 +78,17 @@ public final class Feeder {
     }
 
     boolean next() throws IOException {
-      if (window.remaining() < 1 << 16) map(windowAt + window.position());
+      if (window.remaining() < 1 << 16 && windowAt + window.limit() < channel.size()) map(windowAt + window.position());
       if (!window.hasRemaining()) return false;
       stream = window.getInt();
       time = window.getLong();
       for (int c = 0; c < kinds.get(stream).length; c++) cells[c] = window.getDouble();
       return true;
+    }
+
+    /** Whether a stream's table has others in it. */
+    boolean isShared(int stream) {
+      return tables.get(tableOf.get(stream)).size() > 1;
     }
 
     boolean isBool(int stream, int channel) {
@@ -129,7 +141,8 @@ public final class Feeder {
     }
   }
 
-  /** Tables of a relational database: one a stream, its time as primary key. */
+  /** Tables of a relational database: one a stream, its time as primary key; or one for many of the same shape, with the
+   * number of the stream before the time. */
   static class Tables implements Engine {
     final String name;
     Connection connection;
@@ -158,27 +171,32 @@ public final class Feeder {
 
     @Override
     public void create(Course course) throws Exception {
-      int streams = course.kinds.size();
-      inserts = new PreparedStatement[streams];
-      deletes = new PreparedStatement[streams];
-      waiting = new int[streams];
-      for (int s = 0; s < streams; s++) {
-        StringBuilder columns = new StringBuilder("t BIGINT NOT NULL" + (bulk() ? "" : " PRIMARY KEY")), marks = new StringBuilder("?");
+      int tables = course.tables.size();
+      inserts = new PreparedStatement[tables];
+      deletes = new PreparedStatement[tables];
+      waiting = new int[tables];
+      for (int table = 0; table < tables; table++) {
+        int s = course.tables.get(table).get(0);
+        boolean shared = course.isShared(s);
+        StringBuilder columns = new StringBuilder(shared ? "s INTEGER NOT NULL, t BIGINT NOT NULL" : "t BIGINT NOT NULL");
+        if (!shared && !bulk()) columns.append(" PRIMARY KEY");
+        StringBuilder marks = new StringBuilder(shared ? "?,?" : "?");
         for (int c = 0; c < course.kinds.get(s).length; c++) {
           columns.append(", c").append(c).append(course.isBool(s, c) ? " SMALLINT" : course.kinds.get(s)[c] == 3 ? " BIGINT" : course.kinds.get(s)[c] == 0 ? " REAL" : " DOUBLE PRECISION");
           marks.append(",?");
         }
+        if (shared && !bulk()) columns.append(", PRIMARY KEY (s, t)");
         try (Statement make = connection.createStatement()) {
-          make.execute("CREATE TABLE s" + s + " (" + columns + ")" + options());
+          make.execute("CREATE TABLE t" + table + " (" + columns + ")" + options());
         }
         connection.commit();
-        inserts[s] = connection.prepareStatement("INSERT INTO s" + s + " VALUES (" + marks + ")");
-        deletes[s] = connection.prepareStatement("DELETE FROM s" + s + " WHERE t < ?");
+        inserts[table] = connection.prepareStatement("INSERT INTO t" + table + " VALUES (" + marks + ")");
+        deletes[table] = connection.prepareStatement("DELETE FROM t" + table + " WHERE t < ?");
       }
       if (bulk()) {
-        appenders = new org.duckdb.DuckDBAppender[streams];
-        for (int s = 0; s < streams; s++) {
-          appenders[s] = ((org.duckdb.DuckDBConnection) connection).createAppender("main", "s" + s);
+        appenders = new org.duckdb.DuckDBAppender[tables];
+        for (int table = 0; table < tables; table++) {
+          appenders[table] = ((org.duckdb.DuckDBConnection) connection).createAppender("main", "t" + table);
         }
       }
     }
@@ -195,8 +213,9 @@ public final class Feeder {
     @Override
     public void append(Course frame) throws Exception {
       if (bulk()) {
-        org.duckdb.DuckDBAppender row = appenders[frame.stream];
+        org.duckdb.DuckDBAppender row = appenders[frame.tableOf.get(frame.stream)];
         row.beginRow();
+        if (frame.isShared(frame.stream)) row.append(frame.stream);
         row.append(frame.time);
         byte[] kinds = frame.kinds.get(frame.stream);
         for (int c = 0; c < kinds.length; c++) {
@@ -208,22 +227,24 @@ public final class Feeder {
         row.endRow();
         return;
       }
-      PreparedStatement insert = inserts[frame.stream];
-      insert.setLong(1, frame.time);
+      int table = frame.tableOf.get(frame.stream), at = 1;
+      PreparedStatement insert = inserts[table];
+      if (frame.isShared(frame.stream)) insert.setInt(at++, frame.stream);
+      insert.setLong(at++, frame.time);
       int channels = frame.kinds.get(frame.stream).length;
       for (int c = 0; c < channels; c++) {
-        if (frame.isBool(frame.stream, c)) insert.setShort(c + 2, (short) frame.cells[c]);
-        else if (frame.kinds.get(frame.stream)[c] == 3) insert.setLong(c + 2, (long) frame.cells[c]);
-        else if (frame.kinds.get(frame.stream)[c] == 0) insert.setFloat(c + 2, (float) frame.cells[c]);
-        else insert.setDouble(c + 2, frame.cells[c]);
+        if (frame.isBool(frame.stream, c)) insert.setShort(at + c, (short) frame.cells[c]);
+        else if (frame.kinds.get(frame.stream)[c] == 3) insert.setLong(at + c, (long) frame.cells[c]);
+        else if (frame.kinds.get(frame.stream)[c] == 0) insert.setFloat(at + c, (float) frame.cells[c]);
+        else insert.setDouble(at + c, frame.cells[c]);
       }
       insert.addBatch();
-      if (++waiting[frame.stream] == 256) send(frame.stream);
+      if (++waiting[table] == 256) send(table);
     }
 
-    private void send(int stream) throws SQLException {
-      inserts[stream].executeBatch();
-      waiting[stream] = 0;
+    private void send(int table) throws SQLException {
+      inserts[table].executeBatch();
+      waiting[table] = 0;
     }
 
     @Override
@@ -255,36 +276,45 @@ public final class Feeder {
 
     @Override
     public long newest() throws Exception {
-      return one("SELECT max(t) FROM s0");
+      return one("SELECT max(t) FROM t0");
     }
 
     @Override
     public long oldest() throws Exception {
-      return one("SELECT min(t) FROM s0");
+      return one("SELECT min(t) FROM t0");
     }
 
     @Override
     public void aggregate(Course course, Back back) throws Exception {
-      for (int s = 0; s < course.kinds.size(); s++) {
-        String sql = "SELECT count(*), sum(CAST(c0 AS " + (this instanceof Maria ? "DOUBLE" : "DOUBLE PRECISION") + ")), min(c0), max(c0) FROM s" + s;
-        if (name.equals("derby") && course.isBool(s, 0)) sql = "SELECT count(*), sum(c0), min(c0), max(c0) FROM s" + s;
+      for (int table = 0; table < course.tables.size(); table++) {
+        int first = course.tables.get(table).get(0);
+        boolean shared = course.isShared(first);
+        String wide = this instanceof Maria ? "DOUBLE" : "DOUBLE PRECISION";
+        // Derby does not make a double of what stands for a bool.
+        String sum = name.equals("derby") && course.isBool(first, 0) ? "sum(c0)" : "sum(CAST(c0 AS " + wide + "))";
+        String sql = "SELECT count(*), " + sum + ", min(c0), max(c0)" + (shared ? ", s" : "") + " FROM t" + table
+            + (shared ? " GROUP BY s" : "");
         try (Statement select = connection.createStatement(); ResultSet rows = select.executeQuery(sql)) {
-          rows.next();
-          back.rows[s] = rows.getLong(1);
-          back.sums[s] = rows.getDouble(2);
+          while (rows.next()) {
+            int s = shared ? rows.getInt(5) : first;
+            back.rows[s] = rows.getLong(1);
+            back.sums[s] = rows.getDouble(2);
+          }
         }
       }
     }
 
     @Override
     public void scan(Course course, Back back) throws Exception {
-      for (int s = 0; s < course.kinds.size(); s++) {
-        int channels = course.kinds.get(s).length;
+      for (int table = 0; table < course.tables.size(); table++) {
+        int first = course.tables.get(table).get(0), channels = course.kinds.get(first).length;
+        int before = course.isShared(first) ? 2 : 1;
         try (Statement select = connection.createStatement()) {
           select.setFetchSize(10_000);
-          try (ResultSet rows = select.executeQuery("SELECT * FROM s" + s + " ORDER BY t")) {
+          String order = before == 2 ? " ORDER BY s, t" : " ORDER BY t";
+          try (ResultSet rows = select.executeQuery("SELECT * FROM t" + table + order)) {
             while (rows.next()) {
-              for (int c = 0; c < channels; c++) back.sum += rows.getDouble(c + 2);
+              for (int c = 1; c <= channels; c++) back.sum += rows.getDouble(before + c);
               back.points += channels;
             }
           }
@@ -295,7 +325,7 @@ public final class Feeder {
     @Override
     public long range(Course course, long from, long to) throws Exception {
       long count = 0;
-      try (PreparedStatement select = connection.prepareStatement("SELECT * FROM s0 WHERE t >= ? AND t < ? ORDER BY t")) {
+      try (PreparedStatement select = connection.prepareStatement("SELECT * FROM t0 WHERE t >= ? AND t < ? ORDER BY t")) {
         select.setLong(1, from);
         select.setLong(2, to);
         try (ResultSet rows = select.executeQuery()) {
@@ -310,7 +340,7 @@ public final class Feeder {
 
     @Override
     public boolean find(long time) throws Exception {
-      if (find == null) find = connection.prepareStatement("SELECT c0 FROM s0 WHERE t = ?");
+      if (find == null) find = connection.prepareStatement("SELECT c0 FROM t0 WHERE t = ?");
       find.setLong(1, time);
       try (ResultSet rows = find.executeQuery()) {
         return rows.next();

@@ -9,6 +9,7 @@ mod engine;
 mod frames;
 mod java;
 mod pad;
+mod quiet;
 mod report;
 mod sqlite;
 mod store;
@@ -66,6 +67,8 @@ pub enum Data {
     Frames,
     /// The launch pad's streams.
     Pad,
+    /// 100,000 quiet streams beside one at full rate.
+    Quiet,
 }
 
 impl Data {
@@ -88,6 +91,11 @@ impl Data {
                 out = CourseWriter::create(path, &laps.streams(), laps.frames())?;
                 laps.write(&mut out)?;
             }
+            Data::Quiet => {
+                let frames = quiet::frames(if quick { 5_000 } else { 50_000 });
+                out = CourseWriter::create(path, &quiet::streams(), frames)?;
+                quiet::write(&mut out)?;
+            }
         }
         out.finish()
     }
@@ -97,6 +105,7 @@ impl Data {
             Data::Vehicle => "vehicle: 8 streams of one value, 163 records a second of data",
             Data::Frames => "frames: 1 stream of 100 f32, 25 frames a second of data",
             Data::Pad => "pad: the launch pad's streams around lift-off, 68,500 points a second of data",
+            Data::Quiet => "quiet: 1 stream of 100 f32 each 40 ms, 100,000 of one f32 each 100 s",
         }
     }
 
@@ -113,6 +122,8 @@ impl Data {
             }
             Data::Frames => vec![run(Commit::Second), run(Commit::Frames(25)), run(Commit::Frames(1))],
             Data::Pad => vec![run(Commit::Second), run(Commit::Frames(120))],
+            // Each second of data.
+            Data::Quiet => vec![run(Commit::Second), run(Commit::Frames(1025))],
         }
     }
 }
@@ -206,7 +217,7 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     programs.retain(|(name, _)| wanted(name));
     let limit_s = arguments.limit_s.unwrap_or(if arguments.quick { 3.0 } else { 60.0 });
     let mut results = Vec::new();
-    for data in [Data::Vehicle, Data::Frames, Data::Pad] {
+    for data in [Data::Vehicle, Data::Frames, Data::Pad, Data::Quiet] {
         if arguments.only.is_some_and(|only| only != data) {
             continue;
         }

@@ -1,6 +1,7 @@
 //! What every engine is fed: a file of frames made once, so that engines in other languages read the same bytes.
 //!
-//! Little-endian: `SBWL`, u32 number of streams; of each u16 length of its name, the name, u16 number of channels, a
+//! Little-endian: `SBWL`, u32 number of streams; of each u16 length of its name, the name, u32
+//! its table, u16 number of channels, a
 //! byte a channel (0 f32, 1 f64, 2 bool, 3 i64); u64 number of frames; then the frames in time order: u32 stream, i64
 //! nanoseconds since 1970 UTC, an f64 a channel (a bool as 0 or 1, an i64 below 2⁵³).
 
@@ -32,6 +33,8 @@ pub(super) enum Kind {
 pub(super) struct CourseStream {
     /// Its name: letters and digits.
     pub(super) name: String,
+    /// Which table of a relational engine it goes to; streams of one table are of one shape.
+    pub(super) table: u32,
     /// Types of its channels.
     pub(super) kinds: Vec<Kind>,
 }
@@ -59,6 +62,7 @@ impl CourseWriter {
         for stream in streams {
             out.write_all(&(stream.name.len() as u16).to_le_bytes())?;
             out.write_all(stream.name.as_bytes())?;
+            out.write_all(&stream.table.to_le_bytes())?;
             out.write_all(&(stream.kinds.len() as u16).to_le_bytes())?;
             for kind in &stream.kinds {
                 out.write_all(&[*kind as u8])?;
@@ -131,6 +135,18 @@ impl Course {
         Ok(Course { streams, frames, bytes, begin })
     }
 
+    /// The streams of each table.
+    pub(super) fn tables(&self) -> Vec<Vec<usize>> {
+        let mut tables = vec![Vec::new(); self.streams.iter().map(|s| s.table as usize + 1).max().unwrap_or(0)];
+        self.streams.iter().enumerate().for_each(|(index, stream)| tables[stream.table as usize].push(index));
+        tables
+    }
+
+    /// Channels of all streams.
+    pub(super) fn channels(&self) -> u32 {
+        self.streams.iter().map(|stream| stream.kinds.len() as u32).sum()
+    }
+
     /// Values in all frames.
     pub(super) fn points(&self) -> u64 {
         ((self.bytes.len() - self.begin) as u64 - self.frames * FRAME_HEAD_BYTES as u64) / 8
@@ -162,6 +178,7 @@ fn read_head(bytes: &[u8]) -> anyhow::Result<(Vec<CourseStream>, u64, usize)> {
     for _ in 0..count {
         let name_len = u16::from_le_bytes(take(2)?.try_into()?);
         let name = std::str::from_utf8(take(name_len as usize)?)?.to_owned();
+        let table = u32::from_le_bytes(take(4)?.try_into()?);
         let channels = u16::from_le_bytes(take(2)?.try_into()?);
         let kinds = take(channels as usize)?.iter().map(|kind| match kind {
             0 => Ok(Kind::F32),
@@ -170,7 +187,7 @@ fn read_head(bytes: &[u8]) -> anyhow::Result<(Vec<CourseStream>, u64, usize)> {
             3 => Ok(Kind::I64),
             other => bail!("type {other}"),
         });
-        streams.push(CourseStream { name, kinds: kinds.collect::<anyhow::Result<_>>()? });
+        streams.push(CourseStream { name, table, kinds: kinds.collect::<anyhow::Result<_>>()? });
     }
     let frames = u64::from_le_bytes(take(8)?.try_into()?);
     Ok((streams, frames, at))
@@ -185,8 +202,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("course");
         let streams = [
-            CourseStream { name: "RPM".into(), kinds: vec![Kind::F32] },
-            CourseStream { name: "Flags".into(), kinds: vec![Kind::Bool, Kind::F64] },
+            CourseStream { name: "RPM".into(), table: 1, kinds: vec![Kind::F32] },
+            CourseStream { name: "Flags".into(), table: 0, kinds: vec![Kind::Bool, Kind::F64] },
         ];
         let mut writer = CourseWriter::create(&path, &streams, 3).unwrap();
         let frames = [(0, 5, vec![649.25]), (1, 7, vec![1.0, -0.5]), (0, 9, vec![650.0])];
@@ -197,6 +214,7 @@ mod tests {
         let course = Course::read(&path).unwrap();
         assert_eq!(course.streams, streams);
         assert_eq!(course.frames, 3);
+        assert_eq!(course.tables(), [vec![1], vec![0]]);
         let read: Vec<_> = course.iter().map(|f| (f.stream, f.time_ns, f.cells().collect::<Vec<_>>())).collect();
         assert_eq!(read, frames);
         for cut in 0..40 {

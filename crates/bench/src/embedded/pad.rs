@@ -40,11 +40,12 @@ impl Laps {
             ChannelType::I64 => Kind::I64,
             _ => Kind::F64,
         };
-        let stream = |(at, channels): &(usize, Vec<usize>)| CourseStream {
+        let stream = |(table, (at, channels)): (usize, &(usize, Vec<usize>))| CourseStream {
             name: format!("pad{at}"),
+            table: table as u32,
             kinds: channels.iter().map(|&c| kind(self.recording.streams[*at].channels[c].channel_type)).collect(),
         };
-        self.streams.iter().map(stream).collect()
+        self.streams.iter().enumerate().map(stream).collect()
     }
 
     /// How many frames it has.

@@ -59,7 +59,7 @@ pub(super) fn write(dir: &Path, machine: &Machine, results: &[EmbeddedResult]) -
     std::fs::create_dir_all(dir)?;
     let mut text = String::from(HEAD);
     writeln!(text, "\nThe machine: {}.", machine.line())?;
-    for data in [Data::Vehicle, Data::Frames, Data::Pad] {
+    for data in [Data::Vehicle, Data::Frames, Data::Pad, Data::Quiet] {
         let of_data: Vec<&EmbeddedResult> = results.iter().filter(|r| r.data == data).collect();
         let Some(first) = of_data.first() else { continue };
         let name = clap::ValueEnum::to_possible_value(&data).map_or_else(String::new, |v| v.get_name().to_owned());

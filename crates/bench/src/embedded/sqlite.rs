@@ -12,8 +12,11 @@ use super::engine::{EngineArguments, Load, ReadBack, look_up, lookup_times, midd
 /// A database under load.
 pub(super) struct Database<'c> {
     connection: &'c Connection,
+    /// Of each table.
     inserts: Vec<Statement<'c>>,
     deletes: Vec<Statement<'c>>,
+    /// Of each stream its table, and whether others are in it.
+    places: Vec<(usize, bool)>,
 }
 
 /// Opens the database of a folder as it is used here.
@@ -30,17 +33,24 @@ pub(super) fn open(dir: &Path) -> anyhow::Result<Connection> {
 /// Makes the tables.
 pub(super) fn create<'c>(connection: &'c Connection, course: &Course) -> anyhow::Result<Database<'c>> {
     let (mut inserts, mut deletes) = (Vec::new(), Vec::new());
-    for (index, stream) in course.streams.iter().enumerate() {
-        let columns: Vec<String> =
-            stream.kinds.iter().enumerate().map(|(c, k)| format!("c{c} {}", affinity(*k))).collect();
-        connection
-            .execute_batch(&format!("CREATE TABLE s{index} (time INTEGER PRIMARY KEY, {})", columns.join(", ")))?;
-        let marks = vec!["?"; stream.kinds.len() + 1].join(",");
-        inserts.push(connection.prepare(&format!("INSERT INTO s{index} VALUES ({marks})"))?);
-        deletes.push(connection.prepare(&format!("DELETE FROM s{index} WHERE time < ?"))?);
+    let mut places = vec![(0, false); course.streams.len()];
+    for (table, streams) in course.tables().iter().enumerate() {
+        let shared = streams.len() > 1;
+        streams.iter().for_each(|stream| places[*stream] = (table, shared));
+        let kinds = &course.streams[streams[0]].kinds;
+        let columns: Vec<String> = kinds.iter().enumerate().map(|(c, k)| format!("c{c} {}", affinity(*k))).collect();
+        let columns = columns.join(", ");
+        connection.execute_batch(&if shared {
+            format!("CREATE TABLE t{table} (s INTEGER, time INTEGER, {columns}, PRIMARY KEY (s, time)) WITHOUT ROWID")
+        } else {
+            format!("CREATE TABLE t{table} (time INTEGER PRIMARY KEY, {columns})")
+        })?;
+        let marks = vec!["?"; kinds.len() + 1 + usize::from(shared)].join(",");
+        inserts.push(connection.prepare(&format!("INSERT INTO t{table} VALUES ({marks})"))?);
+        deletes.push(connection.prepare(&format!("DELETE FROM t{table} WHERE time < ?"))?);
     }
     connection.execute_batch("BEGIN")?;
-    Ok(Database { connection, inserts, deletes })
+    Ok(Database { connection, inserts, deletes, places })
 }
 
 fn affinity(kind: Kind) -> &'static str {
@@ -49,10 +59,16 @@ fn affinity(kind: Kind) -> &'static str {
 
 impl Load for Database<'_> {
     fn append(&mut self, frame: &CourseFrame<'_>) -> anyhow::Result<()> {
-        let insert = &mut self.inserts[frame.stream];
-        insert.raw_bind_parameter(1, frame.time_ns)?;
+        let (table, shared) = self.places[frame.stream];
+        let insert = &mut self.inserts[table];
+        let mut at = 1;
+        if shared {
+            insert.raw_bind_parameter(at, frame.stream as i64)?;
+            at += 1;
+        }
+        insert.raw_bind_parameter(at, frame.time_ns)?;
         for (index, value) in frame.cells().enumerate() {
-            insert.raw_bind_parameter(index + 2, value)?;
+            insert.raw_bind_parameter(at + 1 + index, value)?;
         }
         insert.raw_execute()?;
         Ok(())
@@ -75,39 +91,49 @@ pub(super) fn read(course: &Course, arguments: &EngineArguments) -> anyhow::Resu
     let mut back = ReadBack::default();
     let begin = Instant::now();
     let connection = open(&arguments.dir)?;
-    let newest: i64 = connection.query_row("SELECT max(time) FROM s0", [], |row| row.get(0)).context("newest row")?;
+    let newest: i64 = connection.query_row("SELECT max(time) FROM t0", [], |row| row.get(0)).context("newest row")?;
     back.open_s = begin.elapsed().as_secs_f64();
     let begin = Instant::now();
-    for index in 0..course.streams.len() {
-        let sql = format!("SELECT count(*), total(c0), min(c0), max(c0) FROM s{index}");
-        let (rows, sum): (i64, f64) = connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        back.rows.push(rows as u64);
-        back.sums.push(sum);
+    (back.rows, back.sums) = (vec![0; course.streams.len()], vec![0.0; course.streams.len()]);
+    let tables = course.tables();
+    for (table, streams) in tables.iter().enumerate() {
+        let (stream, group) = if streams.len() > 1 { ("s", " GROUP BY s") } else { ("-1", "") };
+        let sql = format!("SELECT {stream}, count(*), total(c0), min(c0), max(c0) FROM t{table}{group}");
+        let mut select = connection.prepare(&sql)?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let stream = usize::try_from(row.get::<_, i64>(0)?).unwrap_or(streams[0]);
+            back.rows[stream] = row.get::<_, i64>(1)? as u64;
+            back.sums[stream] = row.get(2)?;
+        }
     }
     back.aggregate_s = begin.elapsed().as_secs_f64();
     let begin = Instant::now();
-    for (index, stream) in course.streams.iter().enumerate() {
-        let mut select = connection.prepare(&format!("SELECT * FROM s{index} ORDER BY time"))?;
+    for (table, streams) in tables.iter().enumerate() {
+        let shared = usize::from(streams.len() > 1);
+        let order = if shared == 1 { "s, time" } else { "time" };
+        let mut select = connection.prepare(&format!("SELECT * FROM t{table} ORDER BY {order}"))?;
+        let channels = course.streams[streams[0]].kinds.len();
         let mut rows = select.query([])?;
         while let Some(row) = rows.next()? {
-            for channel in 0..stream.kinds.len() {
-                back.scanned_sum += row.get::<_, f64>(channel + 1)?;
+            for channel in 0..channels {
+                back.scanned_sum += row.get::<_, f64>(channel + 1 + shared)?;
             }
-            back.scanned_points += stream.kinds.len() as u64;
+            back.scanned_points += channels as u64;
         }
     }
     back.scan_s = begin.elapsed().as_secs_f64();
-    let oldest: i64 = connection.query_row("SELECT min(time) FROM s0", [], |row| row.get(0))?;
+    let oldest: i64 = connection.query_row("SELECT min(time) FROM t0", [], |row| row.get(0))?;
     let range = middle(oldest, newest);
     let begin = Instant::now();
-    let mut select = connection.prepare("SELECT * FROM s0 WHERE time >= ? AND time < ? ORDER BY time")?;
+    let mut select = connection.prepare("SELECT * FROM t0 WHERE time >= ? AND time < ? ORDER BY time")?;
     let mut rows = select.query([range.start, range.end])?;
     while let Some(row) = rows.next()? {
         back.scanned_sum += 0.0 * row.get::<_, f64>(1)?;
         back.range_rows += 1;
     }
     back.range_s = begin.elapsed().as_secs_f64();
-    let mut select = connection.prepare("SELECT c0 FROM s0 WHERE time = ?")?;
+    let mut select = connection.prepare("SELECT c0 FROM t0 WHERE time = ?")?;
     let times: Vec<i64> =
         lookup_times(course, course.frames).into_iter().filter(|t| (oldest..=newest).contains(t)).collect();
     back.looked_up = times.len() as u64;

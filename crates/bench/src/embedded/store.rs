@@ -1,5 +1,6 @@
 //! The store itself, in its own process's thread: appends, commits, and seals between two batches.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,11 @@ pub(super) fn create(course: &Course, arguments: &EngineArguments) -> anyhow::Re
     let now = course.iter().next().map_or(0, |f| f.time_ns);
     let store = match arguments.engine {
         RustEngine::StrongbackFixed => {
-            let fixed = FixedOptions::new(fixed_bytes(course, arguments));
+            let mut fixed = FixedOptions::new(fixed_bytes(course, arguments));
+            fixed.max_streams = fixed.max_streams.max(course.streams.len() as u32);
+            fixed.max_channels = fixed.max_channels.max(course.channels());
+            // What is not for frames comes on top.
+            fixed.size_bytes += fixed.least_bytes().map_err(anyhow::Error::msg)?;
             Store::create_fixed(&place(arguments), &fixed, options(arguments), now)?
         }
         _ => Store::open(&place(arguments), options(arguments), now)?,
@@ -84,6 +89,11 @@ pub(super) fn create(course: &Course, arguments: &EngineArguments) -> anyhow::Re
             channels: channels.collect(),
         };
         streams.push((store.resolve(&spec, now)?.0.id, stream.kinds.clone()));
+        // Definitions are in the log too, which a small store has little of.
+        if streams.len() % 1000 == 0 {
+            store.commit(now)?;
+            while store.maintain(now)? {}
+        }
     }
     Ok(Recorder { store, streams, batch: FrameBatch::new(), frames: 0, now })
 }
@@ -138,13 +148,12 @@ pub(super) fn read(course: &Course, arguments: &EngineArguments) -> anyhow::Resu
     let begin = Instant::now();
     let store = Store::open(&place(arguments), options(arguments), now)?;
     let view = store.view();
+    let known: HashMap<&str, StreamId> =
+        view.catalog().streams.iter().map(|stream| (&*stream.key.table, stream.id)).collect();
     let ids: Vec<StreamId> = course
         .streams
         .iter()
-        .map(|wanted| {
-            let mut known = view.catalog().streams.iter();
-            known.find(|s| s.key.table == wanted.name).map(|s| s.id).context("a stream is missing")
-        })
+        .map(|wanted| known.get(wanted.name.as_str()).copied().context("a stream is missing"))
         .collect::<anyhow::Result<_>>()?;
     let (oldest, newest) = view.time_range(ids[0]).context("no row")?;
     if count(&view, Scan { time: newest..newest + 1, ..Scan::all(ids[0], vec![ChannelIndex(0)]) })? == 0 {
@@ -181,8 +190,9 @@ pub(super) fn read(course: &Course, arguments: &EngineArguments) -> anyhow::Resu
         Ok(count(&view, Scan { time: time..time + 1, ..Scan::all(ids[0], vec![ChannelIndex(0)]) })? == 1)
     })?;
     let found = inspect(&place(arguments), Depth::Footers)?;
+    let places: HashMap<StreamId, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
     let points = found.streams.iter().map(|(id, used)| {
-        let channels = ids.iter().position(|have| have == id).map_or(0, |at| course.streams[at].kinds.len());
+        let channels = places.get(id).map_or(0, |at| course.streams[*at].kinds.len());
         used.rows * channels as u64
     });
     back.blocks = Some((found.block_bytes(), points.sum()));

@@ -83,7 +83,12 @@ fn step(value: f64, resolution: f64) -> f64 {
 
 /// Its streams.
 pub(super) fn streams() -> Vec<CourseStream> {
-    PARAMETERS.iter().map(|p| CourseStream { name: p.name.into(), kinds: vec![p.kind] }).collect()
+    let stream = |(table, p): (usize, &Parameter)| CourseStream {
+        name: p.name.into(),
+        table: table as u32,
+        kinds: vec![p.kind],
+    };
+    PARAMETERS.iter().enumerate().map(stream).collect()
 }
 
 struct Car {
