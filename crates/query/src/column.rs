@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int16Array, Int32Array,
-    Int64Array, StringArray, TimestampMicrosecondArray, new_null_array,
+    Int64Array, ListArray, StringArray, TimestampMicrosecondArray, new_null_array,
 };
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
-use strongback_store::{Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId};
+use strongback_store::{
+    ArrayType, Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId,
+};
 
 use crate::error::QueryError;
 
@@ -102,7 +104,13 @@ pub(crate) fn arrow_type(channel_type: ChannelType) -> DataType {
         ChannelType::F32 => DataType::Float32,
         ChannelType::F64 => DataType::Float64,
         ChannelType::String => DataType::Utf8,
+        ChannelType::Array(array) => DataType::List(list_field(array)),
     }
+}
+
+/// The field of a list's elements.
+fn list_field(array: ArrayType) -> Arc<Field> {
+    Arc::new(Field::new_list_field(arrow_type(array.element().channel_type()), true))
 }
 
 /// Microseconds of a nanosecond time, floored.
@@ -163,10 +171,10 @@ pub(crate) fn table_columns(streams: &[Arc<Stream>]) -> Vec<TableColumn> {
                         attempt += 1;
                         name = match (&columns[at].source, attempt) {
                             (ColumnSource::Channel { .. }, 1) => {
-                                format!("{}_{}", channel.name, channel.channel_type.name())
+                                format!("{}_{}", channel.name, channel.channel_type.suffix())
                             }
                             (ColumnSource::Channel { .. }, n) => {
-                                format!("{}_{}_{n}", channel.name, channel.channel_type.name())
+                                format!("{}_{}_{n}", channel.name, channel.channel_type.suffix())
                             }
                             (_, _) => format!("{name}_field"),
                         };
@@ -310,6 +318,13 @@ pub(crate) fn channel_array(column: &Column, to: ChannelType) -> Option<ArrayRef
             }
             let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
             Arc::new(StringArray::try_new(offsets, bytes.clone().into(), nulls).ok()?)
+        }
+        values @ ColumnValues::Array { kind, .. } => {
+            let (offsets, elements) = values.elements()?;
+            let offsets: Vec<i32> = offsets.iter().map(|o| i32::try_from(*o)).collect::<Result<_, _>>().ok()?;
+            let elements = channel_array(&Column { values: elements, states: None }, kind.element().channel_type())?;
+            let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+            Arc::new(ListArray::try_new(list_field(*kind), offsets, elements, nulls).ok()?)
         }
     })
 }

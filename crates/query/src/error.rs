@@ -161,6 +161,7 @@ fn scan_sqlstate(error: &ScanError) -> &'static str {
         ScanError::Expired | ScanError::ViewTooOld => sqlstate::SNAPSHOT_TOO_OLD,
         ScanError::Damaged { .. } => sqlstate::DATA_CORRUPTED,
         ScanError::Io { .. } => sqlstate::IO_ERROR,
+        ScanError::Elements { .. } => sqlstate::FEATURE_NOT_SUPPORTED,
     }
 }
 

@@ -74,12 +74,12 @@ impl StateRow {
     pub fn text(&self) -> Option<String> {
         Some(match self.value.as_ref()? {
             OwnedValue::String(text) => text.clone(),
-            OwnedValue::Plain(value) => plain_text(value),
+            value => plain_text(&value.as_value()),
         })
     }
 }
 
-/// A value as text: numbers in their shortest exact form.
+/// A value as text: numbers in their shortest exact form, arrays as `[1,2]`.
 pub(crate) fn plain_text(value: &Value<'_>) -> String {
     match value {
         Value::Bool(v) => v.to_string(),
@@ -94,6 +94,10 @@ pub(crate) fn plain_text(value: &Value<'_>) -> String {
         Value::F32(v) => float_text(*v as f64, v.to_string()),
         Value::F64(v) => float_text(*v, v.to_string()),
         Value::String(v) => (*v).to_owned(),
+        Value::Array(array) => {
+            let elements: Vec<String> = array.iter().map(|element| plain_text(&element)).collect();
+            format!("[{}]", elements.join(","))
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A channel as the interface describes it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -17,7 +18,7 @@ pub struct ChannelCard<'a> {
     tags: BTreeMap<&'a str, &'a str>,
     stream: u32,
     #[serde(rename = "type")]
-    channel_type: &'static str,
+    channel_type: Cow<'static, str>,
     unit: &'a str,
     description: &'a str,
     source: &'a str,

@@ -64,6 +64,8 @@ pub(crate) enum Written {
     Text,
     /// As a truth value.
     Bool,
+    /// As an array of these: `[1,2]`.
+    List,
 }
 
 /// A cell of a row.

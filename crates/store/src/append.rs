@@ -149,7 +149,7 @@ pub(crate) struct Writer {
     pub(crate) wanted_bytes: u64,
     /// Most bytes of a definition, of one frame's record, and of a chunk.
     pub(crate) definition_max: usize,
-    part_max: usize,
+    pub(crate) part_max: usize,
     chunk_max: usize,
     /// What checkpoints hold of the catalog, and the most that they have room for, where that is bounded.
     pub(crate) catalog_bytes: u64,
@@ -191,7 +191,7 @@ pub(crate) struct ChunkAt {
 /// Rows in memory from which a stream is sealed: a block's, and the newest that stay.
 pub(crate) const DUE_ROWS: u64 = 1536;
 /// Chunks' worth of bytes in memory from which a stream is sealed.
-const DUE_CHUNKS: u64 = 3;
+const DUE_CHUNKS: usize = 3;
 
 impl Writer {
     pub(crate) fn new(slots: Arc<SlotTable>, max_streams: u32, version: Arc<AtomicU64>) -> Writer {
@@ -547,14 +547,7 @@ impl Writer {
             return Err(Box::new(Reject::BadTime { stream: stream.slot.stream.load().key.to_string() }));
         }
         if let Err(misfit) = self.scratch.encode(&stream.shape, frame) {
-            let definition = stream.slot.stream.load();
-            let channel = definition.layout.channels.get(misfit.channel);
-            return Err(Box::new(Reject::BadType {
-                stream: definition.key.to_string(),
-                channel: channel.map_or_else(|| format!("#{}", misfit.channel), |c| c.name.clone()),
-                found: misfit.found.name(),
-                expected: channel.map_or("no such channel", |c| c.channel_type.name()),
-            }));
+            return Err(Box::new(misfit.reject(&stream.slot.stream.load())));
         }
         let size = record::frame_bytes(self.scratch.words.len(), self.scratch.text.len());
         if size > frame_max {
@@ -641,8 +634,8 @@ impl Writer {
                 chunks.push(chunk.clone());
                 let first_row = chunks[0].first_row;
                 let rows = row - first_row;
-                let bytes = rows * stream.shape.words() as u64 * 8;
-                if !stream.due && (rows >= DUE_ROWS || bytes >= DUE_CHUNKS * CHUNK_BYTES as u64) {
+                let bytes: usize = chunks.iter().map(|chunk| chunk.size_bytes()).sum();
+                if !stream.due && (rows >= DUE_ROWS || bytes >= DUE_CHUNKS * CHUNK_BYTES) {
                     stream.due = true;
                     self.due.push(index as u32);
                 }

@@ -1,5 +1,7 @@
 //! Batches: columns of frames of one stream, in memory. What scans return and seals encode.
 
+use crate::array::{ArrayRef, ArrayType};
+use crate::codec::tiles::values_of;
 use crate::stream::StreamId;
 use crate::value::{CellState, ChannelType, Value};
 
@@ -35,6 +37,15 @@ pub enum ColumnValues {
         /// UTF-8 of all rows.
         bytes: Vec<u8>,
     },
+    /// Arrays: row `i` is `bytes[offsets[i]..offsets[i + 1]]`, its elements little-endian; one offset more than rows.
+    Array {
+        /// Their type.
+        kind: ArrayType,
+        /// Starts, in bytes, and the end of the last.
+        offsets: Vec<u32>,
+        /// Elements of all rows.
+        bytes: Vec<u8>,
+    },
 }
 
 impl ColumnValues {
@@ -53,6 +64,7 @@ impl ColumnValues {
             ChannelType::F32 => ColumnValues::F32(Vec::new()),
             ChannelType::F64 => ColumnValues::F64(Vec::new()),
             ChannelType::String => ColumnValues::String { offsets: vec![0], bytes: Vec::new() },
+            ChannelType::Array(kind) => ColumnValues::Array { kind, offsets: vec![0], bytes: Vec::new() },
         }
     }
 
@@ -71,7 +83,7 @@ impl ColumnValues {
             ColumnValues::U64(v) => v.reserve_exact(rows),
             ColumnValues::F32(v) => v.reserve_exact(rows),
             ColumnValues::F64(v) => v.reserve_exact(rows),
-            ColumnValues::String { offsets, .. } => offsets.reserve_exact(rows),
+            ColumnValues::String { offsets, .. } | ColumnValues::Array { offsets, .. } => offsets.reserve_exact(rows),
         }
         values
     }
@@ -91,6 +103,7 @@ impl ColumnValues {
             ColumnValues::F32(_) => ChannelType::F32,
             ColumnValues::F64(_) => ChannelType::F64,
             ColumnValues::String { .. } => ChannelType::String,
+            ColumnValues::Array { kind, .. } => ChannelType::Array(*kind),
         }
     }
 
@@ -108,7 +121,7 @@ impl ColumnValues {
             ColumnValues::U64(v) => v.len(),
             ColumnValues::F32(v) => v.len(),
             ColumnValues::F64(v) => v.len(),
-            ColumnValues::String { offsets, .. } => offsets.len() - 1,
+            ColumnValues::String { offsets, .. } | ColumnValues::Array { offsets, .. } => offsets.len() - 1,
         }
     }
 
@@ -135,8 +148,58 @@ impl ColumnValues {
                 let text = &bytes[offsets[row] as usize..offsets[row + 1] as usize];
                 Value::String(std::str::from_utf8(text).unwrap_or_default())
             }
+            ColumnValues::Array { kind, offsets, bytes } => {
+                let elements = &bytes[offsets[row] as usize..offsets[row + 1] as usize];
+                Value::Array(ArrayRef::stored(kind.element(), elements))
+            }
         }
     }
+
+    /// The elements of all arrays as one column, and where those of each row begin in it; none of single values.
+    pub fn elements(&self) -> Option<(Vec<u32>, ColumnValues)> {
+        let ColumnValues::Array { kind, offsets, bytes } = self else { return None };
+        let size = kind.element().size_bytes() as u32;
+        Some((offsets.iter().map(|offset| offset / size).collect(), values_of(kind.element(), bytes)))
+    }
+
+    /// The values of some rows, in this order.
+    pub fn pick(&self, rows: impl Iterator<Item = usize>) -> ColumnValues {
+        macro_rules! picked {
+            ($variant:ident, $values:expr) => {
+                ColumnValues::$variant(rows.map(|row| $values[row]).collect())
+            };
+        }
+        match self {
+            ColumnValues::Bool(v) => picked!(Bool, v),
+            ColumnValues::I8(v) => picked!(I8, v),
+            ColumnValues::I16(v) => picked!(I16, v),
+            ColumnValues::I32(v) => picked!(I32, v),
+            ColumnValues::I64(v) => picked!(I64, v),
+            ColumnValues::U8(v) => picked!(U8, v),
+            ColumnValues::U16(v) => picked!(U16, v),
+            ColumnValues::U32(v) => picked!(U32, v),
+            ColumnValues::U64(v) => picked!(U64, v),
+            ColumnValues::F32(v) => picked!(F32, v),
+            ColumnValues::F64(v) => picked!(F64, v),
+            ColumnValues::String { offsets, bytes } => {
+                let (offsets, bytes) = pick_bytes(offsets, bytes, rows);
+                ColumnValues::String { offsets, bytes }
+            }
+            ColumnValues::Array { kind, offsets, bytes } => {
+                let (offsets, bytes) = pick_bytes(offsets, bytes, rows);
+                ColumnValues::Array { kind: *kind, offsets, bytes }
+            }
+        }
+    }
+}
+
+fn pick_bytes(offsets: &[u32], bytes: &[u8], rows: impl Iterator<Item = usize>) -> (Vec<u32>, Vec<u8>) {
+    let (mut to, mut out) = (vec![0], Vec::new());
+    for row in rows {
+        out.extend_from_slice(&bytes[offsets[row] as usize..offsets[row + 1] as usize]);
+        to.push(out.len() as u32);
+    }
+    (to, out)
 }
 
 /// One channel of a batch.

@@ -42,7 +42,7 @@ use crate::stream::StreamId;
 pub use encode::{BlockMeta, Encoder};
 pub(crate) use encode::{finish, put_section};
 pub use read::{Block, ColumnEntry, decode};
-pub(crate) use read::{absent, checked_body};
+pub(crate) use read::{absent, checked_body, front_bytes};
 
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 96;
@@ -60,8 +60,13 @@ const SECTION_DIRECTORY: u8 = 1;
 const SECTION_VALUES: u8 = 2;
 pub(crate) const SECTION_PARTS: u8 = 3;
 pub(crate) const SECTION_ROWS: u8 = 4;
+const SECTION_FRONT: u8 = 5;
+const SECTION_TILES: u8 = 6;
 const SECTION_STATISTICS: u8 = SKIPPABLE | 1;
 pub(crate) const SKIPPABLE: u8 = 0x80;
+
+/// Bytes of the section that says how much of a block comes before its tiles, and the checksum of that.
+const FRONT_SECTION_BYTES: usize = 10;
 
 /// Columns before the channels: receive_time, source_time, sequence, session.
 const SYSTEM_COLUMNS: usize = 4;

@@ -12,12 +12,14 @@
 //! channel:  u16 index, u32 id, u8 type, u8 interpolation and reduction (see below), [f64 bound], text name,
 //!           text source_name, text unit, text description
 //! ```
+//! The type of arrays of a fixed length is its code and that length less one (u16).
 //! The lower four bits of a channel's byte are its interpolation (0 hold, 1 linear), the upper four its reduction (0 none,
 //! 1 step, 2 deadband, 3 swinging door); of the last two the bound follows.
 //! A shape is a list of types: 0 has none, and each later one follows from the changes up to it.
 
 use std::sync::Arc;
 
+use crate::array::{ArrayType, ElementType};
 use crate::fields::{Put, Take};
 use crate::group::Group;
 use crate::reduction::Reduction;
@@ -301,6 +303,10 @@ fn check_reduction(key: &StreamKey, asked: &ChannelSpec, kind: ChannelType, has:
 fn second_type(kind: ChannelType) -> ChannelType {
     use ChannelType::*;
     match kind {
+        Array(array) => match ElementType::of(second_type(array.element().channel_type())) {
+            Some(element) => Array(ArrayType::variable(element)),
+            None => kind,
+        },
         I8 | I16 | I32 | I64 | U8 | U16 | U32 => I64,
         F32 | F64 => F64,
         other => other,
@@ -309,7 +315,7 @@ fn second_type(kind: ChannelType) -> ChannelType {
 
 fn column_name(channels: &[Channel], key: &StreamKey, asked: &ChannelSpec, conflict: bool) -> String {
     let mut name = if conflict {
-        format!("{}_{}", asked.name, second_type(asked.channel_type).name())
+        format!("{}_{}", asked.name, second_type(asked.channel_type).suffix())
     } else if is_reserved(&asked.name, key) {
         format!("{}_field", asked.name)
     } else {
@@ -369,7 +375,7 @@ fn put_body(p: &mut Put, stream: &Stream, history: &ShapeHistory, touched: &[u16
         let c = &stream.layout.channels[i as usize];
         p.u16(i);
         p.u32(c.id.0);
-        p.u8(c.channel_type.code());
+        c.channel_type.put(&mut p.0);
         let (byte, bound) = c.reduction.encode(c.interpolation);
         p.u8(byte);
         if let Some(bound) = bound {
@@ -384,7 +390,7 @@ fn put_body(p: &mut Put, stream: &Stream, history: &ShapeHistory, touched: &[u16
     for c in changes {
         p.u16(c.channel);
         p.u16(c.shape);
-        p.u8(c.kind.code());
+        c.kind.put(&mut p.0);
     }
 }
 
@@ -441,7 +447,7 @@ fn take_body(t: &mut Take<'_>) -> Option<Body> {
     for _ in 0..t.u16()? {
         let index = t.u16()?;
         let id = ChannelId(t.u32()?);
-        let channel_type = ChannelType::from_code(t.u8()?)?;
+        let channel_type = ChannelType::read(t.u8()?, || t.u16())?;
         let byte = t.u8()?;
         let (interpolation, reduction) = Reduction::decode(byte, || t.u64().map(f64::from_bits))?;
         let (name, source_name, unit, description) = (t.text()?, t.text()?, t.text()?, t.text()?);
@@ -450,7 +456,8 @@ fn take_body(t: &mut Take<'_>) -> Option<Body> {
     }
     let mut changes = Vec::new();
     for _ in 0..t.u16()? {
-        changes.push(ShapeChange { channel: t.u16()?, shape: t.u16()?, kind: ChannelType::from_code(t.u8()?)? });
+        let (channel, shape) = (t.u16()?, t.u16()?);
+        changes.push(ShapeChange { channel, shape, kind: ChannelType::read(t.u8()?, || t.u16())? });
     }
     Some(Body {
         serial,

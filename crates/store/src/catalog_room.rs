@@ -9,16 +9,25 @@ use crate::catalog::{self, ShapeHistory};
 use crate::checkpoint::{Entries, Position};
 use crate::definition;
 use crate::group::Group;
+use crate::record;
 use crate::stream::Stream;
 
 impl Writer {
-    /// Refuses a definition that a segment's footer or the checkpoints have no room for.
+    /// Refuses a definition that a segment's footer or the checkpoints have no room for, or of which no frame with all
+    /// its arrays would be taken.
     pub(crate) fn check_catalog(&self, stream: &Stream, more: u64) -> Result<(), Reject> {
         let too_large = |room_bytes| Reject::CatalogFull { stream: stream.key.to_string(), room_bytes };
         let mut definition = Vec::new();
         definition::encode(stream, &mut definition);
         if definition.len() > self.definition_max {
             return Err(too_large(self.definition_max as u64));
+        }
+        let arrays = stream.layout.channels.iter().filter_map(|c| c.channel_type.array());
+        let least = arrays.map(|a| a.length().unwrap_or(0) * a.element().size_bytes()).sum::<usize>();
+        let size_bytes = record::frame_bytes(0, least);
+        if least > 0 && size_bytes > self.part_max {
+            let stream = stream.key.to_string();
+            return Err(Reject::ArraysTooLarge { stream, size_bytes, max_bytes: self.part_max });
         }
         match self.catalog_room {
             Some(room) if self.catalog_bytes + more > room => Err(too_large(room)),

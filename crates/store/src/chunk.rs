@@ -11,7 +11,7 @@ use crate::append::ChunkAt;
 use crate::batch::{Column, ColumnValues};
 use crate::row::{NONE, RowScratch, RowShape, mask};
 use crate::stream_slot::OpenRows;
-use crate::value::{CellState, ChannelType, Value, text_at};
+use crate::value::{CellState, ChannelType, Value, text_at, value_beside};
 
 /// Rows of the chunks of a stream: few at first, so that 100,000 quiet streams stay small.
 const CAPACITIES: [u32; 5] = [4, 16, 64, 256, ROWS_MAX];
@@ -41,7 +41,7 @@ pub(crate) struct Chunk {
     /// Whether `time` is source_time.
     pub(crate) source_clock: bool,
     capacity: u32,
-    /// Bytes of text with which it is full.
+    /// Bytes of text and arrays with which it is full.
     text_max: u32,
     words: Box<[AtomicU64]>,
     texts: Box<[OnceLock<Box<[u8]>>]>,
@@ -144,7 +144,10 @@ impl Chunk {
         if time < self.time_min.load(Ordering::Relaxed) {
             self.time_min.store(time, Ordering::Relaxed);
         }
-        self.stored_last.store(stored, Ordering::Relaxed);
+        // The caller's clock may step back.
+        if stored > self.stored_last.load(Ordering::Relaxed) {
+            self.stored_last.store(stored, Ordering::Relaxed);
+        }
         self.published.store(index as u32 + 1, Ordering::Release);
     }
 
@@ -226,20 +229,17 @@ impl Chunk {
     /// The value of a cell that is one.
     pub(crate) fn value(&self, row: usize, channel: usize) -> Value<'_> {
         let kind = self.shape.fields[channel].kind;
-        match kind {
-            ChannelType::String => {
-                let bytes = self.text(row, self.bits(row, channel));
-                Value::String(std::str::from_utf8(bytes).unwrap_or_default())
-            }
-            kind => Value::from_bits(kind, self.bits(row, channel)),
+        if kind.is_scalar() {
+            return Value::from_bits(kind, self.bits(row, channel));
         }
+        value_beside(kind, self.text(row, self.bits(row, channel))).unwrap_or(Value::String(""))
     }
 
     fn text(&self, row: usize, bits: u64) -> &[u8] {
         text_at(self.row_text(row), bits)
     }
 
-    /// All text of a row.
+    /// The bytes of all texts and arrays of a row.
     pub(crate) fn row_text(&self, row: usize) -> &[u8] {
         self.texts.get(row).and_then(|t| t.get()).map_or(&[][..], |t| t)
     }
@@ -317,7 +317,8 @@ impl Chunk {
             (ColumnValues::U64(v), ChannelType::U64) => same!(v, u64),
             (ColumnValues::F32(v), ChannelType::F32) => v.extend(bits.map(|b| f32::from_bits(b as u32))),
             (ColumnValues::F64(v), ChannelType::F64) => v.extend(bits.map(f64::from_bits)),
-            (ColumnValues::String { offsets, bytes }, ChannelType::String) => {
+            (ColumnValues::String { offsets, bytes }, ChannelType::String)
+            | (ColumnValues::Array { offsets, bytes, .. }, ChannelType::Array(_)) => {
                 for (row, bits) in rows.clone().zip(bits) {
                     if self.state(row, channel) == CellState::Value {
                         bytes.extend_from_slice(self.text(row, bits));
@@ -325,11 +326,12 @@ impl Chunk {
                     offsets.push(bytes.len() as u32);
                 }
             }
-            (values, kind) => {
+            (values, kind) if kind.is_scalar() => {
                 for b in bits {
                     push_wider(values, Value::from_bits(kind, b & mask(kind)));
                 }
             }
+            (values, _) => push_filler(values, rows.len()),
         }
         if out.states.is_some() || !all_values {
             add_states(out, before, rows.map(|r| self.state(r, channel)));
@@ -356,7 +358,9 @@ pub(crate) fn push_filler(values: &mut ColumnValues, rows: usize) {
         ColumnValues::U64(v) => v.resize(v.len() + rows, 0),
         ColumnValues::F32(v) => v.resize(v.len() + rows, 0.0),
         ColumnValues::F64(v) => v.resize(v.len() + rows, 0.0),
-        ColumnValues::String { offsets, bytes } => offsets.resize(offsets.len() + rows, bytes.len() as u32),
+        ColumnValues::String { offsets, bytes } | ColumnValues::Array { offsets, bytes, .. } => {
+            offsets.resize(offsets.len() + rows, bytes.len() as u32)
+        }
     }
 }
 
@@ -376,6 +380,10 @@ pub(crate) fn push_wider(values: &mut ColumnValues, value: Value<'_>) {
         (Some(Value::F64(x)), ColumnValues::F64(v)) => v.push(x),
         (Some(Value::String(x)), ColumnValues::String { offsets, bytes }) => {
             bytes.extend_from_slice(x.as_bytes());
+            offsets.push(bytes.len() as u32);
+        }
+        (Some(Value::Array(x)), ColumnValues::Array { offsets, bytes, .. }) => {
+            bytes.extend_from_slice(x.bytes());
             offsets.push(bytes.len() as u32);
         }
         (_, values) => push_filler(values, 1),

@@ -3,7 +3,7 @@
 //! ```text
 //! stream, table, tags, (key, value)…, source, clock u8, expected_period_ns + 1 or 0,
 //! sequence modulus or 0, layout version, channels, then of each:
-//! id, type u8, interpolation and reduction u8 (as in `catalog`), [bound f64], name, source name or "" if the same,
+//! id, type u8, [length − 1 u16 of a fixed length of arrays], interpolation and reduction u8 (as in `catalog`), [bound f64], name, source name or "" if the same,
 //! unit, description
 //! ```
 //! Numbers are varints; text is a varint length and UTF-8.
@@ -34,7 +34,8 @@ pub fn encode(stream: &Stream, out: &mut Vec<u8>) {
     for channel in &stream.layout.channels {
         put_varint(out, channel.id.0.into());
         let (byte, bound) = channel.reduction.encode(channel.interpolation);
-        out.extend_from_slice(&[channel.channel_type.code(), byte]);
+        channel.channel_type.put(out);
+        out.push(byte);
         if let Some(bound) = bound {
             out.extend_from_slice(&bound.to_le_bytes());
         }
@@ -73,7 +74,7 @@ pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Stream, FormatError> {
     for _ in 0..count {
         let id = ChannelId(number(cursor.varint("channel")?, "channel")?);
         let code = cursor.u8("channel type")?;
-        let channel_type = ChannelType::from_code(code)
+        let channel_type = ChannelType::read(code, || cursor.u16("length of an array").ok())
             .ok_or(FormatError::Unsupported { what: "channel type", found: code.into() })?;
         let byte = cursor.u8("interpolation and reduction")?;
         let (interpolation, reduction) = Reduction::decode(byte, || cursor.f64("bound").ok())

@@ -221,9 +221,21 @@ impl Segment {
     /// # Errors
     /// The disk refuses, or the segment was expired.
     pub(crate) fn read_block(self: &Arc<Self>, block: &BlockRef, residents: &Residents) -> Result<Vec<u8>, ScanError> {
+        self.read_bytes(block.offset.into(), block.len as usize, residents)
+    }
+
+    /// Some of its bytes.
+    ///
+    /// # Errors
+    /// As [`Segment::read_block`].
+    pub(crate) fn read_bytes(
+        self: &Arc<Self>,
+        offset: u64,
+        len: usize,
+        residents: &Residents,
+    ) -> Result<Vec<u8>, ScanError> {
         let file = self.file_to_read(residents);
-        let read = file.and_then(|file| read_exact(&*file, block.offset.into(), block.len as usize));
-        read.map_err(|source| self.unreadable(source))
+        file.and_then(|file| read_exact(&*file, offset, len)).map_err(|source| self.unreadable(source))
     }
 
     /// Its entry in a checkpoint.

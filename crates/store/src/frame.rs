@@ -1,7 +1,8 @@
 //! Frames on their way into the store: what every source produces.
 
+use crate::array::{ArrayType, Element, put_elements};
 use crate::stream::{ChannelIndex, StreamId};
-use crate::value::{CellState, ChannelType, Value, text_at};
+use crate::value::{CellState, ChannelType, Value, text_at, value_beside};
 
 /// Everything of a frame but its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct FrameHead {
 /// One cell of a frame under way: 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackedCell {
-    /// Value's bit pattern; text: offset << 32 | length.
+    /// Value's bit pattern; text and arrays: offset << 32 | length of their bytes.
     pub(crate) bits: u64,
     /// Index of the channel.
     pub(crate) channel: u16,
@@ -77,19 +78,31 @@ impl FrameBatch {
     #[inline]
     pub fn push(&mut self, channel: ChannelIndex, value: Value<'_>) {
         let bits = match value {
-            Value::String(s) => {
-                let offset = self.text.len() as u64;
-                self.text.extend_from_slice(s.as_bytes());
-                offset << 32 | s.len() as u64
-            }
+            Value::String(s) => self.put_beside(s.as_bytes()),
+            Value::Array(array) => self.put_beside(array.bytes()),
             other => other.bits(),
         };
-        self.cells.push(PackedCell {
-            bits,
-            channel: channel.0,
-            channel_type: value.channel_type().code(),
-            state: CellState::Value as u8,
-        });
+        self.push_cell(channel, bits, value.channel_type());
+    }
+
+    /// Adds an array to the open frame.
+    pub fn push_array<T: Element>(&mut self, channel: ChannelIndex, elements: &[T]) {
+        let offset = self.text.len();
+        put_elements(elements, &mut self.text);
+        let bits = (offset as u64) << 32 | (self.text.len() - offset) as u64;
+        self.push_cell(channel, bits, ChannelType::Array(ArrayType::variable(T::TYPE)));
+    }
+
+    fn push_cell(&mut self, channel: ChannelIndex, bits: u64, kind: ChannelType) {
+        let channel_type = kind.code();
+        self.cells.push(PackedCell { bits, channel: channel.0, channel_type, state: CellState::Value as u8 });
+    }
+
+    /// Keeps the bytes of a text or array; returns where they are.
+    fn put_beside(&mut self, bytes: &[u8]) -> u64 {
+        let offset = self.text.len() as u64;
+        self.text.extend_from_slice(bytes);
+        offset << 32 | bytes.len() as u64
     }
 
     /// Adds a cell without a value to the open frame.
@@ -191,10 +204,10 @@ impl<'a> FrameRef<'a> {
 }
 
 impl PackedCell {
-    /// 0 if it is a value of this type for the channel of this index.
+    /// 0 if it is a value of a type, by its [`ChannelType::value_code`], for the channel of this index.
     #[inline(always)]
-    pub(crate) fn differs(&self, channel: usize, kind: ChannelType) -> u32 {
-        (u32::from(self.channel) ^ channel as u32) | u32::from(self.channel_type ^ kind.code())
+    pub(crate) fn differs(&self, channel: usize, code: u8) -> u32 {
+        (u32::from(self.channel) ^ channel as u32) | u32::from(self.channel_type ^ code)
     }
 
     /// Type of its value; none if it has only a state.
@@ -202,15 +215,15 @@ impl PackedCell {
         ChannelType::from_code(self.channel_type)
     }
 
-    /// Its text, if its type is text.
+    /// Its bytes, if its type is text or an array.
     pub(crate) fn text<'a>(&self, frame: &FrameRef<'a>) -> &'a [u8] {
         text_at(frame.text, self.bits)
     }
 
     fn value<'a>(&self, text: &'a [u8]) -> Result<Value<'a>, CellState> {
         match ChannelType::from_code(self.channel_type) {
-            Some(ChannelType::String) => {
-                Ok(Value::String(std::str::from_utf8(text_at(text, self.bits)).unwrap_or_default()))
+            Some(kind) if !kind.is_scalar() => {
+                Ok(value_beside(kind, text_at(text, self.bits)).unwrap_or(Value::String("")))
             }
             Some(kind) => Ok(Value::from_bits(kind, self.bits)),
             None => Err(CellState::from_code(self.state).unwrap_or(CellState::Absent)),

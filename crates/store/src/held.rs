@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::record::CONTROL;
 use crate::record::Control;
 use crate::row::{NONE, RowShape, mask};
-use crate::value::{CellState, ChannelType, Value};
+use crate::value::{CellState, Value};
 
 /// A held frame.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Held {
     ) -> Option<Held> {
         let (words, text) = bytes.split_at_checked(shape.words() * 8)?;
         let words: Box<[u64]> = words.as_chunks::<8>().0.iter().map(|&w| u64::from_le_bytes(w)).collect();
-        let fits = shape.fields.iter().filter(|f| f.kind == ChannelType::String).all(|field| {
+        let fits = shape.fields.iter().filter(|f| !f.kind.is_scalar()).all(|field| {
             let bits = words[field.word as usize] >> field.shift & mask(field.kind);
             (bits >> 32) + u64::from(bits as u32) <= text.len() as u64
         });

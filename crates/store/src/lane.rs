@@ -22,7 +22,7 @@ pub(crate) enum Offer<'a> {
     Absent,
     /// That it is not known.
     Unknown,
-    /// A value: its bits, and its text if it is one.
+    /// A value: its bits, or its bytes if it is a text or array.
     Value(u64, &'a [u8]),
 }
 
@@ -33,9 +33,9 @@ impl<'a> Offer<'a> {
             state if state == CellState::Value as u64 => {
                 let bits = words[field.word as usize] >> field.shift & mask(field.kind);
                 let (offset, len) = ((bits >> 32) as usize, bits as u32 as usize);
-                match field.kind {
-                    ChannelType::String => Offer::Value(0, text.get(offset..offset + len).unwrap_or_default()),
-                    _ => Offer::Value(bits, &[]),
+                match field.kind.is_scalar() {
+                    true => Offer::Value(bits, &[]),
+                    false => Offer::Value(0, text.get(offset..offset + len).unwrap_or_default()),
                 }
             }
             state if state == CellState::Unknown as u64 => Offer::Unknown,
@@ -128,7 +128,7 @@ impl Lane {
         self.stored = match offer {
             Offer::Absent => return,
             Offer::Unknown => Stored::Unknown,
-            Offer::Value(_, text) if self.field.kind == ChannelType::String => Stored::Text(text.into()),
+            Offer::Value(_, text) if !self.field.kind.is_scalar() => Stored::Text(text.into()),
             Offer::Value(bits, _) => Stored::Bits(bits),
         };
         (self.row, self.open, self.door) = (row, false, None);
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_stored_when_it_comes_and_when_it_goes() {
-        let field = Field { word: 0, shift: 0, kind: ChannelType::F64 };
+        let field = Field::new(0, 0, ChannelType::F64);
         for reduction in [Reduction::Step, Reduction::Deadband { bound: 1e300 }, Reduction::SwingingDoor { bound: 9.0 }]
         {
             let mut lane = Lane::new(0, field, reduction);
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_step_tells_minus_zero_from_zero() {
-        let mut lane = Lane::new(0, Field { word: 0, shift: 0, kind: ChannelType::F64 }, Reduction::Step);
+        let mut lane = Lane::new(0, Field::new(0, 0, ChannelType::F64), Reduction::Step);
         lane.store(Offer::Value(0f64.to_bits(), &[]), 0, 0);
         assert!(lane.leaves_out(Offer::Value(0f64.to_bits(), &[]), 1));
         assert!(!lane.leaves_out(Offer::Value((-0f64).to_bits(), &[]), 2));

@@ -21,6 +21,7 @@ pub mod stream;
 pub mod value;
 
 mod append;
+mod array;
 mod catalog;
 mod catalog_room;
 mod checkpoint;
@@ -28,6 +29,7 @@ mod chunk;
 mod counts;
 mod directory;
 mod disk;
+mod elements;
 mod expiry;
 mod fields;
 mod fixed;
@@ -70,12 +72,14 @@ mod tests;
 mod view;
 mod weigh;
 
+pub use array::{ArrayRef, ArrayType, Element, ElementType, MAX_ARRAY_LENGTH};
 pub use batch::{Batch, Column, ColumnValues, OptionalTimes};
 pub use catalog::Catalog;
 pub use counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
 #[cfg(any(test, feature = "fault-disk"))]
 pub use disk::fault::FaultDisk;
 pub use disk::volume::MemoryRegion;
+pub use elements::ElementRange;
 pub use fixed::FixedOptions;
 pub use frame::{FrameBatch, FrameHead, FrameRef};
 pub use grid::{GRID_MAX, Grid, Resample};

@@ -15,8 +15,10 @@ pub const MAX_BLOCK_CELLS: usize = 1 << 24;
 /// Most bytes of one block on disk. One frame has at most 1 MiB, so a row always fits.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
 
-/// Most bytes of text that one text column of a block decodes to: a dictionary must not be a bomb.
-/// Far above the byte cap at which blocks are sealed, far below what a `u32` offset can say.
+pub use crate::array::MAX_ARRAY_LENGTH;
+
+/// Most bytes of text that one text column of a block decodes to, or of elements that one of arrays does: a dictionary,
+/// or a tile of equal elements, must not be a bomb. Far above the byte cap at which blocks are sealed, far below what a `u32` offset can say.
 pub const MAX_COLUMN_TEXT_BYTES: usize = 64 << 20;
 
 /// Most sections of a block or footer: this version writes three; the rest is room to grow.
@@ -66,4 +68,5 @@ const _: () = {
     assert!(MAX_GROUP_BYTES.is_multiple_of(PAGE_BYTES) && PAGE_BYTES.is_multiple_of(BLOCK_ALIGN_BYTES));
     assert!(MAX_SEGMENT_BYTES <= u32::MAX as u64);
     assert!(MAX_COLUMN_TEXT_BYTES <= u32::MAX as usize);
+    assert!(MAX_ARRAY_LENGTH * 8 <= crate::row::FRAME_BYTES_MAX / 2, "the longest array fits a frame");
 };

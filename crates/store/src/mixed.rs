@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! 3 parts: count, then of each stream
-//!          stream, layout_version, channels, type u8 of each, first_row, rows,
+//!          stream, layout_version, channels, type u8 of each [length − 1 u16 of a fixed length of arrays], first_row, rows,
 //!          flags u8: 1 time_sorted, 2 overlaps_previous, 4 source_clock, 8 gap_before,
 //!                    16 source_time, 32 sequence, 64 session
 //!          time_min − the block's, time_max − time_min, bytes of its rows
@@ -16,9 +16,10 @@
 //!          receive_time zigzag, less the last row's (the first: less the block's time_min)
 //!          [source_time zigzag, less receive_time] [sequence zigzag, less the last] [session]
 //!          [cell states, two bits each, lowest first]
-//!          values: little-endian in their type's size; text: length and bytes
+//!          values: little-endian in their type's size; text and arrays: bytes, and they
 //! ```
 
+use crate::array::ArrayRef;
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::block::{
     self, BlockHeader, BlockMeta, HEADER_BYTES, SECTION_PARTS, SECTION_ROWS, SKIPPABLE, checked_body, put_section,
@@ -140,7 +141,7 @@ fn put_part(part: &Part<'_>, time_min: i64, directory: &mut Vec<u8>, rows: &mut 
     put_varint(directory, batch.stream.0.into());
     put_varint(directory, part.layout_version.into());
     put_varint(directory, batch.columns.len() as u64);
-    directory.extend(batch.columns.iter().map(|c| c.values.channel_type().code()));
+    batch.columns.iter().for_each(|c| c.values.channel_type().put(directory));
     put_varint(directory, batch.rows[0]);
     put_varint(directory, batch.len() as u64);
     let flags = [
@@ -213,10 +214,10 @@ fn put_row(batch: &Batch, row: usize, last: &mut Last, out: &mut Vec<u8>) {
         }
         match &column.values {
             // By bytes, not by Value: what is stored is what was given.
-            ColumnValues::String { offsets, bytes } => {
-                let text = &bytes[offsets[row] as usize..offsets[row + 1] as usize];
-                put_varint(out, text.len() as u64);
-                out.extend_from_slice(text);
+            ColumnValues::String { offsets, bytes } | ColumnValues::Array { offsets, bytes, .. } => {
+                let bytes = &bytes[offsets[row] as usize..offsets[row + 1] as usize];
+                put_varint(out, bytes.len() as u64);
+                out.extend_from_slice(bytes);
             }
             values => {
                 let size = values.channel_type().size_bytes();
@@ -331,14 +332,12 @@ fn read_parts(bytes: &[u8], block: &BlockHeader, rows_len: usize) -> Result<Vec<
         let stream = StreamId(u32::try_from(cursor.varint("stream")?).map_err(|_| malformed("stream"))?);
         let layout_version = u32::try_from(cursor.varint("layout")?).map_err(|_| malformed("layout version"))?;
         let channels = cursor.count("channels of a block", MAX_CHANNELS)?;
-        let types = cursor
-            .take(channels, "channel types")?
-            .iter()
-            .map(|code| {
-                let unknown = FormatError::Unsupported { what: "channel type", found: (*code).into() };
-                ChannelType::from_code(*code).ok_or(unknown)
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut types = Vec::new();
+        for _ in 0..channels {
+            let code = cursor.u8("channel type")?;
+            let unknown = FormatError::Unsupported { what: "channel type", found: code.into() };
+            types.push(ChannelType::read(code, || cursor.u16("length of an array").ok()).ok_or(unknown)?);
+        }
         let first_row = cursor.varint("first row")?;
         let rows = cursor.count("rows of a part", rows_left)?;
         let flags = cursor.u8("flags of a part")?;
@@ -469,17 +468,35 @@ impl Nullable {
     }
 }
 
-/// Reads one value behind those before it; one that is no value becomes zero, false or no text.
+fn put_beside(more: &[u8], bytes: &mut Vec<u8>) -> Result<(), FormatError> {
+    check_limit("bytes of text in a column", (bytes.len() + more.len()) as u64, MAX_COLUMN_TEXT_BYTES)?;
+    bytes.extend_from_slice(more);
+    Ok(())
+}
+
+/// Reads one value behind those before it; one that is no value becomes zero, false, no text or no element.
 fn read_cell(cursor: &mut Cursor<'_>, values: &mut ColumnValues, state: CellState) -> Result<(), FormatError> {
     let is_value = state == CellState::Value;
-    if let ColumnValues::String { offsets, bytes } = values {
-        if is_value {
-            let text = cursor.text("text", MAX_BLOCK_BYTES)?;
-            check_limit("bytes of text in a column", (bytes.len() + text.len()) as u64, MAX_COLUMN_TEXT_BYTES)?;
-            bytes.extend_from_slice(text.as_bytes());
+    match values {
+        ColumnValues::String { offsets, bytes } => {
+            if is_value {
+                let text = cursor.text("text", MAX_BLOCK_BYTES)?;
+                put_beside(text.as_bytes(), bytes)?;
+            }
+            offsets.push(bytes.len() as u32);
+            return Ok(());
         }
-        offsets.push(bytes.len() as u32);
-        return Ok(());
+        ColumnValues::Array { kind, offsets, bytes } => {
+            if is_value {
+                let len = cursor.count("bytes of an array", MAX_BLOCK_BYTES)?;
+                let array = ArrayRef::new(kind.element(), cursor.take(len, "array")?);
+                let array = array.filter(|array| kind.takes(array.len())).ok_or(malformed("an array of its type"))?;
+                put_beside(array.bytes(), bytes)?;
+            }
+            offsets.push(bytes.len() as u32);
+            return Ok(());
+        }
+        _ => {}
     }
     let kind = values.channel_type();
     let mut bits = [0; 8];

@@ -5,7 +5,8 @@
 //! setting = "blockSize" | "fileSize" | "maxStreams" | "dataBlockSize"
 //! elements = element { "," element } [ "," ]
 //! element = name type [ "NULL" ] [ "WITH" "CODEC" codec [ "PARAMS" "(" name "=" number { "," … } ")" ] ]
-//! type    = "int8" … "int64" | "uint8" … "uint64" | "float" | "double" | "boolean" | "string", or ours: "i8" … "f64"
+//! type    = "int8" … "int64" | "uint8" … "uint64" | "float" | "double" | "boolean" | "string", or ours: "i8" … "f64";
+//!           numbers and booleans with "[" length "]" or "[" "]" behind: arrays of that length, or of any
 //! codec   = "SampledAlgorithm" | "StepAlgorithm" | "DeadbandAlgorithm" | "SwingingDoorAlgorithm", or without "Algorithm"
 //! name    = letters, digits, "_", ".", not beginning with a digit; or anything in double quotes, "" for one
 //! ```
@@ -17,6 +18,9 @@ mod language;
 mod print;
 mod tokens;
 
+use std::borrow::Cow;
+
+use crate::array::ArrayType;
 use crate::reduction::Reduction;
 use crate::stream::{ChannelSpec, Clock, StreamKey, StreamSpec};
 use crate::value::ChannelType;
@@ -181,8 +185,11 @@ impl From<ElementCodec> for Reduction {
 /// The type that a word names, in RealDB's spelling or ours, without case.
 pub fn type_of(word: &str) -> Option<ChannelType> {
     let word = word.to_ascii_lowercase();
-    let known = TYPES.iter().find(|(name, _)| *name == word).map(|(_, channel_type)| *channel_type);
-    known.or_else(|| ChannelType::from_name(&word))
+    let plain = |word: &str| {
+        let known = TYPES.iter().find(|(name, _)| *name == word).map(|(_, channel_type)| *channel_type);
+        known.or_else(|| ChannelType::ALL.into_iter().find(|kind| kind.name() == word))
+    };
+    plain(&word).or_else(|| ArrayType::from_name(&word, plain).map(ChannelType::Array))
 }
 
 /// RealDB's names of types, and what others call them.
@@ -204,8 +211,16 @@ const TYPES: [(&str, ChannelType); 14] = [
 ];
 
 /// How a definition spells a type.
-pub fn type_name(channel_type: ChannelType) -> &'static str {
-    TYPES.iter().find(|(_, known)| *known == channel_type).map_or(channel_type.name(), |(name, _)| name)
+pub fn type_name(channel_type: ChannelType) -> Cow<'static, str> {
+    let plain = |kind| TYPES.iter().find(|(_, known)| *known == kind).map(|(name, _)| *name);
+    match channel_type {
+        ChannelType::Array(array) => {
+            let element = array.element().channel_type();
+            let length = array.length().map(|length| length.to_string()).unwrap_or_default();
+            format!("{}[{length}]", type_name(element)).into()
+        }
+        other => plain(other).map_or_else(|| other.name(), Cow::Borrowed),
+    }
 }
 
 /// Bytes that a text names: `64MiB`, `50 MB`, `204800`, `1.5GiB`. Units without case; without one: bytes.

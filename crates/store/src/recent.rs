@@ -145,7 +145,8 @@ fn values_equal(row: &RowScratch, shape: &RowShape, chunk: &Chunk, at: usize) ->
         let bits = row.words[field.word as usize] >> field.shift & mask(field.kind);
         match (field.kind, chunk.value(at, channel)) {
             (ChannelType::String, Value::String(text)) => text_at(&row.text, bits) == text.as_bytes(),
-            (ChannelType::String, _) => false,
+            (ChannelType::Array(_), Value::Array(array)) => text_at(&row.text, bits) == array.bytes(),
+            (ChannelType::String | ChannelType::Array(_), _) => false,
             (kind, value) => canonical(Value::from_bits(kind, bits)) == canonical(value),
         }
     })
@@ -198,7 +199,11 @@ fn retyped(from: ChannelType, to: ChannelType, bits: u64) -> Option<u64> {
     if from == to {
         return Some(bits);
     }
-    if from == ChannelType::String || to == ChannelType::String {
+    if let (ChannelType::Array(from), ChannelType::Array(to)) = (from, to) {
+        // Of another length: the word says the bytes.
+        return (from.element() == to.element()).then_some(bits);
+    }
+    if !from.is_scalar() || !to.is_scalar() {
         return None;
     }
     let value = Value::from_bits(from, bits);
@@ -220,10 +225,10 @@ fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8
     if !shape.has_text {
         return hash_words(time, shape.states..shape.words(), word);
     }
-    // Where a text stands among the others depends on the order of the frame's cells; its length does not.
+    // Where a text or array stands among the others depends on the order of the frame's cells; its length does not.
     let mut words: Vec<u64> = (0..shape.words()).map(word).collect();
     let mut hash = 0;
-    for field in shape.fields.iter().filter(|f| f.kind == ChannelType::String) {
+    for field in shape.fields.iter().filter(|f| !f.kind.is_scalar()) {
         for piece in text_at(text, words[field.word as usize]).chunks(8) {
             let mut bytes = [0; 8];
             bytes[..piece.len()].copy_from_slice(piece);

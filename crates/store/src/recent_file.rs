@@ -32,7 +32,7 @@ pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<
             entries.u32(id as u32);
             entries.u8(shape.has_sequence as u8);
             entries.u16(shape.fields.len() as u16);
-            shape.fields.iter().for_each(|field| entries.u8(field.kind.code()));
+            shape.fields.iter().for_each(|field| field.kind.put(&mut entries.0));
             entries.u32(hashes.len() as u32);
             entries.i64(time.0);
             entries.i64(time.1);
@@ -97,8 +97,7 @@ struct List {
 impl List {
     fn take(t: &mut Take<'_>) -> Option<List> {
         let (stream, has_sequence, channels) = (t.u32()?, t.u8()? != 0, t.u16()?);
-        let kinds =
-            t.bytes(channels.into())?.iter().map(|&code| ChannelType::from_code(code)).collect::<Option<_>>()?;
+        let kinds = (0..channels).map(|_| ChannelType::read(t.u8()?, || t.u16())).collect::<Option<_>>()?;
         let (count, time) = (t.u32()?, (t.i64()?, t.i64()?));
         let hashes = t.bytes((count as usize).checked_mul(8)?)?;
         let hashes = hashes.as_chunks::<8>().0.iter().map(|&h| u64::from_le_bytes(h)).collect();

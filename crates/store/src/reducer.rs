@@ -115,6 +115,10 @@ fn hash_of(frame: &FrameRef<'_>, time: i64) -> u64 {
                 hasher.write_u8(200);
                 hasher.write(text.as_bytes());
             }
+            Ok(Value::Array(array)) => {
+                hasher.write_u8(201);
+                hasher.write(array.bytes());
+            }
             Ok(value) => {
                 hasher.write_u8(value.channel_type().code());
                 hasher.write_u64(value.bits());

@@ -59,7 +59,7 @@ impl Reduction {
     /// What is wrong with it, as one phrase.
     pub fn check(self, kind: ChannelType) -> Result<(), String> {
         let (Reduction::Deadband { bound } | Reduction::SwingingDoor { bound }) = self else { return Ok(()) };
-        if matches!(kind, ChannelType::Bool | ChannelType::String) {
+        if kind == ChannelType::Bool || !kind.is_scalar() {
             return Err(format!("{self} needs numbers, not {}: step is for every type", kind.name()));
         }
         if !bound.is_finite() || bound.is_sign_negative() && bound != 0.0 {
@@ -133,7 +133,7 @@ mod tests {
         }
         for kind in [ChannelType::Bool, ChannelType::String] {
             let error = Reduction::Deadband { bound: 1.0 }.check(kind).expect_err("no number");
-            assert!(error.contains(kind.name()), "{error}");
+            assert!(error.contains(&*kind.name()), "{error}");
             assert_eq!(Reduction::Step.check(kind), Ok(()));
         }
         assert_eq!(Reduction::Deadband { bound: 0.0 }.check(ChannelType::I8), Ok(()));

@@ -1,5 +1,9 @@
 //! Why the store, a frame, a stream or a scan is refused.
 
+use crate::array::{ArrayType, MAX_ARRAY_LENGTH};
+use crate::row::Misfit;
+use crate::stream::Stream;
+
 /// Why a store cannot be opened. Each message names the path and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -129,9 +133,34 @@ pub enum Reject {
         /// The channel.
         channel: String,
         /// Type of the value.
-        found: &'static str,
+        found: Box<str>,
         /// Type of the channel.
-        expected: &'static str,
+        expected: Box<str>,
+    },
+    /// An array of a length that its channel does not take.
+    #[error("stream {stream}, channel {channel}: an array of {found} elements does not fit {expected}")]
+    BadLength {
+        /// The stream.
+        stream: String,
+        /// The channel.
+        channel: String,
+        /// Elements of the array.
+        found: usize,
+        /// What the channel takes.
+        expected: Box<str>,
+    },
+    /// Arrays of fixed length with which no frame of the stream can ever be stored.
+    #[error(
+        "stream {stream}: its arrays make every frame {size_bytes} bytes, and this store takes {max_bytes}: at most 1 MiB, \
+         a quarter of the log and an eighth of a segment; use shorter arrays or a larger store"
+    )]
+    ArraysTooLarge {
+        /// The stream.
+        stream: String,
+        /// Least bytes of a frame with all its arrays.
+        size_bytes: usize,
+        /// Most bytes of a frame.
+        max_bytes: usize,
     },
     /// The store takes nothing now: see [`Refusal`].
     #[error("not recorded: {0}")]
@@ -150,8 +179,37 @@ impl Reject {
             Reject::TooLarge { .. } => "too_large",
             Reject::BadTime { .. } => "bad_time",
             Reject::BadType { .. } => "bad_type",
+            Reject::BadLength { .. } => "bad_length",
+            Reject::ArraysTooLarge { .. } => "arrays_too_large",
             Reject::Refused(Refusal::DiskFull) => "disk_full",
             Reject::Refused(_) => "not_recorded",
+        }
+    }
+}
+
+impl Misfit {
+    /// Why the frame it is in is refused.
+    #[cold]
+    pub(crate) fn reject(self, definition: &Stream) -> Reject {
+        let stream = definition.key.to_string();
+        let found: Box<str> = self.found.name().into();
+        let Some(known) = definition.layout.channels.get(self.channel) else {
+            return Reject::BadType {
+                stream,
+                channel: format!("#{}", self.channel),
+                found,
+                expected: "no such channel".into(),
+            };
+        };
+        let (channel, expected) = (known.name.clone(), known.channel_type.name());
+        let fixed = known.channel_type.array().and_then(ArrayType::length);
+        match (self.elements, fixed) {
+            (Some(found), Some(_)) => Reject::BadLength { stream, channel, found, expected: expected.into() },
+            (Some(found), None) => {
+                let expected = format!("{expected} of at most {MAX_ARRAY_LENGTH}").into();
+                Reject::BadLength { stream, channel, found, expected }
+            }
+            (None, _) => Reject::BadType { stream, channel, found, expected: expected.into() },
         }
     }
 }
@@ -182,6 +240,12 @@ pub enum ScanError {
     /// The view pinned open memory for longer than `max_view_s`.
     #[error("the query held its view for too long")]
     ViewTooOld,
+    /// Elements of arrays that cannot be read so.
+    #[error("{why}")]
+    Elements {
+        /// What is wrong with what was asked for.
+        why: String,
+    },
     /// A block whose checksum does not fit.
     #[error("{file}, offset {offset}: {reason}")]
     Damaged {

@@ -10,13 +10,13 @@
 //! …     values: 8-byte channels a word each, then 4-byte, 2-byte and 1-byte ones, each group
 //!       starting on a word and packed from the low end
 //! ```
-//! A text's value is `offset << 32 | length` into the frame's text, which follows the row in the log and
-//! stands beside it in an open block. Words are little-endian on disk.
+//! The value of a text or array is `offset << 32 | length` into the bytes beside the row, which follow it in the log
+//! and stand beside it in an open block; an array's are its elements, little-endian. Words are little-endian on disk.
 
 use std::sync::Arc;
 
 use crate::frame::{FrameRef, PackedCell};
-use crate::value::{CellState, ChannelType, Value, text_at};
+use crate::value::{CellState, ChannelType, Value, text_at, value_beside};
 
 /// "None" of source_time and sequence: the one instant that no frame can have.
 pub(crate) const NONE: i64 = i64::MIN;
@@ -34,8 +34,24 @@ pub(crate) struct Field {
     pub(crate) word: u32,
     /// Lowest bit in it.
     pub(crate) shift: u8,
+    /// [`ChannelType::value_code`] of the type.
+    code: u8,
     /// Type of the value.
     pub(crate) kind: ChannelType,
+}
+
+impl Field {
+    pub(crate) fn new(word: u32, shift: u8, kind: ChannelType) -> Field {
+        Field { word, shift, code: kind.value_code(), kind }
+    }
+
+    /// 0 if the bytes beside the row that a word names are as long as a value of it can be.
+    fn misses(&self, bits: u64) -> u32 {
+        match self.kind {
+            ChannelType::Array(array) => u32::from(!array.takes(bits as u32 as usize / array.element().size_bytes())),
+            _ => 0,
+        }
+    }
 }
 
 /// The shape of rows: shared by all streams with the same types in the same order.
@@ -43,7 +59,7 @@ pub(crate) struct Field {
 pub(crate) struct RowShape {
     /// Whether words 2 and 3 are there.
     pub(crate) has_sequence: bool,
-    /// Whether any channel is text.
+    /// Whether any channel is text or an array.
     pub(crate) has_text: bool,
     /// First word of the cell states.
     pub(crate) states: usize,
@@ -62,7 +78,7 @@ impl RowShape {
     pub(crate) fn new(has_sequence: bool, kinds: &[ChannelType]) -> RowShape {
         let states = if has_sequence { 4 } else { 2 };
         let state_words = kinds.len().div_ceil(32);
-        let mut fields = vec![Field { word: 0, shift: 0, kind: ChannelType::Bool }; kinds.len()];
+        let mut fields = vec![Field::new(0, 0, ChannelType::Bool); kinds.len()];
         let mut word = states + state_words;
         for size in [8, 4, 2, 1] {
             let mut shift = 0;
@@ -70,7 +86,7 @@ impl RowShape {
                 if shift == 64 {
                     (word, shift) = (word + 1, 0);
                 }
-                *field = Field { word: word as u32, shift: shift as u8, kind };
+                *field = Field::new(word as u32, shift as u8, kind);
                 shift += size * 8;
             }
             if shift > 0 {
@@ -85,7 +101,7 @@ impl RowShape {
         template[states..states + state_words].fill(ABSENT_WORD);
         let whole_states =
             (0..state_words).map(|n| ABSENT_WORD.checked_shl((kinds.len() - n * 32) as u32 * 2).unwrap_or(0)).collect();
-        let has_text = kinds.contains(&ChannelType::String);
+        let has_text = kinds.iter().any(|kind| !kind.is_scalar());
         let words_each = !has_text && kinds.iter().all(|k| k.size_bytes() == 8);
         RowShape { has_sequence, has_text, states, fields, template, whole_states, words_each }
     }
@@ -107,10 +123,10 @@ impl RowShape {
             return None;
         }
         let bits = words.get(field.word as usize)? >> field.shift & mask(field.kind);
-        if field.kind != ChannelType::String {
+        if field.kind.is_scalar() {
             return Some(Value::from_bits(field.kind, bits));
         }
-        std::str::from_utf8(text_at(text, bits)).ok().map(Value::String)
+        value_beside(field.kind, text_at(text, bits))
     }
 }
 
@@ -118,6 +134,8 @@ impl RowShape {
 pub(crate) struct Misfit {
     pub(crate) channel: usize,
     pub(crate) found: ChannelType,
+    /// Elements of an array whose length does not fit.
+    pub(crate) elements: Option<usize>,
 }
 
 /// A row under way: the words and text of one frame. Reused from frame to frame.
@@ -125,7 +143,7 @@ pub(crate) struct Misfit {
 pub(crate) struct RowScratch {
     /// As in the module's table.
     pub(crate) words: Vec<u64>,
-    /// Text of its text cells, one after the other.
+    /// Bytes of its texts and arrays, one after the other.
     pub(crate) text: Vec<u8>,
     /// Cells with a value.
     pub(crate) points: u32,
@@ -147,31 +165,34 @@ impl RowScratch {
         for cell in frame.packed_cells() {
             let channel = cell.channel as usize;
             let Some(&field) = shape.fields.get(channel) else {
-                return Err(Misfit { channel, found: cell.kind().unwrap_or(ChannelType::Bool) });
+                return Err(Misfit { channel, found: cell.kind().unwrap_or(ChannelType::Bool), elements: None });
             };
             let Some(kind) = cell.kind() else {
                 self.set_state(shape, channel, cell.state);
                 continue;
             };
-            let bits = if kind == field.kind {
-                match kind {
-                    ChannelType::String => self.put_text(cell, frame),
-                    _ => cell.bits,
+            let bits = if kind.code() == field.code {
+                if let ChannelType::Array(array) = kind
+                    && field.misses(cell.bits) != 0
+                {
+                    let elements = Some(cell.text(frame).len() / array.element().size_bytes());
+                    return Err(Misfit { channel, found: kind, elements });
                 }
+                if kind.is_scalar() { cell.bits } else { self.put_text(cell, frame) }
             } else {
-                let value = (kind != ChannelType::String && field.kind != ChannelType::String)
+                let value = (kind.is_scalar() && field.kind.is_scalar())
                     .then(|| Value::from_bits(kind, cell.bits).convert(field.kind))
                     .flatten();
-                value.ok_or(Misfit { channel, found: kind })?.bits()
+                value.ok_or(Misfit { channel, found: kind, elements: None })?.bits()
             };
             let word = &mut self.words[field.word as usize];
             let states = shape.states + channel / 32;
             let shift = channel % 32 * 2;
             // A channel given twice: the later value stands.
-            if *word >> field.shift != 0 && field.kind != ChannelType::String {
-                *word &= !(mask(field.kind) << field.shift);
-            } else if field.kind == ChannelType::String {
+            if !field.kind.is_scalar() {
                 *word = 0;
+            } else if *word >> field.shift != 0 {
+                *word &= !(mask(field.kind) << field.shift);
             }
             self.words[field.word as usize] |= bits << field.shift;
             if self.words[states] >> shift & 3 != CellState::Value as u64 {
@@ -195,15 +216,17 @@ impl RowScratch {
         let checked = cells.iter().zip(&shape.fields).enumerate();
         if shape.words_each {
             for (slot, (index, (cell, field))) in self.words[begin..].iter_mut().zip(checked) {
-                differing |= cell.differs(index, field.kind);
+                differing |= cell.differs(index, field.code);
                 *slot = cell.bits;
             }
         } else {
             for (index, (cell, field)) in checked {
-                differing |= cell.differs(index, field.kind);
-                let bits = match field.kind {
-                    ChannelType::String => self.put_text(cell, frame),
-                    _ => cell.bits,
+                differing |= cell.differs(index, field.code);
+                let bits = if field.kind.is_scalar() {
+                    cell.bits
+                } else {
+                    differing |= field.misses(cell.bits);
+                    self.put_text(cell, frame)
                 };
                 self.words[field.word as usize] |= bits << field.shift;
             }
@@ -218,7 +241,7 @@ impl RowScratch {
         true
     }
 
-    /// Adds a cell's text; returns where it is.
+    /// Adds the bytes of a cell's text or array; returns where they are.
     fn put_text(&mut self, cell: &PackedCell, frame: &FrameRef<'_>) -> u64 {
         let bytes = cell.text(frame);
         let at = self.text.len() as u64;
@@ -239,13 +262,13 @@ impl RowScratch {
 }
 
 impl RowScratch {
-    /// Leaves only the text of cells that are values.
+    /// Leaves only the bytes of cells that are values.
     pub(crate) fn compact_text(&mut self, shape: &RowShape) {
         if !shape.has_text {
             return;
         }
         let before = std::mem::take(&mut self.text);
-        let texts = shape.fields.iter().enumerate().filter(|(_, f)| f.kind == ChannelType::String);
+        let texts = shape.fields.iter().enumerate().filter(|(_, f)| !f.kind.is_scalar());
         for (channel, field) in texts {
             let state = self.words[shape.states + channel / 32] >> (channel % 32 * 2) & 3;
             if state != CellState::Value as u64 {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::chunk::Chunk;
 use crate::directory::{BlockRef, Segment};
+use crate::elements;
 use crate::refusal::ScanError;
 use crate::view::{Scan, StreamView, View};
 
@@ -21,6 +22,8 @@ pub struct Scanner {
     blocks: VecDeque<(Arc<Segment>, BlockRef)>,
     /// Chunks to come, with their rows in the view.
     chunks: VecDeque<(Arc<Chunk>, usize)>,
+    /// What it asks for that cannot be.
+    refused: Option<ScanError>,
     ended: bool,
 }
 
@@ -29,7 +32,9 @@ impl Scanner {
         let stream = view.stream(scan.stream);
         let mut chunks = VecDeque::new();
         let mut segments = VecDeque::new();
+        let mut refused = None;
         if let Some(stream) = &stream {
+            refused = elements::check(&scan.elements, &stream.stream.layout).err();
             let channels = stream.stream.layout.channels.len();
             scan.columns.retain(|index| (index.0 as usize) < channels);
             for (chunk, len) in stream.chunks() {
@@ -49,7 +54,7 @@ impl Scanner {
                 segments = stream.segments(scan.time.start, scan.time.end.saturating_sub(1)).into();
             }
         }
-        Scanner { view, scan, stream, segments, blocks: VecDeque::new(), chunks, ended: false }
+        Scanner { view, scan, stream, segments, blocks: VecDeque::new(), chunks, refused, ended: false }
     }
 
     /// The next block, from segment to segment.
@@ -84,7 +89,12 @@ impl Scanner {
                 Ok(found) => found,
                 Err(error) => return Some(Err(error)),
             };
-            let batch = match stream.read(&segment, &block, &self.scan.columns, self.view.shared()) {
+            let (scan, shared) = (&self.scan, self.view.shared());
+            let read = match scan.elements.as_slice() {
+                [] => stream.read(&segment, &block, &scan.columns, shared),
+                elements => stream.read_elements(&segment, &block, &scan.columns, elements, shared),
+            };
+            let batch = match read {
                 Ok(batch) => batch,
                 Err(error) => return Some(Err(error)),
             };
@@ -141,7 +151,7 @@ impl Iterator for Scanner {
             return None;
         }
         let stream = self.stream.clone()?;
-        if let Err(error) = self.view.check_age() {
+        if let Err(error) = self.refused.take().map_or_else(|| self.view.check_age(), Err) {
             self.ended = true;
             return Some(Err(error));
         }
@@ -173,27 +183,7 @@ fn pick(batch: &Batch, keep: &[u32]) -> Batch {
         valid: times.valid.as_ref().map(|valid| of(valid, keep)),
     };
     let column = |column: &Column| {
-        let values = match &column.values {
-            ColumnValues::Bool(v) => ColumnValues::Bool(of(v, keep)),
-            ColumnValues::I8(v) => ColumnValues::I8(of(v, keep)),
-            ColumnValues::I16(v) => ColumnValues::I16(of(v, keep)),
-            ColumnValues::I32(v) => ColumnValues::I32(of(v, keep)),
-            ColumnValues::I64(v) => ColumnValues::I64(of(v, keep)),
-            ColumnValues::U8(v) => ColumnValues::U8(of(v, keep)),
-            ColumnValues::U16(v) => ColumnValues::U16(of(v, keep)),
-            ColumnValues::U32(v) => ColumnValues::U32(of(v, keep)),
-            ColumnValues::U64(v) => ColumnValues::U64(of(v, keep)),
-            ColumnValues::F32(v) => ColumnValues::F32(of(v, keep)),
-            ColumnValues::F64(v) => ColumnValues::F64(of(v, keep)),
-            ColumnValues::String { offsets, bytes } => {
-                let (mut to, mut out) = (vec![0], Vec::new());
-                for &i in keep {
-                    out.extend_from_slice(&bytes[offsets[i as usize] as usize..offsets[i as usize + 1] as usize]);
-                    to.push(out.len() as u32);
-                }
-                ColumnValues::String { offsets: to, bytes: out }
-            }
-        };
+        let values = column.values.pick(keep.iter().map(|&row| row as usize));
         Column { values, states: column.states.as_ref().map(|states| of(states, keep)) }
     };
     Batch {
@@ -247,6 +237,7 @@ pub(crate) fn batch_of(stream: &StreamView, chunk: &Chunk, rows: &[u32], scan: &
         chunk.append_column(index.0 as usize, rows, &mut column);
         batch.columns.push(column);
     }
+    elements::add_of_chunk(chunk, rows, &scan.elements, &stream.stream.layout, &mut batch);
     batch
 }
 

@@ -44,6 +44,12 @@ const BLOCK_ROWS_MIN: usize = 256;
 const BLOCK_ROWS: usize = 1024;
 /// Streams that one slice puts into a mixed block.
 const MIXED_STREAMS: usize = 1024;
+/// Bytes of rows from which a stream gets a block of its own, however few they are: arrays and long texts.
+const BLOCK_BYTES_MIN: usize = 64 << 10;
+/// The same of rows with arrays, which a mixed block holds as they are.
+const ARRAY_BYTES_MIN: usize = 2 << 10;
+/// Bytes of rows that one mixed block takes.
+const MIXED_BYTES: usize = 4 << 20;
 /// Streams whose codec memory is kept.
 const MEMORIES_MAX: usize = 16_384;
 /// Bytes of hashes of rows sealed lately, over all streams.
@@ -160,10 +166,10 @@ impl Sealer {
             for id in self.oldest(store, |position| position < floor || over, MIXED_STREAMS) {
                 let Some(taken) = self.take_rows(store, id, 1, usize::MAX) else { continue };
                 pressed = true;
-                if taken.batch.len() >= block_rows_min {
+                if taken.has_block(block_rows_min) {
                     cells += self.encode_block(store, taken)?;
                 } else {
-                    cells += taken.batch.len() * (taken.batch.columns.len() + 2) + 16;
+                    cells += taken.cells() + 16;
                     few.entry(taken.group).or_default().push(taken);
                 }
                 if cells >= SLICE_CELLS {
@@ -287,7 +293,7 @@ impl Sealer {
         let (overlaps, newest_before) = self.overlaps(id, &slot, &batch);
         let chunks = chunks.len();
         let group = slot.group;
-        Some(Taken { group, stream, batch, points, stored, left, overlaps, newest_before, chunks, before })
+        Some(Taken { group, stream, batch, points, stored, left, overlaps, newest_before, chunks, bytes, before })
     }
 
     /// Takes fewer of the rows that were just taken, because a block of all of them finds no room in any segment. None:
@@ -353,7 +359,7 @@ impl Sealer {
             return self.encode_block(store, fewer);
         }
         self.put(store, group, &bytes, streams, taken.points)?;
-        Ok(taken.batch.len() * (taken.batch.columns.len() + 2))
+        Ok(taken.cells())
     }
 
     /// Encodes few rows of many streams of one group as a mixed block.
@@ -364,7 +370,8 @@ impl Sealer {
         // The footer has the definitions of all its streams: they must leave room in an empty segment.
         let mut definitions = Vec::new();
         taken.iter().for_each(|t| definition::encode(&t.stream, &mut definitions));
-        if taken.len() > 1 && definitions.len() as u64 > store.space.segment_bytes / 4 {
+        let bytes: usize = taken.iter().map(|t| t.bytes).sum();
+        if taken.len() > 1 && (definitions.len() as u64 > store.space.segment_bytes / 4 || bytes > MIXED_BYTES) {
             let second = taken.split_off(taken.len() / 2);
             self.encode_mixed(store, group, taken)?;
             return self.encode_mixed(store, group, second);
@@ -463,7 +470,7 @@ impl Sealer {
         let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
         for id in 0..streams {
             while let Some(taken) = self.take_rows(store, id, 1, usize::MAX) {
-                if taken.batch.len() >= CLOSE_ROWS_MIN {
+                if taken.has_block(CLOSE_ROWS_MIN) {
                     self.encode_block(store, taken)?;
                 } else {
                     let group = taken.group;
@@ -506,8 +513,23 @@ struct Taken {
     newest_before: i64,
     /// Chunks that the rows stand in.
     chunks: usize,
+    /// Bytes of these.
+    bytes: usize,
     /// Session and highest sequence of the rows before.
     before: Option<(u32, i64)>,
+}
+
+impl Taken {
+    /// Whether it gets a block of its own, as it does from `rows_min` rows on.
+    fn has_block(&self, rows_min: usize) -> bool {
+        let arrays = || self.batch.columns.iter().any(|c| matches!(c.values, ColumnValues::Array { .. }));
+        self.batch.len() >= rows_min || self.bytes >= BLOCK_BYTES_MIN || self.bytes >= ARRAY_BYTES_MIN && arrays()
+    }
+
+    /// Cells to encode; of arrays and text eight bytes count as one.
+    fn cells(&self) -> usize {
+        (self.batch.len() * (self.batch.columns.len() + 2)).max(self.bytes / 8)
+    }
 }
 
 /// Whether a block of these streams has room in an empty segment, with all that its footer says.

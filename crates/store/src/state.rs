@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::array::{ArrayRef, ElementType};
 use crate::batch::Batch;
 use crate::chunk::Chunk;
 use crate::directory::{BlockRef, Segment};
@@ -27,13 +28,20 @@ pub struct StateCell {
     pub row: u64,
 }
 
-/// A value that owns its text.
+/// A value that owns its text or elements.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnedValue {
-    /// Everything but text.
+    /// Everything but text and arrays.
     Plain(Value<'static>),
     /// Text.
     String(String),
+    /// An array.
+    Array {
+        /// Type of its elements.
+        element: ElementType,
+        /// They, little-endian, one after the other.
+        bytes: Vec<u8>,
+    },
 }
 
 impl OwnedValue {
@@ -41,6 +49,7 @@ impl OwnedValue {
     pub fn of(value: Value<'_>) -> OwnedValue {
         match value {
             Value::String(text) => OwnedValue::String(text.to_owned()),
+            Value::Array(array) => OwnedValue::Array { element: array.element(), bytes: array.bytes().to_vec() },
             other => OwnedValue::Plain(Value::from_bits(other.channel_type(), other.bits())),
         }
     }
@@ -50,6 +59,7 @@ impl OwnedValue {
         match self {
             OwnedValue::Plain(value) => *value,
             OwnedValue::String(text) => Value::String(text),
+            OwnedValue::Array { element, bytes } => Value::Array(ArrayRef::stored(*element, bytes)),
         }
     }
 }

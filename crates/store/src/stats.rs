@@ -5,7 +5,7 @@
 //! ```text
 //! flags u8: 1 absent cells, 2 unchanged, 4 unknown, 8 NaNs, 16 infinities (each: its count follows, in
 //!           this order), 32 an integral, 64 a minimum and maximum
-//! if any cell is a value and the type is not text:
+//! if any cell is a value and the type is neither text nor arrays:
 //!   first, last, [min, max]    value: floats as they are, integers zigzag or plain
 //!   times                      first − time_min, time_max − last, [min − time_min, max − time_min]
 //!   sum                        integers: zigzag of 128 bits; floats: f64
@@ -125,7 +125,7 @@ impl ColumnStatistics {
             ColumnValues::U64(v) => of_values(v, states, interpolation, times),
             ColumnValues::F32(v) => of_values(v, states, interpolation, times),
             ColumnValues::F64(v) => of_values(v, states, interpolation, times),
-            ColumnValues::String { .. } => Self::counting(times.len(), states),
+            ColumnValues::String { .. } | ColumnValues::Array { .. } => Self::counting(times.len(), states),
         }
     }
 
@@ -267,7 +267,7 @@ impl ColumnStatistics {
         if counted > rows as u64 || read.nans + read.infinities > rows as u64 - counted {
             return Err(malformed("statistics count more cells than rows"));
         }
-        if kind == ChannelType::String || read.values() == 0 {
+        if !kind.is_scalar() || read.values() == 0 {
             return Ok(read);
         }
         let first = read_value(cursor, kind)?;
@@ -352,7 +352,7 @@ fn read_value(cursor: &mut Cursor<'_>, kind: ChannelType) -> Result<Value<'stati
         ChannelType::F32 => cursor.u32(what)?.into(),
         ChannelType::F64 => cursor.u64(what)?,
         ChannelType::I8 | ChannelType::I16 | ChannelType::I32 | ChannelType::I64 => cursor.signed(what)? as u64,
-        ChannelType::String => return Err(malformed("statistics of text")),
+        kind if !kind.is_scalar() => return Err(malformed("statistics of text")),
         _ => cursor.varint(what)?,
     };
     Ok(Value::from_bits(kind, bits))

@@ -1,5 +1,6 @@
 //! Tests that need the fault disk or look inside.
 
+mod arrays;
 mod faults;
 mod fixed;
 mod model;

@@ -1,38 +1,42 @@
 //! Types and values of channels, and the four kinds of cell.
 
-/// Type of a channel. The numbers are part of the format (`docs/format/store.md`);
-/// 13 to 31 are reserved for arrays and out-of-line blobs.
+use std::borrow::Cow;
+
+use crate::array::{ArrayRef, ArrayType};
+
+/// Type of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
 pub enum ChannelType {
     /// One truth value.
-    Bool = 1,
+    Bool,
     /// Signed, 8 bits.
-    I8 = 2,
+    I8,
     /// Signed, 16 bits.
-    I16 = 3,
+    I16,
     /// Signed, 32 bits.
-    I32 = 4,
+    I32,
     /// Signed, 64 bits.
-    I64 = 5,
+    I64,
     /// Unsigned, 8 bits.
-    U8 = 6,
+    U8,
     /// Unsigned, 16 bits.
-    U16 = 7,
+    U16,
     /// Unsigned, 32 bits.
-    U32 = 8,
+    U32,
     /// Unsigned, 64 bits.
-    U64 = 9,
+    U64,
     /// IEEE 754 binary32.
-    F32 = 10,
+    F32,
     /// IEEE 754 binary64.
-    F64 = 11,
+    F64,
     /// UTF-8 text.
-    String = 12,
+    String,
+    /// Many values of one type.
+    Array(ArrayType),
 }
 
 impl ChannelType {
-    /// Every type, in the order of its code.
+    /// Every type but arrays, in the order of its code.
     pub const ALL: [ChannelType; 12] = [
         ChannelType::Bool,
         ChannelType::I8,
@@ -48,20 +52,59 @@ impl ChannelType {
         ChannelType::String,
     ];
 
-    /// The type of a format code, if this version knows it.
+    /// The type of a format code, if this version knows it and nothing follows it.
     pub fn from_code(code: u8) -> Option<ChannelType> {
-        Self::ALL.get((code as usize).wrapping_sub(1)).copied()
+        Self::read(code, || None)
     }
 
-    /// The code written to disk.
+    /// The type of a format code; `length` reads what follows that of an array of fixed length.
+    pub(crate) fn read(code: u8, length: impl FnOnce() -> Option<u16>) -> Option<ChannelType> {
+        let plain = Self::ALL.get((code as usize).wrapping_sub(1)).copied();
+        plain.or_else(|| ArrayType::read(code, length).map(ChannelType::Array))
+    }
+
+    /// The code written to disk: `docs/format/store.md`, Numbers.
     #[inline]
     pub fn code(self) -> u8 {
-        self as u8
+        match self {
+            ChannelType::Bool => 1,
+            ChannelType::I8 => 2,
+            ChannelType::I16 => 3,
+            ChannelType::I32 => 4,
+            ChannelType::I64 => 5,
+            ChannelType::U8 => 6,
+            ChannelType::U16 => 7,
+            ChannelType::U32 => 8,
+            ChannelType::U64 => 9,
+            ChannelType::F32 => 10,
+            ChannelType::F64 => 11,
+            ChannelType::String => 12,
+            ChannelType::Array(array) => array.code(),
+        }
+    }
+
+    /// Appends the code, and the length of an array of fixed length.
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
+        out.push(self.code());
+        if let ChannelType::Array(array) = self
+            && let Some(length) = array.length_field()
+        {
+            out.extend_from_slice(&length.to_le_bytes());
+        }
+    }
+
+    /// Code of a value that a channel of it takes: an array does not say that its length is fixed.
+    #[inline]
+    pub(crate) fn value_code(self) -> u8 {
+        match self {
+            ChannelType::Array(array) => ArrayType::variable(array.element()).code(),
+            other => other.code(),
+        }
     }
 
     /// Lower-case name as configuration, SQL listings and column suffixes spell it.
-    pub fn name(self) -> &'static str {
-        match self {
+    pub fn name(self) -> Cow<'static, str> {
+        let name = match self {
             ChannelType::Bool => "bool",
             ChannelType::I8 => "i8",
             ChannelType::I16 => "i16",
@@ -74,27 +117,53 @@ impl ChannelType {
             ChannelType::F32 => "f32",
             ChannelType::F64 => "f64",
             ChannelType::String => "string",
+            ChannelType::Array(array) => return array.name(),
+        };
+        name.into()
+    }
+
+    /// As it stands in a name: that of arrays without brackets.
+    pub fn suffix(self) -> Cow<'static, str> {
+        match self {
+            ChannelType::Array(array) => format!("{}_array", array.element().channel_type().name()).into(),
+            other => other.name(),
         }
     }
 
     /// The type that a name spells, as in [`ChannelType::name`].
     pub fn from_name(name: &str) -> Option<ChannelType> {
-        Self::ALL.into_iter().find(|t| t.name() == name)
+        let plain = Self::ALL.into_iter().find(|t| t.name() == name);
+        plain.or_else(|| ArrayType::from_name(name, Self::from_name).map(ChannelType::Array))
     }
 
-    /// Bytes of one value in a row; text takes 8 (offset and length into the row's heap).
+    /// Whether a value is a number or a truth value, which stands in its row; the bytes of others stand beside it.
+    #[inline]
+    pub fn is_scalar(self) -> bool {
+        !matches!(self, ChannelType::String | ChannelType::Array(_))
+    }
+
+    /// The type of arrays, if it is one.
+    pub fn array(self) -> Option<ArrayType> {
+        match self {
+            ChannelType::Array(array) => Some(array),
+            _ => None,
+        }
+    }
+
+    /// Bytes of one value in a row; text and arrays take 8 (offset and length of their bytes beside the row).
     pub fn size_bytes(self) -> usize {
         match self {
             ChannelType::Bool | ChannelType::I8 | ChannelType::U8 => 1,
             ChannelType::I16 | ChannelType::U16 => 2,
             ChannelType::I32 | ChannelType::U32 | ChannelType::F32 => 4,
-            ChannelType::I64 | ChannelType::U64 | ChannelType::F64 | ChannelType::String => 8,
+            ChannelType::I64 | ChannelType::U64 | ChannelType::F64 => 8,
+            ChannelType::String | ChannelType::Array(_) => 8,
         }
     }
 
     /// Whether it is one of the integer types.
     pub fn is_integer(self) -> bool {
-        (ChannelType::I8 as u8..=ChannelType::U64 as u8).contains(&(self as u8))
+        (ChannelType::I8..=ChannelType::U64).contains(&self)
     }
 
     /// Whether it is `f32` or `f64`.
@@ -103,7 +172,8 @@ impl ChannelType {
     }
 
     /// The smallest type that holds every value of both exactly, if there is one: within signed,
-    /// within unsigned, unsigned to larger signed, f32 to f64, integers of at most 32 bits to f64.
+    /// within unsigned, unsigned to larger signed, f32 to f64, integers of at most 32 bits to f64; arrays of the same
+    /// elements to variable length.
     pub fn widen(self, other: ChannelType) -> Option<ChannelType> {
         use ChannelType::*;
         if self == other {
@@ -119,7 +189,8 @@ impl ChannelType {
             _ => None,
         };
         match (a, b) {
-            (Bool, _) | (String, _) | (_, String) => None,
+            (Array(a), Array(b)) => a.widen(b).map(Array),
+            (Bool, _) | (String, _) | (_, String) | (Array(_), _) | (_, Array(_)) => None,
             (F32, F64) => Some(F64),
             (i, F32 | F64) => (bits(i) <= 32).then_some(F64),
             (I8 | I16 | I32 | I64, I8 | I16 | I32 | I64) => Some(b),
@@ -156,10 +227,12 @@ pub enum Value<'a> {
     F64(f64),
     /// UTF-8 text.
     String(&'a str),
+    /// An array.
+    Array(ArrayRef<'a>),
 }
 
 impl<'a> Value<'a> {
-    /// The type of the value.
+    /// The type of the value; that of an array is of variable length.
     #[inline]
     pub fn channel_type(&self) -> ChannelType {
         match self {
@@ -175,10 +248,11 @@ impl<'a> Value<'a> {
             Value::F32(_) => ChannelType::F32,
             Value::F64(_) => ChannelType::F64,
             Value::String(_) => ChannelType::String,
+            Value::Array(array) => ChannelType::Array(ArrayType::variable(array.element())),
         }
     }
 
-    /// The value's bit pattern, zero-extended to 64 bits; 0 for text.
+    /// The value's bit pattern, zero-extended to 64 bits; 0 for text and arrays.
     #[inline]
     pub fn bits(&self) -> u64 {
         match *self {
@@ -193,14 +267,14 @@ impl<'a> Value<'a> {
             Value::U64(v) => v,
             Value::F32(v) => v.to_bits() as u64,
             Value::F64(v) => v.to_bits(),
-            Value::String(_) => 0,
+            Value::String(_) | Value::Array(_) => 0,
         }
     }
 
-    /// The value of a bit pattern made by [`Value::bits`]. Text is the caller's to keep.
+    /// The value of a bit pattern made by [`Value::bits`]. Text and arrays are the caller's to keep.
     ///
     /// # Panics
-    /// For `ChannelType::String`.
+    /// For types that are no scalar.
     pub fn from_bits(kind: ChannelType, bits: u64) -> Value<'static> {
         match kind {
             ChannelType::Bool => Value::Bool(bits & 1 != 0),
@@ -214,11 +288,11 @@ impl<'a> Value<'a> {
             ChannelType::U64 => Value::U64(bits),
             ChannelType::F32 => Value::F32(f32::from_bits(bits as u32)),
             ChannelType::F64 => Value::F64(f64::from_bits(bits)),
-            ChannelType::String => unreachable!("text has no bit pattern"),
+            ChannelType::String | ChannelType::Array(_) => unreachable!("text and arrays have no bit pattern"),
         }
     }
 
-    /// The value as f64, for plots and means: exact up to 2⁵³, nearest beyond; none for text.
+    /// The value as f64, for plots and means: exact up to 2⁵³, nearest beyond; none for text and arrays.
     pub fn as_f64(&self) -> Option<f64> {
         Some(match *self {
             Value::Bool(v) => v as u8 as f64,
@@ -232,7 +306,7 @@ impl<'a> Value<'a> {
             Value::U64(v) => v as f64,
             Value::F32(v) => v as f64,
             Value::F64(v) => v,
-            Value::String(_) => return None,
+            Value::String(_) | Value::Array(_) => return None,
         })
     }
 
@@ -240,6 +314,9 @@ impl<'a> Value<'a> {
     pub fn convert(self, to: ChannelType) -> Option<Value<'a>> {
         if self.channel_type() == to {
             return Some(self);
+        }
+        if let (Value::Array(array), ChannelType::Array(to)) = (self, to) {
+            return (array.element() == to.element() && to.takes(array.len())).then_some(self);
         }
         let int: i128 = match self {
             Value::I8(v) => v as i128,
@@ -292,6 +369,15 @@ impl CellState {
             3 => Some(CellState::Unknown),
             _ => None,
         }
+    }
+}
+
+/// The value of a type that has these bytes beside its row, if it is one; text that is no UTF-8 is none.
+pub(crate) fn value_beside(kind: ChannelType, bytes: &[u8]) -> Option<Value<'_>> {
+    match kind {
+        ChannelType::String => std::str::from_utf8(bytes).ok().map(Value::String),
+        ChannelType::Array(array) => Some(Value::Array(ArrayRef::stored(array.element(), bytes))),
+        _ => None,
     }
 }
 

@@ -17,6 +17,7 @@ use crate::bytes::FormatError;
 use crate::catalog::Catalog;
 use crate::checkpoint::SealedRows;
 use crate::directory::{BlockRef, Segment, SegmentList};
+use crate::elements::ElementRange;
 use crate::group::Group;
 use crate::held::Held;
 use crate::mixed::MixedBlock;
@@ -37,6 +38,8 @@ pub struct Scan {
     pub rows: Range<u64>,
     /// Channels wanted; the batches' columns come in this order.
     pub columns: Vec<ChannelIndex>,
+    /// Single elements of arrays: a column for each behind the others, for which whole arrays are not read.
+    pub elements: Vec<ElementRange>,
     /// Newest batches first (rows ascend within each batch all the same).
     pub newest_first: bool,
     /// Most rows of a batch: for a reader that needs few. What a batch leaves of a block is read again for the next.
@@ -47,7 +50,7 @@ impl Scan {
     /// All rows and times of a stream.
     pub fn all(stream: StreamId, columns: Vec<ChannelIndex>) -> Self {
         let (time, rows) = (i64::MIN..i64::MAX, 0..u64::MAX);
-        Scan { stream, time, rows, columns, newest_first: false, batch_rows: usize::MAX }
+        Scan { stream, time, rows, columns, elements: Vec::new(), newest_first: false, batch_rows: usize::MAX }
     }
 }
 
@@ -108,6 +111,9 @@ impl StreamView {
         columns: &[ChannelIndex],
         shared: &Shared,
     ) -> Result<Batch, ScanError> {
+        if self.is_worth_parting(block, columns) {
+            return self.read_elements(segment, block, columns, &[], shared);
+        }
         let bytes = segment.read_block(block, &shared.residents)?;
         self.decode(segment, block, &bytes, columns, shared)
     }
@@ -128,14 +134,20 @@ impl StreamView {
             Some(part) => MixedBlock::read(bytes).and_then(|mixed| mixed.decode(part as usize, layout, columns)),
         };
         let batch = batch.map_err(|error| self.damaged(segment, block, error))?;
-        if batch.stream != self.stream.id || batch.rows.first() != Some(&block.first_row) {
-            return Err(ScanError::Damaged {
-                file: segment.path(),
-                offset: block.offset.into(),
-                reason: format!("holds row {:?} of stream {}", batch.rows.first(), batch.stream.0),
-            });
-        }
+        self.check_place(segment, block, &batch)?;
         Ok(batch)
+    }
+
+    /// Refuses rows that are not those that the directory has there.
+    pub(crate) fn check_place(&self, segment: &Segment, block: &BlockRef, batch: &Batch) -> Result<(), ScanError> {
+        if batch.stream == self.stream.id && batch.rows.first() == Some(&block.first_row) {
+            return Ok(());
+        }
+        Err(ScanError::Damaged {
+            file: segment.path(),
+            offset: block.offset.into(),
+            reason: format!("holds row {:?} of stream {}", batch.rows.first(), batch.stream.0),
+        })
     }
 
     /// Says that a block is not as it was written.

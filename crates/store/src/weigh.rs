@@ -11,7 +11,7 @@ use crate::refusal::ScanError;
 use crate::state::OwnedValue;
 use crate::stats::{Integral, Sample};
 use crate::stream::{ChannelIndex, Interpolation, StreamId};
-use crate::value::{ChannelType, Value};
+use crate::value::Value;
 use crate::view::View;
 
 /// What a channel weighs over a span.
@@ -190,7 +190,7 @@ impl Scale {
     }
 
     fn enclose(&mut self, value: Value<'static>, time: i64) {
-        let is_number = value.channel_type() != ChannelType::String && value.as_f64().is_some_and(|v| !v.is_nan());
+        let is_number = value.channel_type().is_scalar() && value.as_f64().is_some_and(|v| !v.is_nan());
         if !is_number {
             return;
         }

@@ -253,7 +253,7 @@ impl List {
             .iter()
             .filter_map(|(t, v)| match v {
                 OwnedValue::Plain(v) => Some((*t, *v, v.as_f64()?)),
-                OwnedValue::String(_) => None,
+                OwnedValue::String(_) | OwnedValue::Array { .. } => None,
             })
             .filter(|(.., v)| !v.is_nan())
             .collect();

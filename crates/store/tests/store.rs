@@ -41,7 +41,8 @@ fn rows_of(view: &View, stream: StreamId, columns: &[ChannelIndex]) -> Vec<(u64,
 fn every_type_comes_back_after_reopening() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = Store::open(dir.path(), small(), T0).expect("a new store");
-    let all: Vec<(&str, ChannelType)> = ChannelType::ALL.iter().map(|t| (t.name(), *t)).collect();
+    let names = ChannelType::ALL.map(ChannelType::name);
+    let all: Vec<(&str, ChannelType)> = names.iter().map(|n| &**n).zip(ChannelType::ALL).collect();
     let (stream, indices) = store.resolve(&spec("every.type", "1", &all), T0).expect("resolved");
     let values: [&[Value]; 2] = [
         &[

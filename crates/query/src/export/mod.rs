@@ -185,8 +185,9 @@ impl Columns {
             let channel = column.channel();
             json.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
             put_text(&mut json, &column.name);
+            let kind = channel.channel_type.name();
             for (key, value) in [
-                (",\"type\":", channel.channel_type.name()),
+                (",\"type\":", &*kind),
                 (",\"unit\":", channel.unit.as_str()),
                 (",\"description\":", channel.description.as_str()),
             ] {

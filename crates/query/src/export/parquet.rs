@@ -10,9 +10,10 @@ use ::parquet::file::metadata::KeyValue;
 use ::parquet::file::properties::WriterProperties;
 use datafusion::arrow::array::{
     ArrayRef, BooleanBuilder, Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder,
-    RecordBatch, StringBuilder, StringDictionaryBuilder, TimestampNanosecondBuilder, UInt8Builder, UInt16Builder,
-    UInt32Builder, UInt64Builder,
+    ListArray, RecordBatch, StringBuilder, StringDictionaryBuilder, TimestampNanosecondBuilder, UInt8Builder,
+    UInt16Builder, UInt32Builder, UInt64Builder,
 };
+use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
 use parking_lot::Mutex;
 use strongback_store::{ChannelType, Value};
@@ -49,9 +50,11 @@ pub(super) struct ParquetRows {
     streams: StringDictionaryBuilder<Int32Type>,
     gaps: StringBuilder,
     channels: Vec<Builder>,
-    /// Rows in the builders, and in the row group.
+    /// Rows in the builders.
     rows: usize,
-    group_rows: usize,
+    /// Cells in the builders, an array's elements counted, and in the row group.
+    cells: usize,
+    group_cells: usize,
 }
 
 fn failed(error: impl std::fmt::Display) -> QueryError {
@@ -94,7 +97,8 @@ impl ParquetRows {
             gaps: StringBuilder::new(),
             channels,
             rows: 0,
-            group_rows: 0,
+            cells: 0,
+            group_cells: 0,
         })
     }
 
@@ -107,11 +111,11 @@ impl ParquetRows {
         arrays.extend(self.channels.iter_mut().map(Builder::finish));
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(failed)?;
         self.writer.write(&batch).map_err(failed)?;
-        self.group_rows += self.rows;
+        self.group_cells += std::mem::take(&mut self.cells);
         self.rows = 0;
-        if self.group_rows * self.channels.len() >= GROUP_CELLS {
+        if self.group_cells >= GROUP_CELLS {
             self.writer.flush().map_err(failed)?;
-            self.group_rows = 0;
+            self.group_cells = 0;
         }
         Ok(())
     }
@@ -127,6 +131,9 @@ impl RowWriter for ParquetRows {
                 let own = first..first + batch.columns.len();
                 for (at, builder) in self.channels.iter_mut().enumerate() {
                     let cell = own.contains(&at).then(|| batch.columns[at - first].cell(row).ok()).flatten();
+                    if let Some(Value::Array(array)) = cell {
+                        self.cells += array.len();
+                    }
                     if !builder.append(cell) {
                         return Err(crate::column::changed(self.schema.field(at + 3).name()));
                     }
@@ -145,7 +152,8 @@ impl RowWriter for ParquetRows {
             }
         }
         self.rows += 1;
-        if self.rows * self.channels.len() >= BATCH_CELLS {
+        self.cells += self.channels.len();
+        if self.cells >= BATCH_CELLS {
             self.write_batch()?;
         }
         Ok(())
@@ -163,12 +171,53 @@ impl RowWriter for ParquetRows {
     }
 }
 
+/// A column of arrays.
+struct ListOf {
+    elements: Box<Builder>,
+    lengths: Vec<usize>,
+    valid: Vec<bool>,
+}
+
+impl ListOf {
+    fn new(element: ChannelType) -> ListOf {
+        ListOf { elements: Box::new(Builder::new(element)), lengths: Vec::new(), valid: Vec::new() }
+    }
+
+    fn field(&self) -> Arc<Field> {
+        Arc::new(Field::new_list_field(self.elements.data_type(), true))
+    }
+
+    fn append(&mut self, cell: Option<Value<'_>>) -> bool {
+        let length = match cell {
+            None => 0,
+            Some(Value::Array(array)) => {
+                if !array.iter().all(|element| self.elements.append(Some(element))) {
+                    return false;
+                }
+                array.len()
+            }
+            Some(_) => return false,
+        };
+        self.lengths.push(length);
+        self.valid.push(cell.is_some());
+        true
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        let (field, elements) = (self.field(), self.elements.finish());
+        let offsets = OffsetBuffer::from_lengths(self.lengths.drain(..));
+        let nulls = NullBuffer::from(std::mem::take(&mut self.valid));
+        Arc::new(ListArray::new(field, offsets, elements, Some(nulls)))
+    }
+}
+
 macro_rules! builders {
     ($($variant:ident: $builder:ident, $data_type:expr;)*) => {
         /// A column of one channel type.
         enum Builder {
             $($variant($builder),)*
             String(StringBuilder),
+            List(ListOf),
         }
 
         impl Builder {
@@ -176,6 +225,7 @@ macro_rules! builders {
                 match channel_type {
                     $(ChannelType::$variant => Builder::$variant($builder::new()),)*
                     ChannelType::String => Builder::String(StringBuilder::new()),
+                    ChannelType::Array(array) => Builder::List(ListOf::new(array.element().channel_type())),
                 }
             }
 
@@ -183,6 +233,7 @@ macro_rules! builders {
                 match self {
                     $(Builder::$variant(_) => $data_type,)*
                     Builder::String(_) => DataType::Utf8,
+                    Builder::List(list) => DataType::List(list.field()),
                 }
             }
 
@@ -199,6 +250,7 @@ macro_rules! builders {
                         Some(Value::String(text)) => builder.append_value(text),
                         Some(_) => return false,
                     },
+                    Builder::List(list) => return list.append(cell),
                 }
                 true
             }
@@ -207,6 +259,7 @@ macro_rules! builders {
                 match self {
                     $(Builder::$variant(builder) => Arc::new(builder.finish()),)*
                     Builder::String(builder) => Arc::new(builder.finish()),
+                    Builder::List(list) => list.finish(),
                 }
             }
         }

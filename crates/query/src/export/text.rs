@@ -71,6 +71,7 @@ impl RowWriter for CsvWriter {
                     if let Ok(value) = column.cell(row) {
                         match value {
                             Value::String(text) => put_field(&mut self.out, text),
+                            array @ Value::Array(_) => put_field(&mut self.out, &plain_text(&array)),
                             other => self.out.push_str(&plain_text(&other)),
                         }
                     }
@@ -169,6 +170,16 @@ impl RowWriter for JsonlWriter {
 }
 
 fn put_value(out: &mut String, value: &Value<'_>) {
+    if let Value::Array(array) = value {
+        out.push('[');
+        for (at, element) in array.iter().enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            put_value(out, &element);
+        }
+        return out.push(']');
+    }
     let finite = match value {
         Value::F32(v) => v.is_finite(),
         Value::F64(v) => v.is_finite(),

@@ -11,7 +11,7 @@ use pgwire::api::Type;
 use pgwire::api::results::{DataRowEncoder, FieldFormat, FieldInfo};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use strongback_store::{Batch, ChannelType, Stream, Value};
+use strongback_store::{Batch, ChannelType, ElementType, Stream, Value};
 
 use crate::column::{ColumnSource, FrameTime, TableColumn, floor_micros};
 use crate::error::{QueryError, sqlstate};
@@ -31,9 +31,87 @@ pub(crate) fn wire_type(field: &Arc<Field>) -> Result<Type, QueryError> {
         DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
             Ok(Type::NUMERIC)
         }
+        DataType::List(element) => match array_of(&wire_type(element)?) {
+            Some(kind) => Ok(kind),
+            None => arrow_pg::datatypes::field_into_pg_type(field)
+                .map_err(|e| QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, e.to_string())),
+        },
         _ => arrow_pg::datatypes::field_into_pg_type(field)
             .map_err(|e| QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, e.to_string())),
     }
+}
+
+/// The type of arrays of a type, of those that channels of arrays have.
+fn array_of(element: &Type) -> Option<Type> {
+    Some(match *element {
+        Type::BOOL => Type::BOOL_ARRAY,
+        Type::INT2 => Type::INT2_ARRAY,
+        Type::INT4 => Type::INT4_ARRAY,
+        Type::INT8 => Type::INT8_ARRAY,
+        Type::NUMERIC => Type::NUMERIC_ARRAY,
+        Type::FLOAT4 => Type::FLOAT4_ARRAY,
+        Type::FLOAT8 => Type::FLOAT8_ARRAY,
+        _ => return None,
+    })
+}
+
+/// The type of the elements of one of these.
+fn element_of(kind: ElementType) -> Type {
+    match kind {
+        ElementType::Bool => Type::BOOL,
+        ElementType::I8 | ElementType::I16 | ElementType::U8 => Type::INT2,
+        ElementType::I32 | ElementType::U16 => Type::INT4,
+        ElementType::I64 | ElementType::U32 => Type::INT8,
+        ElementType::U64 => Type::NUMERIC,
+        ElementType::F32 => Type::FLOAT4,
+        ElementType::F64 => Type::FLOAT8,
+    }
+}
+
+/// Writes an array of one dimension; `put` writes an element as a value of its own.
+fn put_list(
+    out: &mut BytesMut,
+    (element, len): (&Type, usize),
+    binary: bool,
+    mut put: impl FnMut(&mut BytesMut, usize) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
+    let begin = out.len();
+    out.put_i32(0);
+    if binary {
+        // Dimensions, whether any element is null, type; length and first index. None at all has no dimension.
+        for field in [i32::from(len > 0), 0, element.oid() as i32] {
+            out.put_i32(field);
+        }
+        if len > 0 {
+            out.put_i32(len as i32);
+            out.put_i32(1);
+        }
+        for index in 0..len {
+            let at = out.len();
+            put(out, index)?;
+            if out[at..at + 4] == (-1i32).to_be_bytes() {
+                out[begin + 8..begin + 12].copy_from_slice(&1i32.to_be_bytes());
+            }
+        }
+    } else {
+        let mut one = BytesMut::new();
+        out.put_u8(b'{');
+        for index in 0..len {
+            if index > 0 {
+                out.put_u8(b',');
+            }
+            one.clear();
+            put(&mut one, index)?;
+            match one.get(4..) {
+                Some(text) if one[..4] != (-1i32).to_be_bytes() => out.put_slice(text),
+                _ => out.put_slice(b"NULL"),
+            }
+        }
+        out.put_u8(b'}');
+    }
+    let written = (out.len() - begin - 4) as i32;
+    out[begin..begin + 4].copy_from_slice(&written.to_be_bytes());
+    Ok(())
 }
 
 /// `pg_type.typlen` of a type: its bytes, −1 if they vary.
@@ -413,6 +491,13 @@ pub(crate) fn put_arrow(
             let values = dictionary.values().clone();
             put_arrow(out, &values, key, &Field::new("", values.data_type().clone(), true), kind, binary)?;
         }
+        DataType::List(element) if array_of(&wire_type(element)?).is_some() => {
+            let list = array.as_list::<i32>();
+            let (values, of) = (list.value(row), wire_type(element)?);
+            put_list(out, (&of, values.len()), binary, |out, index| {
+                put_arrow(out, &values, index, element, &of, binary)
+            })?;
+        }
         _ => {
             let format = if binary { FieldFormat::Binary } else { FieldFormat::Text };
             let info = FieldInfo::new(field.name().clone(), None, None, kind.clone(), format);
@@ -491,6 +576,15 @@ fn put_value(out: &mut BytesMut, value: Value<'_>, to: ChannelType, binary: bool
         Value::F32(v) => put_f32(out, v, binary),
         Value::F64(v) => put_f64(out, v, binary),
         Value::String(v) => put_bytes(out, v.as_bytes()),
+        Value::Array(array) => {
+            let of = element_of(array.element());
+            let to = array.element().channel_type();
+            let put = |out: &mut BytesMut, index: usize| match array.get(index) {
+                Some(value) if put_value(out, value, to, binary) => Ok(()),
+                _ => Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "an element of another type")),
+            };
+            return put_list(out, (&of, array.len()), binary, put).is_ok();
+        }
     }
     true
 }

@@ -122,7 +122,7 @@ impl<'a> StoredRows<'a> {
                     ChannelType::I8 | ChannelType::I16 | ChannelType::U8 => number(2),
                     ChannelType::I32 | ChannelType::U16 | ChannelType::F32 => number(4),
                     ChannelType::I64 | ChannelType::U32 | ChannelType::F64 => number(8),
-                    ChannelType::U64 | ChannelType::String => Cells::Unknown,
+                    ChannelType::U64 | ChannelType::String | ChannelType::Array(_) => Cells::Unknown,
                 }
             }
         }
@@ -159,7 +159,7 @@ impl<'a> StoredRows<'a> {
                     ColumnValues::I64(v) => places.put(|row| v[row].to_be_bytes()),
                     ColumnValues::U32(v) => places.put(|row| i64::from(v[row]).to_be_bytes()),
                     ColumnValues::F64(v) => places.put(|row| v[row].to_be_bytes()),
-                    ColumnValues::U64(_) | ColumnValues::String { .. } => {}
+                    ColumnValues::U64(_) | ColumnValues::String { .. } | ColumnValues::Array { .. } => {}
                 }
             }
         }

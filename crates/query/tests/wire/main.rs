@@ -19,6 +19,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
 
+mod arrays;
 mod order;
 
 /// 2026-11-20 00:00:00 UTC.

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use strongback_query::StateRow;
-use strongback_store::{ChannelIndex, OwnedValue, Pattern, ScanError};
+use strongback_store::{ChannelIndex, Pattern, ScanError};
 
 use super::answer::{self, Failure, Parameters};
 use super::notes::range;
@@ -163,8 +163,7 @@ fn write_state(out: &mut Vec<u8>, row: &StateRow) {
     json::push(out, &ChannelCard::new(&row.stream, row.stream.layout.channel(row.channel)));
     out.extend_from_slice(b",\"value\":");
     match &row.value {
-        Some(OwnedValue::Plain(value)) => json::push(out, &Cell(*value)),
-        Some(OwnedValue::String(text)) => json::push(out, text),
+        Some(value) => json::push(out, &Cell(value.as_value())),
         None => out.extend_from_slice(b"null"),
     }
     for (key, value) in [("time", row.time_ns), ("receive_time", row.receive_time_ns), ("age_ns", row.age_ns)] {

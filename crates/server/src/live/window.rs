@@ -33,8 +33,8 @@ impl Packed {
 
     fn value(self) -> Option<Value<'static>> {
         match ChannelType::from_code(self.code) {
-            None | Some(ChannelType::String) => None,
-            Some(kind) => Some(Value::from_bits(kind, self.bits)),
+            Some(kind) if kind.is_scalar() => Some(Value::from_bits(kind, self.bits)),
+            _ => None,
         }
     }
 }
@@ -69,7 +69,17 @@ fn integer(value: Value<'_>) -> Option<i128> {
 impl ChannelWindow {
     /// Adds a value.
     pub fn add(&mut self, value: Value<'_>) {
-        if let Value::String(text) = value {
+        let size;
+        let text = match value {
+            Value::String(text) => Some(text),
+            // A screen shows how many elements came; whoever wants them asks for the state or the history.
+            Value::Array(array) => {
+                size = format!("{}[{}]", array.element().channel_type().name(), array.len());
+                Some(size.as_str())
+            }
+            _ => None,
+        };
+        if let Some(text) = text {
             match &mut self.text {
                 Some(texts) if self.count > 0 => {
                     texts.1.clear();

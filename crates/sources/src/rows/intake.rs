@@ -8,7 +8,7 @@ use strongback_store::{
     Reject, StreamId, StreamKey, StreamSpec,
 };
 
-use super::target::{Guess, Wanted, channel_of, fit, known_type, split_full_name, stream_key};
+use super::target::{Guess, Wanted, channel_of, fit, fit_array, known_type, split_full_name, stream_key};
 use super::{Cell, Place, RowConfig, RowError, RowProgress, RowReport, Written};
 use crate::sink::Sink;
 
@@ -341,8 +341,12 @@ impl<'a> Intake<'a> {
             }
             let Target { stream, kind, index, .. } = &self.targets[target];
             let (Some(kind), Some(index)) = (kind, index) else { continue };
-            match fit(cell, *kind) {
-                Ok(value) => fitted.push((*stream, *index, target, value.map(OwnedValue::of))),
+            let fits = match kind {
+                ChannelType::Array(kind) => fit_array(cell, *kind),
+                kind => fit(cell, *kind).map(|value| value.map(OwnedValue::of)),
+            };
+            match fits {
+                Ok(value) => fitted.push((*stream, *index, target, value)),
                 Err(reason) => {
                     if self.streams[*stream].required.contains(&target) {
                         spoilt.push(*stream);

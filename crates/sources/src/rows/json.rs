@@ -18,7 +18,7 @@ pub(super) type Members = Vec<(String, Place, Member)>;
 /// A value of an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Member {
-    /// A number, text or truth value.
+    /// A number, text or truth value, or an array of these as it is written.
     Scalar(String, Written),
     /// `null`.
     Null,
@@ -31,10 +31,11 @@ pub(super) enum Member {
 }
 
 impl Member {
-    /// It as a cell, if it is a scalar.
+    /// It as a cell, if it is a scalar or an array of them.
     pub(super) fn cell(&self) -> Option<Cell<'_>> {
         match self {
             Member::Scalar(text, how) => Some(Cell::Written(text, *how)),
+            Member::List(none) if none.is_empty() => Some(Cell::Written("[]", Written::List)),
             _ => None,
         }
     }
@@ -130,15 +131,18 @@ impl<'a> Walk<'a> {
     }
 
     fn array(&mut self, depth: usize) -> Result<Member, (Place, String)> {
+        let begin = self.at;
         self.at += 1;
         self.space();
-        let (mut list, mut only_objects) = (Vec::new(), true);
+        let (mut list, mut only_objects, mut only_scalars) = (Vec::new(), true, true);
         while self.peek() != Some(b']') {
             if depth == 0 && self.peek() == Some(b'{') {
+                only_scalars = false;
                 list.push(self.object(depth + 1)?);
             } else {
                 only_objects = false;
-                self.value(depth + 1)?;
+                let how = self.value(depth + 1)?;
+                only_scalars &= matches!(how, Member::Scalar(_, how) if how != Written::List);
             }
             self.space();
             if self.peek() != Some(b']') {
@@ -149,7 +153,11 @@ impl<'a> Walk<'a> {
             }
         }
         self.at += 1;
-        Ok(if depth == 0 && only_objects { Member::List(list) } else { Member::Other })
+        Ok(match () {
+            () if depth == 0 && only_objects => Member::List(list),
+            () if only_scalars => Member::Scalar(self.text[begin..self.at].to_owned(), Written::List),
+            () => Member::Other,
+        })
     }
 
     /// A number, `true`, `false` or `null`.

@@ -346,7 +346,12 @@ fn json_row<'m>(members: &'m Members, here: Place, intake: &mut Intake<'_>) -> R
         asked_for = true;
         match value.cell() {
             Some(cell) => cells.push((target, *place, cell)),
-            None => return Err((*place, format!("{name} is neither a number, a text, true nor false"))),
+            None => {
+                return Err((
+                    *place,
+                    format!("{name} is neither a number, a text, true nor false, nor an array of these"),
+                ));
+            }
         }
     }
     let nothing = !asked_for && !intake.config().names.is_empty();

@@ -1,7 +1,9 @@
 //! What a name of a file comes to in the store, and its type where the store does not know it yet.
 
 use strongback_store::rdl::type_of;
-use strongback_store::{Catalog, CellState, ChannelType, StreamId, StreamKey, Value};
+use strongback_store::{
+    ArrayType, Catalog, CellState, ChannelType, ElementType, MAX_ARRAY_LENGTH, OwnedValue, StreamId, StreamKey, Value,
+};
 
 use super::{Cell, Written};
 
@@ -74,6 +76,9 @@ pub(super) struct Guess {
     large: bool,
     real: bool,
     text: bool,
+    /// Only arrays were seen: the others say it of their elements.
+    list: bool,
+    single: bool,
 }
 
 impl Guess {
@@ -84,9 +89,25 @@ impl Guess {
             Cell::Value(value) => return self.see_value(value),
             Cell::Unknown => return,
         };
+        if how == Written::List {
+            if !self.single {
+                self.list = true;
+                elements(text).into_iter().flatten().for_each(|(word, how)| self.see_word(word, how));
+            }
+            return;
+        }
+        if std::mem::take(&mut self.list) {
+            *self = Guess::default();
+        }
+        self.single = true;
+        self.see_word(text, how);
+    }
+
+    fn see_word(&mut self, text: &str, how: Written) {
         match how {
             Written::Bool => self.truth = true,
             Written::Text => self.text = true,
+            Written::List => {}
             Written::Bare | Written::Number => {
                 let truth = text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false");
                 if let Ok(whole) = text.parse::<i64>() {
@@ -117,6 +138,10 @@ impl Guess {
 
     /// The type that holds all that was seen: as narrow as is exact.
     pub(super) fn channel_type(self) -> ChannelType {
+        if self.list {
+            let of = Guess { list: false, ..self }.channel_type();
+            return ElementType::of(of).map_or(of, |element| ChannelType::Array(ArrayType::variable(element)));
+        }
         let number = self.whole || self.large || self.real;
         match self {
             Guess { text: true, .. } => ChannelType::String,
@@ -148,6 +173,9 @@ pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>,
         }
         Cell::Written(text, how) => (text, how),
     };
+    if how == Written::List {
+        return Err(format!("an array is no {}", kind.name()));
+    }
     if kind == ChannelType::String {
         return Ok(Ok(Value::String(text)));
     }
@@ -174,12 +202,58 @@ pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>,
         ChannelType::U64 => text.parse().ok().map(Value::U64),
         ChannelType::F32 => text.parse().ok().map(Value::F32),
         ChannelType::F64 => text.parse().ok().map(Value::F64),
-        ChannelType::String => None,
+        ChannelType::String | ChannelType::Array(_) => None,
     };
     value.map(Ok).ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();
         format!("{shown:?} is no {}", kind.name())
     })
+}
+
+/// A cell of an array's type: `[1,2,3]`, elements as cells are written.
+///
+/// # Errors
+/// What was found and what was expected.
+pub(super) fn fit_array(cell: Cell<'_>, kind: ArrayType) -> Result<Result<OwnedValue, CellState>, String> {
+    let name = kind.name();
+    let list = match cell {
+        Cell::Unknown => return Ok(Err(CellState::Unknown)),
+        Cell::Written(text, Written::Bare | Written::Text) if is_unknown(text.trim()) => {
+            return Ok(Err(CellState::Unknown));
+        }
+        Cell::Written(text, Written::Bare | Written::Text | Written::List) => elements(text),
+        Cell::Written(..) | Cell::Value(_) => None,
+    };
+    let Some(list) = list else { return Err(format!("no array, expected {name}")) };
+    let (element, mut bytes, mut count) = (kind.element(), Vec::new(), 0);
+    for (word, how) in list {
+        let value = match fit(Cell::Written(word, how), element.channel_type()) {
+            Ok(Ok(value)) => value,
+            Ok(Err(_)) => return Err(format!("element {count}: {word:?} is no {}", element.channel_type().name())),
+            Err(reason) => return Err(format!("element {count}: {reason}")),
+        };
+        bytes.extend_from_slice(&value.bits().to_le_bytes()[..element.size_bytes()]);
+        count += 1;
+    }
+    if !kind.takes(count) {
+        return Err(format!("an array of {count} elements, expected {name} of at most {MAX_ARRAY_LENGTH}"));
+    }
+    Ok(Ok(OwnedValue::Array { element, bytes }))
+}
+
+/// The elements of `[…]`, each as it is written.
+fn elements(text: &str) -> Option<impl Iterator<Item = (&str, Written)>> {
+    let inner = text.trim().strip_prefix('[')?.strip_suffix(']')?.trim();
+    let words = (!inner.is_empty()).then(|| inner.split(','));
+    Some(words.into_iter().flatten().map(|word| {
+        let word = word.trim();
+        match word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+            // As 64-bit integers, NaN and infinities are written.
+            Some(quoted) => (quoted, Written::Bare),
+            None if matches!(word, "true" | "false") => (word, Written::Bool),
+            None => (word, Written::Number),
+        }
+    }))
 }
 
 /// A value in another type: exact, except that doubles become the nearest single.

@@ -205,7 +205,7 @@ fn json_lines_are_rows_flat_or_as_exports_write_them() {
     assert_eq!(
         complaints(&report),
         [
-            "7:32 x is neither a number, a text, true nor false",
+            "7:32 x: an array is no f64",
             "8:33 the line ends, expected ',' or '}'",
             "9:1 no key time, time_ns, timestamp …",
         ]
@@ -393,4 +393,51 @@ fn what_stays_in_its_band_is_counted_as_reduced() {
     let report = sink.csv("time_ns,S.rpm\n1,700\n2,740\n3,751\n4,702\n5,700\n");
     assert_eq!((report.rows, report.stored(), report.reduced), (5, 3, 2));
     assert_eq!(sink.frames("S"), ["1 rpm=F32(700.0)", "3 rpm=F32(751.0)", "5 rpm=F32(700.0)"]);
+}
+
+#[test]
+fn arrays_come_as_lists_and_go_out_as_lists() {
+    let sink = StoreSink::new();
+    sink.define("CREATE STREAM a WITH ID 1 { s float[3], w uint64[], f boolean[] }");
+    let report = sink.jsonl(concat!(
+        "{\"time_ns\":1,\"a.s\":[1,2.5,\"NaN\"],\"a.w\":[],\"a.f\":[true,false]}\n",
+        "{\"time_ns\":2,\"a.s\":[1,2],\"a.w\":[\"18446744073709551615\",0]}\n",
+        "{\"time_ns\":3,\"a.s\":[1,2,\"x\"],\"a.f\":\"unknown\"}\n",
+        "{\"time_ns\":4,\"a.s\":[1,[2],3]}\n",
+        "{\"a.w\":7,\"time_ns\":5}\n",
+        "{\"time_ns\":6,\"b.new\":[1.5,2]}\n",
+    ));
+    let want = [
+        "2:20 s: an array of 2 elements, expected f32[3] of at most 65536",
+        "3:20 s: element 2: \"x\" is no f32",
+        "4:20 a.s is neither a number, a text, true nor false, nor an array of these",
+        "5:8 w: no array, expected u64[]",
+    ];
+    assert_eq!(complaints(&report), want);
+    let json = "{\"time\":\"1970-01-01T00:00:00.000000001Z\",\"time_ns\":\"1\",\"stream\":\"a\",\"values\":{\"s\":[1.0,2.5,\"NaN\"],\"w\":[],\"f\":[true,false]}}";
+    let written = |form| {
+        let reading = Reading {
+            chosen: choose(&sink.store.catalog(), &[Pattern::parse("a.*").unwrap()]),
+            time: i64::MIN..i64::MAX,
+            limit: None,
+            from_newest: false,
+            newest_first: false,
+            form,
+        };
+        let mut out = Vec::new();
+        write(&sink.store.view(), &reading, &mut out, |error| panic!("{error}")).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert!(written(RowForm::Jsonl).contains(json), "{}", written(RowForm::Jsonl));
+    let csv = written(RowForm::Csv { time_ns: true });
+    assert!(csv.contains("\n1,\"[1.0,2.5,NaN]\",[],\"[true,false]\"\n"), "{csv}");
+    // What was written is taken again, as either.
+    for again in [written(RowForm::Jsonl), csv] {
+        let other = StoreSink::new();
+        other.define("CREATE STREAM a WITH ID 1 { s float[3], w uint64[], f boolean[] }");
+        let report = if again.starts_with('{') { other.jsonl(&again) } else { other.csv(&again) };
+        assert_eq!(complaints(&report), [""; 0]);
+        assert_eq!(other.frames("a"), sink.frames("a"));
+    }
+    assert!(sink.frames("b")[0].contains("F64"), "{:?}", sink.frames("b"));
 }

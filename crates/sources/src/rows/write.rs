@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use strongback_store::{
-    Batch, Catalog, CellState, ChannelIndex, Pattern, Scan, ScanError, Scanner, Stream, Value, View,
+    ArrayRef, Batch, Catalog, CellState, ChannelIndex, Pattern, Scan, ScanError, Scanner, Stream, Value, View,
 };
 
 use crate::instant;
@@ -219,8 +219,7 @@ pub fn write_intervals(view: &View, reading: &Reading, out: &mut dyn Write) -> i
                 for value in [&interval.value, &interval.end_value] {
                     text.push(',');
                     match value.as_ref().map(|value| value.as_value()) {
-                        Some(Value::String(value)) => put_field(&mut text, value),
-                        Some(value) => put_plain(&mut text, value),
+                        Some(value) => put_cell(&mut text, value),
                         None => text.push_str("unknown"),
                     }
                 }
@@ -302,8 +301,7 @@ fn csv_row(
     for column in &batch.columns {
         out.push(',');
         match column.cell(row) {
-            Ok(Value::String(text)) => put_field(out, text),
-            Ok(value) => put_plain(out, value),
+            Ok(value) => put_cell(out, value),
             Err(CellState::Unknown) => out.push_str("unknown"),
             Err(_) => {}
         }
@@ -328,19 +326,51 @@ fn json_row(out: &mut String, (stream, channels): &Chosen, batch: &Batch, row: u
         put_text(out, &stream.layout.channel(*index).name);
         out.push(':');
         match cell {
-            Ok(Value::String(text)) => put_text(out, text),
-            Ok(value @ (Value::I64(_) | Value::U64(_))) => {
-                out.push('"');
-                put_plain(out, value);
-                out.push('"');
-            }
-            Ok(Value::F32(v)) if !v.is_finite() => put_text(out, not_finite(v.into())),
-            Ok(Value::F64(v)) if !v.is_finite() => put_text(out, not_finite(v)),
-            Ok(value) => put_plain(out, value),
+            Ok(value) => put_json(out, value),
             Err(_) => out.push_str("\"unknown\""),
         }
     }
     out.push_str("}}\n");
+}
+
+/// A value as JSON has it.
+fn put_json(out: &mut String, value: Value<'_>) {
+    match value {
+        Value::String(text) => put_text(out, text),
+        Value::I64(_) | Value::U64(_) => {
+            out.push('"');
+            put_plain(out, value);
+            out.push('"');
+        }
+        Value::F32(v) if !v.is_finite() => put_text(out, not_finite(v.into())),
+        Value::F64(v) if !v.is_finite() => put_text(out, not_finite(v)),
+        Value::Array(array) => put_list(out, array, put_json),
+        value => put_plain(out, value),
+    }
+}
+
+/// A value as a field of CSV.
+fn put_cell(out: &mut String, value: Value<'_>) {
+    match value {
+        Value::String(text) => put_field(out, text),
+        Value::Array(array) => {
+            let mut list = String::new();
+            put_list(&mut list, array, put_plain);
+            put_field(out, &list);
+        }
+        value => put_plain(out, value),
+    }
+}
+
+fn put_list(out: &mut String, array: ArrayRef<'_>, put: impl Fn(&mut String, Value<'_>)) {
+    out.push('[');
+    for (at, element) in array.iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        put(out, element);
+    }
+    out.push(']');
 }
 
 fn not_finite(value: f64) -> &'static str {
@@ -368,6 +398,10 @@ fn put_plain(out: &mut String, value: Value<'_>) {
         Value::F32(v) => write!(out, "{v:?}"),
         Value::F64(v) => write!(out, "{v:?}"),
         Value::String(v) => write!(out, "{v}"),
+        Value::Array(array) => {
+            put_list(out, array, put_plain);
+            Ok(())
+        }
     };
 }
 

@@ -166,28 +166,7 @@ fn plain_bytes(values: &ColumnValues) -> f64 {
 
 /// Rows of a column.
 fn slice(values: &ColumnValues, start: usize, rows: usize) -> ColumnValues {
-    let range = start..start + rows;
-    match values {
-        ColumnValues::Bool(v) => ColumnValues::Bool(v[range].to_vec()),
-        ColumnValues::I8(v) => ColumnValues::I8(v[range].to_vec()),
-        ColumnValues::I16(v) => ColumnValues::I16(v[range].to_vec()),
-        ColumnValues::I32(v) => ColumnValues::I32(v[range].to_vec()),
-        ColumnValues::I64(v) => ColumnValues::I64(v[range].to_vec()),
-        ColumnValues::U8(v) => ColumnValues::U8(v[range].to_vec()),
-        ColumnValues::U16(v) => ColumnValues::U16(v[range].to_vec()),
-        ColumnValues::U32(v) => ColumnValues::U32(v[range].to_vec()),
-        ColumnValues::U64(v) => ColumnValues::U64(v[range].to_vec()),
-        ColumnValues::F32(v) => ColumnValues::F32(v[range].to_vec()),
-        ColumnValues::F64(v) => ColumnValues::F64(v[range].to_vec()),
-        ColumnValues::String { offsets, bytes } => {
-            let base = offsets[start];
-            let end = offsets[start + rows];
-            ColumnValues::String {
-                offsets: offsets[start..=start + rows].iter().map(|o| o - base).collect(),
-                bytes: bytes[base as usize..end as usize].to_vec(),
-            }
-        }
-    }
+    values.pick(start..start + rows)
 }
 
 /// Encodes a file's table in blocks of 1,024 rows and says what each column took.

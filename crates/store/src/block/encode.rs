@@ -1,11 +1,12 @@
 //! A batch to the bytes of a block.
 
 use super::{
-    BlockHeader, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_STATISTICS, SECTION_VALUES,
-    SYSTEM_COLUMNS, put_header,
+    BlockHeader, FRONT_SECTION_BYTES, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_FRONT,
+    SECTION_STATISTICS, SECTION_TILES, SECTION_VALUES, SYSTEM_COLUMNS, put_header,
 };
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::bytes::{FormatError, check_limit, malformed, put_varint};
+use crate::codec::tiles::{self, Arrays};
 use crate::codec::{self, Codec, CodecMemory, Effort, Encoded, Scratch, integer};
 use crate::limits::{
     BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_CELLS, MAX_BLOCK_ROWS, MAX_CHANNELS, STATISTICS_MIN_ROWS,
@@ -38,6 +39,7 @@ pub struct Encoder {
     scratch: Scratch,
     directory: Vec<u8>,
     values: Vec<u8>,
+    tiles: Vec<u8>,
     statistics: Vec<u8>,
     integers: Vec<i64>,
     times: stats::Times,
@@ -72,6 +74,7 @@ impl Encoder {
 
         self.directory.clear();
         self.values.clear();
+        self.tiles.clear();
         self.statistics.clear();
         put_varint(&mut self.directory, batch.columns.len() as u64);
         self.system_columns(batch);
@@ -80,18 +83,27 @@ impl Encoder {
             self.times.set(&times, sorted, meta.gaps);
         }
         for (index, column) in batch.columns.iter().enumerate() {
-            self.channel(index, column, meta.effort, memory);
+            if let Err(error) = self.channel(index, column, meta.effort, memory) {
+                out.truncate(start);
+                return Err(error);
+            }
             if with_statistics {
                 let interpolation = layout.channels[index].interpolation;
                 let statistics = ColumnStatistics::of(column, interpolation, &self.times);
                 statistics.put(&self.times, &mut self.statistics);
             }
         }
+        if !self.tiles.is_empty() {
+            put_section(SECTION_FRONT, &[0; FRONT_SECTION_BYTES - 2], out);
+        }
         put_section(SECTION_DIRECTORY, &self.directory, out);
         if with_statistics {
             put_section(SECTION_STATISTICS, &self.statistics, out);
         }
         put_section(SECTION_VALUES, &self.values, out);
+        if !self.tiles.is_empty() {
+            self.put_tiles(start, out);
+        }
         let header = BlockHeader {
             length_bytes: 0,
             origin: meta.origin,
@@ -205,7 +217,26 @@ impl Encoder {
         put_entry(&mut self.directory, ChannelType::I64, encoded, states_len, values_len);
     }
 
-    fn channel(&mut self, index: usize, column: &Column, effort: Effort, memory: &mut CodecMemory) {
+    /// Appends the tiles of a block that begins at `start`, and says how much comes before them: whoever reads that, and
+    /// no tile, can check it.
+    fn put_tiles(&self, start: usize, out: &mut Vec<u8>) {
+        out.push(SECTION_TILES);
+        put_varint(out, self.tiles.len() as u64);
+        let covered = start + HEADER_BYTES + FRONT_SECTION_BYTES;
+        let crc = crc32c::crc32c(&out[covered..]);
+        let front_bytes = (out.len() - start) as u32;
+        out[covered - 8..covered - 4].copy_from_slice(&front_bytes.to_le_bytes());
+        out[covered - 4..covered].copy_from_slice(&crc.to_le_bytes());
+        out.extend_from_slice(&self.tiles);
+    }
+
+    fn channel(
+        &mut self,
+        index: usize,
+        column: &Column,
+        effort: Effort,
+        memory: &mut CodecMemory,
+    ) -> Result<(), FormatError> {
         let start = self.values.len();
         let compact = column.states.as_ref().filter(|s| s.iter().any(|s| *s != CellState::Value)).map(|states| {
             self.integers.clear();
@@ -215,9 +246,18 @@ impl Encoder {
         });
         let states_len = self.values.len() - start;
         let values = compact.as_ref().unwrap_or(&column.values);
-        let encoded = codec::encode(values, memory.channel(index), effort, &mut self.scratch, &mut self.values);
+        let memory = memory.channel(index);
+        let encoded = match values {
+            ColumnValues::Array { kind, offsets, bytes } => {
+                let arrays = Arrays { kind: *kind, offsets, bytes };
+                let out = (&mut self.values, &mut self.tiles);
+                tiles::encode(arrays, memory, effort, &mut self.scratch, out)?
+            }
+            values => codec::encode(values, memory, effort, &mut self.scratch, &mut self.values),
+        };
         let values_len = self.values.len() - start - states_len;
         put_entry(&mut self.directory, values.channel_type(), encoded, states_len, values_len);
+        Ok(())
     }
 }
 
@@ -260,32 +300,7 @@ fn check_batch(batch: &Batch, layout: &Layout) -> Result<(), FormatError> {
 
 /// The values whose cell is a value, without the others between them.
 fn gather(values: &ColumnValues, states: &[CellState]) -> ColumnValues {
-    fn pick<T: Copy>(values: &[T], states: &[CellState]) -> Vec<T> {
-        values.iter().zip(states).filter(|(_, s)| **s == CellState::Value).map(|(v, _)| *v).collect()
-    }
-    match values {
-        ColumnValues::Bool(v) => ColumnValues::Bool(pick(v, states)),
-        ColumnValues::I8(v) => ColumnValues::I8(pick(v, states)),
-        ColumnValues::I16(v) => ColumnValues::I16(pick(v, states)),
-        ColumnValues::I32(v) => ColumnValues::I32(pick(v, states)),
-        ColumnValues::I64(v) => ColumnValues::I64(pick(v, states)),
-        ColumnValues::U8(v) => ColumnValues::U8(pick(v, states)),
-        ColumnValues::U16(v) => ColumnValues::U16(pick(v, states)),
-        ColumnValues::U32(v) => ColumnValues::U32(pick(v, states)),
-        ColumnValues::U64(v) => ColumnValues::U64(pick(v, states)),
-        ColumnValues::F32(v) => ColumnValues::F32(pick(v, states)),
-        ColumnValues::F64(v) => ColumnValues::F64(pick(v, states)),
-        ColumnValues::String { offsets, bytes } => {
-            let (mut at, mut text) = (vec![0u32], Vec::new());
-            for (row, state) in states.iter().enumerate() {
-                if *state == CellState::Value {
-                    text.extend_from_slice(&bytes[offsets[row] as usize..offsets[row + 1] as usize]);
-                    at.push(text.len() as u32);
-                }
-            }
-            ColumnValues::String { offsets: at, bytes: text }
-        }
-    }
+    values.pick((0..states.len()).filter(|&row| states[row] == CellState::Value))
 }
 
 /// Pads the block that begins at `start` and writes its header.
@@ -328,7 +343,8 @@ fn put_entry(out: &mut Vec<u8>, kind: ChannelType, encoded: Encoded, states_len:
     if states_len > 0 {
         codec |= HAS_STATES;
     }
-    out.extend_from_slice(&[kind.code(), codec]);
+    kind.put(out);
+    out.push(codec);
     if encoded.parameter_bytes > 0 {
         put_varint(out, encoded.parameter_bytes as u64);
     }

@@ -1,16 +1,21 @@
 //! The bytes of a block to its directory, statistics and columns.
 
 use super::{
-    BlockHeader, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_STATISTICS, SECTION_VALUES,
-    SKIPPABLE, SYSTEM_COLUMNS, read_header_and_crc,
+    BlockHeader, FRONT_SECTION_BYTES, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_FRONT,
+    SECTION_STATISTICS, SECTION_TILES, SECTION_VALUES, SKIPPABLE, SYSTEM_COLUMNS, read_header, read_header_and_crc,
 };
+use crate::array::ArrayType;
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::bytes::{Cursor, FormatError, check_limit, malformed};
+use crate::codec::tiles::TileTable;
 use crate::codec::{self, Codec, integer};
 use crate::limits::{BLOCK_ALIGN_BYTES, MAX_BLOCK_CELLS, MAX_CHANNELS, MAX_CODEC_PARAMETER_BYTES, MAX_SECTIONS};
 use crate::stats::ColumnStatistics;
 use crate::stream::{ChannelIndex, Layout};
 use crate::value::{CellState, ChannelType};
+
+/// The table of a column's tiles, and its cell states, if not all are values.
+pub(crate) type TilesOf = (TileTable, Option<Vec<CellState>>);
 
 /// One column of a block's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +52,22 @@ pub(crate) fn checked_body(bytes: &[u8]) -> Result<(BlockHeader, &[u8]), FormatE
     Ok((header, body))
 }
 
+/// How many bytes of the block that these begin with come before its tiles: enough for all but elements of arrays.
+/// None: it has no tiles, and is read whole.
+///
+/// # Errors
+/// When it is no block, or its header is damaged.
+pub(crate) fn front_bytes(bytes: &[u8]) -> Result<Option<usize>, FormatError> {
+    let header = read_header(bytes)?;
+    let mut cursor = Cursor::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
+    if header.mixed || cursor.u8("section")? != SECTION_FRONT {
+        return Ok(None);
+    }
+    cursor.u8("length of a section")?;
+    let front = check_limit("bytes before the tiles", cursor.u32("front")?.into(), header.length_bytes)?;
+    Ok(Some(front.max(HEADER_BYTES + FRONT_SECTION_BYTES)))
+}
+
 /// States, parameters and values of a column.
 type Parts<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
@@ -57,6 +78,11 @@ pub struct Block<'a> {
     columns: Vec<ColumnEntry>,
     statistics: Option<&'a [u8]>,
     values: &'a [u8],
+    /// None: only what comes before them was read.
+    tiles: Option<&'a [u8]>,
+    /// Where they are in the block.
+    tiles_at: usize,
+    tiles_bytes: usize,
 }
 
 impl<'a> Block<'a> {
@@ -69,13 +95,33 @@ impl<'a> Block<'a> {
         if header.mixed {
             return Err(malformed("a mixed block where one stream's is expected"));
         }
-        Self::of_body(header, body)
+        Self::of_body(header, body, 0)
     }
 
-    fn of_body(header: BlockHeader, body: &'a [u8]) -> Result<Self, FormatError> {
-        let sections = read_sections(body)?;
+    /// Reads what of a block comes before its tiles: [`front_bytes`] of it must be there.
+    ///
+    /// # Errors
+    /// As [`Block::read`].
+    pub(crate) fn read_front(bytes: &'a [u8]) -> Result<Self, FormatError> {
+        let header = read_header(bytes)?;
+        let front = front_bytes(bytes)?.ok_or(malformed("a block without tiles"))?;
+        let bytes = Cursor::new(bytes).take(front, "front of a block")?;
+        let (said, covered) = bytes.split_at(HEADER_BYTES + FRONT_SECTION_BYTES);
+        let expected = Cursor::new(&said[said.len() - 4..]).u32("checksum of the front")?;
+        let found = crc32c::crc32c(covered);
+        if expected != found {
+            return Err(FormatError::Checksum { what: "front of a block", expected, found });
+        }
+        let behind = header.length_bytes - front;
+        Self::of_body(header, &bytes[HEADER_BYTES..], behind)
+    }
+
+    /// `behind`: bytes of the block that are not in `body`.
+    fn of_body(header: BlockHeader, body: &'a [u8], behind: usize) -> Result<Self, FormatError> {
+        let sections = read_sections(body, behind)?;
         let columns = read_directory(sections.directory, header.rows, sections.values.len())?;
-        Ok(Block { header, columns, statistics: sections.statistics, values: sections.values })
+        let Sections { statistics, values, tiles, tiles_at, tiles_bytes, .. } = sections;
+        Ok(Block { header, columns, statistics, values, tiles, tiles_at, tiles_bytes })
     }
 
     /// Its header.
@@ -179,15 +225,55 @@ impl<'a> Block<'a> {
     fn column(&self, entry: &ColumnEntry, wanted: ChannelType) -> Result<Column, FormatError> {
         let rows = self.header.rows;
         let (states, parameters, values) = self.parts(entry)?;
+        let decode = |count: usize| match entry.channel_type {
+            ChannelType::Array(kind) => {
+                let tiles = self.tiles.ok_or(malformed("tiles that were not read"))?;
+                self.tile_table(entry, kind, values, count)?.decode(tiles)
+            }
+            kind => codec::decode(kind, entry.codec, parameters, values, count),
+        };
         if states.is_empty() {
-            let values = codec::decode(entry.channel_type, entry.codec, parameters, values, rows)?;
-            return Ok(Column { values: codec::widen(values, wanted)?, states: None });
+            return Ok(Column { values: codec::widen(decode(rows)?, wanted)?, states: None });
         }
         let states = read_states(states, rows)?;
         let valid = states.iter().filter(|s| **s == CellState::Value).count();
-        let values = codec::decode(entry.channel_type, entry.codec, parameters, values, valid)?;
-        let values = scatter(codec::widen(values, wanted)?, &states);
+        let values = scatter(codec::widen(decode(valid)?, wanted)?, &states);
         Ok(Column { values, states: Some(states) })
+    }
+
+    fn tile_table(
+        &self,
+        entry: &ColumnEntry,
+        kind: ArrayType,
+        bytes: &[u8],
+        values: usize,
+    ) -> Result<TileTable, FormatError> {
+        if entry.codec != if values == 0 { Codec::None } else { Codec::Tiles } || entry.parameter_bytes > 0 {
+            return Err(FormatError::Unsupported { what: "codec for this type: code", found: entry.codec as u64 });
+        }
+        TileTable::read(kind, bytes, values, self.tiles_bytes)
+    }
+
+    /// The tiles of a channel of arrays: what its columns of single elements need, and its cell states. None: the block
+    /// does not have the channel.
+    ///
+    /// # Errors
+    /// When the bytes are not what the directory says.
+    pub(crate) fn tiles_of(&self, channel: usize) -> Result<Option<TilesOf>, FormatError> {
+        let Some(entry) = self.columns().get(channel) else { return Ok(None) };
+        let ChannelType::Array(kind) = entry.channel_type else { return Err(malformed("elements of single values")) };
+        let (states, _, table) = self.parts(entry)?;
+        let states = if states.is_empty() { None } else { Some(read_states(states, self.header.rows)?) };
+        let valid = match &states {
+            Some(states) => states.iter().filter(|s| **s == CellState::Value).count(),
+            None => self.header.rows,
+        };
+        Ok(Some((self.tile_table(entry, kind, table, valid)?, states)))
+    }
+
+    /// Where in the block its tiles begin.
+    pub(crate) fn tiles_at(&self) -> usize {
+        self.tiles_at
     }
 
     fn times(&self) -> Result<(Vec<i64>, Option<OptionalTimes>), FormatError> {
@@ -287,32 +373,55 @@ struct Sections<'a> {
     directory: &'a [u8],
     statistics: Option<&'a [u8]>,
     values: &'a [u8],
+    tiles: Option<&'a [u8]>,
+    /// Where in the block.
+    tiles_at: usize,
+    tiles_bytes: usize,
 }
 
-fn read_sections(body: &[u8]) -> Result<Sections<'_>, FormatError> {
+/// Reads the sections of a body of which `behind` bytes, of its tiles, were not read.
+fn read_sections(body: &[u8], behind: usize) -> Result<Sections<'_>, FormatError> {
     let mut cursor = Cursor::new(body);
-    let (mut directory, mut statistics, mut values) = (None, None, None);
-    // The values come last; what follows them is padding.
+    let (mut directory, mut statistics, mut values, mut front) = (None, None, None, None);
+    let (mut tiles, mut tiles_at, mut tiles_bytes) = (Some(&[][..]), 0, 0);
+    // The values come last, or the tiles behind them; what follows is padding.
     for _ in 0..MAX_SECTIONS {
         let kind = cursor.u8("section")?;
-        let length = cursor.count("bytes of a section", body.len())?;
+        let length = cursor.count("bytes of a section", body.len() + behind)?;
+        if kind == SECTION_TILES {
+            (tiles_at, tiles_bytes) = (HEADER_BYTES + body.len() - cursor.remaining(), length);
+            tiles = if behind > 0 { None } else { Some(cursor.take(length, "section")?) };
+            break;
+        }
         let bytes = cursor.take(length, "section")?;
         match kind {
+            SECTION_FRONT if bytes.len() == FRONT_SECTION_BYTES - 2 => {
+                front = Some(Cursor::new(bytes).u32("front")? as usize);
+            }
             SECTION_DIRECTORY => directory = Some(bytes),
             SECTION_STATISTICS => statistics = Some(bytes),
             SECTION_VALUES => {
                 values = Some(bytes);
-                break;
+                if front.is_none() {
+                    break;
+                }
             }
             skippable if skippable & SKIPPABLE != 0 => {}
             unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
         }
     }
-    match (directory, values) {
-        (Some(directory), Some(values)) if cursor.remaining() < BLOCK_ALIGN_BYTES => {
-            Ok(Sections { directory, statistics, values })
+    if front.is_some_and(|front| front != tiles_at) || front.is_none() && tiles_at > 0 {
+        return Err(malformed("tiles elsewhere than the front says"));
+    }
+    let left = match tiles {
+        Some(_) => Some(cursor.remaining()),
+        None => behind.checked_sub(tiles_bytes).filter(|_| cursor.remaining() == 0),
+    };
+    match (directory, values, left) {
+        (Some(directory), Some(values), Some(left)) if left < BLOCK_ALIGN_BYTES => {
+            Ok(Sections { directory, statistics, values, tiles, tiles_at, tiles_bytes })
         }
-        (Some(_), Some(_)) => Err(malformed("bytes behind the last section")),
+        (Some(_), Some(_), _) => Err(malformed("bytes behind the last section")),
         _ => Err(malformed("a block without directory or values")),
     }
 }
@@ -325,7 +434,7 @@ fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Result<Vec<Co
     let mut start = 0;
     for _ in 0..channels + SYSTEM_COLUMNS {
         let kind = cursor.u8("channel type")?;
-        let channel_type = ChannelType::from_code(kind)
+        let channel_type = ChannelType::read(kind, || cursor.u16("length of an array").ok())
             .ok_or(FormatError::Unsupported { what: "channel type", found: kind.into() })?;
         let code = cursor.u8("codec")?;
         let codec = Codec::from_code(code & !(HAS_PARAMETERS | HAS_STATES))
@@ -349,7 +458,7 @@ fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Result<Vec<Co
     Ok(columns)
 }
 
-/// The inverse of the encoder's gathering; cells that are no value hold zero, false or no text.
+/// The inverse of the encoder's gathering; cells that are no value hold zero, false, no text or no element.
 fn scatter(values: ColumnValues, states: &[CellState]) -> ColumnValues {
     fn spread<T: Copy + Default>(values: Vec<T>, states: &[CellState]) -> Vec<T> {
         let mut values = values.into_iter();
@@ -371,16 +480,23 @@ fn scatter(values: ColumnValues, states: &[CellState]) -> ColumnValues {
         ColumnValues::F32(v) => ColumnValues::F32(spread(v, states)),
         ColumnValues::F64(v) => ColumnValues::F64(spread(v, states)),
         ColumnValues::String { offsets, bytes } => {
-            let mut ends = offsets[1..].iter().copied();
-            let (mut at, mut end) = (Vec::with_capacity(states.len() + 1), 0);
-            at.push(0);
-            for state in states {
-                if *state == CellState::Value {
-                    end = ends.next().unwrap_or(end);
-                }
-                at.push(end);
-            }
-            ColumnValues::String { offsets: at, bytes }
+            ColumnValues::String { offsets: spread_offsets(&offsets, states), bytes }
+        }
+        ColumnValues::Array { kind, offsets, bytes } => {
+            ColumnValues::Array { kind, offsets: spread_offsets(&offsets, states), bytes }
         }
     }
+}
+
+fn spread_offsets(offsets: &[u32], states: &[CellState]) -> Vec<u32> {
+    let mut ends = offsets[1..].iter().copied();
+    let (mut at, mut end) = (Vec::with_capacity(states.len() + 1), 0);
+    at.push(0);
+    for state in states {
+        if *state == CellState::Value {
+            end = ends.next().unwrap_or(end);
+        }
+        at.push(end);
+    }
+    at
 }

@@ -12,6 +12,7 @@ pub(crate) mod learn;
 pub(crate) mod pack;
 pub(crate) mod quantised;
 pub(crate) mod text;
+pub(crate) mod tiles;
 
 use crate::batch::ColumnValues;
 use crate::bytes::{Cursor, FormatError, malformed};
@@ -41,13 +42,15 @@ pub enum Codec {
     SameTime = 7,
     /// Differences to the other time column.
     TimeDifference = 8,
+    /// Arrays by element, in tiles that are columns of their own.
+    Tiles = 9,
 }
 
 impl Codec {
     /// The codec of a format code, if this version knows it.
     pub fn from_code(code: u8) -> Option<Codec> {
         use Codec::*;
-        [None, Plain, Constant, Integer, Quantised, Pco, Dictionary, SameTime, TimeDifference]
+        [None, Plain, Constant, Integer, Quantised, Pco, Dictionary, SameTime, TimeDifference, Tiles]
             .get(code as usize)
             .copied()
     }
@@ -64,6 +67,7 @@ impl Codec {
             Codec::Dictionary => "dictionary",
             Codec::SameTime => "same-time",
             Codec::TimeDifference => "time-difference",
+            Codec::Tiles => "tiles",
         }
     }
 }
@@ -144,7 +148,7 @@ impl Encoded {
     }
 }
 
-/// Appends the values of a column, every one of which is valid.
+/// Appends the values of a column, every one of which is valid. Those of arrays are [`tiles::encode`]'s.
 pub(crate) fn encode(
     values: &ColumnValues,
     memory: &mut ChannelMemory,
@@ -198,6 +202,7 @@ pub(crate) fn encode(
                 Encoded::new(Codec::Plain)
             }
         }
+        ColumnValues::Array { .. } => unreachable!("arrays are encoded in tiles"),
     }
 }
 
@@ -397,6 +402,7 @@ pub(crate) fn decode(
             };
             ColumnValues::String { offsets, bytes }
         }
+        ChannelType::Array(_) => return Err(mismatch(codec)),
     };
     if cursor.remaining() > 0 {
         return Err(malformed("bytes left behind a column"));
@@ -468,6 +474,10 @@ pub(crate) fn widen(values: ColumnValues, to: ChannelType) -> Result<ColumnValue
     if from.widen(to) != Some(to) {
         return Err(malformed("the stored type does not widen to the layout's"));
     }
+    if let (ColumnValues::Array { offsets, bytes, .. }, ChannelType::Array(kind)) = (&values, to) {
+        let (offsets, bytes) = (offsets.clone(), bytes.clone());
+        return Ok(ColumnValues::Array { kind, offsets, bytes });
+    }
     macro_rules! convert {
         ($($variant:ident)*) => {
             match to {
@@ -479,7 +489,7 @@ pub(crate) fn widen(values: ColumnValues, to: ChannelType) -> Result<ColumnValue
                         })
                         .collect(),
                 ),)*
-                ChannelType::String => return Err(malformed("numbers do not widen to text")),
+                ChannelType::String | ChannelType::Array(_) => return Err(malformed("numbers widen to numbers only")),
             }
         };
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{ElementCodec, ElementDefinition, StoreDefinition, StreamDefinition, TYPES, type_of};
 use crate::catalog::{CHANNELS_MAX, check_key, check_name};
-use crate::limits::MAX_BLOCK_BYTES;
+use crate::limits::{MAX_ARRAY_LENGTH, MAX_BLOCK_BYTES};
 use crate::stream::StreamKey;
 use crate::value::ChannelType;
 
@@ -183,12 +183,14 @@ impl Draft {
             return Err(Fault::new(name.at, format!("more than {CHANNELS_MAX} elements")));
         }
         let Some(channel_type) = type_of(element.type_name.is) else {
-            let names = TYPES.iter().map(|(name, _)| *name).chain(ChannelType::ALL.map(ChannelType::name));
+            let ours = ChannelType::ALL.map(ChannelType::name);
+            let names = TYPES.iter().map(|(name, _)| *name).chain(ours.iter().map(|name| &**name));
             let hint = nearest(element.type_name.is, names);
             return Err(Fault::new(
                 element.type_name.at,
                 format!(
-                    "found {}, expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string{hint}",
+                    "found {}, expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, or an array of up to \
+                     {MAX_ARRAY_LENGTH} such as float[512]{hint}",
                     shown(element.type_name.is)
                 ),
             ));

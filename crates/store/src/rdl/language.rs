@@ -158,7 +158,16 @@ impl<'a> Reader<'a> {
     /// `name type [NULL] [WITH CODEC …]`.
     fn element(&mut self, draft: &mut Draft) -> Result<(), Fault> {
         let name = self.name("the name of an element, or \"}\"")?;
-        let type_name = self.word("a type, such as float")?;
+        let mut type_name = self.word("a type, such as float")?;
+        if self.takes_sign('[')? {
+            // An array's length, or none.
+            if matches!(self.token, Token::Number(_)) {
+                self.advance()?;
+            }
+            let end = self.at + 1;
+            self.sign(']')?;
+            type_name.is = self.tokens.between(type_name.at, end);
+        }
         let mut element = DraftElement::new(Placed::new(name.at, name.is.as_str()), type_name);
         element.optional = self.takes("NULL")?;
         if self.takes("WITH")? {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::array::ElementType;
 use proptest::prelude::*;
 
 const VEHICLE: &str = include_str!("../../../../examples/vehicle.rdl");
@@ -76,9 +77,32 @@ fn words_are_known_without_case_and_in_our_spelling() {
     assert_eq!(elements[0].codec, ElementCodec::SwingingDoor { deviation: 1e-3 });
     assert_eq!(elements[1], element("with \"odd\" name", ChannelType::F64, ElementCodec::Sampled));
     assert_eq!(elements[2], element("c", ChannelType::F64, ElementCodec::Sampled));
-    for known in ChannelType::ALL {
-        assert_eq!(type_of(type_name(known)), Some(known));
+    let array = |element, length| ChannelType::Array(ArrayType::fixed(element, length).unwrap());
+    let arrays = [array(ElementType::F32, 512), array(ElementType::Bool, 65_536)];
+    let variable = ChannelType::Array(ArrayType::variable(ElementType::U64));
+    for known in ChannelType::ALL.into_iter().chain(arrays).chain([variable]) {
+        assert_eq!(type_of(&type_name(known)), Some(known));
         assert_eq!(type_of(&known.name().to_uppercase()), Some(known));
+    }
+}
+
+#[test]
+fn arrays_have_their_length_behind_their_type() {
+    let text =
+        "CREATE STREAM Lab WITH ID 1 { spectrum float[512], wave double [ ] NULL, flags boolean[8] WITH CODEC Step }";
+    let read = StoreDefinition::parse(text, "t").unwrap();
+    let types: Vec<_> = read.streams[0].elements.iter().map(|e| e.channel_type.name().into_owned()).collect();
+    assert_eq!(types, ["f32[512]", "f64[]", "bool[8]"]);
+    assert_eq!(StoreDefinition::parse(&read.to_string(), "printed").unwrap(), read);
+    for (of, want) in [
+        ("float[0]", "t:1:34: found \"float[0]\", expected a type"),
+        ("float[65537]", "t:1:34: found \"float[65537]\", expected a type"),
+        ("string[4]", "t:1:34: found \"string[4]\", expected a type"),
+        ("float[4", "found \"}\", expected"),
+        ("float[4] WITH CODEC Deadband PARAMS (deadband=1)", "DeadbandAlgorithm is for numbers, and \"v\" is float[4]"),
+    ] {
+        let error = StoreDefinition::parse(&format!("CREATE STREAM A WITH ID 1 {{ v    {of} }}"), "t").unwrap_err();
+        assert!(error.to_string().contains(want), "{error}");
     }
 }
 
@@ -115,7 +139,7 @@ fn errors_say_where_what_was_found_and_what_is_right() {
         ),
         (
             after("CREATE STREAM B WITH ID 2 {\n v flaot }"),
-            "t:3:4: found \"flaot\", expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string; did you mean float?",
+            "t:3:4: found \"flaot\", expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, or an array of up to 65536 such as float[512]; did you mean float?",
         ),
         (after("CREATE STREAM B WITH ID 2 { v float, v float }"), "t:2:38: stream \"B\" has an element \"v\" already"),
         (

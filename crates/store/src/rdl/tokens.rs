@@ -42,6 +42,11 @@ impl<'a> Tokens<'a> {
         Tokens { text, at: if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 } }
     }
 
+    /// What stands between two places.
+    pub(super) fn between(&self, from: usize, to: usize) -> &'a str {
+        self.text.get(from..to).unwrap_or_default()
+    }
+
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
@@ -65,7 +70,7 @@ impl<'a> Tokens<'a> {
         let at = self.at;
         let Some(first) = self.rest().chars().next() else { return Ok((at, Token::End)) };
         let token = match first {
-            '{' | '}' | '(' | ')' | ',' | '=' => {
+            '{' | '}' | '(' | ')' | '[' | ']' | ',' | '=' => {
                 self.at += 1;
                 Token::Sign(first)
             }

@@ -87,7 +87,15 @@ impl Model {
     }
 
     fn channel(random: &mut Rng, index: usize) -> ChannelSpec {
-        let kinds = [ChannelType::F64, ChannelType::I16, ChannelType::Bool, ChannelType::String, ChannelType::U32];
+        let kinds = [
+            ChannelType::F64,
+            ChannelType::I16,
+            ChannelType::Bool,
+            ChannelType::String,
+            ChannelType::U32,
+            ChannelType::Array(ArrayType::variable(ElementType::U16)),
+            ChannelType::Array(ArrayType::fixed(ElementType::F32, 24).expect("a length")),
+        ];
         ChannelSpec::new(format!("c{index}"), kinds[random.usize(..kinds.len())])
     }
 
@@ -131,6 +139,15 @@ impl Model {
             ChannelType::I64 => OwnedValue::Plain(Value::I64(random.i64(..))),
             ChannelType::U32 => OwnedValue::Plain(Value::U32(random.u32(..))),
             ChannelType::Bool => OwnedValue::Plain(Value::Bool(random.bool())),
+            ChannelType::Array(kind) => {
+                // Mostly short ones; a long one takes a chunk and more.
+                let most = if random.u8(0..200) == 0 { 1_500 } else { 30 };
+                let length = kind.length().unwrap_or_else(|| random.usize(..most));
+                let size = kind.element().size_bytes();
+                let base = random.u8(..);
+                let bytes = (0..length * size).map(|at| base.wrapping_add((at / size) as u8)).collect();
+                OwnedValue::Array { element: kind.element(), bytes }
+            }
             _ => OwnedValue::String("abcdefghijklmnopqrstuvwxyz"[..random.usize(..26)].into()),
         }
     }
@@ -312,8 +329,45 @@ impl Model {
         }
         ensure(at == stream.frames.len(), || format!("stream {n}: {at} rows of {}", stream.frames.len()))?;
         self.check_state(n, &view, &columns, first)?;
+        let from = self.random.u32(0..30);
+        self.check_elements(n, &view, from..from + 3, first)?;
         self.streams[n].first = first;
         Ok(())
+    }
+
+    /// Single elements of arrays are those of the whole arrays.
+    fn check_elements(&self, n: usize, view: &View, wanted: std::ops::Range<u32>, first: usize) -> Checked {
+        let stream = &self.streams[n];
+        let arrays =
+            (0..stream.spec.channels.len()).filter(|i| stream.spec.channels[*i].channel_type.array().is_some());
+        let arrays: Vec<usize> = arrays.collect();
+        let range = |i: &usize| ElementRange { channel: ChannelIndex(*i as u16), elements: wanted.clone() };
+        let elements = arrays.iter().map(range).collect();
+        let mut at = first;
+        for batch in view.scan(Scan { elements, ..Scan::all(stream.id, Vec::new()) }) {
+            let batch = batch.map_err(|e| format!("scan of elements: {e}"))?;
+            for row in 0..batch.len() {
+                for (i, channel) in arrays.iter().enumerate() {
+                    let cell = stream.frames[at].cells.get(*channel).cloned().unwrap_or(Err(CellState::Absent));
+                    for (j, element) in wanted.clone().enumerate() {
+                        let want = cell.as_ref().map_err(|state| *state).and_then(|array| match array.as_value() {
+                            Value::Array(array) => array.get(element as usize).ok_or(CellState::Absent),
+                            other => panic!("{other:?}"),
+                        });
+                        let found = batch.columns[i * wanted.len() + j].cell(row);
+                        // By their bits: some are no number.
+                        let bits = |cell: Result<Value<'_>, CellState>| cell.map(|v| (v.channel_type(), v.bits()));
+                        ensure(bits(found) == bits(want), || {
+                            format!(
+                                "stream {n}, row {at}, channel {channel}, element {element}: {found:?}, not {want:?}"
+                            )
+                        })?;
+                    }
+                }
+                at += 1;
+            }
+        }
+        ensure(at == stream.frames.len(), || format!("stream {n}: {at} rows of elements of {}", stream.frames.len()))
     }
 
     /// Of a fixed size the oldest segments go, one after the other, when all slots are taken, and not before.

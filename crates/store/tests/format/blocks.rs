@@ -61,7 +61,7 @@ proptest! {
             prop_assert_eq!(got.absent, count(CellState::Absent));
             prop_assert_eq!(got.unchanged, count(CellState::Unchanged));
             prop_assert_eq!(got.unknowns, count(CellState::Unknown));
-            if column.values.channel_type() == ChannelType::String {
+            if !column.values.channel_type().is_scalar() {
                 continue;
             }
             let values: Vec<(usize, f64)> = cells.iter().filter_map(|(r, c)| Some((*r, c.as_ref().ok()?.as_f64()?))).collect();

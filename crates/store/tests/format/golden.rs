@@ -30,6 +30,7 @@ fn said(value: Value<'_>) -> Json {
         Value::I16(v) => json!(v.to_string()),
         Value::I32(v) => json!(v.to_string()),
         Value::I64(v) => json!(v.to_string()),
+        Value::Array(array) => array.iter().map(said).collect(),
         unsigned => json!(unsigned.bits().to_string()),
     }
 }
@@ -322,6 +323,63 @@ fn steady(id: u32) -> (Arc<Stream>, Batch) {
     (stream(id, "golden.steady", &names), batch)
 }
 
+/// Arrays of one type, elements by row.
+fn arrays<T: Copy>(kind: ArrayType, rows: &[Vec<T>], put: impl Fn(T, &mut Vec<u8>)) -> ColumnValues {
+    let (mut offsets, mut bytes) = (vec![0], Vec::new());
+    for row in rows {
+        row.iter().for_each(|element| put(*element, &mut bytes));
+        offsets.push(bytes.len() as u32);
+    }
+    ColumnValues::Array { kind, offsets, bytes }
+}
+
+/// Spectra and waveforms: tiles in both orders, fixed and variable lengths, empty arrays, every state.
+fn waves(id: u32, rows: usize, seed: u64) -> (Arc<Stream>, Batch) {
+    use ElementType as E;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let fixed = |element, length| ArrayType::fixed(element, length).unwrap();
+    let spectra: Vec<Vec<f32>> = (0..rows)
+        .map(|row| (0..200).map(|k| (900 - 4 * k + row / 3 + random.usize(..4)) as f32 * 0.125).collect())
+        .collect();
+    let steady: Vec<Vec<i64>> = (0..rows).map(|_| (0..64).map(|k| (1 << 40) + k * k * 7_919).collect()).collect();
+    let odd = [f64::NAN, f64::from_bits(0x7ff8_0000_dead_beef), -0.0, f64::NEG_INFINITY, 0.1];
+    let mut noise = |k: usize| if k % 40 < 5 { odd[k % 40] } else { f64::from_bits(random.u64(..)) };
+    let waves: Vec<Vec<f64>> =
+        (0..rows).map(|row| (0..[0, 3, 70, 1][row % 4]).map(|k| noise(k + row)).collect()).collect();
+    let flags: Vec<Vec<u8>> = (0..rows).map(|row| (0..row % 9).map(|k| u8::from(k % 3 == 0)).collect()).collect();
+    let states = (0..rows).map(|i| CellState::from_code(if i % 7 < 4 { 0 } else { (i % 4) as u8 }).unwrap()).collect();
+    let columns = vec![
+        whole(ColumnValues::U32((0..rows as u32).collect())),
+        whole(arrays(fixed(E::F32, 200), &spectra, |v, out| out.extend(v.to_le_bytes()))),
+        whole(arrays(fixed(E::I64, 64), &steady, |v, out| out.extend(v.to_le_bytes()))),
+        Column {
+            values: arrays(ArrayType::variable(E::F64), &waves, |v, out| out.extend(v.to_le_bytes())),
+            states: Some(states),
+        },
+        whole(arrays(ArrayType::variable(E::Bool), &flags, |v, out| out.push(v))),
+        Column {
+            values: arrays(ArrayType::variable(E::U8), &vec![Vec::<u8>::new(); rows], |v, out| out.push(v)),
+            states: Some(vec![CellState::Absent; rows]),
+        },
+    ];
+    let kinds = [fixed(E::F32, 200), fixed(E::I64, 64)].into_iter();
+    let kinds = kinds.chain([E::F64, E::Bool, E::U8].map(ArrayType::variable)).map(ChannelType::Array);
+    let names = ["shot", "spectrum", "steady", "wave", "flags", "never"];
+    let channels: Vec<_> =
+        names.into_iter().zip([ChannelType::U32].into_iter().chain(kinds)).map(|(n, kind)| (n, kind, "V")).collect();
+    let batch = Batch {
+        stream: StreamId(id),
+        rows: (seed..seed + rows as u64).collect(),
+        source_time: None,
+        receive_time: (0..rows as i64).map(|i| START + i * 40_000_000).collect(),
+        sequence: None,
+        session: None,
+        source_clock: false,
+        columns,
+    };
+    (stream(id, "golden.waves", &channels), batch)
+}
+
 fn make() -> Vec<u8> {
     let header = SegmentHeader {
         origin: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff,
@@ -362,6 +420,15 @@ fn make() -> Vec<u8> {
     let (steady_stream, steady) = steady(4);
     encoder.encode(&meta(&[]), &steady, &steady_stream.layout, &mut CodecMemory::new(), &mut bytes).unwrap();
     builder.push(&bytes, [&steady_stream]).unwrap();
+    flush(&mut builder);
+    bytes.clear();
+    let (waves_stream, batch) = waves(5, 90, 1_000);
+    encoder.encode(&meta(&[]), &batch, &waves_stream.layout, &mut CodecMemory::new(), &mut bytes).unwrap();
+    builder.push(&bytes, [&waves_stream]).unwrap();
+    bytes.clear();
+    let (_, few) = waves(5, 5, 1_090);
+    mixed::encode(&meta(&[]), &[part(&few, 9)], &mut bytes).unwrap();
+    builder.push(&bytes, [&waves_stream]).unwrap();
     flush(&mut builder);
     let sealed = builder.seal().unwrap();
     image.extend(sealed.footer);
@@ -413,9 +480,16 @@ fn the_golden_segment_reads_as_it_always_did() {
         .flat_map(|b| b["columns"].as_array().unwrap().clone())
         .map(|c| c["codec"].clone())
         .collect();
-    for codec in
-        [Codec::None, Codec::Plain, Codec::Constant, Codec::Integer, Codec::Quantised, Codec::Pco, Codec::Dictionary]
-    {
+    for codec in [
+        Codec::None,
+        Codec::Plain,
+        Codec::Constant,
+        Codec::Integer,
+        Codec::Quantised,
+        Codec::Pco,
+        Codec::Dictionary,
+        Codec::Tiles,
+    ] {
         assert!(codecs.contains(&json!(codec.name())), "no column of codec {}", codec.name());
     }
 }

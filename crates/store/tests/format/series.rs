@@ -36,6 +36,7 @@ pub(crate) fn said(batch: &Batch) -> Vec<String> {
                 .iter()
                 .map(|c| match c.cell(row) {
                     Ok(Value::String(text)) => format!("{text:?}"),
+                    Ok(Value::Array(array)) => format!("{array:?}"),
                     Ok(value) => format!("{}:{:x}", value.channel_type().name(), value.bits()),
                     Err(state) => format!("{state:?}"),
                 })
@@ -142,7 +143,36 @@ pub(crate) fn values(kind: ChannelType, rows: usize) -> BoxedStrategy<ColumnValu
                 })
                 .boxed()
         }
+        ChannelType::Array(array) => {
+            let size = array.element().size_bytes();
+            let length = array.length();
+            let lengths = proptest::collection::vec(prop_oneof![0usize..5, 0usize..40], rows)
+                .prop_map(move |lengths| lengths.into_iter().map(|n| length.unwrap_or(n)).collect::<Vec<_>>());
+            // A pool of elements of all kinds of series, from which each array takes its own.
+            (lengths, values(array.element().channel_type(), 300), 0usize..300)
+                .prop_map(move |(lengths, pool, step)| {
+                    let (mut offsets, mut bytes, mut at) = (vec![0], Vec::new(), 0);
+                    for n in lengths {
+                        for _ in 0..n {
+                            bytes.extend_from_slice(&pool.value(at % 300).bits().to_le_bytes()[..size]);
+                            at += 1;
+                        }
+                        at += step;
+                        offsets.push(bytes.len() as u32);
+                    }
+                    ColumnValues::Array { kind: array, offsets, bytes }
+                })
+                .boxed()
+        }
     }
+}
+
+/// Single values, and arrays of both kinds.
+fn kinds() -> Vec<ChannelType> {
+    let fixed = [1, 7, 16].into_iter().zip([ElementType::F64, ElementType::I16, ElementType::F32]);
+    let fixed = fixed.filter_map(|(length, element)| ArrayType::fixed(element, length));
+    let variable = ElementType::ALL.into_iter().step_by(2).map(ArrayType::variable);
+    ChannelType::ALL.into_iter().chain(fixed.chain(variable).map(ChannelType::Array)).collect()
 }
 
 fn states(rows: usize) -> impl Strategy<Value = Option<Vec<CellState>>> {
@@ -181,7 +211,7 @@ enum Source {
 
 /// Any batch that the encoder takes, and its layout.
 pub(crate) fn batches() -> impl Strategy<Value = (Layout, Batch)> {
-    let types = proptest::collection::vec(proptest::sample::select(ChannelType::ALL.to_vec()), 0..6);
+    let types = proptest::collection::vec(proptest::sample::select(kinds()), 0..6);
     let rows = prop_oneof![1usize..8, 50usize..80, 1_020usize..1_030, 1usize..2_100];
     (types, rows, 0u64..=u64::MAX - 3_000).prop_flat_map(|(types, rows, first)| {
         let columns: Vec<_> = types

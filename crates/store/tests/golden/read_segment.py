@@ -19,7 +19,7 @@ for byte in range(256):
 TYPES = [None, "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "string"]
 FORMATS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
 SIZES = {"bool": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4, "u64": 8, "f32": 4, "f64": 8}
-CODECS = ["none", "plain", "constant", "integer", "quantised", "pco", "dictionary", "same-time", "time-difference"]
+CODECS = ["none", "plain", "constant", "integer", "quantised", "pco", "dictionary", "same-time", "time-difference", "tiles"]
 MASK = (1 << 64) - 1
 
 
@@ -237,6 +237,44 @@ def column_values(kind: str, codec: str, parameters: bytes, reader: Reader, coun
     return [said(kind, v) for v in integers(reader, count)]
 
 
+def read_type(reader: Reader) -> str:
+    """A channel type: `f32`, `f32[512]`, `f64[]`."""
+    code = reader.u8()
+    if code > 64:
+        return f"{TYPES[code - 64]}[]"
+    return f"{TYPES[code - 32]}[{reader.unpack('H') + 1}]" if code > 32 else TYPES[code]
+
+
+def array_values(kind: str, codec: str, table: Reader, count: int, tiles: bytes):
+    """Printed values of a column of arrays; none if a tile is of pco."""
+    if codec == "none":
+        return []
+    element, length = kind[:-1].split("[")
+    lengths = [int(length)] * count if length else integers(table, count)
+    each, at, by_row = table.varint(), table.varint(), table.u8()
+    values = [[None] * n for n in lengths]
+    for first in range(0, max(lengths), each):
+        code = table.u8()
+        parameters = table.varint() if code & 0x80 else 0
+        length = parameters + table.varint()
+        tile = tiles[at : at + length]
+        check(tile, table.unpack("I"), "tile")
+        at += length
+        elements = range(first, first + each)
+        if by_row:
+            places = [(row, e) for row, n in enumerate(lengths) for e in elements if e < n]
+        else:
+            places = [(row, e) for e in elements for row, n in enumerate(lengths) if e < n]
+        found = column_values(element, CODECS[code & 0x3F], tile[:parameters], Reader(tile[parameters:]), len(places))
+        if found is None:
+            return None
+        for (row, e), value in zip(places, found):
+            values[row][e] = value
+    if table.left():
+        raise ValueError("bytes behind a table of tiles")
+    return values
+
+
 def block_header(data: bytes) -> dict:
     """Fields of a block's header."""
     check(data[:92], struct.unpack("<I", data[92:96])[0], "block header")
@@ -272,7 +310,7 @@ def statistics(reader: Reader, kind: str, header: dict) -> dict:
     names = ["absent", "unchanged", "unknowns", "nans", "infinities"]
     found = {name: reader.varint() if flags & 1 << i else 0 for i, name in enumerate(names)}
     found |= {"first": None, "last": None, "min": None, "max": None, "sum": None, "integral": None}
-    if kind == "string" or found["absent"] + found["unchanged"] + found["unknowns"] == rows:
+    if kind == "string" or "[" in kind or found["absent"] + found["unchanged"] + found["unknowns"] == rows:
         return found
     ranged = ["min", "max"] if flags & 64 else []
     values = {name: statistic_value(reader, kind) for name in ["first", "last"] + ranged}
@@ -296,12 +334,16 @@ def add(base: list, values: list) -> list:
 
 def read_block(header: dict, body: bytes) -> dict:
     """An ordinary block."""
-    found, rows = sections(body, last=2), header["rows"]
+    # Tiles of arrays stand behind the values, and a first section says how much comes before them.
+    found, rows = sections(body, last=6 if body[0] == 5 else 2), header["rows"]
+    if 5 in found:
+        front, crc = struct.unpack("<II", found[5])
+        check(body[10 : front - 96], crc, "front")
     directory, data = Reader(found[1]), Reader(found[2])
     channels = directory.varint()
     columns = []
     for _ in range(channels + 4):
-        kind, code = TYPES[directory.u8()], directory.u8()
+        kind, code = read_type(directory), directory.u8()
         lengths = [directory.varint() if code & flag else 0 for flag in (0x80, 0x40)]
         parameters_len, states_len, values_len = *lengths, directory.varint()
         codec = CODECS[code & 0x3F]
@@ -326,7 +368,10 @@ def read_block(header: dict, body: bytes) -> dict:
         source = add(receive, source)
     out = []
     for kind, codec, states, parameters, values, _ in columns[4:]:
-        present = column_values(kind, codec, parameters, values, states.count(0))
+        if "[" in kind:
+            present = array_values(kind, codec, values, states.count(0), found.get(6, b""))
+        else:
+            present = column_values(kind, codec, parameters, values, states.count(0))
         cells = None
         if present is not None:
             present = iter(present)
@@ -363,7 +408,7 @@ def read_mixed(header: dict, body: bytes) -> list:
         part = dict(header)
         del part["length_bytes"], part["body_crc"]
         part |= {"stream": directory.varint(), "layout_version": directory.varint()}
-        kinds = [TYPES[t] for t in directory.take(directory.varint())]
+        kinds = [read_type(directory) for _ in range(directory.varint())]
         part |= {"first_row": str(directory.varint()), "rows": directory.varint()}
         flags = directory.u8()
         low = time_min + directory.varint()
@@ -389,6 +434,12 @@ def read_mixed(header: dict, body: bytes) -> list:
                     column["cells"].append(state)
                 elif kind == "string":
                     column["cells"].append(reader.text())
+                elif "[" in kind:
+                    array, element = Reader(reader.take(reader.varint())), kind.split("[")[0]
+                    size = SIZES[element]
+                    count = array.left() // size
+                    cells = [said(element, int.from_bytes(array.take(size), "little")) for _ in range(count)]
+                    column["cells"].append(cells)
                 else:
                     column["cells"].append(said(kind, int.from_bytes(reader.take(SIZES[kind]), "little")))
         kept = [values if flags & flag else None for values, flag in ((source, 16), (sequence, 32), (session, 64))]
@@ -407,7 +458,7 @@ def read_streams(reader: Reader) -> list:
         stream |= {"expected_period_ns": str(period - 1) if period else None, "sequence_modulus": str(modulus) if modulus else None}
         stream |= {"layout_version": reader.varint(), "channels": []}
         for _ in range(reader.varint()):
-            channel = {"id": reader.varint(), "type": TYPES[reader.u8()]}
+            channel = {"id": reader.varint(), "type": read_type(reader)}
             byte = reader.u8()
             channel |= {"interpolation": ["hold", "linear"][byte & 15]}
             reduction = ["none", "step", "deadband", "swinging_door"][byte >> 4]
