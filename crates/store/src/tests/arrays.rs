@@ -298,29 +298,34 @@ fn a_stream_of_arrays_is_sealed_by_its_bytes() {
 }
 
 #[test]
-fn arrays_of_quiet_streams_never_make_a_mixed_block_too_large() {
+fn long_values_of_quiet_streams_never_make_a_mixed_block_too_large() {
     let disk = FaultDisk::new(1);
-    let store = open(&disk);
-    let kinds = [("w", variable(ElementType::U8))];
-    let streams: Vec<_> = (0..400)
-        .map(|n| {
-            let spec = StreamSpec { key: StreamKey::new("t", [("n".into(), n.to_string())]), ..spec("t", &kinds) };
-            store.resolve(&spec, T0).expect("resolved").0.id
-        })
-        .collect();
-    let mut random = fastrand::Rng::with_seed(7);
-    for (n, stream) in streams.iter().enumerate() {
-        let noise: Vec<u8> = (0..60_000).map(|_| random.u8(..)).collect();
-        append(&store, head(*stream, T0 + n as i64), |batch| batch.push_array(ChannelIndex(0), &noise));
+    // All of it fits the log, so that the clean end finds it at once.
+    let options = StoreOptions { log_bytes: 64 << 20, max_bytes: Some(1 << 40), ..StoreOptions::default() };
+    let store = Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened");
+    let noise = {
+        let mut random = fastrand::Rng::with_seed(7);
+        (0..60_000).map(|_| random.u8(b'a'..b'z')).collect::<Vec<u8>>()
+    };
+    let text = String::from_utf8(noise.clone()).expect("letters");
+    let mut streams = Vec::new();
+    for n in 0..600 {
+        let kind = if n % 2 == 0 { variable(ElementType::U8) } else { ChannelType::String };
+        let spec = StreamSpec { key: StreamKey::new("t", [("n".into(), n.to_string())]), ..spec("t", &[("w", kind)]) };
+        let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+        append(&store, head(stream, T0 + n), |batch| match n % 2 {
+            0 => batch.push_array(ChannelIndex(0), &noise),
+            _ => batch.push(ChannelIndex(0), Value::String(&text)),
+        });
+        streams.push(stream);
     }
-    // 24 MB of few rows each.
+    assert!(store.stats().open_bytes > 32 << 20, "{} bytes", store.stats().open_bytes);
+    // 18 MB of arrays and as much text, a row of each stream: more than a block may have.
     store.close(T0 + 1_000).expect("closed");
     let view = open(&disk).view();
     for stream in streams {
-        assert_eq!(
-            view.scan(Scan::all(stream, vec![ChannelIndex(0)])).map(|b| b.expect("reads").len()).sum::<usize>(),
-            1
-        );
+        let rows = view.scan(Scan::all(stream, vec![ChannelIndex(0)])).map(|batch| batch.expect("reads").len());
+        assert_eq!(rows.sum::<usize>(), 1);
     }
 }
 
