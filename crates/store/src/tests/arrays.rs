@@ -305,7 +305,7 @@ fn long_values_of_quiet_streams_never_make_a_mixed_block_too_large() {
     let store = Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened");
     let noise = {
         let mut random = fastrand::Rng::with_seed(7);
-        (0..60_000).map(|_| random.u8(b'a'..b'z')).collect::<Vec<u8>>()
+        (0..60_000).map(|_| random.u8(b'a'..=b'z')).collect::<Vec<u8>>()
     };
     let text = String::from_utf8(noise.clone()).expect("letters");
     let mut streams = Vec::new();
