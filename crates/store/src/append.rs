@@ -238,12 +238,13 @@ impl Writer {
 
     /// Says how large the log's ring and segments are.
     pub(crate) fn set_sizes(&mut self, ring_bytes: u64, space: &Space) {
-        let quarter = (ring_bytes / 4) as usize - UNIT_HEADER_BYTES;
+        let ring = usize::try_from(ring_bytes).unwrap_or(usize::MAX);
+        let quarter = ring / 4 - UNIT_HEADER_BYTES;
         let part = (space.segment_bytes / PART_OF_SEGMENT) as usize;
         self.ring_bytes = ring_bytes;
         self.pending_max = quarter.min(16 << 20);
         self.part_max = FRAME_BYTES_MAX.min(part).min(quarter);
-        self.definition_max = part.min(ring_bytes as usize / 2);
+        self.definition_max = part.min(ring / 2);
         self.chunk_max = CHUNK_BYTES.min(part);
         self.catalog_room = space.fixed.map(|fixed| fixed.catalog_room());
     }

@@ -51,6 +51,14 @@ pub enum FormatError {
         /// The most there may be.
         limit: u64,
     },
+    /// Written with a part that this program was built without.
+    #[error("{what}: this program was built without the feature {feature} of strongback-store, which reads it")]
+    LeftOut {
+        /// What it is.
+        what: &'static str,
+        /// The feature of the build.
+        feature: &'static str,
+    },
     /// Fields that contradict each other.
     #[error("malformed: {what}")]
     Malformed {
@@ -88,6 +96,7 @@ impl<'a> Cursor<'a> {
         self.bytes.len()
     }
 
+    #[cfg(feature = "pco")]
     /// The bytes not yet read, all at once.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use crate::directory::BlockRef;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
 use crate::fields::{Put, Take};
+use crate::limits::MAX_ROWS;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SBCP");
 /// Bytes of a part's header.
@@ -190,6 +191,8 @@ impl Position {
             }),
         };
         let valued_to = (0..t.u16()?).map(|_| t.u64()).collect::<Option<_>>()?;
+        let newest = last.map_or(0, |block| block.first_row).max(first_row).max(newest_first_row);
+        (newest < MAX_ROWS).then_some(())?;
         let sealed = SealedRows { sorted, time, newest_segment, newest_first_row, last, valued_to };
         Some(Position { stream, first_row, sequence, sealed })
     }

@@ -143,6 +143,24 @@ impl Pages {
     }
 }
 
+/// Reads until the buffer is full or the file ends, however little a call of `read` gives: it is given what is to be
+/// filled and how many bytes came before.
+pub(crate) fn read_full(
+    buffer: &mut [u8],
+    mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match read(&mut buffer[done..], done) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
 /// Reads exactly `len` bytes or says that the file ends before.
 pub(crate) fn read_exact(file: &dyn DiskFile, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; len];

@@ -10,6 +10,9 @@ pub mod bytes;
 pub mod codec;
 pub mod definition;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod inspect;
 pub mod limits;
 pub mod mixed;

@@ -61,6 +61,9 @@ pub const MAX_TAGS: usize = 1_024;
 /// Blocks with fewer rows carry no statistics: decoding them costs less than reading those.
 pub const STATISTICS_MIN_ROWS: usize = 64;
 
+/// Most rows of a stream: none lives that long, and sums of rows never overflow.
+pub(crate) const MAX_ROWS: u64 = 1 << 62;
+
 const _: () = {
     assert!(MAX_BLOCK_ROWS <= MAX_BLOCK_CELLS);
     assert!(MAX_CHANNELS * 1_024 <= MAX_BLOCK_CELLS, "a full seal of the widest layout must fit");

@@ -82,12 +82,16 @@ impl UnitHeader {
 
     /// The header in these bytes, if its magic and checksum fit.
     pub(crate) fn decode(b: &[u8]) -> Option<UnitHeader> {
+        let header = b.get(..UNIT_HEADER_BYTES)?;
+        let fits = header[..4] == MAGIC.to_le_bytes() && header[60..] == crc32c::crc32c(&header[..60]).to_le_bytes();
+        if fits { UnitHeader::fields(header) } else { None }
+    }
+
+    /// What stands where a header's fields are.
+    fn fields(b: &[u8]) -> Option<UnitHeader> {
         let b: &[u8; UNIT_HEADER_BYTES] = b.get(..UNIT_HEADER_BYTES)?.try_into().ok()?;
         let u32_at = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
         let u64_at = |at: usize| u32_at(at) as u64 | (u32_at(at + 4) as u64) << 32;
-        if u32_at(0) != MAGIC || u32_at(60) != crc32c::crc32c(&b[..60]) {
-            return None;
-        }
         Some(UnitHeader {
             epoch: u32_at(4),
             commit: u64_at(8),
@@ -106,13 +110,15 @@ impl UnitHeader {
         for byte in self.encode() {
             chain = (chain ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3);
         }
-        Link { position: self.position + unit_bytes(self.len as usize), commit: self.commit, chain, epoch: self.epoch }
+        // Saturated only where the numbers are forged: no position and no commit is that far.
+        let position = self.position.saturating_add(unit_bytes(self.len as usize));
+        Link { position, commit: self.commit, chain, epoch: self.epoch }
     }
 
     /// Whether it follows.
     pub(crate) fn follows(&self, link: &Link) -> bool {
         self.position == link.position
-            && self.commit == link.commit + 1
+            && self.commit.checked_sub(1) == Some(link.commit)
             && self.previous == link.chain
             && (self.epoch == link.epoch || self.flags & BEGINS_EPOCH != 0 && self.epoch > link.epoch)
     }
@@ -282,13 +288,40 @@ impl<'a> LogReader<'a> {
         Ok(Some((header, &self.buffer[at..end])))
     }
 
-    /// Bytes after the last whole unit that look like a unit of the same lap cut short.
+    /// Bytes after the last whole unit that look like a unit of the same lap cut short, or are what is left of one: its
+    /// header does not fit its checksum, and still says where it lies or what it follows.
     pub(crate) fn torn_bytes(&mut self) -> io::Result<u64> {
         if !self.fill(PAGE_BYTES as u64)? {
             return Ok(0);
         }
         let at = (self.link.position - self.start) as usize;
-        let header = UnitHeader::decode(&self.buffer[at..]);
-        Ok(header.filter(|h| h.follows(&self.link)).map_or(0, |h| unit_bytes(h.len as usize)))
+        let page = &self.buffer[at..];
+        let Some(header) = UnitHeader::decode(page) else {
+            let zeros = page.iter().take(UNIT_HEADER_BYTES).all(|byte| *byte == 0);
+            let left = UnitHeader::fields(page).is_some_and(|header| {
+                let place = (header.position, header.commit) == (self.link.position, self.link.commit + 1);
+                !zeros && (header.previous == self.link.chain || place)
+            });
+            return Ok(if left { PAGE_BYTES as u64 } else { 0 });
+        };
+        Ok(if header.follows(&self.link) { unit_bytes(header.len as usize) } else { 0 })
+    }
+
+    /// The newest whole header in the next MiB that no log can have behind its end: of a commit after the next one. A unit
+    /// is written when the one before it is durable, so what lies between was, and is not as it was written. Its position
+    /// and commit.
+    pub(crate) fn behind_end(&mut self) -> io::Result<Option<(u64, u64)>> {
+        let link = self.link;
+        let room = READ_BYTES.min(self.limit.saturating_sub(link.position));
+        self.fill(room)?;
+        let from = ((link.position - self.start) as usize).min(self.buffer.len());
+        let ring = self.ring.size_bytes;
+        let headers = self.buffer[from..].chunks(PAGE_BYTES).enumerate().skip(1).filter_map(|(n, page)| {
+            let header = UnitHeader::decode(page)?;
+            let place = (link.position + (n * PAGE_BYTES) as u64) % ring;
+            (header.position % ring == place && header.position > link.position && header.commit > link.commit + 1)
+                .then_some((header.position, header.commit))
+        });
+        Ok(headers.max())
     }
 }

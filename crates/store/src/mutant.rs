@@ -7,7 +7,15 @@ pub(crate) enum Mutant {
     /// Commits are acknowledged before they are written.
     AcknowledgeEarly,
     /// Recovery takes what it finds in the log.
-    NoCheck,
+    NoLogCheck,
+    /// The body of a block is taken without its checksum.
+    NoBlockCheck,
+    /// Pages, write groups and footers of segments are taken without their checksums.
+    NoSegmentCheck,
+    /// After a failed sync what the cache shows is believed.
+    KeepCached,
+    /// Held frames are not written to the log.
+    ForgetHeld,
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::fields::Take;
 use crate::group::Group;
 use crate::inspect::Damage;
 use crate::ledger::{Gap, GapCause, named_gap};
+use crate::limits::MAX_ROWS;
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
 use crate::mutant::{self, Mutant};
 use crate::options::{RetentionGroup, StoreOptions};
@@ -62,7 +63,7 @@ pub(crate) struct Opened {
 }
 
 /// Rows of a stream that were durable and are no more.
-struct LostRows {
+pub(crate) struct LostRows {
     stream: u32,
     rows: Range<u64>,
     /// `time` of what lies before and after.
@@ -195,6 +196,8 @@ pub(crate) fn open(
             };
             opened.changed_segments.push(segment.clone());
             if file.goes_on() && !opened.open.contains_key(&group) {
+                // A process that was killed may have left blocks that only the cache holds.
+                file.sync().map_err(io_error(disk_ref, &file_name(id)))?;
                 opened.open.insert(group, file);
             } else {
                 file.finish(None).map_err(io_error(disk_ref, &file_name(id)))?;
@@ -244,12 +247,13 @@ pub(crate) fn open(
     writer.tail = superblock.now.tail.position;
     writer.pending_commit = opened.log.link.commit + 1;
     writer.gaps.next_id = u64::from(epoch) << 32;
-    if report.torn_bytes > 0 {
-        // A commit that nobody was told of; still, something was on its way.
+    let damaged = report.damaged.iter().any(|damage| damage.file == LOG_FILE);
+    if damaged || report.torn_bytes > 0 {
+        // Torn: a commit that nobody was told of; still, something was on its way.
         writer.gaps.push(Gap {
             id: 0,
             stream: None,
-            cause: GapCause::Torn,
+            cause: if damaged { GapCause::Damaged } else { GapCause::Torn },
             source: "strongback".into(),
             name: String::new(),
             session: None,
@@ -262,7 +266,7 @@ pub(crate) fn open(
     for LostRows { stream, rows, time } in lost {
         let definition = writer.streams[stream as usize].slot.stream.load_full();
         let count = rows.end - rows.start;
-        report.lost_rows += count;
+        report.lost_rows = report.lost_rows.saturating_add(count);
         writer.gaps.push(Gap {
             id: 0,
             stream: Some(stream),
@@ -298,7 +302,7 @@ pub(crate) fn open(
 }
 
 /// Segments of a checkpoint.
-type States = BTreeMap<u64, (Group, SegmentState, Option<u32>)>;
+pub(crate) type States = BTreeMap<u64, (Group, SegmentState, Option<u32>)>;
 
 /// Takes the checkpoint back: streams, where each goes on, and segments.
 fn read_checkpoint(
@@ -309,52 +313,61 @@ fn read_checkpoint(
     let mut states = States::new();
     let mut expired = Vec::new();
     let which = (superblock.checkpoint_file, superblock.checkpoint_bytes, superblock.checkpoint_chain);
-    let take = |kind: u8, bytes: &[u8]| -> Option<()> {
-        match kind {
-            checkpoint::STREAM => {
-                let definition = catalog::decode_stream(&mut Take(bytes))?;
-                let (id, serial) = (definition.0, definition.2.serial);
-                writer.apply_stream(definition)?;
-                writer.streams[id.0 as usize].saved_serial = Some(serial);
-            }
-            checkpoint::POSITION => {
-                let position = Position::decode(bytes)?;
-                writer.set_sealed(position.stream, position.first_row);
-                let stream = writer.streams.get_mut(position.stream as usize)?;
-                stream.newest_time = stream.newest_time.max(position.sealed.time.1);
-                // Those without a segment share one that says so.
-                if **stream.slot.sealed.load() != position.sealed {
-                    stream.slot.sealed.store(Arc::new(position.sealed));
-                }
-                stream.tracker = position.sequence.map(|(session, highest)| {
-                    let mut tracker = new_tracker(&stream.slot);
-                    tracker.resume(session, highest);
-                    tracker.sealed = Some((session, highest));
-                    tracker
-                });
-            }
-            checkpoint::SEGMENT => {
-                let (id, group, state, slot) = Segment::decode(bytes)?;
-                writer.groups.has(group).then_some(())?;
-                states.insert(id, (group, state, slot));
-            }
-            checkpoint::GROUP => {
-                writer.groups.apply(bytes)?;
-            }
-            checkpoint::EXPIRED => {
-                let id = u64::from_le_bytes(bytes.try_into().ok()?);
-                states.remove(&id);
-                expired.push(id);
-            }
-            _ => return None,
-        }
-        Some(())
-    };
+    let take = |kind: u8, bytes: &[u8]| apply_entry(writer, &mut states, &mut expired, kind, bytes);
     let name = || checkpoint::FILES[superblock.checkpoint_file.clamp(1, 2) as usize - 1];
     match Checkpoint::read(disk, which, take).map_err(io_error(disk, name()))? {
         Ok(checkpoint) => Ok((checkpoint, states, expired)),
         Err(reason) => Err(OpenError::Damaged { path: disk.path(), reason }),
     }
+}
+
+/// Takes back an entry of a checkpoint; none: it does not fit.
+pub(crate) fn apply_entry(
+    writer: &mut Writer,
+    states: &mut States,
+    expired: &mut Vec<u64>,
+    kind: u8,
+    bytes: &[u8],
+) -> Option<()> {
+    match kind {
+        checkpoint::STREAM => {
+            let definition = catalog::decode_stream(&mut Take(bytes))?;
+            let (id, serial) = (definition.0, definition.2.serial);
+            writer.apply_stream(definition)?;
+            writer.streams[id.0 as usize].saved_serial = Some(serial);
+        }
+        checkpoint::POSITION => {
+            let position = Position::decode(bytes)?;
+            writer.set_sealed(position.stream, position.first_row);
+            let stream = writer.streams.get_mut(position.stream as usize)?;
+            stream.newest_time = stream.newest_time.max(position.sealed.time.1);
+            // Those without a segment share one that says so.
+            if **stream.slot.sealed.load() != position.sealed {
+                stream.slot.sealed.store(Arc::new(position.sealed));
+            }
+            stream.tracker = position.sequence.map(|(session, highest)| {
+                let mut tracker = new_tracker(&stream.slot);
+                tracker.resume(session, highest);
+                tracker.sealed = Some((session, highest));
+                tracker
+            });
+        }
+        checkpoint::SEGMENT => {
+            let (id, group, state, slot) = Segment::decode(bytes)?;
+            writer.groups.has(group).then_some(())?;
+            states.insert(id, (group, state, slot));
+        }
+        checkpoint::GROUP => {
+            writer.groups.apply(bytes)?;
+        }
+        checkpoint::EXPIRED => {
+            let id = u64::from_le_bytes(bytes.try_into().ok()?);
+            states.remove(&id);
+            expired.push(id);
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 /// Lets the log bring rows back, if they are the last that a stream had in segments.
@@ -461,47 +474,75 @@ fn replay(
     lost: &mut Vec<LostRows>,
 ) -> Result<Link, OpenError> {
     let mut reader = LogReader::new(ring, tail);
-    let (mut row_words, mut text) = (Vec::new(), Vec::new());
+    let mut scratch = (Vec::new(), Vec::new());
     loop {
         let position = reader.link().position;
-        let unit = reader.next_unit(!mutant::is_active(Mutant::NoCheck)).map_err(io_error(disk, LOG_FILE))?;
+        let unit = reader.next_unit(!mutant::is_active(Mutant::NoLogCheck)).map_err(io_error(disk, LOG_FILE))?;
         let Some((header, bytes)) = unit else { break };
         report.clean = header.flags & log::CLEAN != 0;
         opened.links.push_back(header.link());
         opened.last_commit = Some(header.instant);
         writer.head = header.position;
-        let mut records = Records(bytes);
-        while let Some(record) = records.next_record() {
-            let fits = match record {
-                Record::Control { kind, bytes } => apply_control(writer, kind, bytes),
-                Record::Frame { stream, shape, row, text_bytes } => {
-                    if let Some(rows) = pass_lost(writer, stream, row) {
-                        let before = writer.streams[stream as usize].slot.sealed.load().time.1;
-                        lost.push(LostRows { stream, rows, time: (before.min(header.instant), header.instant) });
-                    }
-                    apply_frame(
-                        writer,
-                        &mut records,
-                        (stream, shape, row, text_bytes),
-                        (&mut row_words, &mut text),
-                        header.instant,
-                        report,
-                    )
-                }
-            };
-            if fits.is_none() {
-                return Err(OpenError::Damaged {
-                    path: format!("{}/{LOG_FILE}", disk.path()),
-                    reason: format!(
-                        "a record of the unit at offset {} does not fit what came before",
-                        position % ring.size_bytes
-                    ),
-                });
-            }
+        let fits = apply_unit(writer, bytes, &mut scratch, header.instant, report, lost);
+        if fits.is_none() {
+            return Err(OpenError::Damaged {
+                path: format!("{}/{LOG_FILE}", disk.path()),
+                reason: format!(
+                    "a record of the unit at offset {} does not fit what came before",
+                    position % ring.size_bytes
+                ),
+            });
         }
     }
     report.torn_bytes = reader.torn_bytes().map_err(io_error(disk, LOG_FILE))?;
-    Ok(reader.link())
+    let end = reader.link();
+    if let Some((position, commit)) = reader.behind_end().map_err(io_error(disk, LOG_FILE))? {
+        let offset = end.position % ring.size_bytes;
+        if position >= tail.position + ring.size_bytes {
+            // Rows would be given out twice.
+            return Err(OpenError::Damaged {
+                path: format!("{}/{}", disk.path(), superblock::FILE),
+                reason: format!(
+                    "its newest copy is lost: the older one says that the log begins with commit {}, and the log has been \
+                     written over up to commit {commit}; restore the store from a backup",
+                    tail.commit + 1
+                ),
+            });
+        }
+        let reason = format!(
+            "commit {} is damaged, and what was committed after it, to {commit} at least, lost",
+            end.commit + 1
+        );
+        report.damaged.push(Damage { file: LOG_FILE.to_owned(), offset, reason });
+    }
+    Ok(end)
+}
+
+/// Takes back the records of a unit; none: one does not fit what came before. `scratch` is for a row's words and text.
+pub(crate) fn apply_unit(
+    writer: &mut Writer,
+    bytes: &[u8],
+    (row_words, text): &mut (Vec<u64>, Vec<u8>),
+    instant: i64,
+    report: &mut RecoveryReport,
+    lost: &mut Vec<LostRows>,
+) -> Option<()> {
+    let mut records = Records(bytes);
+    while let Some(record) = records.next_record() {
+        match record {
+            Record::Control { kind, bytes } => apply_control(writer, kind, bytes)?,
+            Record::Frame { stream, shape, row, text_bytes } => {
+                (row < MAX_ROWS).then_some(())?;
+                if let Some(rows) = pass_lost(writer, stream, row) {
+                    let before = writer.streams[stream as usize].slot.sealed.load().time.1;
+                    lost.push(LostRows { stream, rows, time: (before.min(instant), instant) });
+                }
+                let frame = (stream, shape, row, text_bytes);
+                apply_frame(writer, &mut records, frame, (row_words, text), instant, report)?;
+            }
+        }
+    }
+    Some(())
 }
 
 /// Where a stream goes on with a later row than the one expected, the rows between are lost.
@@ -537,6 +578,7 @@ fn apply_frame(
         state.history.shape(shape, &mut writer.shapes)
     };
     records.frame(row_shape.words(), text_bytes, words, text)?;
+    (row_shape.has_text || text.is_empty()).then_some(())?;
     let state = writer.streams.get_mut(stream as usize)?;
     if row_shape.has_sequence {
         let tracker = state.tracker.get_or_insert_with(|| new_tracker(&state.slot));

@@ -16,6 +16,7 @@ use crate::append::Writer;
 use crate::frame::{FrameBatch, FrameHead, FrameRef};
 use crate::held::{self, Held};
 use crate::lane::{Lane, Offer};
+use crate::mutant::{self, Mutant};
 use crate::record;
 use crate::reduction::Reduction;
 use crate::row::{RowScratch, RowShape};
@@ -305,8 +306,10 @@ impl Writer {
     fn hold(&mut self, index: usize, reducer: &mut Reducer, held: Arc<Held>) {
         let commit = self.pending_commit;
         let at = reducer.written.filter(|(of, _)| *of == commit).map(|(_, at)| at);
-        let written = held.put(index as u32, &mut self.pending, at);
-        reducer.written = Some((commit, written));
+        if !mutant::is_active(Mutant::ForgetHeld) {
+            let written = held.put(index as u32, &mut self.pending, at);
+            reducer.written = Some((commit, written));
+        }
         self.records.bytes -= reducer.held.as_ref().map_or(0, |h| h.record_bytes());
         self.records.bytes += held.record_bytes();
         if reducer.logged != Some(self.head) {

@@ -49,6 +49,7 @@ use crate::limits::{
     BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_GROUP_BYTES, MAX_NAME_BYTES, MAX_SEGMENT_BLOCKS, MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES, PAGE_BYTES,
 };
+use crate::mutant::{self, Mutant};
 
 pub use build::{Builder, Group, Sealed};
 #[doc(hidden)]
@@ -169,7 +170,8 @@ fn check_page(what: &'static str, page: &[u8]) -> Result<(), FormatError> {
 
 fn check_crc(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatError> {
     let found = crc32c::crc32c(bytes);
-    if expected == found { Ok(()) } else { Err(FormatError::Checksum { what, expected, found }) }
+    let fits = expected == found || mutant::is_active(Mutant::NoSegmentCheck);
+    if fits { Ok(()) } else { Err(FormatError::Checksum { what, expected, found }) }
 }
 
 fn check_magic(what: &'static str, expected: u32, found: u32) -> Result<(), FormatError> {

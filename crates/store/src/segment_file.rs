@@ -156,6 +156,11 @@ impl SegmentFile {
         self.goes_on
     }
 
+    /// Makes durable what recovery found.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
     /// Bytes of the file behind what is written.
     pub(crate) fn ahead_bytes(&self) -> u64 {
         self.builder.header().size_bytes.saturating_sub(self.segment.state.lock().bytes)

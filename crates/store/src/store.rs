@@ -103,7 +103,9 @@ impl Store {
             Some(layout) => Space::fixed(layout),
             None => Space::of(&options, disk.space().map_err(io_error(&*disk, ""))?.0),
         };
-        let opened = recovery::open(&disk, &options, &space, &mut writer, now)?;
+        let opened = recovery::open(&disk, &options, &space, &mut writer, now);
+        // What a write or sync failed to make durable must not be found by the next opening.
+        let opened = opened.inspect_err(|_| disk.forget_cached())?;
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
         writer.max_future_ns = max_future_ns;
@@ -478,7 +480,9 @@ impl Inner {
         self.condition.notify_all();
         drop(waiting);
         // Recovery must not take for durable what only the cache holds.
-        self.disk.forget_cached();
+        if !mutant::is_active(Mutant::KeepCached) {
+            self.disk.forget_cached();
+        }
         refusal
     }
 

@@ -67,7 +67,7 @@ pub(crate) enum Found {
 }
 
 impl Superblock {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut p = Put::default();
         p.0.extend_from_slice(MAGIC);
         p.u32(VERSION);
@@ -102,7 +102,8 @@ impl Superblock {
         if version > VERSION {
             return Some(Found::Newer(format!("version {version}")));
         }
-        if crc32c::crc32c(bytes.get(..120)?) != u32::from_le_bytes(bytes.get(120..124)?.try_into().ok()?) {
+        let crc = u32::from_le_bytes(bytes.get(120..124)?.try_into().ok()?);
+        if crc32c::crc32c(bytes.get(..120)?) != crc {
             return nothing;
         }
         let incompatible = t.u32()?;

@@ -3,6 +3,7 @@
 mod arrays;
 mod faults;
 mod fixed;
+mod leftovers;
 mod model;
 mod reduction;
 mod retention;

@@ -10,6 +10,7 @@ pub(crate) mod float;
 pub(crate) mod integer;
 pub(crate) mod learn;
 pub(crate) mod pack;
+pub(crate) mod pcodec;
 pub(crate) mod quantised;
 pub(crate) mod text;
 pub(crate) mod tiles;
@@ -207,7 +208,7 @@ pub(crate) fn encode(
 }
 
 /// `scratch.integers` holds the same values.
-fn encode_integers<T: pco::data_types::Number>(
+fn encode_integers<T: pcodec::Number>(
     values: &[T],
     effort: Effort,
     scratch: &mut Scratch,
@@ -216,7 +217,7 @@ fn encode_integers<T: pco::data_types::Number>(
     let start = out.len();
     integer::encode(&scratch.integers, out);
     let packed_len = out.len() - start;
-    if effort == Effort::Settle && packed_len > values.len() / 4 && pco_into(values, 8, &mut scratch.other) {
+    if effort == Effort::Settle && packed_len > values.len() / 4 && pcodec::encode(values, 8, &mut scratch.other) {
         // Worth its slower decoding only where it saves a good part.
         if scratch.other.len() + packed_len / 8 < packed_len {
             out.truncate(start);
@@ -260,7 +261,7 @@ fn encode_floats<F: Float>(
     }
     if memory.pco_rest > 0 && effort == Effort::Seal {
         memory.pco_rest -= 1;
-    } else if pco_into(values, if effort == Effort::Seal { 4 } else { 8 }, &mut scratch.other) {
+    } else if pcodec::encode(values, if effort == Effort::Seal { 4 } else { 8 }, &mut scratch.other) {
         let rival = quantised_len.unwrap_or(plain_len);
         if scratch.other.len() + rival / 16 < rival {
             memory.pco_failures = 0;
@@ -314,18 +315,6 @@ fn relearn<F: Float>(
     }
 }
 
-fn pco_into<T: pco::data_types::Number>(values: &[T], level: usize, out: &mut Vec<u8>) -> bool {
-    let config = pco::ChunkConfig::default().with_compression_level(level);
-    match pco::standalone::simple_compress(values, &config) {
-        Ok(bytes) => {
-            *out = bytes;
-            true
-        }
-        // Only what it was asked for can be wrong, never the values; the other codecs stand in.
-        Err(_) => false,
-    }
-}
-
 /// Reads `count` values of a type.
 ///
 /// # Errors
@@ -349,7 +338,7 @@ pub(crate) fn decode(
             let mut out = vec![0 as $type; count];
             match codec {
                 Codec::Integer => integer::decode(&mut cursor, &mut out, |v| v as $type)?,
-                Codec::Pco => pco_decode(&mut cursor, &mut out)?,
+                Codec::Pco => pcodec::decode(&mut cursor, &mut out)?,
                 Codec::Plain => plain_decode(&mut cursor, &mut out, <$type>::from_le_bytes)?,
                 _ => return Err(mismatch(codec)),
             }
@@ -428,7 +417,7 @@ fn decode_floats<F: Float>(
             Ok(())
         }
         Codec::Quantised => quantised::decode(parameters, cursor, out),
-        Codec::Pco => pco_decode(cursor, out),
+        Codec::Pco => pcodec::decode(cursor, out),
         _ => Err(mismatch(codec)),
     }
 }
@@ -441,15 +430,6 @@ fn plain_decode<T, const N: usize>(
     let bytes = cursor.take(out.len() * N, "plain values")?;
     for (slot, value) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
         *slot = get(*value);
-    }
-    Ok(())
-}
-
-fn pco_decode<T: pco::data_types::Number>(cursor: &mut Cursor<'_>, out: &mut [T]) -> Result<(), FormatError> {
-    let progress =
-        pco::standalone::simple_decompress_into(cursor.rest(), out).map_err(|_| malformed("pco refuses its bytes"))?;
-    if progress.n_processed != out.len() {
-        return Err(malformed("pco has another number of values"));
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! A disk in memory that fails as real ones do: it keeps a live image, which the process sees, and a durable
 //! one, which a power cut leaves. Between the two lie writes in order; at a cut each of them that no sync
-//! covers is dropped, kept, or torn within its pages, in any combination.
+//! covers is dropped, kept, or torn within its pages, in any combination and any order. Reads come short, are
+//! interrupted or fail; a write that fails may have arrived in part; a sync that fails makes nothing durable, and no
+//! later one will.
 //!
 //! For tests of this crate, and with the feature `fault-disk` for those of the crates that stand on it.
 
@@ -12,11 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::volume::Volume;
-use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
+use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_full};
 use crate::{OpenError, Store, StoreOptions};
 
 /// What a real disk says when it gives up.
 const EIO: i32 = 5;
+
+/// What stands for the folder where a file is named: its names are made, removed and synced.
+pub(crate) const FOLDER: &str = ".";
 
 /// What a power cut can still tear apart.
 enum Pending {
@@ -41,6 +46,18 @@ struct FileImage {
     stale: bool,
 }
 
+impl FileImage {
+    /// A write that no sync covers yet.
+    fn write(&mut self, bytes: &[u8], offset: usize, access: Access) {
+        let end = offset + bytes.len();
+        if self.live.len() < end {
+            self.live.resize(end, 0);
+        }
+        self.live[offset..end].copy_from_slice(bytes);
+        self.pending.push(Pending::Write { offset, bytes: bytes.to_vec(), access });
+    }
+}
+
 /// Names of files, as the folder says.
 type Names = BTreeMap<String, Arc<Mutex<FileImage>>>;
 
@@ -56,6 +73,7 @@ struct Images {
 struct Failing {
     syncs: u64,
     writes: u64,
+    reads: u64,
 }
 
 impl Failing {
@@ -77,8 +95,12 @@ pub(crate) struct Faults {
     pub(crate) syncs_left: AtomicU64,
     /// Bytes that fit.
     pub(crate) capacity_bytes: AtomicU64,
-    /// Syncs do nothing and say they did: a mutant.
-    pub(crate) sync_nothing: std::sync::atomic::AtomicBool,
+    /// Syncs of files whose names begin so do nothing and say they did: a disk that lies.
+    pub(crate) lies_about: Mutex<Option<&'static str>>,
+    /// Reads give less than they were asked for now and then, or are interrupted.
+    pub(crate) short_reads: std::sync::atomic::AtomicBool,
+    /// Calls that failed with EIO or for want of space.
+    pub(crate) errors: AtomicU64,
     /// Reads and bytes read.
     pub(crate) reads: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
@@ -110,7 +132,9 @@ impl FaultDisk {
             writes_left: AtomicU64::new(u64::MAX),
             syncs_left: AtomicU64::new(u64::MAX),
             capacity_bytes: AtomicU64::new(u64::MAX),
-            sync_nothing: false.into(),
+            lies_about: Mutex::new(None),
+            short_reads: false.into(),
+            errors: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -151,6 +175,17 @@ impl FaultDisk {
         self.faults.failing.lock().entry(file.to_owned()).or_default().writes = times;
     }
 
+    /// Lets the next reads of a file fail (`u64::MAX`: all until told otherwise).
+    pub fn fail_reads(&self, file: &str, times: u64) {
+        self.faults.failing.lock().entry(file.to_owned()).or_default().reads = times;
+    }
+
+    /// Calls that failed with EIO or for want of space.
+    #[cfg(test)]
+    pub(crate) fn errors(&self) -> u64 {
+        self.faults.errors.load(Ordering::Relaxed)
+    }
+
     /// Whether a cut has come.
     pub(crate) fn is_cut(&self) -> bool {
         self.faults.writes_left.load(Ordering::Relaxed) == 0
@@ -165,8 +200,13 @@ impl FaultDisk {
         for file in names.values() {
             let mut file = file.lock();
             let file = &mut *file;
-            let mood = random.u8(0..4);
-            for pending in file.pending.drain(..) {
+            let mood = random.u8(0..5);
+            let mut all: Vec<Pending> = file.pending.drain(..).collect();
+            if mood == 4 {
+                // Without a sync between them a disk may take them in any order.
+                random.shuffle(&mut all);
+            }
+            for pending in all {
                 let keep = match mood {
                     0 => false,
                     1 => true,
@@ -194,6 +234,7 @@ impl FaultDisk {
             }
             file.live = file.durable.clone();
         }
+        images.used_bytes = names.values().map(|file| file.lock().live.len() as u64).sum();
         images.live = names.clone();
         images.durable = names;
         drop(images);
@@ -202,6 +243,33 @@ impl FaultDisk {
         *self.faults.locked.lock() = None;
         let power = self.faults.power.fetch_add(1, Ordering::Relaxed) + 1;
         FaultDisk { images: self.images.clone(), faults: self.faults.clone(), power }
+    }
+
+    /// Offsets at which a file holds anything but zeros.
+    #[cfg(test)]
+    pub(crate) fn written(&self, name: &str) -> Vec<usize> {
+        let content = self.content(name).unwrap_or_default();
+        content.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect()
+    }
+
+    /// The bytes of a file, as the process sees them.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
+        self.images.lock().live.get(name).map(|file| file.lock().live.clone())
+    }
+
+    /// Lets nothing fail any more, as far as the power is not cut already.
+    #[cfg(test)]
+    pub(crate) fn heal(&self) {
+        self.faults.failing.lock().clear();
+        self.set_capacity_bytes(u64::MAX);
+        if !self.is_cut() {
+            self.faults.writes_left.store(u64::MAX, Ordering::Relaxed);
+        }
+    }
+
+    fn lies_about(&self, name: &str) -> bool {
+        self.faults.lies_about.lock().is_some_and(|prefix| name.starts_with(prefix))
     }
 
     /// Changes bytes of a file under the store: bit rot.
@@ -239,8 +307,12 @@ impl FaultDisk {
 
     /// Whether the call that `pick` counts fails for a file.
     fn fails(&self, name: &str, pick: impl Fn(&mut Failing) -> &mut u64) -> bool {
-        let mut failing = self.faults.failing.lock();
-        failing.get_mut(name).is_some_and(|f| Failing::take(pick(f)))
+        let fails = {
+            let mut failing = self.faults.failing.lock();
+            failing.get_mut(name).is_some_and(|f| Failing::take(pick(f)))
+        };
+        self.faults.errors.fetch_add(u64::from(fails), Ordering::Relaxed);
+        fails
     }
 }
 
@@ -279,11 +351,15 @@ impl Disk for FaultDisk {
     }
 
     fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        if self.fails(FOLDER, |f| &mut f.writes) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         self.take_write()?;
         let mut images = self.images.lock();
         let before = images.live.get(name).map_or(0, |f| f.lock().live.len() as u64);
         let used = images.used_bytes.saturating_sub(before);
         if used + size_bytes > self.faults.capacity_bytes.load(Ordering::Relaxed) {
+            self.faults.errors.fetch_add(1, Ordering::Relaxed);
             return Err(io::ErrorKind::StorageFull.into());
         }
         images.used_bytes = used + size_bytes;
@@ -298,6 +374,9 @@ impl Disk for FaultDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        if self.fails(FOLDER, |f| &mut f.writes) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         self.take_write()?;
         let mut images = self.images.lock();
         let file = images.live.remove(name).ok_or(io::ErrorKind::NotFound)?;
@@ -313,6 +392,12 @@ impl Disk for FaultDisk {
 
     fn sync(&self) -> io::Result<()> {
         self.check_power()?;
+        if self.fails(FOLDER, |f| &mut f.syncs) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        if self.lies_about(FOLDER) {
+            return Ok(());
+        }
         let mut images = self.images.lock();
         images.durable = images.live.clone();
         Ok(())
@@ -364,10 +449,25 @@ impl DiskFile for FaultFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.disk.check_power()?;
         self.disk.faults.reads.fetch_add(1, Ordering::Relaxed);
+        if self.disk.fails(&self.name, |f| &mut f.reads) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         let file = self.file.lock();
-        let from = (offset as usize).min(file.live.len());
-        let len = buffer.len().min(file.live.len() - from);
-        buffer[..len].copy_from_slice(&file.live[from..from + len]);
+        let short = self.disk.faults.short_reads.load(Ordering::Relaxed);
+        let len = read_full(buffer, |part, done| {
+            let from = (offset as usize + done).min(file.live.len());
+            let mut len = part.len().min(file.live.len() - from);
+            if short && len > 1 {
+                let mut random = self.disk.faults.random.lock();
+                match random.u8(0..8) {
+                    0 => return Err(io::ErrorKind::Interrupted.into()),
+                    1 => len = random.usize(1..len),
+                    _ => {}
+                }
+            }
+            part[..len].copy_from_slice(&file.live[from..from + len]);
+            Ok(len)
+        })?;
         self.disk.faults.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(len)
     }
@@ -376,6 +476,9 @@ impl DiskFile for FaultFile {
         let bytes = bytes.as_slice();
         assert!(bytes.len().is_multiple_of(PAGE_BYTES) && offset.is_multiple_of(PAGE_BYTES as u64), "aligned writes");
         if self.disk.fails(&self.name, |f| &mut f.writes) {
+            // A part of it may have arrived.
+            let part = self.disk.faults.random.lock().usize(..=bytes.len() / PAGE_BYTES) * PAGE_BYTES;
+            self.file.lock().write(&bytes[..part], offset as usize, self.access);
             return Err(io::Error::from_raw_os_error(EIO));
         }
         // The write at which the power goes off is under way: it may arrive, or a part of it.
@@ -383,14 +486,7 @@ impl DiskFile for FaultFile {
         let alive =
             power.is_ok() || self.disk.is_cut() && self.disk.power == self.disk.faults.power.load(Ordering::Relaxed);
         if alive {
-            let mut file = self.file.lock();
-            let end = offset as usize + bytes.len();
-            if file.live.len() < end {
-                file.live.resize(end, 0);
-            }
-            file.live[offset as usize..end].copy_from_slice(bytes);
-            let (offset, bytes, access) = (offset as usize, bytes.to_vec(), self.access);
-            file.pending.push(Pending::Write { offset, bytes, access });
+            self.file.lock().write(bytes, offset as usize, self.access);
         }
         power
     }
@@ -400,6 +496,7 @@ impl DiskFile for FaultFile {
         let left = self.disk.faults.syncs_left.load(Ordering::Relaxed);
         if left != u64::MAX {
             if left == 0 {
+                self.disk.faults.errors.fetch_add(1, Ordering::Relaxed);
                 return Err(io::Error::from_raw_os_error(EIO));
             }
             self.disk.faults.syncs_left.store(left - 1, Ordering::Relaxed);
@@ -411,7 +508,7 @@ impl DiskFile for FaultFile {
             file.stale = true;
             return Err(io::Error::from_raw_os_error(EIO));
         }
-        if self.disk.faults.sync_nothing.load(Ordering::Relaxed) {
+        if self.disk.lies_about(&self.name) {
             return Ok(());
         }
         let mut file = self.file.lock();

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
+use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_full};
 
 /// A folder.
 pub(crate) struct RealDisk {
@@ -137,16 +137,7 @@ pub(super) struct RealFile {
 
 impl DiskFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match self.buffered.read_at(&mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
+        read_full(buffer, |part, done| self.buffered.read_at(part, offset + done as u64))
     }
 
     fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {

@@ -231,7 +231,7 @@ impl Checked {
 }
 
 /// Whether what is read back is within the bound of what was offered.
-fn near(want: Option<&OwnedValue>, found: Option<&OwnedValue>, reduction: Reduction) -> bool {
+pub(super) fn near(want: Option<&OwnedValue>, found: Option<&OwnedValue>, reduction: Reduction) -> bool {
     let (Some(want), Some(found)) = (want, found) else { return want.is_none() && found.is_none() };
     let (a, b) = (want.as_value(), found.as_value());
     let same = a.channel_type() == b.channel_type() && a.bits() == b.bits() && want == found

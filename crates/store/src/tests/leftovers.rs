@@ -1,0 +1,204 @@
+//! What an opening finds and must not believe, or must tell of: what only the cache holds, a damaged log, an old superblock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::fixed;
+use crate::disk::fault::{FaultDisk, VOLUME};
+use crate::superblock::{Found, Superblock};
+use crate::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 1 << 20, segment_bytes: 256 << 10, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+}
+
+fn try_open(disk: &FaultDisk) -> Result<Store, OpenError> {
+    Store::open_on(Arc::new(disk.clone()), options(), T0)
+}
+
+fn open(disk: &FaultDisk) -> Store {
+    try_open(disk).expect("opened")
+}
+
+fn stream(store: &Store) -> StreamId {
+    let spec = StreamSpec {
+        key: StreamKey::new("t", []),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::U64)],
+    };
+    store.resolve(&spec, T0).expect("resolved").0.id
+}
+
+/// Appends rows that say their number; how many were stored.
+fn append(store: &Store, from: u64, rows: u64) -> u64 {
+    let stream = stream(store);
+    let (mut batch, mut random) = (FrameBatch::new(), fastrand::Rng::with_seed(from));
+    for row in from..from + rows {
+        batch.begin(FrameHead { stream, receive_time: T0 + row as i64, source_time: None, sequence: None });
+        batch.push(ChannelIndex(0), Value::U64(row));
+        batch.push(ChannelIndex(1), Value::U64(random.u64(..)));
+        batch.end();
+    }
+    let outcomes = store.append(&batch, T0 + from as i64).outcomes;
+    outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Stored { .. })).count() as u64
+}
+
+/// The numbers of the rows that are there, which are those they say.
+fn rows(store: &Store) -> Vec<u64> {
+    let mut rows = Vec::new();
+    for batch in store.view().scan(Scan::all(stream(store), vec![ChannelIndex(0)])) {
+        let batch = batch.expect("reads");
+        for i in 0..batch.len() {
+            assert_eq!(batch.columns[0].cell(i), Ok(Value::U64(batch.rows[i])));
+            rows.push(batch.rows[i]);
+        }
+    }
+    rows
+}
+
+#[test]
+fn what_an_opening_failed_to_sync_is_not_believed_by_the_next() {
+    for seed in 0..20 {
+        let disk = FaultDisk::new(seed);
+        let store = open(&disk);
+        append(&store, 0, 100);
+        store.commit(T0).expect("committed");
+        let disk = disk.after_cut();
+        disk.fail_syncs("log", 1);
+        assert!(matches!(try_open(&disk), Err(OpenError::Io { .. })), "seed {seed}");
+        let store = open(&disk);
+        append(&store, 100, 50);
+        store.commit(T0).expect("committed");
+        let disk = disk.after_cut();
+        assert_eq!(rows(&open(&disk)), (0..150).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[test]
+fn blocks_that_only_the_cache_holds_are_synced_before_the_log_forgets_them() {
+    for seed in 0..20 {
+        let disk = FaultDisk::new(seed);
+        fixed::make_on(&disk, &FixedOptions { max_streams: 3, max_channels: 12, ..FixedOptions::new(2 << 20) });
+        let open = |disk: &FaultDisk| fixed::open_on(disk, StoreOptions::default(), T0).expect("opened");
+        let store = open(&disk);
+        let mut next = 0;
+        // Until blocks are written and their sync is not done: as if the process were killed there.
+        while store.refusal().is_none_or(|refusal| refusal == Refusal::LogFull) {
+            disk.faults.syncs_left.store(u64::MAX, Ordering::Relaxed);
+            next += append(&store, next, 200);
+            store.commit(T0).expect("committed");
+            disk.faults.syncs_left.store(0, Ordering::Relaxed);
+            while store.maintain(T0).is_ok_and(|more| more) {}
+        }
+        disk.faults.syncs_left.store(u64::MAX, Ordering::Relaxed);
+        assert!(store.close(T0).is_err());
+        let store = open(&disk);
+        assert_eq!(rows(&store).len() as u64, next, "seed {seed}");
+        // The log goes on past the rows of these blocks.
+        for _ in 0..4 {
+            next += append(&store, next, 100);
+            store.commit(T0).expect("committed");
+            while store.maintain(T0).expect("maintained") {}
+        }
+        let disk = disk.after_cut();
+        let store = open(&disk);
+        assert_eq!(rows(&store).len() as u64, next, "seed {seed}: {:?}", store.recovery());
+        assert!(disk.content(VOLUME).is_some());
+    }
+}
+
+/// A log of six commits of ten rows, and where their units begin.
+fn six_commits() -> (FaultDisk, Vec<usize>) {
+    let disk = FaultDisk::new(7);
+    let store = open(&disk);
+    for n in 0..6 {
+        append(&store, n * 10, 10);
+        store.commit(T0).expect("committed");
+    }
+    let log = disk.content("log").expect("a log");
+    let begins = (0..log.len()).step_by(4096).filter(|&at| log[at..].starts_with(b"SBLU")).collect();
+    (disk.after_cut(), begins)
+}
+
+#[test]
+fn a_log_that_is_damaged_in_its_middle_is_told() {
+    // The first unit begins the epoch.
+    for at in [0, 24, 56, 60, 64, 100] {
+        let (disk, begins) = six_commits();
+        disk.rot("log", begins[3] + at, 0x10);
+        let store = open(&disk);
+        assert_eq!(rows(&store), (0..20).collect::<Vec<_>>(), "offset {at}");
+        let report = store.recovery();
+        let damaged: Vec<_> = report.damaged.iter().map(|damage| (damage.file.as_str(), damage.offset)).collect();
+        assert_eq!(damaged, [("log", begins[3] as u64)], "offset {at}");
+        assert!(report.damaged[0].reason.contains("commit 4"), "{}", report.damaged[0].reason);
+        store.commit(T0).expect("committed");
+        let gaps = store.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps").expect("gaps").id;
+        assert_eq!(store.view().next_row(gaps), 1, "offset {at}");
+    }
+    // Of the last commit nothing follows: it looks as one that was cut short.
+    for at in [0, 8, 24, 60, 64, 100] {
+        let (disk, begins) = six_commits();
+        disk.rot("log", begins[6] + at, 0x10);
+        let store = open(&disk);
+        assert_eq!(rows(&store), (0..50).collect::<Vec<_>>(), "offset {at}");
+        assert!(store.recovery().torn_bytes > 0, "offset {at}");
+    }
+    let (disk, _) = six_commits();
+    let report = open(&disk).recovery();
+    assert!(report.damaged.is_empty() && report.torn_bytes == 0, "{report:?}");
+}
+
+/// Where the log begins, as a copy of the superblock says.
+fn tail_of(page: &[u8]) -> u64 {
+    match Superblock::decode(page) {
+        Some(Found::Valid(found)) => found.tail.position,
+        _ => 0,
+    }
+}
+
+#[test]
+fn an_old_superblock_is_not_taken_for_the_newest() {
+    let mut refused = 0;
+    for copy in 0..2 {
+        let disk = FaultDisk::new(3);
+        let store = open(&disk);
+        let mut next = 0;
+        // Until the log's tail moved with the newest copy.
+        let far = options().log_bytes / 8;
+        for lap in 0.. {
+            next += append(&store, next, 1_000);
+            store.commit(T0).expect("committed");
+            while store.maintain(T0).expect("maintained") {}
+            let tails: Vec<u64> = disk.content("superblock").expect("a superblock").chunks(4096).map(tail_of).collect();
+            if tails[0].abs_diff(tails[1]) >= far {
+                break;
+            }
+            assert!(lap < 1_000, "{tails:?}");
+        }
+        // The log goes on over what the older copy says is its beginning.
+        loop {
+            let stored = append(&store, next, 100);
+            next += stored;
+            store.commit(T0).expect("committed");
+            if stored < 100 {
+                break;
+            }
+        }
+        let disk = disk.after_cut();
+        disk.rot("superblock", copy * 4096 + 24, 0x01);
+        match try_open(&disk) {
+            Ok(store) => assert_eq!(rows(&store), (0..next).collect::<Vec<_>>()),
+            Err(error) => {
+                assert!(error.to_string().contains("newest copy is lost"), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!(refused, 1);
+}

@@ -1,0 +1,249 @@
+//! Streams with reductions in lockstep: what was offered, and what of it the store may leave out.
+
+use fastrand::Rng;
+
+use super::super::reduction::near;
+use super::{Checked, Model, T0, UNREADABLE, ensure};
+use crate::*;
+
+/// A frame as it was offered.
+struct Offer {
+    time: i64,
+    /// By channel; none: absent; none within: unknown.
+    cells: Vec<Option<Option<OwnedValue>>>,
+    /// The row that it got at once.
+    row: Option<u64>,
+}
+
+/// One stream with reductions. Its times ascend strictly, so that each frame is known by its time.
+pub(super) struct Reduced {
+    pub(super) spec: StreamSpec,
+    id: StreamId,
+    walks: Vec<f64>,
+    offered: Vec<Offer>,
+    /// Frames offered that the store acknowledged as durable within their bounds.
+    acknowledged: usize,
+}
+
+fn channel(random: &mut Rng, n: usize) -> ChannelSpec {
+    let kinds = [ChannelType::F64, ChannelType::I32, ChannelType::F32, ChannelType::Bool, ChannelType::String];
+    let kind = kinds[random.usize(..kinds.len())];
+    let number = !matches!(kind, ChannelType::Bool | ChannelType::String);
+    let bound = f64::from(random.u8(0..8)) / 2.0;
+    let reduction = match random.u8(0..4) {
+        0 if n > 0 => Reduction::None,
+        1 if number => Reduction::Deadband { bound },
+        2 | 3 if number => Reduction::SwingingDoor { bound },
+        _ => Reduction::Step,
+    };
+    ChannelSpec { reduction, ..ChannelSpec::new(format!("c{n}"), kind) }
+}
+
+impl Reduced {
+    pub(super) fn new(n: usize, random: &mut Rng) -> Reduced {
+        let channels: Vec<ChannelSpec> = (0..random.usize(1..5)).map(|n| channel(random, n)).collect();
+        let walks = vec![0.0; channels.len()];
+        let spec = StreamSpec {
+            key: StreamKey::new("reduced", [("n".to_owned(), n.to_string())]),
+            source: "model".into(),
+            clock: if random.bool() { Clock::Receive } else { Clock::Source },
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels,
+        };
+        Reduced { spec, id: StreamId(0), walks, offered: Vec::new(), acknowledged: 0 }
+    }
+
+    pub(super) fn resolved(mut self, store: &Store, now: i64) -> Option<Reduced> {
+        self.id = store.resolve(&self.spec, now).ok()?.0.id;
+        Some(self)
+    }
+
+    pub(super) fn acknowledge(&mut self) {
+        self.acknowledged = self.offered.len();
+    }
+
+    /// Whether the store knows it by now, and under which number.
+    pub(super) fn found_in(&mut self, catalog: &Catalog) -> bool {
+        let found = catalog.streams.iter().find(|have| have.key == self.spec.key);
+        self.id = found.map_or(self.id, |stream| stream.id);
+        found.is_some()
+    }
+
+    fn value(&mut self, channel: usize, random: &mut Rng) -> OwnedValue {
+        let walk = &mut self.walks[channel];
+        *walk += if random.u8(0..20) == 0 { random.f64() * 40.0 - 20.0 } else { random.f64() - 0.5 };
+        let walk = walk.clamp(-1e3, 1e3);
+        OwnedValue::Plain(match self.spec.channels[channel].channel_type {
+            ChannelType::F64 if random.u8(0..50) == 0 => Value::F64(f64::NAN),
+            ChannelType::F64 => Value::F64(walk),
+            ChannelType::F32 => Value::F32((walk * 4.0).round() as f32 / 4.0),
+            ChannelType::I32 => Value::I32(walk as i32),
+            ChannelType::Bool => Value::Bool(walk > 0.0),
+            _ => return OwnedValue::String("abcdefghij"[..(walk.abs() / 4.0) as usize % 10].into()),
+        })
+    }
+
+    pub(super) fn append(&mut self, store: &Store, random: &mut Rng, now: &mut i64) -> Checked {
+        let mut batch = FrameBatch::new();
+        let mut offers = Vec::new();
+        for _ in 0..random.usize(1..300) {
+            *now += random.i64(10..1_000_000);
+            let time = *now - 5;
+            let source_time = (self.spec.clock == Clock::Source).then_some(time);
+            let receive_time = if source_time.is_some() { *now } else { time };
+            batch.begin(FrameHead { stream: self.id, receive_time, source_time, sequence: None });
+            let certain = random.usize(..self.walks.len());
+            let mut cells = Vec::new();
+            for channel in 0..self.walks.len() {
+                let index = ChannelIndex(channel as u16);
+                cells.push(match random.u8(0..40) {
+                    0..4 if channel != certain => None,
+                    4 => {
+                        batch.push_state(index, CellState::Unknown);
+                        Some(None)
+                    }
+                    _ => {
+                        let value = self.value(channel, random);
+                        batch.push(index, value.as_value());
+                        Some(Some(value))
+                    }
+                });
+            }
+            batch.end();
+            offers.push(Offer { time, cells, row: None });
+        }
+        let appended = store.append(&batch, *now);
+        for (mut offer, outcome) in offers.into_iter().zip(appended.outcomes) {
+            match outcome {
+                Outcome::Stored { row } => offer.row = Some(row),
+                Outcome::Reduced { .. } => {}
+                Outcome::Rejected(_) => continue,
+                Outcome::Duplicate => return Err(format!("{}: a new frame is a duplicate", self.spec.key)),
+            }
+            self.offered.push(offer);
+        }
+        Ok(())
+    }
+
+    fn columns(&self) -> Vec<ChannelIndex> {
+        (0..self.walks.len() as u16).map(ChannelIndex).collect()
+    }
+
+    /// What a cut left: a beginning of what was offered, with all that was acknowledged.
+    fn take_back(&mut self, store: &Store, may_expire: bool) -> Checked {
+        let states = store.view().state_at(self.id, i64::MAX - 1, &self.columns());
+        let states = states.map_err(|e| format!("{UNREADABLE}{e}"))?;
+        let newest = states.iter().flatten().map(|cell| cell.time).max();
+        if newest.is_none() && may_expire && store.view().next_row(self.id) > 0 {
+            // All its rows went for want of space: nothing says which frames came back.
+            (self.offered, self.acknowledged) = (Vec::new(), 0);
+            return Ok(());
+        }
+        let back = newest.map_or(0, |newest| self.offered.partition_point(|offer| offer.time <= newest));
+        ensure(back >= self.acknowledged, || {
+            format!("{}: {back} frames came back of {} acknowledged", self.spec.key, self.acknowledged)
+        })?;
+        self.offered.truncate(back);
+        self.acknowledged = back;
+        Ok(())
+    }
+
+    /// Each row is a frame that was offered; each frame lies within its bounds of what is read back.
+    pub(super) fn check(&self, store: &Store, random: &mut Rng) -> Checked {
+        let view = store.view();
+        let key = &self.spec.key;
+        // By channel, the first frame with a value in its row.
+        let mut valued = vec![usize::MAX; self.walks.len()];
+        let (mut next, mut first) = (0, None);
+        let mut rows_found = 0;
+        for batch in view.scan(Scan::all(self.id, self.columns())) {
+            let batch = batch.map_err(|e| format!("{UNREADABLE}{e}"))?;
+            for row in 0..batch.len() {
+                let (time, number) = (batch.time(row), batch.rows[row]);
+                let Ok(n) = self.offered.binary_search_by_key(&time, |offer| offer.time) else {
+                    return Err(format!("{key}, row {number}: nobody offered a frame at {}", time - T0));
+                };
+                ensure(n >= next, || format!("{key}, row {number}: frame {n} after frame {}", next - 1))?;
+                let offer = &self.offered[n];
+                ensure(offer.row.is_none_or(|row| row == number), || {
+                    format!("{key}, row {number}: that of {:?}", offer.row)
+                })?;
+                for (channel, column) in batch.columns.iter().enumerate() {
+                    let found = column.cell(row).map(OwnedValue::of);
+                    let fits = match (&offer.cells[channel], &found) {
+                        (None, Err(CellState::Absent)) | (Some(None), Err(CellState::Unknown)) => true,
+                        (Some(_), Err(CellState::Unchanged)) => true,
+                        (Some(want), Ok(found)) => near(want.as_ref(), Some(found), Reduction::Step),
+                        _ => false,
+                    };
+                    ensure(fits, || {
+                        format!("{key}, row {number}, channel {channel}: {found:?}, {:?}", offer.cells[channel])
+                    })?;
+                    if found.is_ok() {
+                        valued[channel] = valued[channel].min(n);
+                    }
+                }
+                first = first.or(Some(n));
+                rows_found += u64::from(offer.row.is_some());
+                next = n + 1;
+            }
+        }
+        let first = first.unwrap_or(self.offered.len());
+        let rows_made = self.offered[first..].iter().filter(|offer| offer.row.is_some()).count() as u64;
+        ensure(rows_made == rows_found, || format!("{key}: {rows_found} rows of {rows_made}"))?;
+        for (channel, &valued) in valued.iter().enumerate().filter(|(_, valued)| **valued < self.offered.len()) {
+            let reduction = self.spec.channels[channel].reduction;
+            for n in (0..5).map(|_| random.usize(valued..self.offered.len())).chain([self.offered.len() - 1]) {
+                let offer = &self.offered[n];
+                let Some(want) = &offer.cells[channel] else { continue };
+                let state = view.state_at(self.id, offer.time, &[ChannelIndex(channel as u16)]);
+                let state = state.map_err(|e| format!("{UNREADABLE}{e}"))?.remove(0);
+                let fits = state.as_ref().is_some_and(|found| {
+                    found.time <= offer.time && near(want.as_ref(), found.value.as_ref(), reduction)
+                });
+                ensure(fits, || {
+                    let at = offer.time - T0;
+                    format!("{key}, channel {channel}, {reduction}, at {at}: {state:?} instead of {want:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Model {
+    /// After an opening: what came back of the streams with reductions.
+    pub(super) fn recover_reduced(&mut self) -> Checked {
+        let catalog = self.store.catalog();
+        for n in (0..self.reduced.len()).rev() {
+            if !self.reduced[n].found_in(&catalog) {
+                let reduced = self.reduced.swap_remove(n);
+                ensure(reduced.acknowledged == 0, || format!("stream {} is gone", reduced.spec.key))?;
+                continue;
+            }
+            loop {
+                match self.reduced[n].take_back(&self.store, self.fixed || self.was_full) {
+                    Err(error) if error.starts_with(UNREADABLE) && self.excused() => {}
+                    other => break other?,
+                }
+                if self.disk.is_cut() {
+                    return self.recover();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_reduced(&mut self, n: usize) -> Checked {
+        loop {
+            match self.reduced[n].check(&self.store, &mut self.random) {
+                Err(error) if error.starts_with(UNREADABLE) && self.excused() => {}
+                other => return other,
+            }
+            if self.disk.is_cut() {
+                return self.recover();
+            }
+        }
+    }
+}

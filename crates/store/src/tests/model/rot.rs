@@ -1,0 +1,83 @@
+//! Bits that flip while a store lies there: what is read afterwards was written, and what is missing is told.
+
+use super::{Checked, Model, ensure, open_on};
+use crate::disk::Disk;
+use crate::*;
+
+impl Model {
+    /// Flips bits of one file at the end of a run, reads, opens it again and reads.
+    pub(super) fn rot(&mut self) -> Checked {
+        self.disk.heal();
+        if self.disk.is_cut() || self.store.refusal().is_some_and(|r| matches!(r, Refusal::Poisoned(_))) {
+            self.errors = 0;
+            self.recover()?;
+            self.disk.heal();
+        }
+        self.commit()?;
+        if self.random.bool() {
+            self.store.close(self.now).map_err(|refusal| format!("cannot close: {refusal}"))?;
+            self.store = open_on(&self.disk, self.fixed, self.now).map_err(|error| format!("cannot open: {error}"))?;
+        }
+        // What is there now: sealing may have written over the oldest.
+        self.check_all()?;
+        let files = Disk::list(&self.disk).map_err(|e| e.to_string())?;
+        let (file, _) = &files[self.random.usize(..files.len())];
+        let mut flips = Vec::new();
+        for _ in 0..self.random.usize(1..4) {
+            // What is all zeros may become anything: nobody reads it.
+            let written = self.disk.written(file);
+            let Some(&at) = self.random.choice(&written) else { return Ok(()) };
+            flips.push(at);
+            self.disk.rot(file, at, 1 << self.random.u8(0..8));
+        }
+        self.check_rotten(false).map_err(|error| format!("{file} rots at {flips:?}: {error}"))?;
+        self.disk = self.disk.after_cut();
+        match open_on(&self.disk, self.fixed, self.now) {
+            Ok(store) => self.store = store,
+            // Refused as a whole, with its reason.
+            Err(OpenError::Damaged { .. } | OpenError::Newer { .. } | OpenError::Copied { .. }) => return Ok(()),
+            Err(error) => return Err(format!("{file} rots: cannot open: {error}")),
+        }
+        let report = self.store.recovery();
+        let told = !report.damaged.is_empty() || report.torn_bytes > 0 || report.lost_rows > 0;
+        self.check_rotten(told).map_err(|error| format!("{file} rots at {flips:?}: {error}; {report:?}"))
+    }
+
+    /// Nothing is read that was not written; what is missing is `told`, or by the reader.
+    fn check_rotten(&self, mut told: bool) -> Checked {
+        let catalog = self.store.catalog();
+        let view = self.store.view();
+        let mut missing = Vec::new();
+        for stream in &self.streams {
+            let Some(have) = catalog.streams.iter().find(|have| have.key == stream.spec.key) else {
+                if stream.acknowledged > 0 {
+                    missing.push(format!("stream {}", stream.spec.key));
+                }
+                continue;
+            };
+            let columns: Vec<ChannelIndex> = (0..have.layout.channels.len() as u16).map(ChannelIndex).collect();
+            let mut rows = 0;
+            for batch in view.scan(Scan::all(have.id, columns)) {
+                let Ok(batch) = batch else {
+                    told = true;
+                    continue;
+                };
+                rows += batch.len();
+                for row in 0..batch.len() {
+                    let number = batch.rows[row];
+                    stream.check_row(&batch, row, number as usize)?;
+                }
+            }
+            let there = view.time_range(have.id);
+            if rows < stream.acknowledged - stream.first.min(stream.acknowledged) {
+                missing.push(format!(
+                    "{rows} of {} rows of {} from {}, in {there:?}",
+                    stream.acknowledged - stream.first,
+                    stream.spec.key,
+                    stream.first
+                ));
+            }
+        }
+        ensure(told || missing.is_empty(), || format!("nobody tells of {missing:?} in {:?}", self.store.segments()))
+    }
+}
