@@ -69,6 +69,7 @@ phase licences licences
 phase clippy clippy
 phase rust-build rust_build
 phase rust-tests rust_tests
+phase c-client scripts/test-c.sh
 phase clients client_tests
 phase crash crash_test
 phase page page_tests

@@ -151,6 +151,23 @@ fn the_benchmarks_stand_outside_the_server() {
 }
 
 #[test]
+fn only_the_c_interface_has_unsafe() {
+    let manifests: Vec<PathBuf> = tracked_files()
+        .into_iter()
+        .filter(|path| {
+            path.file_name().is_some_and(|name| name == "Cargo.toml") && path.parent() != Some(Path::new(""))
+        })
+        .collect();
+    let free = |path: &&PathBuf| {
+        let manifest = std::fs::read_to_string(root().join(path)).expect("a manifest");
+        !manifest.contains("[lints]\nworkspace = true")
+    };
+    let found: Vec<String> = manifests.iter().filter(free).map(|path| path.display().to_string()).collect();
+    assert_eq!(found, ["clients/c/Cargo.toml"]);
+    assert!(manifests.len() > 5, "{manifests:?}");
+}
+
+#[test]
 fn no_file_is_longer_than_a_reader_can_hold() {
     let long: Vec<String> = tracked_files()
         .into_iter()
@@ -183,7 +200,7 @@ fn no_file_needs_what_users_do_not_have() {
 #[test]
 fn the_map_names_every_crate() {
     let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
-    for parent in ["crates", "tests"] {
+    for parent in ["clients", "crates", "tests"] {
         for entry in std::fs::read_dir(root().join(parent)).expect("the folder of crates") {
             let folder = entry.expect("an entry").path();
             if folder.join("Cargo.toml").exists() {
@@ -208,6 +225,28 @@ fn the_documents_name_no_dead_path() {
     assert!(dead.is_empty(), "dead paths: {dead:#?}");
 }
 
+#[test]
+fn the_tests_that_show_durability_exist() {
+    let document = std::fs::read_to_string(root().join("docs/durability.md")).expect("docs/durability.md");
+    let rows = document.split("\n## ").find(|section| section.starts_with("Faults")).expect("the section of faults");
+    let rows: Vec<&str> = rows.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+    assert!(rows.len() > 10, "{rows:?}");
+    let code: String = tracked_files()
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|ending| ending == "rs" || ending == "py"))
+        .filter_map(|path| std::fs::read_to_string(root().join(path)).ok())
+        .collect();
+    for row in rows {
+        let shown_by = row.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+        let names: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no test is named: {row}");
+        for name in names {
+            let exists = code.contains(&format!("fn {name}()")) || code.contains(&format!("def {name}("));
+            assert!(exists, "there is no test {name}: {row}");
+        }
+    }
+}
+
 /// Paths named in backticks or as the target of a link: what begins with a folder of this repository, or ends
 /// as a file of it does.
 fn paths_in(document: &str) -> Vec<&str> {
@@ -219,7 +258,8 @@ fn paths_in(document: &str) -> Vec<&str> {
         .filter(|path| !path.contains([' ', '*', '{', '<', '$', '\n', ':']))
         .filter(|path| {
             let first = path.split('/').next().unwrap_or("");
-            matches!(first, "crates" | "web" | "docs" | "tests" | "scripts" | "examples" | ".ci") && path.contains('/')
+            matches!(first, "clients" | "crates" | "web" | "docs" | "tests" | "scripts" | "examples" | ".ci")
+                && path.contains('/')
         })
         .filter(|path| !path.starts_with("web/dist") && !path.starts_with("web/node_modules"))
         .collect()
