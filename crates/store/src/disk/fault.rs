@@ -73,6 +73,8 @@ struct Images {
 struct Failing {
     syncs: u64,
     writes: u64,
+    /// Whether a part of a write that fails arrives, perhaps all of it.
+    torn: bool,
     reads: u64,
 }
 
@@ -170,9 +172,18 @@ impl FaultDisk {
         self.faults.failing.lock().entry(file.to_owned()).or_default().syncs = times;
     }
 
-    /// Lets the next writes to a file fail (`u64::MAX`: all until told otherwise).
+    /// Lets the next writes to a file fail (`u64::MAX`: all until told otherwise), of which nothing arrives.
     pub fn fail_writes(&self, file: &str, times: u64) {
-        self.faults.failing.lock().entry(file.to_owned()).or_default().writes = times;
+        let mut failing = self.faults.failing.lock();
+        let failing = failing.entry(file.to_owned()).or_default();
+        (failing.writes, failing.torn) = (times, false);
+    }
+
+    /// As [`FaultDisk::fail_writes`], but a part of each arrives, perhaps all of it.
+    #[cfg(test)]
+    pub(crate) fn tear_writes(&self, file: &str, times: u64) {
+        self.fail_writes(file, times);
+        self.faults.failing.lock().entry(file.to_owned()).or_default().torn = true;
     }
 
     /// Lets the next reads of a file fail (`u64::MAX`: all until told otherwise).
@@ -476,8 +487,9 @@ impl DiskFile for FaultFile {
         let bytes = bytes.as_slice();
         assert!(bytes.len().is_multiple_of(PAGE_BYTES) && offset.is_multiple_of(PAGE_BYTES as u64), "aligned writes");
         if self.disk.fails(&self.name, |f| &mut f.writes) {
-            // A part of it may have arrived.
-            let part = self.disk.faults.random.lock().usize(..=bytes.len() / PAGE_BYTES) * PAGE_BYTES;
+            let torn = self.disk.faults.failing.lock().get(&self.name).is_some_and(|f| f.torn);
+            let pages = if torn { self.disk.faults.random.lock().usize(..=bytes.len() / PAGE_BYTES) } else { 0 };
+            let part = pages * PAGE_BYTES;
             self.file.lock().write(&bytes[..part], offset as usize, self.access);
             return Err(io::Error::from_raw_os_error(EIO));
         }

@@ -510,7 +510,7 @@ impl Model {
                 let k = self.random.u8(0..3);
                 match k {
                     0 => self.disk.fail_syncs(file, 1),
-                    1 => self.disk.fail_writes(file, 1),
+                    1 => self.disk.tear_writes(file, 1),
                     _ => self.disk.fail_reads(file, 1),
                 }
             }
