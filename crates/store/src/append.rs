@@ -635,8 +635,8 @@ impl Writer {
                 chunks.push(chunk.clone());
                 let first_row = chunks[0].first_row;
                 let rows = row - first_row;
-                let bytes: usize = chunks.iter().map(|chunk| chunk.size_bytes()).sum();
-                if !stream.due && (rows >= DUE_ROWS || bytes >= DUE_CHUNKS * CHUNK_BYTES) {
+                let bytes = || chunks.iter().map(|chunk| chunk.size_bytes()).sum::<usize>();
+                if !stream.due && (rows >= DUE_ROWS || bytes() >= DUE_CHUNKS * CHUNK_BYTES) {
                     stream.due = true;
                     self.due.push(index as u32);
                 }
