@@ -54,7 +54,8 @@ fn settle(store: &Store, now: i64) {
     while store.maintain(now).expect("maintained") {}
 }
 
-fn rows(store: &Store, stream: StreamId) -> Vec<u64> {
+/// The numbers of the rows that are there, which are those they say.
+pub(super) fn rows(store: &Store, stream: StreamId) -> Vec<u64> {
     let scan = Scan::all(stream, vec![ChannelIndex(0)]);
     let mut rows = Vec::new();
     for batch in store.view().scan(scan) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::fixed;
+use super::{faults, fixed};
 use crate::disk::fault::{FaultDisk, VOLUME};
 use crate::superblock::{Found, Superblock};
 use crate::*;
@@ -48,17 +48,8 @@ fn append(store: &Store, from: u64, rows: u64) -> u64 {
     outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Stored { .. })).count() as u64
 }
 
-/// The numbers of the rows that are there, which are those they say.
 fn rows(store: &Store) -> Vec<u64> {
-    let mut rows = Vec::new();
-    for batch in store.view().scan(Scan::all(stream(store), vec![ChannelIndex(0)])) {
-        let batch = batch.expect("reads");
-        for i in 0..batch.len() {
-            assert_eq!(batch.columns[0].cell(i), Ok(Value::U64(batch.rows[i])));
-            rows.push(batch.rows[i]);
-        }
-    }
-    rows
+    faults::rows(store, stream(store))
 }
 
 #[test]
