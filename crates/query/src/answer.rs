@@ -33,17 +33,15 @@ impl Query {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<String, QueryError>> {
         // Boxed, as all that callers await: what is inside is compiled here and once.
-        Box::pin(self.timed_answer(sql, limit, timeout))
-    }
-
-    async fn timed_answer(&self, sql: &str, limit: usize, timeout: Duration) -> Result<String, QueryError> {
-        let start = Instant::now();
-        let answer =
-            tokio::time::timeout(timeout, self.answer(sql, limit)).await.map_err(|_| QueryError::timed_out())?;
-        let (mut json, truncated) = answer?;
-        let elapsed_ms = start.elapsed().as_secs_f64() * 1e3;
-        let _ = write!(json, ",\"truncated\":{truncated},\"elapsed_ms\":{elapsed_ms:.3}}}");
-        Ok(json)
+        Box::pin(async move {
+            let start = Instant::now();
+            let answer =
+                tokio::time::timeout(timeout, self.answer(sql, limit)).await.map_err(|_| QueryError::timed_out())?;
+            let (mut json, truncated) = answer?;
+            let elapsed_ms = start.elapsed().as_secs_f64() * 1e3;
+            let _ = write!(json, ",\"truncated\":{truncated},\"elapsed_ms\":{elapsed_ms:.3}}}");
+            Ok(json)
+        })
     }
 
     async fn answer(&self, sql: &str, limit: usize) -> Result<(String, bool), QueryError> {
