@@ -64,7 +64,7 @@ pub(super) fn write(dir: &Path, machine: &Machine, results: &[EmbeddedResult]) -
         let Some(first) = of_data.first() else { continue };
         let name = clap::ValueEnum::to_possible_value(&data).map_or_else(String::new, |v| v.get_name().to_owned());
         let (title, what) = data.describe().split_once(": ").unwrap_or((data.describe(), ""));
-        writeln!(text, "\n## {}{}\n\n{}.", title[..1].to_uppercase(), &title[1..], capital(what))?;
+        writeln!(text, "\n## {}\n\n{}.", capital(title), capital(what))?;
         let whole: Vec<&EmbeddedResult> = of_data.iter().copied().filter(|r| r.run == first.run).collect();
         let bar = |value: fn(&EmbeddedResult) -> Option<f64>| -> Vec<(&str, f64)> {
             whole.iter().filter_map(|r| Some((r.engine.as_str(), value(r)?))).collect()
@@ -78,19 +78,13 @@ pub(super) fn write(dir: &Path, machine: &Machine, results: &[EmbeddedResult]) -
             std::fs::write(dir.join(&file), bars(&title, &values))?;
             writeln!(text, "\n![{title}]({file})")?;
         }
-        let mut rest = results;
-        while let Some(result) = rest.first() {
-            let same = rest.iter().take_while(|r| r.data == result.data && r.run == result.run).count();
-            let (now, later) = rest.split_at(same);
-            rest = later;
-            if result.data == data {
-                writeln!(text, "\n{}:\n\n{}", capital(&result.run), table(now).markdown().trim_end())?;
-            }
+        let runs = results.chunk_by(|a, b| a.data == b.data && a.run == b.run);
+        for run in runs.filter(|run| run[0].data == data) {
+            writeln!(text, "\n{}:\n\n{}", capital(&run[0].run), table(run).markdown().trim_end())?;
         }
-        if of_data.iter().any(|r| r.part) {
-            let commit = of_data.iter().find(|r| r.part).map(|r| r.commit.clone()).unwrap_or_default();
+        if let Some(part) = of_data.iter().find(|r| r.part) {
             let mut points: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
-            for result in of_data.iter().filter(|r| r.commit == commit && r.keep_s == 0) {
+            for result in of_data.iter().filter(|r| r.commit == part.commit && r.keep_s == 0) {
                 let at = (result.loaded.frames as f64, result.recovery_s * 1e3);
                 match points.iter_mut().find(|(engine, _)| *engine == result.engine) {
                     Some((_, line)) => line.push(at),
