@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The C interface: builds clients/c/examples/record.c against the library, runs it in a folder, in a file of a fixed size
-# and in memory, and under valgrind. `make test` calls it with the library already built.
+# and in memory, and under valgrind. The library is built as users do it, without what the tests of other crates add to the store.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"
