@@ -62,6 +62,7 @@ mod system;
 mod system_table;
 mod table;
 mod types;
+mod walk;
 
 pub use catalog::DATABASE;
 pub use error::{QueryError, sqlstate};

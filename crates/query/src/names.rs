@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Visit,
-    VisitMut, Visitor, VisitorMut,
+    Expr, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor,
 };
 
 use crate::catalog::{DATABASE, PUBLIC, SYSTEM, Tables};
 use crate::error::{QueryError, sqlstate};
+use crate::walk::{Look, Step, walk};
 
 /// Rewrites the names of a statement to exact, quoted ones.
 ///
@@ -18,11 +18,9 @@ use crate::error::{QueryError, sqlstate};
 /// If a name without quotes answers to several tables or columns: the message lists them.
 pub(crate) fn resolve(statement: &mut Statement, tables: &Tables) -> Result<(), QueryError> {
     let mut defined = Defined::default();
-    let _ = Visit::visit(statement, &mut defined);
+    walk(statement, &mut defined)?;
     let mut relations = Relations { tables, defined: &defined, used: BTreeSet::new() };
-    if let ControlFlow::Break(error) = VisitMut::visit(statement, &mut relations) {
-        return Err(error);
-    }
+    walk(statement, &mut relations)?;
     let mut columns: HashMap<String, BTreeSet<String>> = HashMap::new();
     for name in &relations.used {
         if let Some(table) = tables.table(name) {
@@ -31,10 +29,7 @@ pub(crate) fn resolve(statement: &mut Statement, tables: &Tables) -> Result<(), 
             }
         }
     }
-    match VisitMut::visit(statement, &mut Columns { columns, defined: &defined }) {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
-    }
+    walk(statement, &mut Columns { columns, defined: &defined })
 }
 
 /// An identifier as SQL folds it.
@@ -72,10 +67,8 @@ impl Defined {
     }
 }
 
-impl Visitor for Defined {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+impl Look for Defined {
+    fn query(&mut self, query: &mut Query) -> Step {
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             self.relations.insert(folded(&cte.alias.name));
             self.alias(&cte.alias);
@@ -84,7 +77,7 @@ impl Visitor for Defined {
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+    fn table(&mut self, factor: &mut TableFactor) -> Step {
         if let TableFactor::Table { alias: Some(alias), .. }
         | TableFactor::Derived { alias: Some(alias), .. }
         | TableFactor::TableFunction { alias: Some(alias), .. } = factor
@@ -101,10 +94,8 @@ struct Relations<'a> {
     used: BTreeSet<String>,
 }
 
-impl VisitorMut for Relations<'_> {
-    type Break = QueryError;
-
-    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<QueryError> {
+impl Look for Relations<'_> {
+    fn table(&mut self, factor: &mut TableFactor) -> Step {
         let TableFactor::Table { name, alias, args: None, .. } = factor else { return ControlFlow::Continue(()) };
         match self.exact(name) {
             Err(error) => ControlFlow::Break(error),
@@ -199,10 +190,8 @@ impl Columns<'_> {
     }
 }
 
-impl VisitorMut for Columns<'_> {
-    type Break = QueryError;
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<QueryError> {
+impl Look for Columns<'_> {
+    fn expr(&mut self, expr: &mut Expr) -> Step {
         let resolved = match expr {
             Expr::Identifier(ident) => self.exact(ident),
             Expr::CompoundIdentifier(parts) => parts.last_mut().map_or(Ok(()), |last| self.exact(last)),

@@ -5,13 +5,12 @@ use std::ops::ControlFlow;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Statement, TableFactor, Value};
 use pgwire::api::Type;
 
 use crate::column::{UTC, timestamp_type};
 use crate::error::{QueryError, sqlstate};
+use crate::walk::{Look, Step, walk};
 
 /// Most parameters of a statement (the wire counts them in 16 bits).
 const PARAMETERS_MAX: usize = u16::MAX as usize;
@@ -36,54 +35,47 @@ fn number(name: &str) -> Result<usize, QueryError> {
         .ok_or_else(|| QueryError::new(sqlstate::SYNTAX_ERROR, format!("there is no parameter {name}")))
 }
 
-/// Whether a statement reads from a table function: these take constants, so that their plan holds once only.
-pub(crate) fn has_table_function(statement: &Statement) -> bool {
-    struct Find;
-    impl Visitor for Find {
-        type Break = ();
-        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-            match factor {
-                TableFactor::Table { args: Some(_), .. } | TableFactor::TableFunction { .. } => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    Visit::visit(statement, &mut Find).is_break()
+/// What the table functions of a statement take.
+#[derive(Default)]
+pub(crate) struct TableFunctions {
+    /// Whether there are any: these take constants, so that a plan with them holds once only.
+    pub(crate) any: bool,
+    /// Numbers and types of the parameters inside them.
+    pub(crate) parameters: Vec<(usize, DataType)>,
 }
 
-/// Numbers and types of the parameters inside table functions.
-pub(crate) fn in_table_functions(statement: &Statement) -> Vec<(usize, DataType)> {
-    struct Find(Vec<(usize, DataType)>);
-    impl Visitor for Find {
-        type Break = ();
-        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-            if let TableFactor::Table { name, args: Some(args), .. } = factor {
-                let function = name.to_string().to_lowercase();
-                for (position, arg) in args.args.iter().enumerate() {
-                    if let Some(number) = placeholder(arg).and_then(|name| number(name).ok()) {
-                        let kind = match (function.as_str(), position) {
-                            ("state_at", 0) => timestamp_type(),
-                            ("state_at" | "latest", _) => DataType::Utf8,
-                            _ => DataType::Int64,
-                        };
-                        self.0.push((number, kind));
-                    }
+impl Look for TableFunctions {
+    fn table(&mut self, factor: &mut TableFactor) -> Step {
+        self.any |= matches!(factor, TableFactor::Table { args: Some(_), .. } | TableFactor::TableFunction { .. });
+        if let TableFactor::Table { name, args: Some(args), .. } = factor {
+            let function = name.to_string().to_lowercase();
+            for (position, arg) in args.args.iter().enumerate() {
+                if let Some(number) = placeholder(arg).and_then(|name| number(name).ok()) {
+                    let kind = match (function.as_str(), position) {
+                        ("state_at", 0) => timestamp_type(),
+                        ("state_at" | "latest", _) => DataType::Utf8,
+                        _ => DataType::Int64,
+                    };
+                    self.parameters.push((number, kind));
                 }
             }
-            ControlFlow::Continue(())
         }
+        ControlFlow::Continue(())
     }
-    let mut find = Find(Vec::new());
-    let _ = Visit::visit(statement, &mut find);
-    find.0
+}
+
+/// Finds the table functions of a statement, which stays as it is.
+pub(crate) fn table_functions(statement: &mut Statement) -> Result<TableFunctions, QueryError> {
+    let mut found = TableFunctions::default();
+    walk(statement, &mut found)?;
+    Ok(found)
 }
 
 /// Puts values in the place of parameters inside table functions; NULL where there is none yet.
-pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[ScalarValue]) {
+pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[ScalarValue]) -> Result<(), QueryError> {
     struct Bind<'a>(&'a [ScalarValue]);
-    impl VisitorMut for Bind<'_> {
-        type Break = ();
-        fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+    impl Look for Bind<'_> {
+        fn table(&mut self, factor: &mut TableFactor) -> Step {
             if let TableFactor::Table { args: Some(args), .. } = factor {
                 for arg in &mut args.args {
                     let Some(number) = placeholder(arg).and_then(|name| number(name).ok()) else { continue };
@@ -95,7 +87,7 @@ pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[Scala
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(statement, &mut Bind(values));
+    walk(statement, &mut Bind(values))
 }
 
 fn placeholder(arg: &FunctionArg) -> Option<&str> {

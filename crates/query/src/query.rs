@@ -246,12 +246,11 @@ impl Session {
     pub(crate) async fn plan(&self, statement: &Statement) -> Result<Arc<Plan>, QueryError> {
         let tables = self.query.inner.database.tables();
         let mut statement = statement.clone();
-        let functions = parameter::in_table_functions(&statement);
+        let functions = parameter::table_functions(&mut statement)?;
         // A session's own functions stay with the session.
-        let reusable = !parameter::has_table_function(&statement)
-            && !statement.to_string().to_ascii_lowercase().contains("current_setting");
-        if !functions.is_empty() {
-            parameter::bind_in_table_functions(&mut statement, &[]);
+        let reusable = !functions.any && !statement.to_string().to_ascii_lowercase().contains("current_setting");
+        if !functions.parameters.is_empty() {
+            parameter::bind_in_table_functions(&mut statement, &[])?;
         }
         names::resolve(&mut statement, &tables)?;
         let statement = DataFusionStatement::Statement(Box::new(statement));
@@ -262,7 +261,7 @@ impl Session {
             .with_allow_statements(false)
             .verify_plan(&logical)?;
         let mut parameters = parameter::types(&logical)?;
-        for (number, kind) in functions {
+        for (number, kind) in functions.parameters {
             if parameters.len() < number {
                 parameters.resize(number, None);
             }

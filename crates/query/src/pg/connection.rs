@@ -571,7 +571,7 @@ impl Connection {
             None => {
                 // Table functions take their arguments when they are planned.
                 let mut bound = statement.as_ref().clone();
-                parameter::bind_in_table_functions(&mut bound, &values);
+                parameter::bind_in_table_functions(&mut bound, &values)?;
                 let plan = self.session.plan(&bound).await?;
                 let values = if plan.parameters.is_empty() { Vec::new() } else { values };
                 self.start(&plan, &values, formats, deadline).await?
