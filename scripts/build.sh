@@ -10,7 +10,7 @@ cd "$root"
 target=${CARGO_TARGET_DIR:-$root/target}
 [[ $target = /* ]] || target=$root/$target
 if [ ! -x "$target/release/strongback" ]; then
-  say "First build: about 400 crates, 15 to 25 minutes on two idle cores, 1.5 GB in $target. Later ones take seconds."
+  say "First build: about 400 crates, about 15 minutes on two idle cores, 1.5 GB in $target. Later ones take seconds."
 fi
 binaries=(--bin strongback)
 [ "${1:-}" != bench ] || binaries+=(--bin strongback-bench)
