@@ -100,6 +100,7 @@ fn configuration(args: &DemoArgs) -> anyhow::Result<(Config, Option<tempfile::Te
 
 async fn demo(args: &DemoArgs, config: Config) -> anyhow::Result<Outcome> {
     let token = config.token()?;
+    let stopped = stop_signal();
     let running = Running::start(config, strongback_sim::launch_view()).await?;
     eprintln!("{}", running.banner());
     if !args.headless {
@@ -121,7 +122,7 @@ async fn demo(args: &DemoArgs, config: Config) -> anyhow::Result<Outcome> {
 
     let lost = tokio::select! {
         _ = pad.wait() => None,
-        lost = running.until_stopped(stop_signal()) => Some(lost),
+        lost = running.until_stopped(stopped) => Some(lost),
     };
     let by_itself = lost.is_none();
     end(&mut pad).await?;

@@ -42,9 +42,11 @@ const LEDGER_ROWS: usize = crate::ledger::ROWS_MAX;
 pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     let config = configuration(args)?;
     runtime()?.block_on(async {
+        // Before it answers anybody: who knows that it is up may stop it at once.
+        let stopped = stop_signal();
         let running = Running::start(config, serde_json::Value::Null).await?;
         eprintln!("{}", running.banner());
-        running.until_ended(stop_signal()).await
+        running.until_ended(stopped).await
     })
 }
 
@@ -91,17 +93,27 @@ pub fn with_flags(mut config: Config, args: &ServeArgs) -> Config {
     config
 }
 
-/// Completes at Ctrl-C or SIGTERM.
-pub async fn stop_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        tracing::warn!("SIGTERM cannot be caught; Ctrl-C can");
-        let _ = tokio::signal::ctrl_c().await;
-        return;
+/// Catches Ctrl-C and SIGTERM from now on; completes when one has come.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn stop_signal() -> impl Future<Output = ()> {
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+    let catch = |name: &'static str, kind: SignalKind| {
+        signal(kind).inspect_err(|error| tracing::warn!("{name} cannot be caught: {error}")).ok()
     };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+    async fn of(signal: Option<Signal>) {
+        match signal {
+            Some(mut signal) => _ = signal.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+    let (interrupt, terminate) = (catch("Ctrl-C", SignalKind::interrupt()), catch("SIGTERM", SignalKind::terminate()));
+    async {
+        tokio::select! {
+            () = of(interrupt) => {}
+            () = of(terminate) => {}
+        }
     }
 }
 
