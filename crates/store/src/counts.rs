@@ -86,6 +86,17 @@ pub struct StoreStats {
     pub written_bytes: u64,
     /// Blocks decoded for readers since opening; what statistics answer is not among them.
     pub blocks_decoded: u64,
+    /// Segments since opening that another one stands for now, with larger blocks.
+    pub settled_segments: u64,
+    /// Bytes written for that, also in vain.
+    pub settle_written_bytes: u64,
+    /// Bytes of disk that it saved.
+    pub settle_saved_bytes: u64,
+    /// Segments that could not be rewritten because they, or what was made of them, do not read back: they are as they
+    /// were.
+    pub settle_failed: u64,
+    /// Why the newest of them could not.
+    pub settle_failure: Option<String>,
     /// Streams in the catalog.
     pub streams: u64,
     /// Channels in the catalog.
@@ -112,8 +123,10 @@ pub struct RecoveryReport {
 /// A segment as `strongback.segments` shows it.
 #[derive(Clone, Debug)]
 pub struct SegmentInfo {
-    /// Number, rising.
+    /// Number, in the order in which they were made.
     pub id: u64,
+    /// Whether it stands for older ones, with larger blocks.
+    pub settled: bool,
     /// Whether it is sealed.
     pub sealed: bool,
     /// Retention group.

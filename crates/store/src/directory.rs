@@ -13,7 +13,7 @@ use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
 use crate::fields::{Put, Take};
 use crate::group::Group;
 use crate::refusal::ScanError;
-use crate::segment::{self, Before, LastBlocks};
+use crate::segment::{self, Before, Footer, LastBlocks};
 use crate::segment_file::block_ref;
 
 pub(crate) use list::SegmentList;
@@ -51,6 +51,8 @@ pub(crate) struct SegmentIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentState {
     pub(crate) sealed: bool,
+    /// Settle looked at it, and leaves it as it is.
+    pub(crate) left: bool,
     /// Bytes written, footer included.
     pub(crate) bytes: u64,
     pub(crate) blocks: u64,
@@ -63,13 +65,16 @@ pub(crate) struct SegmentState {
 impl Default for SegmentState {
     fn default() -> Self {
         let none = (i64::MAX, i64::MIN);
-        SegmentState { sealed: false, bytes: 0, blocks: 0, points: 0, time: none, stored: none }
+        SegmentState { sealed: false, left: false, bytes: 0, blocks: 0, points: 0, time: none, stored: none }
     }
 }
 
 /// A segment.
 pub(crate) struct Segment {
     pub(crate) id: u64,
+    /// The numbers that it stands for: its own; of one made by settle the first and last of those it replaced. The last
+    /// is its place among the segments of its group.
+    pub(crate) places: (u64, u64),
     pub(crate) group: Group,
     disk: Arc<dyn Disk>,
     file: Mutex<Option<Arc<dyn DiskFile>>>,
@@ -79,7 +84,24 @@ pub(crate) struct Segment {
     /// When the index was used last, by a counter.
     used: AtomicU64,
     pub(crate) expired: AtomicBool,
+    /// Another one stands for it: only views that are older than that read it.
+    replaced: AtomicBool,
 }
+
+/// What an entry of a checkpoint says of a segment.
+pub(crate) struct SegmentEntry {
+    pub(crate) id: u64,
+    pub(crate) places: (u64, u64),
+    pub(crate) group: Group,
+    pub(crate) state: SegmentState,
+    /// Where the size is fixed.
+    pub(crate) slot: Option<u32>,
+}
+
+/// Bits of an entry.
+const ENTRY_SEALED: u8 = 1;
+const ENTRY_LEFT: u8 = 2;
+const ENTRY_PLACES: u8 = 4;
 
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -94,8 +116,20 @@ pub(crate) fn file_name(id: u64) -> String {
 
 impl Segment {
     pub(crate) fn new(disk: Arc<dyn Disk>, id: u64, group: Group, state: SegmentState) -> Segment {
+        Segment::standing_for((id, id), disk, id, group, state)
+    }
+
+    /// One that stands for those of other numbers.
+    pub(crate) fn standing_for(
+        places: (u64, u64),
+        disk: Arc<dyn Disk>,
+        id: u64,
+        group: Group,
+        state: SegmentState,
+    ) -> Segment {
         Segment {
             id,
+            places,
             group,
             disk,
             file: Mutex::new(None),
@@ -103,7 +137,23 @@ impl Segment {
             index: RwLock::new(None),
             used: AtomicU64::new(0),
             expired: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
         }
+    }
+
+    /// Where it stands among the segments of its group: rows of a stream ascend with it.
+    pub(crate) fn place(&self) -> u64 {
+        self.places.1
+    }
+
+    /// Whether settle made it: offsets of before do not count in it.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.places.1 != self.id
+    }
+
+    /// Says that another one stands for it. Those who read it go on; no file of it is kept open for others.
+    pub(crate) fn set_replaced(&self) {
+        self.replaced.store(true, Ordering::Release);
     }
 
     /// Its file, to write.
@@ -199,7 +249,11 @@ impl Segment {
         Ok(Some(found))
     }
 
-    fn read_index(self: &Arc<Self>, residents: &Residents) -> Result<SegmentIndex, ScanError> {
+    /// Its footer, from the disk.
+    ///
+    /// # Errors
+    /// The disk refuses, or the footer is damaged.
+    pub(crate) fn read_footer(self: &Arc<Self>, residents: &Residents) -> Result<Footer, ScanError> {
         let damaged =
             |offset, error: FormatError| ScanError::Damaged { file: self.path(), offset, reason: error.to_string() };
         let file = self.file_to_read(residents).map_err(|e| self.unreadable(e))?;
@@ -208,10 +262,18 @@ impl Segment {
         let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(|e| self.unreadable(e))?;
         let trailer = segment::read_trailer(&trailer).map_err(|e| damaged(at, e))?;
         let footer = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(|e| self.unreadable(e))?;
-        let footer = segment::read_footer(&footer, &trailer).map_err(|e| damaged(trailer.footer_offset, e))?;
+        segment::read_footer(&footer, &trailer).map_err(|e| damaged(trailer.footer_offset, e))
+    }
+
+    fn read_index(self: &Arc<Self>, residents: &Residents) -> Result<SegmentIndex, ScanError> {
+        let footer = self.read_footer(residents)?;
         let mut index = SegmentIndex { last: footer.last, ..SegmentIndex::default() };
         for entry in &footer.entries {
             index.blocks.entry(entry.header.stream.0).or_default().push(block_ref(entry));
+        }
+        // Settle writes blocks of few rows behind those of many.
+        for blocks in index.blocks.values_mut().filter(|blocks| !blocks.is_sorted_by_key(|block| block.first_row)) {
+            blocks.sort_unstable_by_key(|block| block.first_row);
         }
         Ok(index)
     }
@@ -244,7 +306,8 @@ impl Segment {
         let mut p = Put::default();
         p.u64(self.id);
         p.u8(self.group.0 as u8);
-        p.u8(state.sealed as u8);
+        let flags = [(state.sealed, ENTRY_SEALED), (state.left, ENTRY_LEFT), (self.is_settled(), ENTRY_PLACES)];
+        p.u8(flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag));
         p.u64(state.bytes);
         p.u64(state.blocks);
         p.u64(state.points);
@@ -253,18 +316,23 @@ impl Segment {
         p.i64(state.stored.0);
         p.i64(state.stored.1);
         p.u8((self.group.0 >> 8) as u8);
+        if self.is_settled() {
+            p.u64(self.places.0);
+            p.u64(self.places.1);
+        }
         if let Some(slot) = self.disk.slot_of(&file_name(self.id)) {
             p.u32(slot);
         }
         p.0
     }
 
-    /// The id, group, state and slot of a checkpoint's entry.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<(u64, Group, SegmentState, Option<u32>)> {
+    /// Reads a checkpoint's entry.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentEntry> {
         let mut t = Take(bytes);
-        let (id, group, sealed) = (t.u64()?, t.u8()?, t.u8()? != 0);
+        let (id, group, flags) = (t.u64()?, t.u8()?, t.u8()?);
         let state = SegmentState {
-            sealed,
+            sealed: flags & ENTRY_SEALED != 0,
+            left: flags & ENTRY_LEFT != 0,
             bytes: t.u64()?,
             blocks: t.u64()?,
             points: t.u64()?,
@@ -273,6 +341,10 @@ impl Segment {
         };
         // Of an entry from before there were more than 256 groups the upper half is not there.
         let upper = t.u8().unwrap_or(0);
-        Some((id, Group(u16::from_le_bytes([group, upper])), state, t.u32()))
+        let places = if flags & ENTRY_PLACES != 0 { (t.u64()?, t.u64()?) } else { (id, id) };
+        if places.0 > places.1 || places.1 > id {
+            return None;
+        }
+        Some(SegmentEntry { id, places, group: Group(u16::from_le_bytes([group, upper])), state, slot: t.u32() })
     }
 }

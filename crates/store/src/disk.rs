@@ -99,6 +99,9 @@ pub(crate) trait DiskFile: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> io::Result<u64>;
 
+    /// Lets go of what is cached of it, as far as that can be had: the next read is of the disk.
+    fn forget_cached(&self) {}
+
     /// Sets the size in bytes, where files have sizes of their own; a larger one reads as zeros. Returns the size
     /// that it has.
     fn truncate(&self, size_bytes: u64) -> io::Result<u64>;

@@ -117,7 +117,8 @@ impl Sealer {
         let ahead: u64 = self.groups.values().map(|file| file.ahead_bytes()).sum();
         let spare = if self.spare.is_some() { store.space.segment_bytes } else { 0 };
         let fixed = store.log_bytes + crate::superblock::FILE_BYTES;
-        fixed + self.checkpoint.file_bytes() + store.shared.segments.load().sums().bytes + ahead + spare
+        let settle = self.settle.extra_bytes(store.space.segment_bytes);
+        fixed + self.checkpoint.file_bytes() + store.shared.segments.load().sums().bytes + ahead + spare + settle
     }
 
     /// The file of the next segment: the spare, or one that is made, for which the oldest segments go that may.
@@ -141,7 +142,11 @@ impl Sealer {
                     return Ok(file);
                 }
                 Err(error) if is_full(&error) => {
-                    let victims = self.victims(store, store.shared.now.load(Ordering::Relaxed), 1);
+                    let now = store.shared.now.load(Ordering::Relaxed);
+                    if self.free_settle(store, now)? {
+                        continue;
+                    }
+                    let victims = self.victims(store, now, 1);
                     if victims.is_empty() {
                         return Err(error);
                     }
@@ -176,14 +181,25 @@ impl Sealer {
     pub(crate) fn expire(&mut self, store: &Inner, now: i64) -> io::Result<()> {
         self.checkpoint.reserve(&*self.disk)?;
         self.finish_aged(store, now)?;
-        let spare = if self.spare.is_some() { 0 } else { store.space.segment_bytes };
-        let over = match store.space.fixed {
-            Some(_) => 0,
-            None => (self.used_bytes(store) + spare).saturating_sub(store.space.max_bytes),
-        };
+        if self.over(store) > 0 && self.settle.extra_bytes(store.space.segment_bytes) > store.space.segment_bytes {
+            self.free_settle(store, now)?;
+        }
+        let over = self.over(store);
         let victims = self.victims(store, now, over);
         // Files of segments that went before a power cut may still be there.
         if victims.is_empty() && self.expired.is_empty() { Ok(()) } else { self.drop_segments(store, &victims) }
+    }
+
+    /// Bytes beyond those that the store may take: the spare, and what settle needs, are counted if they are there or not.
+    fn over(&self, store: &Inner) -> u64 {
+        if store.space.fixed.is_some() {
+            return 0;
+        }
+        let segment = store.space.segment_bytes;
+        let spare = if self.spare.is_some() { 0 } else { segment };
+        let settle = if store.options.settle { segment } else { 0 };
+        let kept = settle.saturating_sub(self.settle.extra_bytes(segment));
+        (self.used_bytes(store) + spare + kept).saturating_sub(store.space.max_bytes)
     }
 
     /// Finishes open segments whose oldest row is too old: they can only go whole.

@@ -11,14 +11,14 @@ mod place;
 mod report;
 mod segments;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
 use self::place::Place;
 use crate::bytes::FormatError;
 use crate::checkpoint;
-use crate::directory::{Segment, file_name};
+use crate::directory::{Segment, SegmentEntry, file_name};
 use crate::disk::PAGE_BYTES;
 use crate::log::{self, Link, UnitHeader};
 use crate::stream::StreamId;
@@ -85,6 +85,8 @@ pub struct SegmentUse {
     pub group: String,
     /// Whether it has a footer.
     pub sealed: bool,
+    /// Whether it stands for older ones, with larger blocks.
+    pub settled: bool,
     /// Bytes of the file.
     pub file_bytes: u64,
     /// Bytes of its blocks.
@@ -157,7 +159,7 @@ pub struct Inspection {
     pub identity: Option<Identity>,
     /// Its log.
     pub log: LogUse,
-    /// Its segments, by number.
+    /// Its segments, oldest first.
     pub segments: Vec<SegmentUse>,
     /// The spare segment, if there is one.
     pub spare: Option<Spare>,
@@ -225,14 +227,16 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
         let reason = format!("{}: not a store: it holds no superblock", path.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
-    let (mut listed, mut spare) = (Listed::new(), None);
+    let (mut listed, mut spare, mut gone) = (Listed::new(), None, BTreeSet::new());
     if let Some(superblock) = read_superblock(&place, &mut found)? {
         spare = Some(file_name(superblock.next_segment));
         read_log(&place, &superblock, &mut found)?;
-        listed = read_checkpoint(&place, &superblock, &mut found)?;
+        listed = read_checkpoint(&place, &superblock, &mut gone, &mut found)?;
     }
     if let Place::Fixed(_, layout) = &place {
-        for (at, (id, known)) in listed.iter().enumerate() {
+        let mut in_order: Vec<_> = listed.iter().collect();
+        in_order.sort_by_key(|(_, known)| known.place);
+        for (at, (id, known)) in in_order.into_iter().enumerate() {
             found.age_cell = at * picture::AGE_CELLS / listed.len();
             let generation = layout.generation.wrapping_add(*id);
             match known.slot.and_then(|slot| place.slot(slot)) {
@@ -247,7 +251,11 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
             taken: listed.len() as u64,
         });
     }
-    let names: Vec<&String> = names.iter().filter(|name| segments::is_segment(name)).collect();
+    let gone: BTreeSet<String> = gone.into_iter().map(file_name).collect();
+    let mut names: Vec<&String> =
+        names.iter().filter(|name| segments::is_segment(name) && !gone.contains(*name)).collect();
+    let places: BTreeMap<String, u64> = listed.iter().map(|(id, known)| (file_name(*id), known.place)).collect();
+    names.sort_by_key(|name| places.get(*name).copied().unwrap_or(u64::MAX));
     for (at, name) in names.iter().copied().enumerate() {
         found.age_cell = at * picture::AGE_CELLS / names.len();
         match place.part(name) {
@@ -260,7 +268,7 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
             Err(error) => return Err(error),
         }
     }
-    found.segments.sort_by_key(|segment| segment.id);
+    found.segments.sort_by_key(|segment| (listed.get(&segment.id).map_or(segment.id, |known| known.place), segment.id));
     Ok(found)
 }
 
@@ -353,6 +361,8 @@ struct ListedSegment {
     bytes: u64,
     /// Whether it has a footer.
     sealed: bool,
+    /// Where it stands among the others.
+    place: u64,
     /// Its slot, where the size is fixed.
     slot: Option<u32>,
 }
@@ -361,7 +371,14 @@ struct ListedSegment {
 type Listed = BTreeMap<u64, ListedSegment>;
 
 /// Follows the parts of the checkpoint that the superblock names.
-fn read_checkpoint(place: &Place, superblock: &Superblock, found: &mut Inspection) -> io::Result<Listed> {
+///
+/// What another one stands for, or settle is writing, is no segment: its numbers go to `gone`.
+fn read_checkpoint(
+    place: &Place,
+    superblock: &Superblock,
+    gone: &mut BTreeSet<u64>,
+    found: &mut Inspection,
+) -> io::Result<Listed> {
     let mut listed = Listed::new();
     let Some(index) = superblock.checkpoint_file.checked_sub(1) else { return Ok(listed) };
     let Some(name) = checkpoint::FILES.get(index as usize) else {
@@ -386,11 +403,14 @@ fn read_checkpoint(place: &Place, superblock: &Superblock, found: &mut Inspectio
     let (mut at, mut chain) = (0, 0);
     let mut entry = |kind: u8, bytes: &[u8]| {
         if kind == checkpoint::SEGMENT {
-            let (id, _, state, slot) = Segment::decode(bytes)?;
-            listed.insert(id, ListedSegment { bytes: state.bytes, sealed: state.sealed, slot });
+            let SegmentEntry { id, places, state, slot, .. } = Segment::decode(bytes)?;
+            listed.insert(id, ListedSegment { bytes: state.bytes, sealed: state.sealed, place: places.1, slot });
+            gone.remove(&id);
         }
         if kind == checkpoint::EXPIRED {
-            listed.remove(&u64::from_le_bytes(bytes.try_into().ok()?));
+            let id = u64::from_le_bytes(bytes.try_into().ok()?);
+            listed.remove(&id);
+            gone.insert(id);
         }
         (checkpoint::STREAM..=checkpoint::GROUP).contains(&kind).then_some(())
     };

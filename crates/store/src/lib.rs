@@ -63,6 +63,7 @@ mod runs;
 mod scan;
 mod seal;
 mod segment_file;
+mod settle;
 mod shared;
 mod slots;
 mod state;

@@ -24,6 +24,12 @@ pub struct StoreOptions {
     pub max_future: Duration,
     /// Retention groups beside the store's own. A new stream joins the first that it matches.
     pub retention: Vec<RetentionGroup>,
+    /// Whether small and poorly packed blocks are rewritten into large ones, a slice with each call of
+    /// [`Store::maintain`](crate::Store::maintain) that has nothing else to do. A fixed size of 16 segments or more keeps
+    /// one free for it; in a smaller one nothing is rewritten.
+    pub settle: bool,
+    /// Data stored more recently than this is left as it was sealed.
+    pub settle_age: Duration,
 }
 
 impl Default for StoreOptions {
@@ -37,6 +43,8 @@ impl Default for StoreOptions {
             open_bytes: 64 << 20,
             max_future: Duration::from_secs(86_400),
             retention: Vec::new(),
+            settle: true,
+            settle_age: Duration::from_secs(600),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::append::{Writer, new_tracker, reserve_bytes};
 use crate::catalog;
 use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
-use crate::directory::{BlockRef, Segment, SegmentState, file_name};
+use crate::directory::{BlockRef, Segment, SegmentEntry, file_name};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
 use crate::expiry::{Space, find_spare};
 use crate::fields::Take;
@@ -25,6 +25,7 @@ use crate::record::{self, Control, Record, Records};
 use crate::refusal::OpenError;
 use crate::retain::last_blocks_max;
 use crate::row::NONE;
+use crate::segment::Beside;
 use crate::segment_file::SegmentFile;
 use crate::stream::StreamId;
 use crate::stream_slot::OpenRows;
@@ -173,14 +174,15 @@ pub(crate) fn open(
         superblock: SuperblockFile { file: superblock.file.clone(), now: superblock.now },
     };
     let (mut lost, mut tails) = (Vec::new(), Vec::new());
-    for (id, (group, state, slot)) in states {
+    for (id, entry) in states {
+        let SegmentEntry { places, group, state, slot, .. } = entry;
         if let Some(slot) = slot
             && !disk.put_into_slot(&file_name(id), slot)
         {
             let reason = format!("the checkpoint has segment {id} in slot {slot}, which cannot be");
             return Err(OpenError::Damaged { path: disk.path(), reason });
         }
-        let segment = Arc::new(Segment::new(disk.clone(), id, group, state));
+        let segment = Arc::new(Segment::standing_for(places, disk.clone(), id, group, state));
         if !state.sealed {
             let reserved_bytes = space.fixed.map(|_| last_blocks_max(space.segment_bytes));
             let of_store = (superblock.now.origin, space.generation_of(id));
@@ -200,7 +202,7 @@ pub(crate) fn open(
                 file.sync().map_err(io_error(disk_ref, &file_name(id)))?;
                 opened.open.insert(group, file);
             } else {
-                file.finish(None).map_err(io_error(disk_ref, &file_name(id)))?;
+                file.finish(Beside::default()).map_err(io_error(disk_ref, &file_name(id)))?;
             }
         }
         opened.segments.push(segment);
@@ -302,7 +304,7 @@ pub(crate) fn open(
 }
 
 /// Segments of a checkpoint.
-pub(crate) type States = BTreeMap<u64, (Group, SegmentState, Option<u32>)>;
+pub(crate) type States = BTreeMap<u64, SegmentEntry>;
 
 /// Takes the checkpoint back: streams, where each goes on, and segments.
 fn read_checkpoint(
@@ -316,7 +318,11 @@ fn read_checkpoint(
     let take = |kind: u8, bytes: &[u8]| apply_entry(writer, &mut states, &mut expired, kind, bytes);
     let name = || checkpoint::FILES[superblock.checkpoint_file.clamp(1, 2) as usize - 1];
     match Checkpoint::read(disk, which, take).map_err(io_error(disk, name()))? {
-        Ok(checkpoint) => Ok((checkpoint, states, expired)),
+        Ok(checkpoint) => {
+            // What settle was writing is no segment until an entry says so.
+            expired.retain(|id| !states.contains_key(id));
+            Ok((checkpoint, states, expired))
+        }
         Err(reason) => Err(OpenError::Damaged { path: disk.path(), reason }),
     }
 }
@@ -353,9 +359,9 @@ pub(crate) fn apply_entry(
             });
         }
         checkpoint::SEGMENT => {
-            let (id, group, state, slot) = Segment::decode(bytes)?;
-            writer.groups.has(group).then_some(())?;
-            states.insert(id, (group, state, slot));
+            let entry = Segment::decode(bytes)?;
+            writer.groups.has(entry.group).then_some(())?;
+            states.insert(entry.id, entry);
         }
         checkpoint::GROUP => {
             writer.groups.apply(bytes)?;

@@ -9,7 +9,7 @@ use crate::checkpoint::{self, Entries, Position};
 use crate::directory::{BlockRef, Segment, SegmentState, file_name};
 use crate::group::Group;
 use crate::seal::Sealer;
-use crate::segment::{LastBlocks, SegmentHeader};
+use crate::segment::{Beside, LastBlocks, SegmentHeader};
 use crate::segment_file::SegmentFile;
 use crate::store::Inner;
 use crate::stream::StreamId;
@@ -58,8 +58,8 @@ impl Sealer {
     pub(crate) fn finish_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
         let Some(file) = self.groups.remove(&group) else { return Ok(()) };
         let segment = file.segment().clone();
-        let last = self.last_blocks(store, group, segment.id);
-        self.written_bytes += file.finish(Some(last))?;
+        let last = Some(self.last_blocks(store, group, segment.id));
+        self.written_bytes += file.finish(Beside { last, ..Beside::default() })?;
         self.changed_segments.insert(segment.id, segment.clone());
         self.expiry_due = true;
         let list = store.shared.segments.load().with_sealed(&segment);
@@ -167,7 +167,8 @@ impl Sealer {
             changed.into_iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
         }
         // In a base too: their files are removed after it, and perhaps not before the power is cut.
-        self.expired.iter().for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
+        let settled = self.settle.without_entry();
+        self.expired.iter().chain(&settled).for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
         let next_segment = next_segment.unwrap_or(self.superblock.now.next_segment);
         if entries.is_empty() && tail == self.superblock.now.tail && next_segment == self.superblock.now.next_segment {
             return Ok(true);

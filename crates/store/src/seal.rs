@@ -28,6 +28,7 @@ use crate::retain::last_blocks_max;
 use crate::scan::optional;
 use crate::segment::{Builder, SegmentHeader};
 use crate::segment_file::{SegmentFile, invalid};
+use crate::settle::Settler;
 use crate::store::Inner;
 use crate::stream::{Stream, StreamId};
 use crate::stream_slot::StreamSlot;
@@ -89,6 +90,7 @@ pub(crate) struct Sealer {
     pub(crate) recent_bytes: isize,
     pub(crate) recent_max: isize,
     pub(crate) recent_order: VecDeque<u32>,
+    pub(crate) settle: Settler,
 }
 
 impl Sealer {
@@ -119,6 +121,7 @@ impl Sealer {
             recent_bytes: 0,
             recent_max: RECENT_BYTES_MAX,
             recent_order: VecDeque::new(),
+            settle: Settler::default(),
         }
     }
 
@@ -195,7 +198,12 @@ impl Sealer {
             self.expire(store, now)?;
             self.make_spare(store)?;
         }
-        Ok(!self.queue.is_empty() || cells >= SLICE_CELLS || pressed)
+        let more = !self.queue.is_empty() || cells >= SLICE_CELLS || pressed;
+        if !more && store.options.settle {
+            // Behind all others, and a slice a call: what is cold can wait.
+            self.settle_slice(store, now, false)?;
+        }
+        Ok(more)
     }
 
     /// Gives rows to held frames whose place in the log is needed; the next commit makes it free.
@@ -466,6 +474,7 @@ impl Sealer {
 
     /// Seals everything, for a clean end.
     pub(crate) fn seal_all(&mut self, store: &Inner) -> io::Result<()> {
+        self.free_settle(store, store.shared.now.load(Ordering::Relaxed))?;
         let streams = store.shared.slots.len();
         let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
         for id in 0..streams {
@@ -546,7 +555,7 @@ fn fits_alone(store: &Inner, block_bytes: usize, streams: &[Arc<Stream>]) -> boo
 
 /// Rows before which frames are known missing: a session begins, or the sequence leaps. Where reductions leave frames
 /// out a leap says nothing. `newest` is the session and highest sequence before.
-fn gap_rows(batch: &Batch, mut newest: Option<(u32, i64)>, reduced: bool) -> Vec<u32> {
+pub(crate) fn gap_rows(batch: &Batch, mut newest: Option<(u32, i64)>, reduced: bool) -> Vec<u32> {
     let (Some(sequence), Some(session)) = (&batch.sequence, &batch.session) else { return Vec::new() };
     let mut rows = Vec::new();
     for (row, &session) in session.iter().enumerate() {

@@ -52,6 +52,7 @@ use crate::limits::{
 use crate::mutant::{self, Mutant};
 
 pub use build::{Builder, Group, Sealed};
+pub(crate) use footer::Beside;
 #[doc(hidden)]
 pub use footer::forge_footer_checksums;
 pub use footer::{Footer, IndexEntry, Trailer, read_footer, read_trailer};

@@ -7,7 +7,7 @@ use crate::bytes::FormatError;
 use crate::directory::{BlockRef, Segment, file_name};
 use crate::disk::{DiskFile, PAGE_BYTES, Pages};
 use crate::inspect::Damage;
-use crate::segment::{self, Builder, GroupHeader, IndexEntry, LastBlocks, SegmentHeader};
+use crate::segment::{self, Beside, Builder, GroupHeader, IndexEntry, SegmentHeader};
 use crate::stream::{Stream, StreamId};
 
 /// Says that the engine and the format disagree, which is a fault of the program.
@@ -247,8 +247,8 @@ impl SegmentFile {
 
     /// Writes the footer and the trailer: the last page of the file, which is cut there, or of a slot. Everything must
     /// be flushed. Returns the bytes written.
-    pub(crate) fn finish(self, last: Option<LastBlocks>) -> io::Result<u64> {
-        let sealed = self.builder.seal_with(last.as_ref()).map_err(invalid)?;
+    pub(crate) fn finish(self, beside: Beside) -> io::Result<u64> {
+        let sealed = self.builder.seal_with(&beside).map_err(invalid)?;
         for (n, piece) in sealed.footer.chunks(1 << 20).enumerate() {
             self.file.write_at(&Pages::of(piece), sealed.footer_offset + (n << 20) as u64)?;
         }
@@ -258,7 +258,7 @@ impl SegmentFile {
         let trailer_at = self.file.truncate(used_bytes)? - page;
         self.file.write_at(&Pages::of(&sealed.trailer), trailer_at)?;
         self.file.sync()?;
-        self.segment.set_last(last);
+        self.segment.set_last(beside.last);
         let mut state = self.segment.state.lock();
         state.sealed = true;
         state.bytes = used_bytes;

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::checkpoint;
 use crate::directory::{Segment, file_name};
@@ -90,10 +91,13 @@ impl Sealer {
             self.overwrite(store, group)?;
         }
         let name = file_name(self.superblock.now.next_segment);
+        // The last one is for settle, as long as any segment may go.
+        while self.keeps_slot(store) && self.disk.free_slots() <= 1 && self.overwrite(store, group)? {}
         loop {
             match self.disk.create(&name, store.space.segment_bytes, Access::Buffered) {
                 Err(error) if is_full(&error) => {
-                    if !self.overwrite(store, group)? {
+                    let now = store.shared.now.load(Ordering::Relaxed);
+                    if !self.overwrite(store, group)? && !self.free_settle(store, now)? {
                         return Err(error);
                     }
                 }

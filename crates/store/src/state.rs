@@ -157,8 +157,18 @@ fn look_in_segments(
                 // Without its segment it was expired; what is older is looked at all the same.
                 below = home + 1;
                 if let Some(segment) = group.get(home) {
-                    look(segment, &block, found, &mut settled)?;
-                    done = Some((home, block.first_row));
+                    below = segment.place() + 1;
+                    // In one that settle made the row lies in another block.
+                    let found_in = |block: &BlockRef| -> Result<Option<BlockRef>, ScanError> {
+                        let rows_of = |b: &BlockRef| b.first_row..b.end_row();
+                        let blocks = view.blocks(segment, shared)?;
+                        Ok(blocks.into_iter().rev().find(|b| rows_of(b).contains(&block.first_row)))
+                    };
+                    let block = if segment.is_settled() { found_in(&block)? } else { Some(block) };
+                    if let Some(block) = block {
+                        look(segment, &block, found, &mut settled)?;
+                        done = Some((segment.id, block.first_row));
+                    }
                 }
                 if sorted {
                     latest = latest.min(block.time.0);
@@ -170,7 +180,7 @@ fn look_in_segments(
             return Ok(());
         }
         let Some(segment) = group.newest_below(below, time) else { return Ok(()) };
-        below = segment.id;
+        below = segment.place();
         next = Before::Unknown;
         // Older segments may hold newer times only where frames came out of order: those whose times say so.
         let time_max = segment.state.lock().time.1;

@@ -51,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) log_bytes: u64,
     pub(crate) space: Space,
     pub(crate) max_age_ns: Option<i64>,
+    pub(crate) settle_age_ns: i64,
     pub(crate) committed: AtomicU64,
     waiting: Mutex<Option<Refusal>>,
     condition: Condvar,
@@ -107,6 +108,7 @@ impl Store {
         // What a write or sync failed to make durable must not be found by the next opening.
         let opened = opened.inspect_err(|_| disk.forget_cached())?;
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
+        let settle_age_ns = i64::try_from(options.settle_age.as_nanos()).unwrap_or(i64::MAX);
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
         writer.max_future_ns = max_future_ns;
         writer.settle_held(now);
@@ -152,6 +154,7 @@ impl Store {
             log_bytes: ring_bytes,
             space,
             max_age_ns,
+            settle_age_ns,
             committed,
             waiting: Mutex::new(None),
             condition: Condvar::new(),
@@ -335,6 +338,32 @@ impl Store {
         }
     }
 
+    /// Rewrites all sealed segments whose blocks are small or poorly packed, however new they are, and returns how many
+    /// it put others in the place of. [`Store::maintain`] does it for what is cold, a little at a time. For another
+    /// thread: others go on meanwhile.
+    ///
+    /// # Errors
+    /// A failed write or sync poisons the store: close it and open it again.
+    pub fn settle(&self, now: i64) -> Result<u64, Refusal> {
+        advance(&self.inner.shared.now, now);
+        let before = {
+            let mut sealer = self.inner.sealer.lock();
+            sealer.look_again();
+            sealer.settle.counts.segments
+        };
+        loop {
+            let mut sealer = self.inner.sealer.lock();
+            if let Some(refusal) = self.inner.poison() {
+                return Err(refusal);
+            }
+            match sealer.settle_slice(&self.inner, now, true) {
+                Ok(true) => {}
+                Ok(false) => return Ok(sealer.settle.counts.segments - before),
+                Err(error) => return Err(self.inner.poisoned(&error)),
+            }
+        }
+    }
+
     /// Why it takes nothing now, if so.
     pub fn refusal(&self) -> Option<Refusal> {
         if let Some(refusal) = self.inner.poison() {
@@ -417,9 +446,9 @@ impl Store {
             let log = self.inner.log.lock();
             (log.commits, log.log.written_bytes)
         };
-        let (sealer_written, disk_bytes) = {
+        let (sealer_written, disk_bytes, settle) = {
             let sealer = self.inner.sealer.lock();
-            (sealer.written_bytes, sealer.used_bytes(&self.inner))
+            (sealer.written_bytes, sealer.used_bytes(&self.inner), sealer.settle.counts.clone())
         };
         let sums = self.inner.shared.segments.load().sums();
         let writer = self.inner.writer.lock();
@@ -434,6 +463,11 @@ impl Store {
             commits,
             written_bytes: log_written + sealer_written,
             blocks_decoded: self.inner.shared.blocks_decoded.load(Ordering::Relaxed),
+            settled_segments: settle.segments,
+            settle_written_bytes: settle.written_bytes,
+            settle_saved_bytes: settle.saved_bytes,
+            settle_failed: settle.failed,
+            settle_failure: settle.failure,
             streams: writer.streams.len() as u64,
             channels: writer.channels as u64,
         }
@@ -448,6 +482,7 @@ impl Store {
             let state = *segment.state.lock();
             SegmentInfo {
                 id: segment.id,
+                settled: segment.is_settled(),
                 sealed: state.sealed,
                 group: writer.groups.name(segment.group),
                 size_bytes: state.bytes,
@@ -456,9 +491,9 @@ impl Store {
                 stored: range(state.stored),
             }
         };
-        let mut infos: Vec<SegmentInfo> = list.iter().map(info).collect();
-        infos.sort_unstable_by_key(|info| info.id);
-        infos
+        let mut segments: Vec<&Arc<Segment>> = list.iter().collect();
+        segments.sort_unstable_by_key(|segment| segment.place());
+        segments.into_iter().map(info).collect()
     }
 }
 

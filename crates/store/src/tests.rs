@@ -8,5 +8,6 @@ mod model;
 mod reduction;
 mod retention;
 mod scale;
+mod settle;
 mod sparse;
 mod succession;

@@ -92,7 +92,7 @@ impl StreamView {
     /// Segments that can hold rows of it with `from ≤ time ≤ to`, oldest first.
     pub(crate) fn segments(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
         let mut found = self.segments.overlapping(self.group, from, to);
-        found.retain(|segment| segment.id <= self.sealed.newest_segment);
+        found.retain(|segment| segment.places.0 <= self.sealed.newest_segment);
         found
     }
 
@@ -181,21 +181,27 @@ impl View {
             return Some(have.clone());
         }
         let slot = self.inner.shared.slots.get(id)?;
-        // Before the open rows: if it gets its row in between, the row's number says so.
-        let held = slot.held.load_full();
-        let open = slot.open.load_full();
-        let last_len = open.chunks.last().map_or(0, |c| c.len());
-        let next_row = open.chunks.last().map_or(open.first_row, |c| c.first_row + last_len as u64);
-        let view = Arc::new(StreamView {
-            stream: slot.stream.load_full(),
-            group: slot.group,
-            open,
-            last_len,
-            held: held.filter(|held| held.row == next_row),
-            next_row,
-            sealed: slot.sealed.load_full(),
-            segments: self.inner.shared.segments.load_full(),
-        });
+        let view = loop {
+            // Before the open rows: if it gets its row in between, the row's number says so.
+            let held = slot.held.load_full();
+            let open = slot.open.load_full();
+            let last_len = open.chunks.last().map_or(0, |c| c.len());
+            let next_row = open.chunks.last().map_or(open.first_row, |c| c.first_row + last_len as u64);
+            let view = StreamView {
+                stream: slot.stream.load_full(),
+                group: slot.group,
+                open,
+                last_len,
+                held: held.filter(|held| held.row == next_row),
+                next_row,
+                sealed: slot.sealed.load_full(),
+                segments: self.inner.shared.segments.load_full(),
+            };
+            // Rows that were sealed in between may stand in one block with older ones since, if they were settled too.
+            if slot.open.load().first_row == view.open.first_row {
+                break Arc::new(view);
+            }
+        };
         streams.insert(id.0, view.clone());
         Some(view)
     }

@@ -12,7 +12,7 @@ use crate::limits::{
     BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_CELLS, MAX_BLOCK_ROWS, MAX_CHANNELS, STATISTICS_MIN_ROWS,
 };
 use crate::stats::{self, ColumnStatistics};
-use crate::stream::Layout;
+use crate::stream::{Interpolation, Layout};
 use crate::value::{CellState, ChannelType};
 
 /// What the caller knows of a batch that the batch does not say.
@@ -43,6 +43,12 @@ pub struct Encoder {
     statistics: Vec<u8>,
     integers: Vec<i64>,
     times: stats::Times,
+    /// Of the block under way: smallest and largest `time`, whether it ascends, whether it gets statistics, and how many
+    /// channels it has so far.
+    time: (i64, i64),
+    sorted: bool,
+    with_statistics: bool,
+    added: usize,
 }
 
 impl Encoder {
@@ -64,40 +70,76 @@ impl Encoder {
         memory: &mut CodecMemory,
         out: &mut Vec<u8>,
     ) -> Result<BlockHeader, FormatError> {
-        check_batch(batch, layout)?;
-        let rows = batch.len();
-        let times = batch.times();
-        let sorted = times.is_sorted();
-        let (time_min, time_max) = times.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
-        let start = out.len();
-        out.resize(start + HEADER_BYTES, 0);
+        check_columns(batch, layout)?;
+        self.begin(meta, batch, batch.columns.len())?;
+        for (column, channel) in batch.columns.iter().zip(&layout.channels) {
+            self.add(column, channel.interpolation, meta.effort, memory)?;
+        }
+        self.end(meta, batch, layout.version, out)
+    }
 
+    /// Begins a block of the rows of `batch`, whose columns are not looked at: each of its `channels` comes with
+    /// [`Encoder::add`], in order, and then [`Encoder::end`].
+    ///
+    /// # Errors
+    /// When the batch is empty, contradicts itself, or passes a limit.
+    pub(crate) fn begin(&mut self, meta: &BlockMeta<'_>, batch: &Batch, channels: usize) -> Result<(), FormatError> {
+        check_rows(batch, channels)?;
         self.directory.clear();
         self.values.clear();
         self.tiles.clear();
         self.statistics.clear();
-        put_varint(&mut self.directory, batch.columns.len() as u64);
+        self.added = 0;
+        put_varint(&mut self.directory, channels as u64);
         self.system_columns(batch);
-        let with_statistics = rows >= STATISTICS_MIN_ROWS;
-        if with_statistics {
-            self.times.set(&times, sorted, meta.gaps);
+        self.with_statistics = batch.len() >= STATISTICS_MIN_ROWS;
+        let times = batch.times();
+        self.sorted = times.is_sorted();
+        self.time = times.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
+        if self.with_statistics {
+            self.times.set(&times, self.sorted, meta.gaps);
         }
-        for (index, column) in batch.columns.iter().enumerate() {
-            if let Err(error) = self.channel(index, column, meta.effort, memory) {
-                out.truncate(start);
-                return Err(error);
-            }
-            if with_statistics {
-                let interpolation = layout.channels[index].interpolation;
-                let statistics = ColumnStatistics::of(column, interpolation, &self.times);
-                statistics.put(&self.times, &mut self.statistics);
-            }
+        Ok(())
+    }
+
+    /// Adds the next channel: a cell for each row.
+    ///
+    /// # Errors
+    /// When it passes a limit.
+    pub(crate) fn add(
+        &mut self,
+        column: &Column,
+        interpolation: Interpolation,
+        effort: Effort,
+        memory: &mut CodecMemory,
+    ) -> Result<(), FormatError> {
+        self.channel(self.added, column, effort, memory)?;
+        self.added += 1;
+        if self.with_statistics {
+            let statistics = ColumnStatistics::of(column, interpolation, &self.times);
+            statistics.put(&self.times, &mut self.statistics);
         }
+        Ok(())
+    }
+
+    /// Appends the block that was begun to `out` and returns its header.
+    ///
+    /// # Errors
+    /// When it passes a limit; `out` is as before.
+    pub(crate) fn end(
+        &mut self,
+        meta: &BlockMeta<'_>,
+        batch: &Batch,
+        layout_version: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<BlockHeader, FormatError> {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
         if !self.tiles.is_empty() {
             put_section(SECTION_FRONT, &[0; FRONT_SECTION_BYTES - 2], out);
         }
         put_section(SECTION_DIRECTORY, &self.directory, out);
-        if with_statistics {
+        if self.with_statistics {
             put_section(SECTION_STATISTICS, &self.statistics, out);
         }
         put_section(SECTION_VALUES, &self.values, out);
@@ -109,12 +151,12 @@ impl Encoder {
             origin: meta.origin,
             epoch: meta.epoch,
             stream: batch.stream,
-            layout_version: layout.version,
-            rows,
+            layout_version,
+            rows: batch.len(),
             first_row: batch.rows[0],
-            time: (time_min, time_max),
+            time: self.time,
             stored: meta.stored,
-            time_sorted: sorted,
+            time_sorted: self.sorted,
             overlaps_previous: meta.overlaps_previous,
             source_clock: batch.source_clock,
             gap_before: meta.gaps.contains(&0),
@@ -261,18 +303,15 @@ impl Encoder {
     }
 }
 
-/// Whether a batch is what the encoder promises to take.
-fn check_batch(batch: &Batch, layout: &Layout) -> Result<(), FormatError> {
+/// Whether the rows of a batch are what the encoder promises to take, with so many channels.
+fn check_rows(batch: &Batch, channels: usize) -> Result<(), FormatError> {
     let rows = batch.len();
     if rows == 0 {
         return Err(malformed("a block of no rows"));
     }
     check_limit("rows of a block", rows as u64, MAX_BLOCK_ROWS)?;
-    check_limit("channels of a block", batch.columns.len() as u64, MAX_CHANNELS)?;
-    check_limit("cells of a block", (rows * (batch.columns.len() + SYSTEM_COLUMNS)) as u64, MAX_BLOCK_CELLS)?;
-    if batch.columns.len() > layout.channels.len() {
-        return Err(malformed("more columns than the layout has channels"));
-    }
+    check_limit("channels of a block", channels as u64, MAX_CHANNELS)?;
+    check_limit("cells of a block", (rows * (channels + SYSTEM_COLUMNS)) as u64, MAX_BLOCK_CELLS)?;
     let first = batch.rows[0];
     if first.checked_add(rows as u64).is_none() || batch.rows.iter().zip(first..).any(|(row, want)| *row != want) {
         return Err(malformed("rows are not consecutive"));
@@ -286,6 +325,15 @@ fn check_batch(batch: &Batch, layout: &Layout) -> Result<(), FormatError> {
         || batch.session.as_ref().is_some_and(|s| s.len() != rows)
     {
         return Err(malformed("columns of different lengths"));
+    }
+    Ok(())
+}
+
+/// Whether the columns of a batch are those of a layout.
+fn check_columns(batch: &Batch, layout: &Layout) -> Result<(), FormatError> {
+    let rows = batch.len();
+    if batch.columns.len() > layout.channels.len() {
+        return Err(malformed("more columns than the layout has channels"));
     }
     for (column, channel) in batch.columns.iter().zip(&layout.channels) {
         if column.values.len() != rows || column.states.as_ref().is_some_and(|s| s.len() != rows) {

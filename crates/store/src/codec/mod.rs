@@ -241,18 +241,20 @@ fn encode_floats<F: Float>(
         return Encoded::new(Codec::Constant);
     }
     let plain_len = values.len() * F::SIZE;
-    let mut best: Option<Encoded> = None;
+    let (mut best, mut fits) = (None::<Encoded>, false);
     if let Some(grid) = memory.grid
         && let Some(fit) = quantised::encode(values, grid, &mut scratch.quantised, out)
     {
-        best = Some(Encoded { codec: Codec::Quantised, parameter_bytes: fit.parameter_bytes });
-        if fit.corrected * 16 <= values.len() && out.len() - start <= plain_len * 5 / 8 {
-            return best.unwrap_or(Encoded::new(Codec::Quantised));
+        let encoded = Encoded { codec: Codec::Quantised, parameter_bytes: fit.parameter_bytes };
+        best = Some(encoded);
+        fits = fit.corrected * 16 <= values.len() && out.len() - start <= plain_len * 5 / 8;
+        if fits && effort == Effort::Seal {
+            return encoded;
         }
     }
     if memory.learn_rest > 0 && effort == Effort::Seal {
         memory.learn_rest -= 1;
-    } else {
+    } else if !fits {
         relearn(values, memory, start, &mut best, scratch, out);
     }
     let quantised_len = best.map(|_| out.len() - start);

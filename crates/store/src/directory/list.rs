@@ -29,7 +29,7 @@ enum Order {
 impl Known {
     fn key(&self, order: Order) -> (i64, u64) {
         match order {
-            Order::Number => (0, self.segment.id),
+            Order::Number => (0, self.segment.place()),
             Order::Time => (self.state.time.0, self.segment.id),
         }
     }
@@ -229,25 +229,26 @@ impl GroupList {
 
     /// The newest one below a number that can hold rows with `time ≤ to`.
     pub(crate) fn newest_below(&self, below: u64, to: i64) -> Option<&Arc<Segment>> {
-        let fits = |segment: &&Arc<Segment>| segment.id < below && segment.state.lock().time.0 <= to;
+        let fits = |segment: &&Arc<Segment>| segment.place() < below && segment.state.lock().time.0 <= to;
         if let Some(open) = self.open.iter().rev().find(fits) {
             return Some(open);
         }
         let Chunks { chunks, .. } = &self.by_number;
-        let end = chunks.partition_point(|chunk| chunk.segments[0].segment.id < below);
+        let end = chunks.partition_point(|chunk| chunk.segments[0].segment.place() < below);
         chunks[..end].iter().rev().filter(|chunk| chunk.time_min <= to).find_map(|chunk| {
-            let end = chunk.segments.partition_point(|known| known.segment.id < below);
+            let end = chunk.segments.partition_point(|known| known.segment.place() < below);
             let found = chunk.segments[..end].iter().rev().find(|known| known.state.time.0 <= to);
             found.map(|known| &known.segment)
         })
     }
 
-    /// The sealed segment of a number.
+    /// The sealed segment that stands for a number.
     pub(crate) fn get(&self, number: u64) -> Option<&Arc<Segment>> {
-        let key = (0, number);
-        let chunk = self.by_number.chunks.get(self.by_number.find(key))?;
-        let at = chunk.segments.binary_search_by_key(&key, |known| known.key(Order::Number)).ok()?;
-        Some(&chunk.segments[at].segment)
+        let Chunks { chunks, .. } = &self.by_number;
+        let at = chunks.partition_point(|chunk| chunk.segments.last().is_some_and(|k| k.segment.place() < number));
+        let segments = &chunks.get(at)?.segments;
+        let known = segments.get(segments.partition_point(|known| known.segment.place() < number))?;
+        (known.segment.places.0 <= number).then_some(&known.segment)
     }
 
     /// Those that can hold rows with `from ≤ time ≤ to`, oldest first.
@@ -262,7 +263,7 @@ impl GroupList {
         }
         let overlaps = |time: (i64, i64)| time.0 <= to && time.1 >= from;
         found.extend(self.open.iter().filter(|segment| overlaps(segment.state.lock().time)).cloned());
-        found.sort_unstable_by_key(|segment| segment.id);
+        found.sort_unstable_by_key(|segment| segment.place());
         found
     }
 }
@@ -331,6 +332,11 @@ impl SegmentList {
             }
         }
         list
+    }
+
+    /// With one segment in the place of others of its group.
+    pub(crate) fn with_replaced(&self, old: &[Arc<Segment>], new: &Arc<Segment>) -> SegmentList {
+        self.without(old).with_sealed(new)
     }
 
     /// Every segment, group by group.

@@ -47,6 +47,9 @@ impl Residents {
     /// Keeps the index that was read of a segment.
     pub(super) fn keep_index(&self, segment: &Arc<Segment>, read: SegmentIndex) {
         let mut kept = self.kept.lock();
+        if segment.replaced.load(Ordering::Acquire) {
+            return;
+        }
         let mut index = segment.index.write();
         if index.is_none() {
             kept.entries += entries(&read);
@@ -63,6 +66,9 @@ impl Residents {
         if let Some(file) = &*segment.file.lock() {
             return file.clone();
         }
+        if segment.replaced.load(Ordering::Acquire) {
+            return opened;
+        }
         *segment.file.lock() = Some(opened.clone());
         kept.files += 1;
         kept.segments.insert(segment.id, segment.clone());
@@ -70,7 +76,7 @@ impl Residents {
         opened
     }
 
-    /// Lets segments go that are no more.
+    /// Lets segments go that are no more, or that others stand for: see [`Segment::set_replaced`].
     pub(crate) fn forget(&self, segments: &[Arc<Segment>]) {
         let mut kept = self.kept.lock();
         for segment in segments {

@@ -167,6 +167,11 @@ impl DiskFile for RealFile {
         Ok(self.buffered.metadata()?.len())
     }
 
+    fn forget_cached(&self) {
+        // A hint only: a file system that ignores it shows what it was given.
+        let _ = rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed);
+    }
+
     fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
         self.buffered.set_len(size_bytes)?;
         Ok(size_bytes)

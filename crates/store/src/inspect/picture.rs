@@ -197,6 +197,7 @@ mod tests {
             id,
             group: group.to_owned(),
             sealed,
+            settled: false,
             file_bytes: 1 << 20,
             block_bytes: blocks,
             blocks: 1,

@@ -72,16 +72,20 @@ impl fmt::Display for Inspection {
         }
         writeln!(
             f,
-            "\n{:>8}  {:8} {:6} {:>10} {:>10} {:>8} {:>12}  time",
+            "\n{:>8}  {:8} {:7} {:>10} {:>10} {:>8} {:>12}  time",
             "segment", "group", "state", "file", "blocks", "number", "rows"
         )?;
         for s in &self.segments {
             writeln!(
                 f,
-                "{:>8}  {:8} {:6} {:>10} {:>10} {:>8} {:>12}  {}",
+                "{:>8}  {:8} {:7} {:>10} {:>10} {:>8} {:>12}  {}",
                 s.id,
                 s.group,
-                if s.sealed { "sealed" } else { "open" },
+                match (s.sealed, s.settled) {
+                    (_, true) => "settled",
+                    (true, false) => "sealed",
+                    (false, false) => "open",
+                },
                 size(s.file_bytes),
                 size(s.block_bytes),
                 s.blocks,

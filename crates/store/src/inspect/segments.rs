@@ -95,6 +95,7 @@ fn walk(
         id: header.id,
         group: header.group.clone(),
         sealed: false,
+        settled: false,
         file_bytes: size,
         block_bytes: 0,
         blocks: 0,
@@ -104,6 +105,7 @@ fn walk(
     let mut walk = Walk { name, file, size, header, usage, bytes, durable };
     let sealed = if may_be_sealed { walk.footer(found)? } else { None };
     walk.usage.sealed = sealed.is_some();
+    walk.usage.settled = sealed.as_ref().is_some_and(|(_, footer)| footer.places.is_some());
     match sealed {
         Some((_, footer)) if depth == Depth::Footers => {
             for block in footer.entries.chunk_by(|a, b| a.offset == b.offset) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::footer::{self, IndexEntry};
-use super::{GROUP_HEADER_BYTES, GroupHeader, LastBlocks, SegmentHeader};
+use super::{Beside, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader};
 use crate::block::{self, BlockHeader};
 use crate::bytes::{FormatError, malformed};
 use crate::definition;
@@ -277,16 +277,16 @@ impl Builder {
     /// # Errors
     /// When blocks still wait for [`Builder::take_group`].
     pub fn seal(&self) -> Result<Sealed, FormatError> {
-        self.seal_with(None)
+        self.seal_with(&Beside::default())
     }
 
-    /// As [`Builder::seal`], with the newest blocks before the segment.
-    pub(crate) fn seal_with(&self, last: Option<&LastBlocks>) -> Result<Sealed, FormatError> {
+    /// As [`Builder::seal`], with what is said beside blocks and streams.
+    pub(crate) fn seal_with(&self, beside: &Beside) -> Result<Sealed, FormatError> {
         if !self.group.is_empty() {
             return Err(malformed("sealing with a group under way"));
         }
         let streams = self.streams.values().map(|(stream, _)| &**stream);
-        let footer = footer::encode(&self.header, &self.entries, streams, last);
+        let footer = footer::encode(&self.header, &self.entries, streams, beside);
         let trailer = footer::trailer_page(&self.header, self.group_offset, footer.len());
         let mut padded = footer;
         padded.resize(padded.len().next_multiple_of(PAGE_BYTES), 0);

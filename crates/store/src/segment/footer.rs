@@ -13,7 +13,8 @@
 //!
 //! Sections are a number (u8; from 0x80 on a reader that does not know it passes over it), a length (varint)
 //! and bytes. 1 is the index, 2 the stream definitions (count, then each: see `definition`), 0x81 the newest
-//! blocks before the segment (see `last`):
+//! blocks before the segment (see `last`), 0x82 of a segment made by settle the first and the last number that it
+//! stands for:
 //!
 //! ```text
 //! 1 index: origins, u128 of each; entries; then of each, zigzag differences to the entry before unless said:
@@ -44,6 +45,7 @@ const FOOTER_HEADER_BYTES: usize = 32;
 const SECTION_INDEX: u8 = 1;
 const SECTION_STREAMS: u8 = 2;
 const SECTION_LAST: u8 = SKIPPABLE | 1;
+const SECTION_PLACES: u8 = SKIPPABLE | 2;
 const FLAG_SAME_BLOCK: u8 = 32;
 /// Most bytes of an index entry: flags and eleven varints, most of which cannot take their ten bytes.
 const ENTRY_MAX_BYTES: usize = 1 + 3 * 5 + 3 * 5 + 3 + 3 + 10 + 4 * 10;
@@ -72,6 +74,17 @@ pub struct Footer {
     pub streams: Vec<Stream>,
     /// Where streams without a block in it have their newest one before.
     pub(crate) last: Option<LastBlocks>,
+    /// Of a segment made by settle, the first and the last number that it stands for.
+    pub(crate) places: Option<(u64, u64)>,
+}
+
+/// What a footer says beside blocks and streams.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beside {
+    /// Where streams without a block in the segment have their newest one before.
+    pub(crate) last: Option<LastBlocks>,
+    /// Of a segment made by settle, the first and the last number that it stands for.
+    pub(crate) places: Option<(u64, u64)>,
 }
 
 impl Footer {
@@ -103,7 +116,7 @@ pub(super) fn encode<'s>(
     header: &SegmentHeader,
     entries: &[IndexEntry],
     streams: impl Iterator<Item = &'s Stream> + Clone,
-    last: Option<&LastBlocks>,
+    beside: &Beside,
 ) -> Vec<u8> {
     let mut index = Vec::new();
     put_index(entries, &mut index);
@@ -114,8 +127,14 @@ pub(super) fn encode<'s>(
     let mut out = vec![0; FOOTER_HEADER_BYTES];
     put_section(SECTION_INDEX, &index, &mut out);
     put_section(SECTION_STREAMS, &definitions, &mut out);
-    if let Some(last) = last {
+    if let Some(last) = &beside.last {
         put_section(SECTION_LAST, &last.encode(header.id), &mut out);
+    }
+    if let Some((first, last)) = beside.places {
+        let mut places = Vec::new();
+        put_varint(&mut places, first);
+        put_varint(&mut places, last);
+        put_section(SECTION_PLACES, &places, &mut out);
     }
     let length = out.len() as u32;
     let body_crc = crc32c::crc32c(&out[FOOTER_HEADER_BYTES..]);
@@ -257,6 +276,14 @@ pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatErro
             SECTION_INDEX => footer.entries = read_index(section)?,
             SECTION_STREAMS => footer.streams = read_streams(section)?,
             SECTION_LAST => footer.last = Some(LastBlocks::read(section, trailer.segment)?),
+            SECTION_PLACES => {
+                let mut places = Cursor::new(section);
+                let (first, last) = (places.varint("first number")?, places.varint("last number")?);
+                if first > last || last > trailer.segment {
+                    return Err(malformed("numbers that a segment stands for"));
+                }
+                footer.places = Some((first, last));
+            }
             skippable if skippable & SKIPPABLE != 0 => {}
             unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
         }

@@ -8,6 +8,7 @@ mod seeds;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fastrand::Rng;
 
@@ -99,6 +100,7 @@ fn options() -> StoreOptions {
         segment_bytes: 256 << 10,
         max_bytes: Some(1 << 40),
         open_bytes: 256 << 10,
+        settle_age: Duration::from_millis(50),
         ..StoreOptions::default()
     }
 }
@@ -539,7 +541,12 @@ impl Model {
             9..36 => self.append(),
             36..46 => self.append_reduced()?,
             46..70 => self.commit()?,
-            70..88 => self.maintain()?,
+            70..86 => self.maintain()?,
+            86..88 => {
+                if self.store.settle(self.now).is_err() {
+                    return self.recover();
+                }
+            }
             88..92 => {
                 let n = self.random.usize(..1 + self.streams.len() + self.reduced.len());
                 if n < self.streams.len() {

@@ -1,0 +1,391 @@
+//! Settle: small and poorly packed blocks of cold segments become large ones, in the background.
+//!
+//! ```text
+//!  neighbours, sealed, cold ─> judged ─> rewritten ─> read back and compared ─> checkpoint ─> the old ones go
+//! ```
+//! Invariants: a checkpoint names the new segment and drops the old ones in one step, and only after every row was read
+//! back and found the same. Until then the new one is a number that is no more: a cut leaves the old ones, and nothing
+//! beside them. The new one stands where the last of the old ones stood, and for all their numbers. It is not taken
+//! again, so that a row is written once more at most. What cannot be read is left where it is. Settle never takes space
+//! that rows need: it gives up first.
+
+mod rows;
+mod work;
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use self::work::{Done, Room, Stop, Work};
+use crate::block::Encoder;
+use crate::directory::{Segment, SegmentState, file_name};
+use crate::disk::Access;
+use crate::expiry::is_full;
+use crate::refusal::ScanError;
+use crate::retain::last_blocks_max;
+use crate::seal::Sealer;
+use crate::segment::SegmentHeader;
+use crate::segment_file::SegmentFile;
+use crate::store::Inner;
+
+/// Most segments that become one.
+const RUN_SEGMENTS: usize = 16;
+/// Segments as large as a full one that are looked at together.
+const RUN_FULL: u64 = 4;
+/// How long to wait before looking again where nothing was found, and after the disk was full.
+const LOOK_NS: i64 = 10_000_000_000;
+const FULL_NS: i64 = 60_000_000_000;
+/// Slots from which one is kept for settle.
+const SLOTS_MIN: u64 = 16;
+
+/// What settle did since the store was opened.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SettleCounts {
+    /// Segments that others were put in the place of.
+    pub(crate) segments: u64,
+    /// Bytes written, those in vain counted.
+    pub(crate) written_bytes: u64,
+    /// Bytes of what was replaced, less those of what stands for it.
+    pub(crate) saved_bytes: u64,
+    /// Segments that could not be read, or not be rewritten as they were.
+    pub(crate) failed: u64,
+    /// Why the newest of them could not.
+    pub(crate) failure: Option<String>,
+}
+
+/// A segment that another stands for, until nobody reads it any more.
+struct Replaced {
+    id: u64,
+    bytes: u64,
+    segment: Weak<Segment>,
+    since: i64,
+}
+
+/// What settle has under way.
+#[derive(Default)]
+pub(crate) struct Settler {
+    work: Option<Box<Work>>,
+    /// The number of the segment that is being written.
+    under_way: Option<u64>,
+    replaced: Vec<Replaced>,
+    /// Not to be looked for before.
+    look_at: Option<i64>,
+    /// Segments that were looked at since the store was opened, and are not looked at again.
+    passed: hashbrown::HashSet<u64>,
+    encoder: Encoder,
+    pub(crate) counts: SettleCounts,
+}
+
+impl Settler {
+    /// Numbers whose files are there although no entry of a checkpoint names them.
+    pub(crate) fn without_entry(&self) -> Vec<u64> {
+        self.under_way.into_iter().chain(self.replaced.iter().map(|replaced| replaced.id)).collect()
+    }
+
+    /// Bytes that go when settle is over.
+    pub(crate) fn extra_bytes(&self, segment_bytes: u64) -> u64 {
+        self.under_way.map_or(0, |_| segment_bytes) + self.replaced.iter().map(|replaced| replaced.bytes).sum::<u64>()
+    }
+}
+
+impl Sealer {
+    /// Whether a slot is kept free for settle.
+    pub(crate) fn keeps_slot(&self, store: &Inner) -> bool {
+        let fixed = store.space.fixed.is_some_and(|fixed| fixed.slots >= SLOTS_MIN);
+        fixed && store.options.settle && self.settle.under_way.is_none()
+    }
+
+    /// Does about 1 ms of work on what is cold, or `at_once` on all that is sealed; says whether more is waiting.
+    pub(crate) fn settle_slice(&mut self, store: &Inner, now: i64, at_once: bool) -> io::Result<bool> {
+        self.remove_replaced(store, now, false)?;
+        if store.space.fixed.is_some_and(|fixed| fixed.slots < SLOTS_MIN) {
+            return Ok(false);
+        }
+        let Some(mut work) = self.settle.work.take() else {
+            if !at_once && self.settle.look_at.is_some_and(|at| now < at) {
+                return Ok(false);
+            }
+            self.settle.work = self.choose(store, now, at_once).map(Box::new);
+            if self.settle.work.is_none() {
+                self.settle.look_at = Some(now.saturating_add(LOOK_NS.min(store.settle_age_ns)));
+            }
+            return Ok(self.settle.work.is_some());
+        };
+        match self.settle_step(store, &mut work, now) {
+            Ok(true) => {
+                self.settle.work = Some(work);
+                Ok(true)
+            }
+            Ok(false) => Ok(true),
+            Err(stop) => self.give_up(store, work, stop, now, at_once),
+        }
+    }
+
+    /// A run of neighbours that are cold and that nobody looked at yet; it is as long as it can get.
+    fn choose(&self, store: &Inner, now: i64, at_once: bool) -> Option<Work> {
+        let full = store.space.segment_bytes;
+        let policies = store.policies();
+        let list = store.shared.segments.load_full();
+        for (group, segments) in list.groups() {
+            // What is joined goes when the newest of it is too old.
+            let age = policies[group.0 as usize].max_age_ns.or(store.max_age_ns);
+            let span = age.map_or(i64::MAX, |age| age / 8);
+            let mut run: Vec<(Arc<Segment>, SegmentState)> = Vec::new();
+            let ripe = |run: &[(Arc<Segment>, SegmentState)]| {
+                let bytes: u64 = run.iter().map(|(_, state)| state.bytes).sum();
+                !run.is_empty() && (at_once || bytes >= full / 8 * 7 * if store.space.fixed.is_some() { 2 } else { 1 })
+            };
+            let work = |run: Vec<(Arc<Segment>, SegmentState)>| {
+                Some(Work::new(group, run.into_iter().map(|(segment, _)| segment).collect()))
+            };
+            for (segment, _) in segments.sealed() {
+                let state = *segment.state.lock();
+                let cold = at_once || state.stored.1 < now.saturating_sub(store.settle_age_ns);
+                if !cold {
+                    break;
+                }
+                let bytes: u64 = run.iter().map(|(_, state)| state.bytes).sum();
+                let first = run.first().map_or(state.stored.0, |(_, state)| state.stored.0);
+                let fresh = !segment.is_settled() && !state.left && !self.settle.passed.contains(&segment.id);
+                let joins = run.len() < RUN_SEGMENTS
+                    && bytes + state.bytes <= full * RUN_FULL
+                    && state.stored.1.saturating_sub(first) <= span;
+                let ends = !fresh || !joins;
+                if ends && !run.is_empty() {
+                    // It cannot get longer.
+                    return work(run);
+                }
+                if fresh {
+                    run.push((segment.clone(), state));
+                }
+            }
+            if ripe(&run) {
+                return work(run);
+            }
+        }
+        None
+    }
+
+    fn room(&self, store: &Inner) -> Room {
+        let segment_bytes = store.space.segment_bytes;
+        let reserved_bytes = last_blocks_max(segment_bytes);
+        Room { segment_bytes, reserved_bytes, by_slots: store.space.fixed.is_some() }
+    }
+
+    /// A slice of a run; false: it is done.
+    fn settle_step(&mut self, store: &Inner, work: &mut Work, now: i64) -> Result<bool, Stop> {
+        let room = self.room(store);
+        let residents = &store.shared.residents;
+        match work.slice(&room, &mut self.settle.encoder, residents)? {
+            Done::Going => Ok(true),
+            Done::Judged => {
+                let file = self.begin_settled(store, work)?;
+                work.begin_output(file);
+                Ok(true)
+            }
+            Done::Written => {
+                let (written, of_writer) = work.finish_output(&room)?;
+                self.settle.counts.written_bytes += written;
+                self.written_bytes += written;
+                // Nothing of what the writer knows is believed: this one reads its footer from the disk.
+                let disk = self.disk.clone();
+                let state = *of_writer.state.lock();
+                let new = Segment::standing_for(of_writer.places, disk, of_writer.id, work.group, state);
+                new.file()?.forget_cached();
+                work.begin_comparing(Arc::new(new), residents)?;
+                Ok(true)
+            }
+            Done::Compared => {
+                self.install(store, work, now)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Makes the file of a new segment. From here on its number is taken, and a checkpoint says that it is no more.
+    fn begin_settled(&mut self, store: &Inner, work: &Work) -> Result<SegmentFile, Stop> {
+        let full = || Stop::Disk(io::ErrorKind::StorageFull.into());
+        let id = self.superblock.now.next_segment;
+        let size_bytes = store.space.segment_bytes;
+        let fixed = store.space.fixed.is_some();
+        let file = if fixed {
+            self.disk.create(&file_name(id), size_bytes, Access::Buffered)?
+        } else {
+            // The spare is taken only where there is room for another.
+            if self.used_bytes(store) + size_bytes > store.space.max_bytes {
+                return Err(full());
+            }
+            self.spare.take().ok_or_else(full)?
+        };
+        let sources = &work.sources;
+        let places = (sources[0].places.0, sources[sources.len() - 1].places.1);
+        let segment = Segment::standing_for(places, self.disk.clone(), id, work.group, SegmentState::default());
+        segment.set_file(file.clone());
+        let header = SegmentHeader {
+            origin: store.origin,
+            id,
+            generation: store.space.generation_of(id),
+            size_bytes,
+            created: store.shared.now.load(Ordering::Relaxed),
+            group: store.writer.lock().groups.name(work.group),
+        };
+        let created = SegmentFile::create(Arc::new(segment), header, self.room(store).reserved_bytes)?;
+        self.settle.under_way = Some(id);
+        if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {
+            // No byte was written to it, and its number is not taken.
+            self.settle.under_way = None;
+            if fixed {
+                self.disk.remove(&file_name(id))?;
+            } else {
+                self.spare = Some(file);
+            }
+            return Err(error.into());
+        }
+        if !fixed {
+            self.make_spare(store)?;
+            if self.spare.is_none() {
+                return Err(full());
+            }
+        }
+        Ok(created)
+    }
+
+    /// Puts the new segment in the place of the old ones.
+    fn install(&mut self, store: &Inner, work: &mut Work, now: i64) -> Result<(), Stop> {
+        let list = store.shared.segments.load_full();
+        let there = |segment: &Arc<Segment>| {
+            let group = list.group(work.group);
+            group.and_then(|group| group.get(segment.place())).is_some_and(|found| Arc::ptr_eq(found, segment))
+        };
+        let Some(new) = work.compared().filter(|_| work.sources.iter().all(there)) else { return Err(Stop::Gone) };
+        store.shared.segments.store(Arc::new(list.with_replaced(&work.sources, &new)));
+        let (mut bytes, fixed) = (0, store.space.fixed.is_some());
+        work.sources.iter().for_each(|segment| segment.set_replaced());
+        store.shared.residents.forget(&work.sources);
+        for segment in &work.sources {
+            let of_segment = segment.state.lock().bytes;
+            bytes += of_segment;
+            self.changed_segments.remove(&segment.id);
+            if fixed {
+                // Who reads it has the slot's bytes until another gets the slot.
+                segment.file()?;
+                segment.expired.store(true, Ordering::Release);
+            }
+            self.settle.replaced.push(Replaced {
+                id: segment.id,
+                bytes: if fixed { 0 } else { of_segment },
+                segment: Arc::downgrade(segment),
+                since: now,
+            });
+        }
+        self.settle.under_way = None;
+        let saved = bytes.saturating_sub(new.state.lock().bytes);
+        self.settle.counts.segments += work.sources.len() as u64;
+        self.settle.counts.saved_bytes += saved;
+        self.changed_segments.insert(new.id, new);
+        self.write_checkpoint(store, None)?;
+        Ok(())
+    }
+
+    /// Removes segments that others stand for: those that no view reads any more or for too long, all of a fixed size,
+    /// or all.
+    fn remove_replaced(&mut self, store: &Inner, now: i64, all: bool) -> io::Result<bool> {
+        if self.settle.replaced.is_empty() {
+            return Ok(false);
+        }
+        let fixed = store.space.fixed.is_some();
+        let over = |replaced: &Replaced| {
+            let age = now.saturating_sub(replaced.since);
+            all || fixed || replaced.segment.strong_count() == 0 || age > store.shared.max_view_ns
+        };
+        let mut gone = 0;
+        for replaced in self.settle.replaced.extract_if(.., |replaced| over(replaced)) {
+            if let Some(segment) = replaced.segment.upgrade() {
+                segment.expired.store(true, Ordering::Release);
+            }
+            match self.disk.remove(&file_name(replaced.id)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => gone += 1,
+            }
+        }
+        if gone > 0 {
+            self.disk.sync()?;
+        }
+        Ok(gone > 0)
+    }
+
+    /// Lets go of all space that settle has; false: it had none. What is under way begins again, later.
+    pub(crate) fn free_settle(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
+        let freed = self.settle.under_way.is_some();
+        if let Some(work) = self.settle.work.take() {
+            self.give_up(store, work, Stop::Disk(io::ErrorKind::StorageFull.into()), now, true)?;
+        }
+        Ok(self.remove_replaced(store, now, true)? || freed)
+    }
+
+    /// Ends a run without its segment, and notes why; says whether there may be others.
+    fn give_up(&mut self, store: &Inner, mut work: Box<Work>, stop: Stop, now: i64, at_once: bool) -> io::Result<bool> {
+        let stop = match stop {
+            Stop::Disk(error) if !is_full(&error) => return Err(error),
+            stop => stop,
+        };
+        if let Some(id) = self.settle.under_way.take() {
+            if let Some(new) = work.compared() {
+                store.shared.residents.forget(&[new]);
+            }
+            match self.disk.remove(&file_name(id)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => self.disk.sync()?,
+            }
+            self.expiry_due = true;
+        }
+        let alone = work.sources.len();
+        match stop {
+            Stop::Gone | Stop::Unread(rows::Unread { why: ScanError::Expired, .. }) => {}
+            Stop::NotWorthIt => self.leave(&work.sources, at_once),
+            Stop::NoRoom => {
+                let least = if store.space.fixed.is_some() { 2 } else { 1 };
+                if work.try_fewer(least) {
+                    self.settle.work = Some(work);
+                } else {
+                    self.leave(&work.sources, at_once);
+                }
+            }
+            Stop::Unread(rows::Unread { source, why }) if source < alone => {
+                self.fail(&work.sources[source..=source], why.to_string());
+            }
+            Stop::Unread(rows::Unread { why, .. }) => self.fail(&work.sources, format!("what was written: {why}")),
+            Stop::Differs(what) => self.fail(&work.sources, format!("what was written differs: {what}")),
+            Stop::Disk(_) => {
+                self.settle.look_at = Some(now.saturating_add(FULL_NS));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Passes segments over until the next opening, and tells why.
+    fn fail(&mut self, segments: &[Arc<Segment>], why: String) {
+        self.settle.counts.failed += segments.len() as u64;
+        self.settle.counts.failure = Some(why);
+        self.settle.passed.extend(segments.iter().map(|segment| segment.id));
+    }
+
+    /// Notes that segments stay as they are. Those that were cold long enough to have all their neighbours do so for
+    /// good: the next checkpoint says it.
+    fn leave(&mut self, segments: &[Arc<Segment>], at_once: bool) {
+        for segment in segments.iter().filter(|segment| !segment.expired.load(Ordering::Acquire)) {
+            if at_once {
+                self.settle.passed.insert(segment.id);
+            } else {
+                segment.state.lock().left = true;
+                self.changed_segments.insert(segment.id, segment.clone());
+            }
+        }
+    }
+
+    /// Looks again at what was passed over since the store was opened.
+    pub(crate) fn look_again(&mut self) {
+        self.settle.passed.clear();
+    }
+}
