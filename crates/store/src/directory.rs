@@ -13,6 +13,7 @@ use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
 use crate::fields::{Put, Take};
 use crate::group::Group;
 use crate::refusal::ScanError;
+use crate::segment::pyramid::Extent;
 use crate::segment::{self, Before, Footer, LastBlocks};
 use crate::segment_file::block_ref;
 
@@ -45,6 +46,8 @@ pub(crate) struct SegmentIndex {
     blocks: hashbrown::HashMap<u32, Vec<BlockRef>, foldhash::fast::RandomState>,
     /// Of streams without a block in it, where the newest one before is.
     last: Option<LastBlocks>,
+    /// Of streams with statistics pyramids, where they begin, and how long that of each channel is.
+    pyramids: hashbrown::HashMap<u32, (u64, Vec<Extent>), foldhash::fast::RandomState>,
 }
 
 /// What the directory says of a segment.
@@ -230,6 +233,24 @@ impl Segment {
         Ok(before.unwrap_or(Before::Unknown))
     }
 
+    /// Where the statistics pyramid of a channel begins, and how long it is; none: there is none.
+    ///
+    /// # Errors
+    /// As [`Segment::blocks`].
+    pub(crate) fn pyramid(
+        self: &Arc<Self>,
+        stream: u32,
+        channel: usize,
+        residents: &Residents,
+    ) -> Result<Option<(u64, Extent)>, ScanError> {
+        let found = self.with_index(residents, |index| {
+            let (start, extents) = index.pyramids.get(&stream)?;
+            let before: u64 = extents.get(..channel)?.iter().map(|(_, all)| u64::from(*all)).sum();
+            Some((start + before, *extents.get(channel)?))
+        })?;
+        Ok(found.flatten())
+    }
+
     /// Asks the index; none where a segment that is still open has no block.
     fn with_index<T>(
         self: &Arc<Self>,
@@ -254,6 +275,11 @@ impl Segment {
     /// # Errors
     /// The disk refuses, or the footer is damaged.
     pub(crate) fn read_footer(self: &Arc<Self>, residents: &Residents) -> Result<Footer, ScanError> {
+        self.read_footer_and_end(residents).map(|(footer, _)| footer)
+    }
+
+    /// Its footer, and the offset of what lies behind it.
+    fn read_footer_and_end(self: &Arc<Self>, residents: &Residents) -> Result<(Footer, u64), ScanError> {
         let damaged =
             |offset, error: FormatError| ScanError::Damaged { file: self.path(), offset, reason: error.to_string() };
         let file = self.file_to_read(residents).map_err(|e| self.unreadable(e))?;
@@ -262,12 +288,18 @@ impl Segment {
         let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(|e| self.unreadable(e))?;
         let trailer = segment::read_trailer(&trailer).map_err(|e| damaged(at, e))?;
         let footer = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(|e| self.unreadable(e))?;
-        segment::read_footer(&footer, &trailer).map_err(|e| damaged(trailer.footer_offset, e))
+        let footer = segment::read_footer(&footer, &trailer).map_err(|e| damaged(trailer.footer_offset, e))?;
+        Ok((footer, trailer.footer_offset + (trailer.footer_bytes as u64).next_multiple_of(PAGE_BYTES as u64)))
     }
 
     fn read_index(self: &Arc<Self>, residents: &Residents) -> Result<SegmentIndex, ScanError> {
-        let footer = self.read_footer(residents)?;
+        let (footer, mut start) = self.read_footer_and_end(residents)?;
         let mut index = SegmentIndex { last: footer.last, ..SegmentIndex::default() };
+        for (stream, extents) in footer.pyramids.streams {
+            let bytes: u64 = extents.iter().map(|(_, all)| u64::from(*all)).sum();
+            index.pyramids.insert(stream, (start, extents));
+            start += bytes;
+        }
         for entry in &footer.entries {
             index.blocks.entry(entry.header.stream.0).or_default().push(block_ref(entry));
         }
@@ -298,6 +330,16 @@ impl Segment {
     ) -> Result<Vec<u8>, ScanError> {
         let file = self.file_to_read(residents);
         file.and_then(|file| read_exact(&*file, offset, len)).map_err(|source| self.unreadable(source))
+    }
+
+    /// Bytes at an offset.
+    ///
+    /// # Errors
+    /// As [`Segment::read_block`].
+    pub(crate) fn read(self: &Arc<Self>, offset: u64, len: usize, residents: &Residents) -> Result<Vec<u8>, ScanError> {
+        let file = self.file_to_read(residents);
+        let read = file.and_then(|file| read_exact(&*file, offset, len));
+        read.map_err(|source| self.unreadable(source))
     }
 
     /// Its entry in a checkpoint.

@@ -47,6 +47,7 @@ mod log;
 mod mutant;
 mod options;
 mod points;
+mod pyramid;
 mod recent;
 mod recent_file;
 mod reconstruct;

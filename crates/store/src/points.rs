@@ -16,9 +16,11 @@ use crate::block::Block;
 use crate::chunk::Chunk;
 use crate::directory::{BlockRef, Segment};
 use crate::limits::STATISTICS_MIN_ROWS;
+use crate::pyramid::Pyramid;
 use crate::reduction::Reduction;
 use crate::refusal::ScanError;
 use crate::scan;
+use crate::segment::pyramid::FAN;
 use crate::state::{self, OwnedValue};
 use crate::stats::{ColumnStatistics, Sum};
 use crate::stream::{Channel, ChannelIndex, StreamId};
@@ -119,6 +121,8 @@ pub(crate) struct Points {
     offered_to: Option<i64>,
     /// A block whose statistics do not say it.
     unsure: Option<(Arc<Segment>, BlockRef)>,
+    /// The pyramid of the segment at hand, by its number, if it has one.
+    pyramid: Option<(u64, Option<Pyramid>)>,
 }
 
 /// Least window, in nanoseconds.
@@ -163,6 +167,7 @@ impl Points {
             gap: false,
             offered_to: None,
             unsure: None,
+            pyramid: None,
             view: view.clone(),
             stream: of,
         }))
@@ -288,10 +293,13 @@ impl Points {
             sorted = false;
             cluster.push(next);
         }
-        if let ([Piece::Block(segment, block)], true) = (cluster.as_slice(), sorted)
-            && let Some(found) = self.statistics(segment, block)?
-        {
-            return Ok(Cluster::Block(found));
+        if let ([Piece::Block(segment, block)], true) = (cluster.as_slice(), sorted) {
+            if let Some(found) = self.joined(segment, block)? {
+                return Ok(Cluster::Block(found));
+            }
+            if let Some(found) = self.statistics(segment, block)? {
+                return Ok(Cluster::Block(found));
+            }
         }
         for piece in &cluster {
             self.read(piece)?;
@@ -300,6 +308,68 @@ impl Points {
             self.rows.make_contiguous().sort_by_key(|row| (row.time, row.row));
         }
         Ok(Cluster::Rows)
+    }
+
+    /// The statistics of a block and as many behind it as a node of a pyramid stands for, if they say all that their rows
+    /// would.
+    fn joined(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<Found>, ScanError> {
+        let Some(whole) = self.whole.clone().filter(|_| segment.is_settled()) else { return Ok(None) };
+        if self.pyramid.as_ref().is_none_or(|(of, _)| *of != segment.id) {
+            let shared = self.view.shared();
+            let blocks = self.stream.blocks(segment, shared)?;
+            let channel = (self.stream.stream.id.0, self.column.0 as usize);
+            self.pyramid = Some((segment.id, Pyramid::of(segment, channel, &blocks, &shared.residents)?));
+        }
+        let Some((id, Some(mut pyramid))) = self.pyramid.take_if(|(_, pyramid)| pyramid.is_some()) else {
+            return Ok(None);
+        };
+        let found = self.node_from(segment, &mut pyramid, block, &whole);
+        self.pyramid = Some((id, Some(pyramid)));
+        found
+    }
+
+    /// The largest node that begins with a block and says all of the pieces that come next.
+    fn node_from(
+        &mut self,
+        segment: &Arc<Segment>,
+        pyramid: &mut Pyramid,
+        block: &BlockRef,
+        whole: &Range<i64>,
+    ) -> Result<Option<Found>, ScanError> {
+        let Ok(at) = pyramid.blocks.binary_search_by_key(&block.first_row, |b| b.first_row) else { return Ok(None) };
+        for level in (0..pyramid.levels()).rev() {
+            let width = FAN.pow(level as u32);
+            let blocks = pyramid.blocks_of(level, at / width);
+            let Some(time) = pyramid.time_of(&blocks) else { continue };
+            let inside = whole.contains(&time.0) && whole.contains(&time.1) && self.held_after(time.1);
+            if blocks.start != at || !inside {
+                continue;
+            }
+            self.look(time.1)?;
+            let more = blocks.len() - 1;
+            let same = |(piece, block): (&Piece, &BlockRef)| matches!(piece, Piece::Block(of, b) if Arc::ptr_eq(of, segment) && b.first_row == block.first_row);
+            let follow = self.pieces.iter().zip(&pyramid.blocks[blocks.start + 1..blocks.end]);
+            // What comes after may touch the end of the last block, no more.
+            let next = self.pieces.get(more);
+            let told = self.stream.stream.sequence_modulus.is_none()
+                || next.is_some_and(|next| matches!(next, Piece::Block(_, next) if next.part.is_none()));
+            let alone = next.is_none_or(|next| next.time().0 >= time.1 && next.first_row() > block.first_row);
+            if self.pieces.len() < more || !follow.clone().all(same) || !told || !alone {
+                continue;
+            }
+            let Some(node) = pyramid.node(level, at / width, &self.view.shared().residents)? else { continue };
+            // Which of the blocks has its newest row in which it was unchanged, only they say.
+            if !says_all(&node.statistics) || more > 0 && node.statistics.unchanged > 0 {
+                continue;
+            }
+            let (statistics, gap) = (node.statistics.clone(), node.gap_before || std::mem::take(&mut self.gap));
+            self.pieces.drain(..more);
+            self.newest_sequence = None;
+            self.offered_to = statistics.last.map(|last| last.time);
+            self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
+            return Ok(Some(Found::Block(Box::new(statistics), gap)));
+        }
+        Ok(None)
     }
 
     /// The statistics of a block, if they say all that its rows would.
@@ -322,15 +392,7 @@ impl Points {
         });
         let read = read.map_err(|error| self.stream.damaged(segment, block, error))?;
         let Some((statistics, gap)) = read else { return Ok(None) };
-        let finite = match statistics.sum {
-            Some(Sum::Float(sum)) => sum.is_finite(),
-            Some(Sum::Integer(_)) => true,
-            None => false,
-        };
-        let says_all = finite
-            && statistics.integral.is_some()
-            && statistics.unknowns + statistics.nans + statistics.infinities == 0;
-        if !says_all {
+        if !says_all(&statistics) {
             return Ok(None);
         }
         let gap = gap || std::mem::take(&mut self.gap);
@@ -381,6 +443,16 @@ impl Points {
             });
         }
     }
+}
+
+/// Whether statistics say all of the values over time: there are some, all of them finite.
+fn says_all(statistics: &ColumnStatistics) -> bool {
+    let finite = match statistics.sum {
+        Some(Sum::Float(sum)) => sum.is_finite(),
+        Some(Sum::Integer(_)) => true,
+        None => false,
+    };
+    finite && statistics.integral.is_some() && statistics.unknowns + statistics.nans + statistics.infinities == 0
 }
 
 /// A value in the channel's type.

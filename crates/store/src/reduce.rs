@@ -1,6 +1,7 @@
 //! Reduction of a channel to buckets of time for plots: no spike is hidden.
 //!
-//! A block that lies in one bucket gives its statistics; only those at the edges of buckets are decoded. Buckets
+//! A block that lies in one bucket gives its statistics; only those at the edges of buckets are decoded. Of a segment with
+//! statistics pyramids many blocks in one bucket are one node. Buckets
 //! take their parts in any order of time, so blocks that overlap do no harm: of equal times the row decides, and
 //! blocks come in row order. Within a block the first and the last row are the first and last in time only where
 //! its times ascend; where they do not, it is decoded.
@@ -12,7 +13,9 @@ use crate::batch::Batch;
 use crate::block::Block;
 use crate::directory::{BlockRef, Segment};
 use crate::limits::STATISTICS_MIN_ROWS;
+use crate::pyramid::Pyramid;
 use crate::refusal::ScanError;
+use crate::segment::pyramid::FAN;
 use crate::state::OwnedValue;
 use crate::stats::{ColumnStatistics, Sample, Sum};
 use crate::stream::{ChannelIndex, StreamId};
@@ -219,10 +222,14 @@ impl Reduction {
 
     /// The bucket that a block lies in as a whole, with statistics that say all of it.
     fn whole(&self, block: &BlockRef) -> Option<usize> {
-        let (first, last) = block.time;
+        let may = block.time_sorted && block.part.is_none() && block.rows as usize >= STATISTICS_MIN_ROWS;
+        self.within(block.time).filter(|_| may)
+    }
+
+    /// The bucket that all times between two lie in.
+    fn within(&self, (first, last): (i64, i64)) -> Option<usize> {
         let inside = self.time.contains(&first) && self.time.contains(&last);
-        let may = inside && block.time_sorted && block.part.is_none() && block.rows as usize >= STATISTICS_MIN_ROWS;
-        (may && self.bucket_of(first) == self.bucket_of(last)).then(|| self.bucket_of(first))
+        (inside && self.bucket_of(first) == self.bucket_of(last)).then(|| self.bucket_of(first))
     }
 
     /// Takes in a block by its statistics; false: it has to be decoded.
@@ -280,7 +287,16 @@ impl View {
             return Ok(Vec::new());
         }
         for segment in view.segments(time.start, time.end - 1) {
-            for block in view.blocks(&segment, self.shared())? {
+            let blocks = view.blocks(&segment, self.shared())?;
+            let channel = (stream.0, column.0 as usize);
+            if let Some(mut pyramid) = Pyramid::of(&segment, channel, &blocks, &self.shared().residents)? {
+                let top = pyramid.levels() - 1;
+                for node in 0..pyramid.nodes(top) {
+                    self.reduce_node(&view, &segment, &mut pyramid, (top, node), column, &mut reduction)?;
+                }
+                continue;
+            }
+            for block in blocks {
                 if block.time.0 < time.end && block.time.1 >= time.start {
                     self.check_age()?;
                     self.reduce_block(&view, &segment, &block, column, &mut reduction)?;
@@ -292,6 +308,41 @@ impl View {
             reduction.add(&batch?);
         }
         Ok(reduction.finish())
+    }
+
+    /// Takes in the blocks that a node of a pyramid stands for: by its statistics where they lie in one bucket, else by
+    /// those of the nodes below it, and at last block by block.
+    fn reduce_node(
+        &self,
+        view: &StreamView,
+        segment: &Arc<Segment>,
+        pyramid: &mut Pyramid,
+        (level, node): (usize, usize),
+        column: ChannelIndex,
+        reduction: &mut Reduction,
+    ) -> Result<(), ScanError> {
+        let blocks = pyramid.blocks_of(level, node);
+        let Some(time) = pyramid.time_of(&blocks) else { return Ok(()) };
+        if time.0 >= reduction.time.end || time.1 < reduction.time.start {
+            return Ok(());
+        }
+        self.check_age()?;
+        if let Some(index) = reduction.within(time) {
+            let kind = view.stream.layout.channels[column.0 as usize].channel_type;
+            let last_row = pyramid.blocks[blocks.end - 1].end_row() - 1;
+            let found = pyramid.node(level, node, &self.shared().residents)?;
+            if found.is_some_and(|found| reduction.join(index, &found.statistics, kind, last_row)) {
+                return Ok(());
+            }
+        }
+        if level == 0 {
+            let block = pyramid.blocks[blocks.start];
+            return self.reduce_block(view, segment, &block, column, reduction);
+        }
+        for below in node * FAN..((node + 1) * FAN).min(pyramid.nodes(level - 1)) {
+            self.reduce_node(view, segment, pyramid, (level - 1, below), column, reduction)?;
+        }
+        Ok(())
     }
 
     fn reduce_block(

@@ -43,6 +43,7 @@
 mod build;
 mod footer;
 mod last;
+pub(crate) mod pyramid;
 
 use crate::bytes::{Cursor, FormatError, check_limit, malformed};
 use crate::limits::{

@@ -187,6 +187,11 @@ impl SegmentFile {
         self.builder.fits(block_bytes, streams.len(), streams.iter().map(|s| &**s))
     }
 
+    /// Whether there is room for so many bytes more behind the footer and in it.
+    pub(crate) fn has_room_beside(&self, bytes: usize) -> bool {
+        self.builder.has_room_beside(bytes)
+    }
+
     /// Takes in a block.
     pub(crate) fn put(&mut self, block: &[u8], streams: &[Arc<Stream>], points: u64) -> io::Result<()> {
         if !self.builder.fits_group(block.len()) {

@@ -200,6 +200,11 @@ impl ColumnStatistics {
 
     /// Appends them. `times` is the block's.
     pub(crate) fn put(&self, times: &Times, out: &mut Vec<u8>) {
+        self.put_within((times.min, times.max), out);
+    }
+
+    /// Appends those of rows with a smallest and a largest time.
+    pub(crate) fn put_within(&self, (time_min, time_max): (i64, i64), out: &mut Vec<u8>) {
         let at = out.len();
         out.push(0);
         let mut flags = 0;
@@ -216,7 +221,7 @@ impl ColumnStatistics {
             }
         }
         if let (Some(first), Some(last), Some(sum)) = (self.first, self.last, self.sum) {
-            let offset = |s: Sample| s.time.abs_diff(times.min);
+            let offset = |s: Sample| s.time.abs_diff(time_min);
             put_value(first.value, out);
             put_value(last.value, out);
             let range = self.min.zip(self.max);
@@ -226,7 +231,7 @@ impl ColumnStatistics {
                 put_value(max.value, out);
             }
             put_varint(out, offset(first));
-            put_varint(out, times.max.abs_diff(last.time));
+            put_varint(out, time_max.abs_diff(last.time));
             if let Some((min, max)) = range {
                 put_varint(out, offset(min));
                 put_varint(out, offset(max));
@@ -238,7 +243,7 @@ impl ColumnStatistics {
             if let Some(integral) = self.integral {
                 flags |= HAS_INTEGRAL;
                 out.extend_from_slice(&integral.value_ns.to_le_bytes());
-                put_varint(out, times.max.abs_diff(times.min) - integral.known_ns);
+                put_varint(out, time_max.abs_diff(time_min) - integral.known_ns);
             }
         }
         out[at] = flags;

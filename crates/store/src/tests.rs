@@ -5,6 +5,7 @@ mod faults;
 mod fixed;
 mod leftovers;
 mod model;
+mod pyramid;
 mod reduction;
 mod retention;
 mod scale;

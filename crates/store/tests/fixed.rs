@@ -133,7 +133,9 @@ fn goes_round(size_bytes: u64, channels: usize, times: u64) {
     let found = inspect(&path, Depth::Everything).expect("inspected");
     assert_eq!(found.damage, []);
     let fixed_use = found.fixed.as_ref().expect("a fixed size");
-    assert_eq!((fixed_use.size_bytes, fixed_use.slots, fixed_use.taken), (size_bytes, slots, slots));
+    // From 16 slots on one is kept for settle.
+    let taken = if slots >= 16 { slots - 1 } else { slots };
+    assert_eq!((fixed_use.size_bytes, fixed_use.slots, fixed_use.taken), (size_bytes, slots, taken));
     let counted: u64 = found.streams.values().filter(|s| s.name == "busy").map(|s| s.rows).sum();
     assert!(counted <= next - first && counted * 10 > (next - first) * 8, "{counted} of {}", next - first);
     assert!(found.to_string().contains("slots of"), "{found}");

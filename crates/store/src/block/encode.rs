@@ -102,7 +102,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Adds the next channel: a cell for each row.
+    /// Adds the next channel: a cell for each row. Returns its statistics, where the block has them.
     ///
     /// # Errors
     /// When it passes a limit.
@@ -112,14 +112,15 @@ impl Encoder {
         interpolation: Interpolation,
         effort: Effort,
         memory: &mut CodecMemory,
-    ) -> Result<(), FormatError> {
+    ) -> Result<Option<ColumnStatistics>, FormatError> {
         self.channel(self.added, column, effort, memory)?;
         self.added += 1;
-        if self.with_statistics {
-            let statistics = ColumnStatistics::of(column, interpolation, &self.times);
-            statistics.put(&self.times, &mut self.statistics);
+        if !self.with_statistics {
+            return Ok(None);
         }
-        Ok(())
+        let statistics = ColumnStatistics::of(column, interpolation, &self.times);
+        statistics.put(&self.times, &mut self.statistics);
+        Ok(Some(statistics))
     }
 
     /// Appends the block that was begun to `out` and returns its header.

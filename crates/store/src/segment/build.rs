@@ -29,7 +29,7 @@ pub struct Group {
 pub struct Sealed {
     /// Where the footer goes: a multiple of 4 KiB.
     pub footer_offset: u64,
-    /// The footer, padded to 4 KiB.
+    /// The footer, padded to 4 KiB, and what lies behind it.
     pub footer: Vec<u8>,
     /// The trailer page: goes to the last 4 KiB of the file or region.
     pub trailer: Vec<u8>,
@@ -130,6 +130,13 @@ impl Builder {
         let footer = footer::most_bytes(self.entries.len() + parts, definitions) + self.reserved_bytes;
         let footer = footer.next_multiple_of(PAGE_BYTES);
         group_end.next_multiple_of(PAGE_BYTES as u64) + (footer + PAGE_BYTES) as u64 <= self.header.size_bytes
+    }
+
+    /// Whether there is room for so many bytes more behind the footer and in it.
+    pub(crate) fn has_room_beside(&self, bytes: usize) -> bool {
+        let footer = footer::most_bytes(self.entries.len(), self.definition_bytes) + self.reserved_bytes + bytes;
+        let end = self.used_bytes().next_multiple_of(PAGE_BYTES as u64);
+        end + (footer.next_multiple_of(PAGE_BYTES) + 2 * PAGE_BYTES) as u64 <= self.header.size_bytes
     }
 
     /// Takes in a block that [`block::Encoder::encode`] or [`crate::mixed::encode`] made, and the definitions of
@@ -289,6 +296,8 @@ impl Builder {
         let footer = footer::encode(&self.header, &self.entries, streams, beside);
         let trailer = footer::trailer_page(&self.header, self.group_offset, footer.len());
         let mut padded = footer;
+        padded.resize(padded.len().next_multiple_of(PAGE_BYTES), 0);
+        padded.extend_from_slice(&beside.pyramids.bytes);
         padded.resize(padded.len().next_multiple_of(PAGE_BYTES), 0);
         Ok(Sealed { footer_offset: self.group_offset, footer: padded, trailer })
     }

@@ -14,7 +14,7 @@
 //! Sections are a number (u8; from 0x80 on a reader that does not know it passes over it), a length (varint)
 //! and bytes. 1 is the index, 2 the stream definitions (count, then each: see `definition`), 0x81 the newest
 //! blocks before the segment (see `last`), 0x82 of a segment made by settle the first and the last number that it
-//! stands for:
+//! stands for, 0x83 where its statistics pyramids are (see `pyramid`):
 //!
 //! ```text
 //! 1 index: origins, u128 of each; entries; then of each, zigzag differences to the entry before unless said:
@@ -29,6 +29,7 @@
 //! Trailer page: magic `SBTR`, u32 0, footer offset u64, footer length u64, segment u64, generation u64,
 //! CRC32C of bytes 0 to 4092 at 4092.
 
+use super::pyramid::{Directory, Pyramids};
 use super::{CRC_AT, LastBlocks, SegmentHeader, check_crc, check_magic, check_page, seal_page};
 use crate::block::{BlockHeader, HEADER_BYTES, SKIPPABLE, put_section};
 use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_signed, put_varint};
@@ -46,6 +47,7 @@ const SECTION_INDEX: u8 = 1;
 const SECTION_STREAMS: u8 = 2;
 const SECTION_LAST: u8 = SKIPPABLE | 1;
 const SECTION_PLACES: u8 = SKIPPABLE | 2;
+const SECTION_PYRAMIDS: u8 = SKIPPABLE | 3;
 const FLAG_SAME_BLOCK: u8 = 32;
 /// Most bytes of an index entry: flags and eleven varints, most of which cannot take their ten bytes.
 const ENTRY_MAX_BYTES: usize = 1 + 3 * 5 + 3 * 5 + 3 + 3 + 10 + 4 * 10;
@@ -76,6 +78,8 @@ pub struct Footer {
     pub(crate) last: Option<LastBlocks>,
     /// Of a segment made by settle, the first and the last number that it stands for.
     pub(crate) places: Option<(u64, u64)>,
+    /// What lies behind it.
+    pub(crate) pyramids: Directory,
 }
 
 /// What a footer says beside blocks and streams.
@@ -85,6 +89,8 @@ pub(crate) struct Beside {
     pub(crate) last: Option<LastBlocks>,
     /// Of a segment made by settle, the first and the last number that it stands for.
     pub(crate) places: Option<(u64, u64)>,
+    /// Statistics of many blocks together.
+    pub(crate) pyramids: Pyramids,
 }
 
 impl Footer {
@@ -135,6 +141,9 @@ pub(super) fn encode<'s>(
         put_varint(&mut places, first);
         put_varint(&mut places, last);
         put_section(SECTION_PLACES, &places, &mut out);
+    }
+    if !beside.pyramids.directory.streams.is_empty() {
+        put_section(SECTION_PYRAMIDS, &beside.pyramids.directory.encode(), &mut out);
     }
     let length = out.len() as u32;
     let body_crc = crc32c::crc32c(&out[FOOTER_HEADER_BYTES..]);
@@ -284,6 +293,7 @@ pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatErro
                 }
                 footer.places = Some((first, last));
             }
+            SECTION_PYRAMIDS => footer.pyramids = Directory::read(section)?,
             skippable if skippable & SKIPPABLE != 0 => {}
             unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
         }

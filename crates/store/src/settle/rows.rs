@@ -11,8 +11,9 @@ use hashbrown::HashMap;
 
 use crate::batch::{Batch, Column, ColumnValues};
 use crate::block::Block;
-use crate::bytes::{FormatError, malformed};
+use crate::bytes::{FormatError, check_limit, malformed};
 use crate::directory::{BlockRef, Residents, Segment};
+use crate::limits::MAX_COLUMN_TEXT_BYTES;
 use crate::mixed::MixedBlock;
 use crate::reduction::Reduction;
 use crate::refusal::ScanError;
@@ -99,11 +100,11 @@ pub(super) struct Piece {
     pub(super) new: Option<At>,
 }
 
-/// Sorts places by stream and row, and cuts them into pieces.
+/// Sorts places by stream and row, and cuts them into pieces: of one place each where a stream's do not join.
 ///
 /// # Errors
 /// Rows that are there twice.
-pub(super) fn plan(places: &mut [At]) -> Result<Vec<Piece>, FormatError> {
+pub(super) fn plan(places: &mut [At], joins: impl Fn(u32) -> bool) -> Result<Vec<Piece>, FormatError> {
     places.sort_unstable_by_key(|at| (at.stream, at.block.first_row));
     let twice = |w: &[At]| w[0].stream == w[1].stream && w[1].block.first_row < w[0].block.end_row();
     if places.windows(2).any(twice) {
@@ -116,6 +117,7 @@ pub(super) fn plan(places: &mut [At]) -> Result<Vec<Piece>, FormatError> {
         match pieces.last_mut() {
             Some(piece)
                 if places[n - 1].is_like(at)
+                    && joins(at.stream)
                     && places[n - 1].block.end_row() == at.block.first_row
                     && rows + more_rows <= PIECE_ROWS
                     && bytes + more_bytes <= PIECE_BYTES =>
@@ -365,10 +367,12 @@ fn append(to: &mut Column, more: Column, rows: usize) -> Result<(), FormatError>
         (ColumnValues::F32(a), ColumnValues::F32(b)) => a.extend(b),
         (ColumnValues::F64(a), ColumnValues::F64(b)) => a.extend(b),
         (ColumnValues::String { offsets, bytes }, ColumnValues::String { offsets: more, bytes: text }) => {
-            let base = bytes.len() as u32;
-            bytes.extend_from_slice(&text);
-            offsets.extend(more[1..].iter().map(|end| base + end));
+            append_bytes((offsets, bytes), (&more, &text))?;
         }
+        (
+            ColumnValues::Array { kind, offsets, bytes },
+            ColumnValues::Array { kind: of_more, offsets: more, bytes: elements },
+        ) if *kind == of_more => append_bytes((offsets, bytes), (&more, &elements))?,
         _ => return Err(malformed("a column of another type")),
     }
     if to.values.len() != before + rows {
@@ -381,6 +385,14 @@ fn append(to: &mut Column, more: Column, rows: usize) -> Result<(), FormatError>
             states.extend(more.unwrap_or_else(|| vec![CellState::Value; rows]));
         }
     }
+    Ok(())
+}
+
+fn append_bytes(to: (&mut Vec<u32>, &mut Vec<u8>), more: (&[u32], &[u8])) -> Result<(), FormatError> {
+    let base = to.1.len();
+    check_limit("bytes of a column", (base + more.1.len()) as u64, MAX_COLUMN_TEXT_BYTES)?;
+    to.1.extend_from_slice(more.1);
+    to.0.extend(more.0[1..].iter().map(|end| base as u32 + end));
     Ok(())
 }
 
@@ -441,7 +453,8 @@ pub(super) fn same_cells(a: &Column, b: &Column) -> bool {
 
 fn same_value(a: &ColumnValues, b: &ColumnValues, row: usize) -> bool {
     match (a, b) {
-        (ColumnValues::String { offsets: at, bytes: a }, ColumnValues::String { offsets: bt, bytes: b }) => {
+        (ColumnValues::String { offsets: at, bytes: a }, ColumnValues::String { offsets: bt, bytes: b })
+        | (ColumnValues::Array { offsets: at, bytes: a, .. }, ColumnValues::Array { offsets: bt, bytes: b, .. }) => {
             let text = |at: &[u32]| at[row] as usize..at[row + 1] as usize;
             a.get(text(at)) == b.get(text(bt))
         }

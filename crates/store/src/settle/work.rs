@@ -23,15 +23,18 @@ use crate::group::Group;
 use crate::limits::PAGE_BYTES;
 use crate::mixed::{self, Part};
 use crate::reduction::Reduction;
-use crate::segment::{Beside, LastBlocks};
+use crate::segment::{Beside, LastBlocks, pyramid};
 use crate::segment_file::SegmentFile;
+use crate::stats::ColumnStatistics;
 use crate::stream::{Interpolation, Stream};
-use crate::value::CellState;
+use crate::value::{CellState, ChannelType};
 
 /// Cells that one slice takes on: about 1 ms of the codecs for cold data.
 const SLICE_CELLS: usize = 16_000;
 /// Rows from which a piece becomes a block of its own; fewer share a mixed block.
 const OWN_ROWS: usize = 16;
+/// And bytes: arrays and long texts, however few.
+const OWN_BYTES: usize = 2 << 10;
 /// Pieces of which a mixed block is made, and about the bytes of their rows.
 const FEW_PIECES: usize = 1_024;
 const FEW_BYTES: usize = 64 << 10;
@@ -108,6 +111,7 @@ struct Output {
     file: SegmentFile,
     /// Few rows of streams, by origin and epoch, until they fill a mixed block.
     few: BTreeMap<(u128, u32), Few>,
+    pyramids: pyramid::Builder,
     written_bytes: u64,
 }
 
@@ -122,10 +126,14 @@ struct Few {
 struct Going {
     open: Open,
     new: Option<Open>,
+    /// Whether it becomes a block of its own.
+    own: bool,
     channel: usize,
     points: u64,
     /// Its columns, if it has few rows.
     columns: Vec<Column>,
+    /// Statistics of its channels, if it has more.
+    statistics: Vec<ColumnStatistics>,
 }
 
 /// A run under way.
@@ -226,10 +234,19 @@ impl Work {
             self.shorten(source);
         }
         if self.last.len() == self.sources.len() {
-            self.all = plan(&mut self.reader.places).map_err(|error| self.contradiction(error))?;
+            self.all = self.plan().map_err(|error| self.contradiction(error))?;
             self.begin_judging();
         }
         Ok(())
+    }
+
+    /// Cuts what there is into pieces. Arrays stay in the blocks that they are in: what they take in memory their bytes on
+    /// disk do not say.
+    fn plan(&mut self) -> Result<Vec<Piece>, FormatError> {
+        let streams = &self.streams;
+        let is_array = |kind: ChannelType| kind.array().is_some();
+        let has_arrays = |stream: &Arc<Stream>| stream.layout.channels.iter().any(|c| is_array(c.channel_type));
+        plan(&mut self.reader.places, |stream| !streams.get(&stream).is_some_and(has_arrays))
     }
 
     /// Takes fewer of the segments.
@@ -280,7 +297,9 @@ impl Work {
             // Header and trailer, blocks with what pads their groups, and the footer.
             2.0 * page + bytes as f64 * ratio * 1.03 + page / 2.0 + (index / page).ceil() * page
         };
-        let fits = |most: usize| estimate(most, room.reserved_bytes) <= room.segment_bytes as f64;
+        // A thirty-second is left to statistics of many blocks.
+        let fits =
+            |most: usize| estimate(most, room.reserved_bytes) <= (room.segment_bytes - room.segment_bytes / 32) as f64;
         let Some(most) = (1..=self.sources.len()).rev().find(|&most| fits(most)) else { return Err(Stop::NotWorthIt) };
         let (count, rows, _) = of(most);
         let now: u64 = self.sources[..most].iter().map(|segment| segment.state.lock().bytes).sum();
@@ -302,7 +321,7 @@ impl Work {
     fn take_fewer(&mut self, most: usize) -> Result<(), Stop> {
         self.shorten(most);
         self.reader.places.retain(|at| (at.source as usize) < most);
-        self.all = plan(&mut self.reader.places).map_err(|error| self.contradiction(error))?;
+        self.all = self.plan().map_err(|error| self.contradiction(error))?;
         let known: hashbrown::HashSet<u32> = self.reader.places.iter().map(|at| at.stream).collect();
         self.streams.retain(|stream, _| known.contains(stream));
         Ok(())
@@ -325,7 +344,12 @@ impl Work {
     /// Begins to write into a file that was made for it.
     pub(super) fn begin_output(&mut self, file: SegmentFile) {
         self.reader.begin(std::mem::take(&mut self.all));
-        self.stage = Stage::Write(Box::new(Output { file, few: BTreeMap::new(), written_bytes: 0 }));
+        self.stage = Stage::Write(Box::new(Output {
+            file,
+            few: BTreeMap::new(),
+            pyramids: Default::default(),
+            written_bytes: 0,
+        }));
     }
 
     /// Writes what waits and the footer; returns the bytes written, and the segment as the writer knows it.
@@ -335,10 +359,11 @@ impl Work {
         let Stage::Write(output) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return Err(Stop::Differs("nothing was written".to_owned()));
         };
-        let Output { mut file, written_bytes, .. } = *output;
+        let Output { mut file, pyramids, written_bytes, .. } = *output;
         let segment = file.segment().clone();
         let flushed = file.flush()?.0;
-        let written_bytes = written_bytes + flushed + file.finish(Beside { last: Some(last), places })?;
+        let pyramids = pyramids.finish(|bytes| file.has_room_beside(bytes));
+        let written_bytes = written_bytes + flushed + file.finish(Beside { last: Some(last), places, pyramids })?;
         Ok((written_bytes, segment))
     }
 
@@ -431,6 +456,7 @@ impl Work {
         let new = self.reader.open_new(residents)?;
         self.reader.at += 1;
         let rows = open.rows.len();
+        let own = rows >= OWN_ROWS || open.bytes >= OWN_BYTES;
         match &new {
             Some(new) => {
                 let flags = |open: &Open| (open.types.clone(), open.overlaps, open.gaps.contains(&0));
@@ -438,7 +464,7 @@ impl Work {
                     return Err(self.differs(&open));
                 }
             }
-            None if rows >= OWN_ROWS => {
+            None if own => {
                 if self.memory.0 != stream {
                     self.memory = (stream, CodecMemory::new());
                 }
@@ -447,7 +473,7 @@ impl Work {
             }
             None => {}
         }
-        self.going = Some(Going { open, new, channel: 0, points: 0, columns: Vec::new() });
+        self.going = Some(Going { open, new, own, channel: 0, points: 0, columns: Vec::new(), statistics: Vec::new() });
         Ok(4 * rows)
     }
 
@@ -475,13 +501,13 @@ impl Work {
         }
         let nulls = column.states.iter().flatten().filter(|state| **state != CellState::Value).count();
         going.points += (rows - nulls) as u64;
-        if rows < OWN_ROWS {
+        if !going.own {
             going.columns.push(column);
         } else {
             let known = self.streams.get(&going.open.like.stream).and_then(|s| s.layout.channels.get(channel));
             let interpolation = known.map_or(Interpolation::Hold, |channel| channel.interpolation);
             let added = encoder.add(&column, interpolation, Effort::Settle, &mut self.memory.1);
-            added.map_err(|error| Stop::Differs(error.to_string()))?;
+            going.statistics.extend(added.map_err(|error| Stop::Differs(error.to_string()))?);
         }
         Ok(rows)
     }
@@ -490,22 +516,27 @@ impl Work {
         if going.new.is_some() {
             return Ok(());
         }
-        let Going { open, points, columns, .. } = going;
-        if open.rows.len() < OWN_ROWS {
+        let Going { open, own, points, columns, statistics, .. } = going;
+        if !own {
             match &mut self.stage {
                 Stage::Judge { from_bytes, to_bytes } => {
                     *from_bytes += open.bytes as u64;
                     *to_bytes += open.bytes as u64;
                     return Ok(());
                 }
-                Stage::Write(output) => output.add_few(open, columns),
+                Stage::Write(output) => {
+                    if let Some(stream) = self.streams.get(&open.like.stream) {
+                        output.pyramids.add_part(stream);
+                    }
+                    output.add_few(open, columns);
+                }
                 _ => return Ok(()),
             }
             return self.put_few(false);
         }
         let mut bytes = Vec::new();
         let ended = encoder.end(&meta(&open), &open.rows, open.like.layout_version, &mut bytes);
-        ended.map_err(|error| Stop::Differs(error.to_string()))?;
+        let header = ended.map_err(|error| Stop::Differs(error.to_string()))?;
         match &mut self.stage {
             Stage::Judge { from_bytes, to_bytes } => {
                 *from_bytes += open.bytes as u64;
@@ -516,6 +547,8 @@ impl Work {
                 let Some(stream) = self.streams.get(&open.like.stream) else {
                     return Err(Stop::Differs(format!("stream {} without a definition", open.like.stream)));
                 };
+                let statistics = Some(&*statistics).filter(|found| found.len() == open.types.len());
+                output.pyramids.add(stream, &header, statistics);
                 output.put(&bytes, std::slice::from_ref(stream), points)
             }
             _ => Ok(()),
