@@ -157,7 +157,6 @@ fn look_in_segments(
                 // Without its segment it was expired; what is older is looked at all the same.
                 below = home + 1;
                 if let Some(segment) = group.get(home) {
-                    below = segment.place() + 1;
                     // In one that settle made the row lies in another block.
                     let found_in = |block: &BlockRef| -> Result<Option<BlockRef>, ScanError> {
                         let rows_of = |b: &BlockRef| b.first_row..b.end_row();
@@ -180,7 +179,7 @@ fn look_in_segments(
             return Ok(());
         }
         let Some(segment) = group.newest_below(below, time) else { return Ok(()) };
-        below = segment.place();
+        below = segment.places.0;
         next = Before::Unknown;
         // Older segments may hold newer times only where frames came out of order: those whose times say so.
         let time_max = segment.state.lock().time.1;

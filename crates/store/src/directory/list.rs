@@ -227,16 +227,16 @@ impl GroupList {
         known.filter(move |known| known.state.stored.1 < instant).map(|known| &known.segment)
     }
 
-    /// The newest one below a number that can hold rows with `time ≤ to`.
+    /// The newest one that stands for a number below another and can hold rows with `time ≤ to`.
     pub(crate) fn newest_below(&self, below: u64, to: i64) -> Option<&Arc<Segment>> {
-        let fits = |segment: &&Arc<Segment>| segment.place() < below && segment.state.lock().time.0 <= to;
+        let fits = |segment: &&Arc<Segment>| segment.places.0 < below && segment.state.lock().time.0 <= to;
         if let Some(open) = self.open.iter().rev().find(fits) {
             return Some(open);
         }
         let Chunks { chunks, .. } = &self.by_number;
-        let end = chunks.partition_point(|chunk| chunk.segments[0].segment.place() < below);
+        let end = chunks.partition_point(|chunk| chunk.segments[0].segment.places.0 < below);
         chunks[..end].iter().rev().filter(|chunk| chunk.time_min <= to).find_map(|chunk| {
-            let end = chunk.segments.partition_point(|known| known.segment.place() < below);
+            let end = chunk.segments.partition_point(|known| known.segment.places.0 < below);
             let found = chunk.segments[..end].iter().rev().find(|known| known.state.time.0 <= to);
             found.map(|known| &known.segment)
         })
