@@ -133,8 +133,8 @@ pub(super) fn encode<'s>(
     let mut out = vec![0; FOOTER_HEADER_BYTES];
     put_section(SECTION_INDEX, &index, &mut out);
     put_section(SECTION_STREAMS, &definitions, &mut out);
-    if let Some(last) = &beside.last {
-        put_section(SECTION_LAST, &last.encode(header.id), &mut out);
+    if let Some(last) = beside.last.as_ref().and_then(|last| last.section(header.id)) {
+        put_section(SECTION_LAST, &last, &mut out);
     }
     if let Some((first, last)) = beside.places {
         let mut places = Vec::new();

@@ -58,6 +58,11 @@ impl LastBlocks {
         }
     }
 
+    /// The section in the footer of a segment; none where no stream is covered: it would read as all of them.
+    pub(super) fn section(&self, segment: u64) -> Option<Vec<u8>> {
+        (self.streams.0 < self.streams.1).then(|| self.encode(segment))
+    }
+
     /// Its bytes in the footer of a segment.
     pub(crate) fn encode(&self, segment: u64) -> Vec<u8> {
         let mut out = Vec::new();
@@ -185,6 +190,14 @@ mod tests {
                 let _ = LastBlocks::read(&bad, 900);
             }
         }
+    }
+
+    #[test]
+    fn who_covers_no_stream_says_nothing_of_any() {
+        assert_eq!(LastBlocks::default().section(9), None);
+        let all = LastBlocks { streams: (0, u32::MAX), places: Vec::new() };
+        let read = LastBlocks::read(&all.section(9).expect("a section"), 9);
+        assert_eq!(read.expect("reads"), all);
     }
 
     #[test]
