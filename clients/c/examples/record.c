@@ -40,9 +40,12 @@ static strongback_store *open_store(int count, char **arguments) {
   strongback_store *store;
   options.path = count > 1 ? arguments[1] : NULL;
   options.size_bytes = count > 2 ? strtoull(arguments[2], NULL, 10) : count > 1 ? 0 : 16 << 20;
-  options.log_bytes = 1 << 20;
-  options.max_bytes = 64 << 20;
-  options.open_bytes = 4 << 20;
+  if (count <= 2) {
+    options.log_bytes = 1 << 20;
+    options.max_bytes = 64 << 20;
+  }
+  /* Of a fixed size the log takes a sixteenth, and rows that wait for their block as much memory. */
+  options.open_bytes = count > 2 ? options.size_bytes / 16 : 4 << 20;
   options.max_streams = STREAMS + 2;
   CHECK(strongback_open(&options, START, &store));
   return store;
