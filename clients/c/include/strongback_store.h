@@ -82,8 +82,8 @@ typedef struct {
   const char *unit;   /* or null */
 } strongback_channel;
 
-/* A value; `type` says which member holds it. Types above STRONGBACK_STRING are arrays, which are not given
- * out yet: no member holds them. */
+/* A value; `type` says which member holds it. Types above STRONGBACK_STRING are blobs and arrays, which are not
+ * given out yet: no member holds them. */
 typedef struct {
   uint32_t type;
   uint32_t state; /* STRONGBACK_VALUE … STRONGBACK_UNKNOWN */

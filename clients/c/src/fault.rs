@@ -79,7 +79,7 @@ impl From<Reject> for Fault {
 impl From<ScanError> for Fault {
     fn from(error: ScanError) -> Fault {
         let code = match &error {
-            ScanError::Expired | ScanError::ViewTooOld => Code::Expired,
+            ScanError::Expired | ScanError::BlobExpired { .. } | ScanError::ViewTooOld => Code::Expired,
             ScanError::Damaged { .. } => Code::Damaged,
             ScanError::Io { .. } => Code::Io,
             ScanError::Elements { .. } => Code::Argument,

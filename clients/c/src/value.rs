@@ -49,8 +49,8 @@ impl StrongbackValue {
                     Value::U16(v) => Held { u64: v.into() },
                     Value::U32(v) => Held { u64: v.into() },
                     Value::U64(v) => Held { u64: v },
-                    // The header says that arrays are not given out.
-                    Value::Array(_) => none,
+                    // The header says that blobs and arrays are not given out.
+                    Value::Blob(_) | Value::Array(_) => none,
                     Value::F32(v) => Held { f64: v.into() },
                     Value::F64(v) => Held { f64: v },
                     Value::String(text) => Held { text: Text { bytes: text.as_ptr().cast(), length: text.len() } },

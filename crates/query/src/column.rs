@@ -10,7 +10,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
 use strongback_store::{
-    ArrayType, Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId,
+    ArrayType, Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId, Value,
 };
 
 use crate::error::QueryError;
@@ -103,7 +103,8 @@ pub(crate) fn arrow_type(channel_type: ChannelType) -> DataType {
         ChannelType::U64 => DataType::Decimal128(20, 0),
         ChannelType::F32 => DataType::Float32,
         ChannelType::F64 => DataType::Float64,
-        ChannelType::String => DataType::Utf8,
+        // Which blob it is; its bytes are not for SQL.
+        ChannelType::String | ChannelType::Blob => DataType::Utf8,
         ChannelType::Array(array) => DataType::List(list_field(array)),
     }
 }
@@ -318,6 +319,13 @@ pub(crate) fn channel_array(column: &Column, to: ChannelType) -> Option<ArrayRef
             }
             let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
             Arc::new(StringArray::try_new(offsets, bytes.clone().into(), nulls).ok()?)
+        }
+        values @ ColumnValues::Array { kind, .. } if kind.is_blob() => {
+            let text = |row: usize| match column.cell(row) {
+                Ok(Value::Blob(blob)) => Some(blob.to_string()),
+                _ => None,
+            };
+            Arc::new((0..values.len()).map(text).collect::<StringArray>())
         }
         values @ ColumnValues::Array { kind, .. } => {
             let (offsets, elements) = values.elements()?;

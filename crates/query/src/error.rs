@@ -158,7 +158,7 @@ impl From<DataFusionError> for QueryError {
 
 fn scan_sqlstate(error: &ScanError) -> &'static str {
     match error {
-        ScanError::Expired | ScanError::ViewTooOld => sqlstate::SNAPSHOT_TOO_OLD,
+        ScanError::Expired | ScanError::BlobExpired { .. } | ScanError::ViewTooOld => sqlstate::SNAPSHOT_TOO_OLD,
         ScanError::Damaged { .. } => sqlstate::DATA_CORRUPTED,
         ScanError::Io { .. } => sqlstate::IO_ERROR,
         ScanError::Elements { .. } => sqlstate::FEATURE_NOT_SUPPORTED,

@@ -94,6 +94,7 @@ pub(crate) fn plain_text(value: &Value<'_>) -> String {
         Value::F32(v) => float_text(*v as f64, v.to_string()),
         Value::F64(v) => float_text(*v, v.to_string()),
         Value::String(v) => (*v).to_owned(),
+        Value::Blob(blob) => blob.to_string(),
         Value::Array(array) => {
             let elements: Vec<String> = array.iter().map(|element| plain_text(&element)).collect();
             format!("[{}]", elements.join(","))

@@ -17,7 +17,8 @@ impl<T: std::fmt::Display> Serialize for Big<T> {
     }
 }
 
-/// A channel's value: 64-bit integers are decimal strings, NaN and infinities words; arrays are arrays of these.
+/// A channel's value: 64-bit integers are decimal strings, NaN and infinities words; arrays are arrays of these,
+/// blobs texts that say their size and checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell<'a>(pub Value<'a>);
 
@@ -38,6 +39,7 @@ impl Serialize for Cell<'_> {
             Value::F64(v) if v.is_finite() => serializer.serialize_f64(v),
             Value::F64(v) => serializer.serialize_str(not_finite(v)),
             Value::String(v) => serializer.serialize_str(v),
+            Value::Blob(blob) => serializer.collect_str(&blob),
             Value::Array(array) => serializer.collect_seq(array.iter().map(Cell)),
         }
     }

@@ -244,7 +244,7 @@ mod tests {
             (with("name = \"v\""), "t:4:12: this element has no type"),
             (
                 with("name = \"v\", type = \"flaot\""),
-                "t:4:33: found \"flaot\", expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, or an array of up to 65536 such as float[512]; did you mean float?",
+                "t:4:33: found \"flaot\", expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, blob, or an array of up to 65536 such as float[512]; did you mean float?",
             ),
             (
                 with("name = \"v\", type = \"float\", codec = \"deadband\""),

@@ -12,13 +12,15 @@ pub const MAX_ARRAY_LENGTH: usize = 65_536;
 /// In the code of arrays of fixed length, whose length follows it, beside that of the elements.
 const FIXED: u8 = 32;
 
-/// Code of a type of arrays: that of the elements and 32, of fixed length, or 64.
+/// Code of a type of arrays: that of the elements and 32, of fixed length, or 64. References to blobs are kept as arrays
+/// of bytes are, under the code of blobs.
 ///
 /// An enumeration, and the length in bytes, so that a channel type takes three bytes and a channel no more than without
 /// arrays.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 enum Code {
+    Blob = crate::blob::TYPE_CODE,
     FixedBool = 33,
     FixedI8,
     FixedI16,
@@ -186,13 +188,28 @@ impl ArrayType {
         ArrayType { code: Code::variable(element), last: [0; 2] }
     }
 
+    /// References to blobs, as columns and rows keep them. No type of a channel is an array of it.
+    pub(crate) const BLOB: ArrayType =
+        ArrayType { code: Code::Blob, last: (crate::blob::REFERENCE_BYTES as u16 - 1).to_le_bytes() };
+
+    /// Whether the values are references to blobs, in a column of them.
+    pub fn is_blob(self) -> bool {
+        self.code == Code::Blob
+    }
+
     /// Type of the elements.
     pub fn element(self) -> ElementType {
+        if self.is_blob() {
+            return ElementType::U8;
+        }
         ElementType::ALL[usize::from(self.code as u8 % FIXED) - 1]
     }
 
     /// Elements of each array, if that is fixed.
     pub fn length(self) -> Option<usize> {
+        if self.is_blob() {
+            return Some(crate::blob::REFERENCE_BYTES);
+        }
         self.length_field().map(|last| usize::from(last) + 1)
     }
 
@@ -206,6 +223,9 @@ impl ArrayType {
 
     /// As definitions spell it: `f32[512]`, `f64[]`.
     pub fn name(self) -> Cow<'static, str> {
+        if self.is_blob() {
+            return ChannelType::Blob.name();
+        }
         let element = self.element().channel_type().name();
         match self.length() {
             Some(length) => format!("{element}[{length}]"),

@@ -1,6 +1,7 @@
 //! Batches: columns of frames of one stream, in memory. What scans return and seals encode.
 
 use crate::array::{ArrayRef, ArrayType};
+use crate::blob::BlobRef;
 use crate::codec::tiles::values_of;
 use crate::stream::StreamId;
 use crate::value::{CellState, ChannelType, Value};
@@ -38,6 +39,7 @@ pub enum ColumnValues {
         bytes: Vec<u8>,
     },
     /// Arrays: row `i` is `bytes[offsets[i]..offsets[i + 1]]`, its elements little-endian; one offset more than rows.
+    /// References to blobs too ([`ArrayType::is_blob`]): 16 bytes a row.
     Array {
         /// Their type.
         kind: ArrayType,
@@ -64,6 +66,7 @@ impl ColumnValues {
             ChannelType::F32 => ColumnValues::F32(Vec::new()),
             ChannelType::F64 => ColumnValues::F64(Vec::new()),
             ChannelType::String => ColumnValues::String { offsets: vec![0], bytes: Vec::new() },
+            ChannelType::Blob => ColumnValues::Array { kind: ArrayType::BLOB, offsets: vec![0], bytes: Vec::new() },
             ChannelType::Array(kind) => ColumnValues::Array { kind, offsets: vec![0], bytes: Vec::new() },
         }
     }
@@ -103,6 +106,7 @@ impl ColumnValues {
             ColumnValues::F32(_) => ChannelType::F32,
             ColumnValues::F64(_) => ChannelType::F64,
             ColumnValues::String { .. } => ChannelType::String,
+            ColumnValues::Array { kind, .. } if kind.is_blob() => ChannelType::Blob,
             ColumnValues::Array { kind, .. } => ChannelType::Array(*kind),
         }
     }
@@ -150,6 +154,9 @@ impl ColumnValues {
             }
             ColumnValues::Array { kind, offsets, bytes } => {
                 let elements = &bytes[offsets[row] as usize..offsets[row + 1] as usize];
+                if kind.is_blob() {
+                    return Value::Blob(BlobRef::from_bytes(elements).unwrap_or_default());
+                }
                 Value::Array(ArrayRef::stored(kind.element(), elements))
             }
         }
@@ -158,6 +165,9 @@ impl ColumnValues {
     /// The elements of all arrays as one column, and where those of each row begin in it; none of single values.
     pub fn elements(&self) -> Option<(Vec<u32>, ColumnValues)> {
         let ColumnValues::Array { kind, offsets, bytes } = self else { return None };
+        if kind.is_blob() {
+            return None;
+        }
         let size = kind.element().size_bytes() as u32;
         Some((offsets.iter().map(|offset| offset / size).collect(), values_of(kind.element(), bytes)))
     }

@@ -318,7 +318,7 @@ impl Chunk {
             (ColumnValues::F32(v), ChannelType::F32) => v.extend(bits.map(|b| f32::from_bits(b as u32))),
             (ColumnValues::F64(v), ChannelType::F64) => v.extend(bits.map(f64::from_bits)),
             (ColumnValues::String { offsets, bytes }, ChannelType::String)
-            | (ColumnValues::Array { offsets, bytes, .. }, ChannelType::Array(_)) => {
+            | (ColumnValues::Array { offsets, bytes, .. }, ChannelType::Blob | ChannelType::Array(_)) => {
                 for (row, bits) in rows.clone().zip(bits) {
                     if self.state(row, channel) == CellState::Value {
                         bytes.extend_from_slice(self.text(row, bits));
@@ -384,6 +384,10 @@ pub(crate) fn push_wider(values: &mut ColumnValues, value: Value<'_>) {
         }
         (Some(Value::Array(x)), ColumnValues::Array { offsets, bytes, .. }) => {
             bytes.extend_from_slice(x.bytes());
+            offsets.push(bytes.len() as u32);
+        }
+        (Some(Value::Blob(x)), ColumnValues::Array { offsets, bytes, .. }) => {
+            bytes.extend_from_slice(&x.bytes());
             offsets.push(bytes.len() as u32);
         }
         (_, values) => push_filler(values, 1),

@@ -74,6 +74,8 @@ pub struct StoreStats {
     pub block_bytes: u64,
     /// Points in encoded blocks.
     pub block_points: u64,
+    /// Bytes of segments of blobs, without what is allocated ahead.
+    pub blob_bytes: u64,
     /// Memory of open blocks.
     pub open_bytes: u64,
     /// Bytes of the log between tail and head.
@@ -127,13 +129,15 @@ pub struct SegmentInfo {
     pub id: u64,
     /// Whether it stands for older ones, with larger blocks.
     pub settled: bool,
+    /// Whether it holds blobs, and no blocks.
+    pub blobs: bool,
     /// Whether it is sealed.
     pub sealed: bool,
     /// Retention group.
     pub group: String,
     /// Bytes on disk.
     pub size_bytes: u64,
-    /// Blocks in it.
+    /// Blocks in it; of blobs these.
     pub blocks: u64,
     /// Smallest and largest `time` in it.
     pub time: Option<(i64, i64)>,

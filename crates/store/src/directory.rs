@@ -17,7 +17,7 @@ use crate::segment::pyramid::Extent;
 use crate::segment::{self, Before, Footer, LastBlocks};
 use crate::segment_file::block_ref;
 
-pub(crate) use list::SegmentList;
+pub(crate) use list::{GroupList, SegmentList};
 pub(crate) use resident::Residents;
 
 /// A block as the directory knows it. Mixed blocks are listed once for each of their streams.
@@ -58,6 +58,7 @@ pub(crate) struct SegmentState {
     pub(crate) left: bool,
     /// Bytes written, footer included.
     pub(crate) bytes: u64,
+    /// Blocks, or blobs.
     pub(crate) blocks: u64,
     pub(crate) points: u64,
     /// min > max: no rows.
@@ -79,6 +80,8 @@ pub(crate) struct Segment {
     /// is its place among the segments of its group.
     pub(crate) places: (u64, u64),
     pub(crate) group: Group,
+    /// It holds blobs, and no blocks: no row is looked for in it.
+    pub(crate) blobs: bool,
     disk: Arc<dyn Disk>,
     file: Mutex<Option<Arc<dyn DiskFile>>>,
     pub(crate) state: Mutex<SegmentState>,
@@ -96,6 +99,7 @@ pub(crate) struct SegmentEntry {
     pub(crate) id: u64,
     pub(crate) places: (u64, u64),
     pub(crate) group: Group,
+    pub(crate) blobs: bool,
     pub(crate) state: SegmentState,
     /// Where the size is fixed.
     pub(crate) slot: Option<u32>,
@@ -105,6 +109,7 @@ pub(crate) struct SegmentEntry {
 const ENTRY_SEALED: u8 = 1;
 const ENTRY_LEFT: u8 = 2;
 const ENTRY_PLACES: u8 = 4;
+const ENTRY_BLOBS: u8 = 8;
 
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -134,6 +139,7 @@ impl Segment {
             id,
             places,
             group,
+            blobs: false,
             disk,
             file: Mutex::new(None),
             state: Mutex::new(state),
@@ -142,6 +148,11 @@ impl Segment {
             expired: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
         }
+    }
+
+    /// The same for blobs.
+    pub(crate) fn of_blobs(self) -> Segment {
+        Segment { blobs: true, ..self }
     }
 
     /// Where it stands among the segments of its group: rows of a stream ascend with it.
@@ -348,7 +359,12 @@ impl Segment {
         let mut p = Put::default();
         p.u64(self.id);
         p.u8(self.group.0 as u8);
-        let flags = [(state.sealed, ENTRY_SEALED), (state.left, ENTRY_LEFT), (self.is_settled(), ENTRY_PLACES)];
+        let flags = [
+            (state.sealed, ENTRY_SEALED),
+            (state.left, ENTRY_LEFT),
+            (self.is_settled(), ENTRY_PLACES),
+            (self.blobs, ENTRY_BLOBS),
+        ];
         p.u8(flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag));
         p.u64(state.bytes);
         p.u64(state.blocks);
@@ -387,6 +403,7 @@ impl Segment {
         if places.0 > places.1 || places.1 > id {
             return None;
         }
-        Some(SegmentEntry { id, places, group: Group(u16::from_le_bytes([group, upper])), state, slot: t.u32() })
+        let (group, blobs) = (Group(u16::from_le_bytes([group, upper])), flags & ENTRY_BLOBS != 0);
+        Some(SegmentEntry { id, places, group, blobs, state, slot: t.u32() })
     }
 }

@@ -135,6 +135,12 @@ impl Pages {
         pages
     }
 
+    /// Bytes of memory that it holds.
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// The bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]

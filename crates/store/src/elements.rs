@@ -109,7 +109,9 @@ impl StreamView {
         block.part.is_none()
             && block.len >= WHOLE_BYTES
             && layout.iter().any(is_array)
-            && !columns.iter().any(|index| layout.get(index.0 as usize).is_some_and(is_array))
+            && !columns
+                .iter()
+                .any(|index| layout.get(index.0 as usize).is_some_and(|c| c.channel_type.tiles().is_some()))
     }
 
     /// Reads columns of a block, and behind them single elements of arrays, of which no more is read than the tiles

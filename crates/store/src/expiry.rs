@@ -91,20 +91,28 @@ pub(crate) fn find_spare(disk: &dyn Disk, id: u64, size_bytes: u64) -> io::Resul
 /// Sealed segments, oldest first, and what the directory says of each.
 type Oldest<'a> = Box<dyn Iterator<Item = (&'a Arc<Segment>, &'a SegmentState)> + 'a>;
 
-/// The sealed segments of a group that are left, when some may have to go.
+/// The sealed segments of a group that are left, when some may have to go: those of rows, and those of blobs.
 struct Front<'a> {
-    oldest: Peekable<Oldest<'a>>,
+    oldest: Vec<Peekable<Oldest<'a>>>,
     /// Bytes of the group.
     bytes: u64,
     /// Its minimum.
     keep: u64,
 }
 
-impl Front<'_> {
+impl<'a> Front<'a> {
     /// When the oldest one got its newest row, and its number, if the group stays at its minimum without it.
     fn may_go(&mut self) -> Option<(i64, u64)> {
-        let (segment, state) = self.oldest.peek()?;
+        let (segment, state) = *self.of_oldest()?.peek()?;
         (self.bytes.saturating_sub(state.bytes) >= self.keep).then_some((state.stored.1, segment.id))
+    }
+
+    /// Those among which the oldest is.
+    fn of_oldest(&mut self) -> Option<&mut Peekable<Oldest<'a>>> {
+        let age = |list: &mut Peekable<Oldest<'a>>| list.peek().map(|(segment, state)| (state.stored.1, segment.id));
+        let ages = self.oldest.iter_mut().map(age).enumerate();
+        let (at, _) = ages.filter_map(|(at, age)| Some((at, age?))).min_by_key(|(_, age)| *age)?;
+        self.oldest.get_mut(at)
     }
 }
 
@@ -118,7 +126,9 @@ impl Sealer {
         let spare = if self.spare.is_some() { store.space.segment_bytes } else { 0 };
         let fixed = store.log_bytes + crate::superblock::FILE_BYTES;
         let settle = self.settle.extra_bytes(store.space.segment_bytes);
-        fixed + self.checkpoint.file_bytes() + store.shared.segments.load().sums().bytes + ahead + spare + settle
+        let (rows, blobs) = store.shared.segments.load().sums();
+        let blobs = blobs.bytes + self.blobs_ahead_bytes(store);
+        fixed + self.checkpoint.file_bytes() + rows.bytes + blobs + ahead + spare + settle
     }
 
     /// The file of the next segment: the spare, or one that is made, for which the oldest segments go that may.
@@ -210,13 +220,13 @@ impl Sealer {
             let age = policy.max_age_ns.or(store.max_age_ns).filter(|_| !policy.protected);
             age.is_some_and(|age| segment.state.lock().stored.0 < now.saturating_sub(age))
         };
-        let aged: Vec<Group> =
+        let of_rows: Vec<Group> =
             self.groups.iter().filter(|(group, file)| aged(group, file.segment())).map(|(group, _)| *group).collect();
-        for group in aged {
+        for group in of_rows {
             self.flush(store, group)?;
             self.finish_segment(store, group)?;
         }
-        Ok(())
+        self.seal_idle(store, |segment| segment.state.lock().blocks > 0 && aged(&segment.group, segment))
     }
 
     /// Segments that may go: those too old, and then, until they come to `least` bytes, the one that
@@ -225,27 +235,30 @@ impl Sealer {
         let policies = store.policies();
         let list = store.shared.segments.load_full();
         let (mut victims, mut freed, mut fronts) = (Vec::new(), 0, Vec::new());
-        for (group, segments) in list.groups() {
+        for group in list.all_groups() {
             let policy = policies[group.0 as usize];
             if policy.protected {
                 continue;
             }
-            let mut bytes = segments.bytes();
+            let mut bytes = list.of_group(group).map(|segments| segments.bytes()).sum::<u64>();
             let age = policy.max_age_ns.or(store.max_age_ns);
             let before = age.map_or(i64::MIN, |age| now.saturating_sub(age));
-            for segment in segments.stored_before(before) {
+            for segment in list.of_group(group).flat_map(|segments| segments.stored_before(before)) {
                 let size = segment.state.lock().bytes;
                 bytes -= size;
                 freed += size;
                 victims.push(segment.clone());
             }
-            let rest: Oldest<'_> = Box::new(segments.sealed().filter(move |(_, state)| state.stored.1 >= before));
-            fronts.push(Front { oldest: rest.peekable(), bytes, keep: policy.keep_bytes });
+            let rest = list.of_group(group).map(|segments| -> Peekable<Oldest<'_>> {
+                let rest: Oldest<'_> = Box::new(segments.sealed().filter(move |(_, state)| state.stored.1 >= before));
+                rest.peekable()
+            });
+            fronts.push(Front { oldest: rest.collect(), bytes, keep: policy.keep_bytes });
         }
         while freed < least {
             let fronts = fronts.iter_mut().filter_map(|front| Some((front.may_go()?, front)));
             let Some((_, front)) = fronts.min_by_key(|(age, _)| *age) else { break };
-            let Some((segment, state)) = front.oldest.next() else { break };
+            let Some((segment, state)) = front.of_oldest().and_then(|oldest| oldest.next()) else { break };
             front.bytes -= state.bytes;
             freed += state.bytes;
             victims.push(segment.clone());

@@ -80,6 +80,7 @@ impl FrameBatch {
         let bits = match value {
             Value::String(s) => self.put_beside(s.as_bytes()),
             Value::Array(array) => self.put_beside(array.bytes()),
+            Value::Blob(blob) => self.put_beside(&blob.bytes()),
             other => other.bits(),
         };
         self.push_cell(channel, bits, value.channel_type());
@@ -98,7 +99,7 @@ impl FrameBatch {
         self.cells.push(PackedCell { bits, channel: channel.0, channel_type, state: CellState::Value as u8 });
     }
 
-    /// Keeps the bytes of a text or array; returns where they are.
+    /// Keeps the bytes of a text, array or reference to a blob; returns where they are.
     fn put_beside(&mut self, bytes: &[u8]) -> u64 {
         let offset = self.text.len() as u64;
         self.text.extend_from_slice(bytes);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::append::Writer;
+use crate::blob::{CHUNK_HEADER_BYTES, ChunkHeader};
 use crate::block::{self, Block};
 use crate::codec::{self, ChannelMemory, Codec, Effort};
 use crate::counts::RecoveryReport;
@@ -24,7 +25,7 @@ use crate::*;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("superblock", superblock),
     ("first_page", first_page),
     ("checkpoint", checkpoint),
@@ -37,6 +38,7 @@ pub const TARGETS: [Target; 12] = [
     ("codec", codec),
     ("rdl", rdl),
     ("recent", recent),
+    ("blob", blob),
 ];
 
 /// Puts a CRC32C of what comes before it.
@@ -140,6 +142,7 @@ pub fn group(bytes: &[u8]) {
         size_bytes: 1 << 20,
         created: 0,
         group: String::new(),
+        blobs: false,
     };
     let mut builder = segment::Builder::new(of);
     let _ = builder.resume_group(&bytes, |_| None);
@@ -162,6 +165,27 @@ pub fn footer(bytes: &[u8]) {
         assert!(
             footer.entries.iter().filter(|entry| footer.stream(entry.header.stream).is_none()).count() <= bytes.len()
         );
+    }
+}
+
+/// A chunk of a blob, and a reference to one.
+pub fn blob(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() > CHUNK_HEADER_BYTES {
+        let (header, body) = bytes.split_at_mut(CHUNK_HEADER_BYTES);
+        let length = header[4..8].iter().rev().fold(0usize, |n, b| n << 8 | usize::from(*b)).min(body.len());
+        let crc = crc32c::crc32c(&body[..length]);
+        header[56..60].copy_from_slice(&crc.to_le_bytes());
+    }
+    forge(&mut bytes, CHUNK_HEADER_BYTES - 4);
+    if let Ok(chunk) = ChunkHeader::read(&bytes) {
+        assert_eq!(ChunkHeader::read(&chunk.bytes()), Ok(chunk));
+        assert!(chunk.padded_bytes() <= limits::BLOB_CHUNK_BYTES as u64);
+        let _ = (chunk.offset(), chunk.body(&bytes));
+    }
+    if let Some(reference) = bytes.get(..16).and_then(BlobRef::from_bytes) {
+        assert_eq!(reference.bytes(), bytes[..16]);
+        let _ = (reference.segment(), reference.offset(), reference.to_string());
     }
 }
 
@@ -319,6 +343,13 @@ pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
         }
     }
     log_of(&disk, &mut found);
+    for size in [0, 1_000, 30_000] {
+        let mut writer = store.blob(StreamId(0)).expect("a blob");
+        writer.write(&vec![7; size]).expect("written");
+        let reference = writer.finish(T0).expect("finished");
+        let file = disk.content(&directory::file_name(reference.segment())).expect("a segment");
+        found.push(("blob", file[reference.offset() as usize..][..CHUNK_HEADER_BYTES + size].to_vec()));
+    }
     let channels = (0..ChannelType::ALL.len() as u16).map(ChannelIndex).collect();
     for batch in store.view().scan(Scan::all(StreamId(0), channels)).flatten().step_by(7) {
         for (n, column) in batch.columns.iter().enumerate() {

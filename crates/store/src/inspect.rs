@@ -6,6 +6,7 @@
 //! [`Depth::Everything`] reads and decodes every block and recomputes its statistics. Damage never ends the walk:
 //! it is listed with file and offset.
 
+mod blobs;
 mod picture;
 mod place;
 mod report;
@@ -16,9 +17,10 @@ use std::io;
 use std::path::Path;
 
 use self::place::Place;
+use crate::blob::BlobRef;
 use crate::bytes::FormatError;
 use crate::checkpoint;
-use crate::directory::{Segment, SegmentEntry, file_name};
+use crate::directory::{Segment, SegmentEntry, SegmentState, file_name};
 use crate::disk::PAGE_BYTES;
 use crate::log::{self, Link, UnitHeader};
 use crate::stream::StreamId;
@@ -93,6 +95,8 @@ pub struct SegmentUse {
     pub block_bytes: u64,
     /// Blocks, a mixed one counted once.
     pub blocks: u64,
+    /// Of a segment of blobs, which holds no blocks: how many, and their bytes.
+    pub blobs: Option<(u64, u64)>,
     /// Frames.
     pub rows: u64,
     /// Smallest and largest `time`.
@@ -171,6 +175,9 @@ pub struct Inspection {
     pub damage: Vec<Damage>,
     /// Where the segment at hand stands among all, by age.
     age_cell: usize,
+    /// Blobs that are whole, and that cells name.
+    whole_blobs: BTreeSet<BlobRef>,
+    named_blobs: BTreeSet<BlobRef>,
 }
 
 impl Inspection {
@@ -182,6 +189,11 @@ impl Inspection {
     /// Bytes of blocks over all segments.
     pub fn block_bytes(&self) -> u64 {
         self.segments.iter().map(|s| s.block_bytes).sum()
+    }
+
+    /// Blobs over all segments, and their bytes.
+    pub fn blobs(&self) -> (u64, u64) {
+        self.segments.iter().filter_map(|s| s.blobs).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
     }
 
     /// Cells that are values, if every block was read.
@@ -267,6 +279,9 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
+    }
+    if depth == Depth::Everything {
+        blobs::check_named(&mut found);
     }
     found.segments.sort_by_key(|segment| (listed.get(&segment.id).map_or(segment.id, |known| known.place), segment.id));
     Ok(found)
@@ -359,8 +374,10 @@ fn read_log(place: &Place, superblock: &Superblock, found: &mut Inspection) -> i
 struct ListedSegment {
     /// Bytes of it that were durable.
     bytes: u64,
-    /// Whether it has a footer.
+    /// Whether it has a footer; of blobs, whether no more are written to it.
     sealed: bool,
+    /// Of blobs: a cut may have torn any of it.
+    left: bool,
     /// Where it stands among the others.
     place: u64,
     /// Its slot, where the size is fixed.
@@ -404,7 +421,8 @@ fn read_checkpoint(
     let mut entry = |kind: u8, bytes: &[u8]| {
         if kind == checkpoint::SEGMENT {
             let SegmentEntry { id, places, state, slot, .. } = Segment::decode(bytes)?;
-            listed.insert(id, ListedSegment { bytes: state.bytes, sealed: state.sealed, place: places.1, slot });
+            let SegmentState { bytes, sealed, left, .. } = state;
+            listed.insert(id, ListedSegment { bytes, sealed, left, place: places.1, slot });
             gone.remove(&id);
         }
         if kind == checkpoint::EXPIRED {

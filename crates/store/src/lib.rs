@@ -25,6 +25,7 @@ pub mod value;
 
 mod append;
 mod array;
+mod blob;
 mod catalog;
 mod catalog_room;
 mod checkpoint;
@@ -79,6 +80,7 @@ mod weigh;
 
 pub use array::{ArrayRef, ArrayType, Element, ElementType, MAX_ARRAY_LENGTH};
 pub use batch::{Batch, Column, ColumnValues, OptionalTimes};
+pub use blob::{BlobError, BlobReader, BlobRef, BlobWriter};
 pub use catalog::Catalog;
 pub use counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
 #[cfg(any(test, feature = "fault-disk"))]

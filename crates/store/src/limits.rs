@@ -43,6 +43,12 @@ pub const MIN_SEGMENT_BYTES: u64 = 32 << 10;
 /// Largest segment: blocks are addressed by `u32` offsets in the footer.
 pub const MAX_SEGMENT_BYTES: u64 = 64 << 20;
 
+/// Bytes of a whole chunk of a blob, with its header: what a writer or a reader of one holds in memory.
+pub const BLOB_CHUNK_BYTES: usize = 128 << 10;
+
+/// Most blobs that are written at a time, whatever the size of the store: each has a segment to itself meanwhile.
+pub const MAX_BLOB_WRITERS: usize = 16;
+
 /// Most bytes of a footer: the whole segment at worst.
 pub const MAX_FOOTER_BYTES: usize = MAX_SEGMENT_BYTES as usize;
 
@@ -70,6 +76,8 @@ const _: () = {
     assert!(MAX_BLOCK_BYTES as u64 <= MAX_SEGMENT_BYTES / 2);
     assert!(MAX_GROUP_BYTES.is_multiple_of(PAGE_BYTES) && PAGE_BYTES.is_multiple_of(BLOCK_ALIGN_BYTES));
     assert!(MAX_SEGMENT_BYTES <= u32::MAX as u64);
+    assert!(MAX_SEGMENT_BYTES / PAGE_BYTES as u64 <= 1 << 16, "a blob's reference has 16 bits for its page");
+    assert!(BLOB_CHUNK_BYTES.is_multiple_of(PAGE_BYTES));
     assert!(MAX_COLUMN_TEXT_BYTES <= u32::MAX as usize);
     assert!(MAX_ARRAY_LENGTH * 8 <= crate::row::FRAME_BYTES_MAX / 2, "the longest array fits a frame");
 };

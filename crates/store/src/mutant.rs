@@ -16,6 +16,10 @@ pub(crate) enum Mutant {
     KeepCached,
     /// Held frames are not written to the log.
     ForgetHeld,
+    /// The reference to a blob is given before the blob is synced.
+    BlobBeforeSync,
+    /// Chunks of blobs are taken as they are.
+    NoBlobCheck,
 }
 
 #[cfg(test)]

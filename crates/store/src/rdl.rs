@@ -187,7 +187,7 @@ pub fn type_of(word: &str) -> Option<ChannelType> {
     let word = word.to_ascii_lowercase();
     let plain = |word: &str| {
         let known = TYPES.iter().find(|(name, _)| *name == word).map(|(_, channel_type)| *channel_type);
-        known.or_else(|| ChannelType::ALL.into_iter().find(|kind| kind.name() == word))
+        known.or_else(|| ChannelType::ALL.into_iter().chain([ChannelType::Blob]).find(|kind| kind.name() == word))
     };
     plain(&word).or_else(|| ArrayType::from_name(&word, plain).map(ChannelType::Array))
 }

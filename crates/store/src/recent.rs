@@ -146,7 +146,8 @@ fn values_equal(row: &RowScratch, shape: &RowShape, chunk: &Chunk, at: usize) ->
         match (field.kind, chunk.value(at, channel)) {
             (ChannelType::String, Value::String(text)) => text_at(&row.text, bits) == text.as_bytes(),
             (ChannelType::Array(_), Value::Array(array)) => text_at(&row.text, bits) == array.bytes(),
-            (ChannelType::String | ChannelType::Array(_), _) => false,
+            (ChannelType::Blob, Value::Blob(blob)) => text_at(&row.text, bits) == blob.bytes(),
+            (ChannelType::String | ChannelType::Blob | ChannelType::Array(_), _) => false,
             (kind, value) => canonical(Value::from_bits(kind, bits)) == canonical(value),
         }
     })

@@ -31,7 +31,7 @@ pub(crate) fn on_line(from: (i64, Value<'_>), to: (i64, Value<'_>), time: i64) -
         ChannelType::U16 => Value::U16(value.round() as u16),
         ChannelType::U32 => Value::U32(value.round() as u32),
         ChannelType::U64 => Value::U64(value.round() as u64),
-        ChannelType::Bool | ChannelType::String | ChannelType::Array(_) => return None,
+        ChannelType::Bool | ChannelType::String | ChannelType::Blob | ChannelType::Array(_) => return None,
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::append::{Writer, new_tracker, reserve_bytes};
+use crate::blob::{BlobFile, Resumed};
 use crate::catalog;
 use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
@@ -25,7 +26,7 @@ use crate::record::{self, Control, Record, Records};
 use crate::refusal::OpenError;
 use crate::retain::last_blocks_max;
 use crate::row::NONE;
-use crate::segment::Beside;
+use crate::segment::{Beside, SegmentHeader};
 use crate::segment_file::SegmentFile;
 use crate::stream::StreamId;
 use crate::stream_slot::OpenRows;
@@ -51,6 +52,8 @@ pub(crate) struct Opened {
     pub(crate) expired: Vec<u64>,
     /// Segments that go on, where the size is fixed.
     pub(crate) open: BTreeMap<Group, SegmentFile>,
+    /// Segments of blobs that go on.
+    pub(crate) blobs: Vec<BlobFile>,
     /// The file that was allocated for the next segment.
     pub(crate) spare: Option<Arc<dyn DiskFile>>,
     pub(crate) log: LogWriter,
@@ -168,6 +171,7 @@ pub(crate) fn open(
         changed_segments: Vec::new(),
         expired: Vec::new(),
         open: BTreeMap::new(),
+        blobs: Vec::new(),
         spare: None,
         report: RecoveryReport::default(),
         recent: Vec::new(),
@@ -175,15 +179,37 @@ pub(crate) fn open(
     };
     let (mut lost, mut tails) = (Vec::new(), Vec::new());
     for (id, entry) in states {
-        let SegmentEntry { places, group, state, slot, .. } = entry;
+        let SegmentEntry { places, group, blobs, state, slot, .. } = entry;
         if let Some(slot) = slot
             && !disk.put_into_slot(&file_name(id), slot)
         {
             let reason = format!("the checkpoint has segment {id} in slot {slot}, which cannot be");
             return Err(OpenError::Damaged { path: disk.path(), reason });
         }
-        let segment = Arc::new(Segment::standing_for(places, disk.clone(), id, group, state));
-        if !state.sealed {
+        let segment = Segment::standing_for(places, disk.clone(), id, group, state);
+        let segment = Arc::new(if blobs { segment.of_blobs() } else { segment });
+        if blobs {
+            if !state.sealed {
+                let header = SegmentHeader {
+                    origin: superblock.now.origin,
+                    id,
+                    generation: space.generation_of(id),
+                    size_bytes: space.segment_bytes,
+                    created: now,
+                    group: writer.groups.name(group),
+                    blobs,
+                };
+                let resumed = BlobFile::resume(&segment, &header);
+                let Resumed { file, is_gone, damage } = resumed.map_err(io_error(disk_ref, &file_name(id)))?;
+                report.damaged.extend(damage);
+                if is_gone {
+                    opened.expired.push(id);
+                    continue;
+                }
+                opened.changed_segments.push(segment.clone());
+                opened.blobs.extend(file);
+            }
+        } else if !state.sealed {
             let reserved_bytes = space.fixed.map(|_| last_blocks_max(space.segment_bytes));
             let of_store = (superblock.now.origin, space.generation_of(id));
             let resumed = resume_open(&segment, of_store, reserved_bytes, writer, &mut report);

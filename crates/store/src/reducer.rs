@@ -120,6 +120,10 @@ fn hash_of(frame: &FrameRef<'_>, time: i64) -> u64 {
                 hasher.write_u8(201);
                 hasher.write(array.bytes());
             }
+            Ok(Value::Blob(blob)) => {
+                hasher.write_u8(202);
+                hasher.write(&blob.bytes());
+            }
             Ok(value) => {
                 hasher.write_u8(value.channel_type().code());
                 hasher.write_u64(value.bits());
@@ -166,7 +170,7 @@ impl Writer {
         if !reducer.is_late(time) && !is_future(&head, source_clock, max_future_ns) {
             return None;
         }
-        let reduced = |channel: u16| reducer.lanes.iter().any(|lane| lane.channel == channel.into());
+        let reduced = |channel: u16| reducer.lanes.iter().any(|lane| lane.channel == usize::from(channel));
         if !frame.cells().any(|(channel, _)| reduced(channel.0)) {
             return None;
         }

@@ -246,7 +246,13 @@ pub enum ScanError {
         /// What is wrong with what was asked for.
         why: String,
     },
-    /// A block whose checksum does not fit.
+    /// The segment of a blob is no more.
+    #[error("the blob is expired: its segment {segment} is no more")]
+    BlobExpired {
+        /// Number of the segment.
+        segment: u64,
+    },
+    /// A block, or a blob, whose checksum does not fit.
     #[error("{file}, offset {offset}: {reason}")]
     Damaged {
         /// Segment file.

@@ -24,9 +24,23 @@ impl Sealer {
         if self.groups.contains_key(&group) {
             return Ok(());
         }
+        let (segment, header) = self.begin_segment(store, group, false)?;
+        let open = SegmentFile::create(segment, header, last_blocks_max(store.space.segment_bytes))?;
+        self.groups.insert(group, open);
+        Ok(())
+    }
+
+    /// Makes a segment of rows or of blobs, and lets the checkpoint know it.
+    pub(crate) fn begin_segment(
+        &mut self,
+        store: &Inner,
+        group: Group,
+        blobs: bool,
+    ) -> io::Result<(Arc<Segment>, SegmentHeader)> {
         let id = self.superblock.now.next_segment;
         let file = self.next_file(store, group)?;
-        let segment = Arc::new(Segment::new(self.disk.clone(), id, group, SegmentState::default()));
+        let segment = Segment::new(self.disk.clone(), id, group, SegmentState::default());
+        let segment = Arc::new(if blobs { segment.of_blobs() } else { segment });
         segment.set_file(file.clone());
         let header = SegmentHeader {
             origin: store.origin,
@@ -35,12 +49,12 @@ impl Sealer {
             size_bytes: store.space.segment_bytes,
             created: store.shared.now.load(Ordering::Relaxed),
             group: store.writer.lock().groups.name(group),
+            blobs,
         };
-        let open = SegmentFile::create(segment.clone(), header, last_blocks_max(store.space.segment_bytes))?;
         let before = store.shared.segments.load_full();
         self.changed_segments.insert(id, segment.clone());
-        store.shared.segments.store(Arc::new(before.with_open(segment)));
-        // The checkpoint knows every segment before a block is in it: recovery looks nowhere else.
+        store.shared.segments.store(Arc::new(before.with_open(segment.clone())));
+        // The checkpoint knows every segment before a block or blob is in it: recovery looks nowhere else.
         if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {
             store.shared.segments.store(before);
             self.changed_segments.remove(&id);
@@ -48,10 +62,9 @@ impl Sealer {
             self.spare = Some(file);
             return Err(error);
         }
-        self.groups.insert(group, open);
         // Another spare is to be made.
         self.expiry_due = true;
-        Ok(())
+        Ok((segment, header))
     }
 
     /// Finishes a group's open segment with its footer; the next block begins another.

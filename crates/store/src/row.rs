@@ -10,8 +10,8 @@
 //! …     values: 8-byte channels a word each, then 4-byte, 2-byte and 1-byte ones, each group
 //!       starting on a word and packed from the low end
 //! ```
-//! The value of a text or array is `offset << 32 | length` into the bytes beside the row, which follow it in the log
-//! and stand beside it in an open block; an array's are its elements, little-endian. Words are little-endian on disk.
+//! The value of a text, array or blob is `offset << 32 | length` into the bytes beside the row, which follow it in the log
+//! and stand beside it in an open block; an array's are its elements, little-endian, a blob's its reference. Words are little-endian on disk.
 
 use std::sync::Arc;
 
@@ -49,6 +49,7 @@ impl Field {
     fn misses(&self, bits: u64) -> u32 {
         match self.kind {
             ChannelType::Array(array) => u32::from(!array.takes(bits as u32 as usize / array.element().size_bytes())),
+            ChannelType::Blob => u32::from(bits as u32 as usize != crate::blob::REFERENCE_BYTES),
             _ => 0,
         }
     }

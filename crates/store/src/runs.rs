@@ -104,13 +104,12 @@ impl Store {
         }
         let info = |(group, name, protected): (Group, String, bool)| {
             let (streams, time) = streams.get(&group).copied().unwrap_or_default();
-            let segments = list.group(group);
             RunInfo {
                 name,
                 protected,
                 streams,
-                segments: segments.map_or(0, |segments| segments.len()),
-                size_bytes: segments.map_or(0, |segments| segments.bytes()),
+                segments: list.of_group(group).map(|segments| segments.len()).sum(),
+                size_bytes: list.of_group(group).map(|segments| segments.bytes()).sum(),
                 time,
             }
         };

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use crate::append::{DUE_ROWS, Writer, reserve_bytes};
 use crate::batch::{Batch, Column, ColumnValues};
+use crate::blob::Blobs;
 use crate::block::{BlockMeta, Encoder};
 use crate::checkpoint::Checkpoint;
 use crate::chunk::{CHUNK_BYTES, Chunk};
@@ -91,6 +92,8 @@ pub(crate) struct Sealer {
     pub(crate) recent_max: isize,
     pub(crate) recent_order: VecDeque<u32>,
     pub(crate) settle: Settler,
+    /// Open segments of blobs.
+    pub(crate) blobs: Blobs,
 }
 
 impl Sealer {
@@ -122,6 +125,7 @@ impl Sealer {
             recent_max: RECENT_BYTES_MAX,
             recent_order: VecDeque::new(),
             settle: Settler::default(),
+            blobs: Blobs::default(),
         }
     }
 
@@ -531,7 +535,9 @@ struct Taken {
 impl Taken {
     /// Whether it gets a block of its own, as it does from `rows_min` rows on.
     fn has_block(&self, rows_min: usize) -> bool {
-        let arrays = || self.batch.columns.iter().any(|c| matches!(c.values, ColumnValues::Array { .. }));
+        let arrays = || {
+            self.batch.columns.iter().any(|c| matches!(&c.values, ColumnValues::Array { kind, .. } if !kind.is_blob()))
+        };
         self.batch.len() >= rows_min || self.bytes >= BLOCK_BYTES_MIN || self.bytes >= ARRAY_BYTES_MIN && arrays()
     }
 
@@ -547,7 +553,8 @@ fn fits_alone(store: &Inner, block_bytes: usize, streams: &[Arc<Stream>]) -> boo
     if streams.len() == 1 && block_bytes as u64 <= size_bytes / 8 {
         return true;
     }
-    let header = SegmentHeader { origin: 0, id: 0, generation: 0, size_bytes, created: 0, group: String::new() };
+    let header =
+        SegmentHeader { origin: 0, id: 0, generation: 0, size_bytes, created: 0, group: String::new(), blobs: false };
     let mut empty = Builder::new(header);
     empty.reserve(last_blocks_max(size_bytes));
     empty.fits(block_bytes, streams.len(), streams.iter().map(|stream| &**stream))

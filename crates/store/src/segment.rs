@@ -14,7 +14,7 @@
 //! |---|---|---|---|
 //! | 0 | 4 | magic | `SBSG` |
 //! | 4 | 4 | version | format version, bit 31 set while it is a draft |
-//! | 8 | 8 | incompatible | feature bits; an unknown one: refuse |
+//! | 8 | 8 | incompatible | feature bits: 1 it holds blobs (`crate::blob`) and no blocks; an unknown one: refuse |
 //! | 16 | 8 | compatible | feature bits; an unknown one: ignore |
 //! | 24 | 16 | origin | the store that wrote it |
 //! | 40 | 8 | id | number of the segment, rising |
@@ -90,7 +90,12 @@ pub struct SegmentHeader {
     pub created: i64,
     /// Retention group of all that is in it.
     pub group: String,
+    /// Whether it holds blobs, and no blocks.
+    pub blobs: bool,
 }
+
+/// Incompatible feature: blobs.
+const BLOBS: u64 = 1;
 
 impl SegmentHeader {
     /// The header page.
@@ -102,7 +107,8 @@ impl SegmentHeader {
         let mut page = Vec::with_capacity(PAGE_BYTES);
         page.extend_from_slice(&MAGIC.to_le_bytes());
         page.extend_from_slice(&VERSION.to_le_bytes());
-        page.extend_from_slice(&[0; 16]);
+        page.extend_from_slice(&if self.blobs { BLOBS } else { 0 }.to_le_bytes());
+        page.extend_from_slice(&[0; 8]);
         page.extend_from_slice(&self.origin.to_le_bytes());
         for field in [self.id, self.generation, self.size_bytes, self.created as u64] {
             page.extend_from_slice(&field.to_le_bytes());
@@ -137,7 +143,7 @@ impl SegmentHeader {
         }
         check_page("segment header", page)?;
         let incompatible = fields.u64("incompatible features")?;
-        if incompatible != 0 {
+        if incompatible & !BLOBS != 0 {
             return Err(FormatError::Unsupported { what: "segment feature", found: incompatible });
         }
         fields.u64("compatible features")?;
@@ -152,6 +158,7 @@ impl SegmentHeader {
                 let name = fields.take(length.into(), "group")?;
                 std::str::from_utf8(name).map_err(|_| malformed("text is not UTF-8"))?.to_owned()
             },
+            blobs: incompatible & BLOBS != 0,
         };
         header.check()?;
         Ok(header)
@@ -170,13 +177,13 @@ fn check_page(what: &'static str, page: &[u8]) -> Result<(), FormatError> {
     check_crc(what, Cursor::new(&page[CRC_AT..]).u32(what)?, &page[..CRC_AT])
 }
 
-fn check_crc(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatError> {
+pub(crate) fn check_crc(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatError> {
     let found = crc32c::crc32c(bytes);
     let fits = expected == found || mutant::is_active(Mutant::NoSegmentCheck);
     if fits { Ok(()) } else { Err(FormatError::Checksum { what, expected, found }) }
 }
 
-fn check_magic(what: &'static str, expected: u32, found: u32) -> Result<(), FormatError> {
+pub(crate) fn check_magic(what: &'static str, expected: u32, found: u32) -> Result<(), FormatError> {
     if expected == found { Ok(()) } else { Err(FormatError::Magic { what, expected, found }) }
 }
 

@@ -89,7 +89,7 @@ impl SegmentFile {
         let file = segment.file()?;
         let size = file.size()?;
         let durable = segment.state.lock().bytes;
-        let mut window = Window { file: &*file, start: 0, bytes: Vec::new(), size };
+        let mut window = Window::new(&*file, size);
         let mut damage = Vec::new();
         let mut damaged = |offset: u64, reason: String| {
             damage.push(Damage { file: file_name(segment.id), offset, reason });
@@ -101,7 +101,7 @@ impl SegmentFile {
                 damaged(0, found.map_or_else(|e| e.to_string(), |h| format!("the header of segment {}", h.id)));
                 let group = group.to_owned();
                 // The file ends where its footer and trailer will be, or was preallocated.
-                SegmentHeader { origin, id: segment.id, generation, size_bytes: size, created: 0, group }
+                SegmentHeader { origin, id: segment.id, generation, size_bytes: size, created: 0, group, blobs: false }
             }
         };
         let mut builder = Builder::new(header);
@@ -273,7 +273,7 @@ impl SegmentFile {
 }
 
 /// Reads a file onwards in pieces of 1 MiB.
-struct Window<'a> {
+pub(crate) struct Window<'a> {
     file: &'a dyn DiskFile,
     start: u64,
     bytes: Vec<u8>,
@@ -281,8 +281,13 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
+    /// At the beginning of a file of a size.
+    pub(crate) fn new(file: &dyn DiskFile, size: u64) -> Window<'_> {
+        Window { file, start: 0, bytes: Vec::new(), size }
+    }
+
     /// The bytes at an offset; fewer at the end of the file.
-    fn at(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
+    pub(crate) fn at(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
         let have = self.start..self.start + self.bytes.len() as u64;
         let end = (offset + len as u64).min(self.size);
         if !have.contains(&offset) || end > have.end {

@@ -228,6 +228,7 @@ impl Sealer {
             size_bytes,
             created: store.shared.now.load(Ordering::Relaxed),
             group: store.writer.lock().groups.name(work.group),
+            blobs: false,
         };
         let created = SegmentFile::create(Arc::new(segment), header, self.room(store).reserved_bytes)?;
         self.settle.under_way = Some(id);

@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) now: AtomicI64,
     pub(crate) max_future_ns: i64,
     pub(crate) max_view_ns: i64,
+    /// The generation of a segment is this and its number.
+    pub(crate) generation_base: u64,
     pub(crate) catalog_version: Arc<AtomicU64>,
     /// Segments now.
     pub(crate) segments: ArcSwap<SegmentList>,
@@ -30,12 +32,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(slots: Arc<SlotTable>, catalog_version: Arc<AtomicU64>, now: i64, max_future_ns: i64) -> Shared {
+    pub(crate) fn new(
+        slots: Arc<SlotTable>,
+        catalog_version: Arc<AtomicU64>,
+        generation_base: u64,
+        now: i64,
+        max_future_ns: i64,
+    ) -> Shared {
         Shared {
             slots,
             now: AtomicI64::new(now),
             max_future_ns,
             max_view_ns: MAX_VIEW_S * 1_000_000_000,
+            generation_base,
             catalog_version,
             segments: ArcSwap::default(),
             residents: Residents::default(),

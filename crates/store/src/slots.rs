@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::checkpoint;
-use crate::directory::{Segment, file_name};
+use crate::directory::{GroupList, Segment, file_name};
 use crate::disk::{Access, DiskFile};
 use crate::expiry::{Space, is_full};
 use crate::fixed::{SLOT_BYTES, ledger_slots, slots_needed};
@@ -109,7 +109,10 @@ impl Sealer {
     /// Lets a segment go; false: none may.
     fn overwrite(&mut self, store: &Inner, group: Group) -> io::Result<bool> {
         let Some(oldest) = self.overwritten_next(store, group) else { return Ok(false) };
-        if !oldest.state.lock().sealed {
+        let is_sealed = oldest.state.lock().sealed;
+        if !is_sealed && oldest.blobs {
+            self.seal_idle(store, |segment| segment.id == oldest.id)?;
+        } else if !is_sealed {
             self.flush(store, oldest.group)?;
             self.finish_segment(store, oldest.group)?;
         }
@@ -127,14 +130,19 @@ impl Sealer {
         if group == Group::LEDGER && held >= ledger_slots(fixed.slots) {
             return own();
         }
-        let of_others = list.groups().filter_map(|(group, segments)| {
+        let of_others = list.lists().filter_map(|(group, segments)| {
             let policy = policies[group.0 as usize];
+            let bytes = |of: &GroupList| of.sealed_len() * store.space.segment_bytes + of.open_bytes();
+            let all = list.of_group(group).map(bytes).sum::<u64>();
             let (oldest, left) = match segments.sealed().next() {
-                Some((oldest, _)) => {
-                    (oldest, (segments.sealed_len() - 1) * store.space.segment_bytes + segments.open_bytes())
-                }
+                Some((oldest, _)) => (oldest, all - store.space.segment_bytes),
                 // Of a group that has been quiet since it began its only one.
-                None => (segments.open().find(|open| open.state.lock().blocks > 0)?, 0),
+                None => {
+                    let may_go = |open: &&Arc<Segment>| !open.blobs || self.blobs.is_idle(open);
+                    let open =
+                        segments.open().filter(may_go).find(|open| open.blobs || open.state.lock().blocks > 0)?;
+                    (open, all - open.state.lock().bytes)
+                }
             };
             let stored = oldest.state.lock().stored.1;
             (!policy.protected && left >= policy.keep_bytes).then(|| (stored, oldest.clone()))

@@ -50,6 +50,7 @@ impl OwnedValue {
         match value {
             Value::String(text) => OwnedValue::String(text.to_owned()),
             Value::Array(array) => OwnedValue::Array { element: array.element(), bytes: array.bytes().to_vec() },
+            Value::Blob(blob) => OwnedValue::Plain(Value::Blob(blob)),
             other => OwnedValue::Plain(Value::from_bits(other.channel_type(), other.bits())),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
 use crate::counts::*;
@@ -45,7 +45,9 @@ pub(crate) struct Inner {
     /// Held by whoever commits.
     pub(crate) log: Mutex<Committer>,
     /// Held by whoever seals, checkpoints and expires.
-    sealer: Mutex<Sealer>,
+    pub(crate) sealer: Mutex<Sealer>,
+    /// Held, together with others, by whoever writes or syncs a blob; alone by whoever closes the store.
+    pub(crate) blob_gate: RwLock<()>,
     /// Where each unit of the log begins, oldest first: where its tail can move to.
     pub(crate) links: Mutex<VecDeque<Link>>,
     pub(crate) log_bytes: u64,
@@ -112,12 +114,13 @@ impl Store {
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
         writer.max_future_ns = max_future_ns;
         writer.settle_held(now);
-        let shared = Arc::new(Shared::new(slots, version, now, max_future_ns));
+        let shared = Arc::new(Shared::new(slots, version, space.generation_of(0), now, max_future_ns));
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
         let origin = opened.superblock.now.origin;
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare);
         sealer.groups = opened.open;
+        opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
         if let Some(fixed) = space.fixed {
             // What the region has room for, with what names each list.
             sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as isize;
@@ -150,6 +153,7 @@ impl Store {
                 commits: 0,
             }),
             sealer: Mutex::new(sealer),
+            blob_gate: RwLock::new(()),
             links: Mutex::new(opened.links),
             log_bytes: ring_bytes,
             space,
@@ -426,6 +430,8 @@ impl Store {
         waiting.get_or_insert(Refusal::Closed);
         self.inner.condition.notify_all();
         drop(waiting);
+        // Nor is a blob being written.
+        drop(self.inner.blob_gate.write());
         *self.inner.lock.lock() = None;
         done
     }
@@ -450,13 +456,14 @@ impl Store {
             let sealer = self.inner.sealer.lock();
             (sealer.written_bytes, sealer.used_bytes(&self.inner), sealer.settle.counts.clone())
         };
-        let sums = self.inner.shared.segments.load().sums();
+        let (sums, blobs) = self.inner.shared.segments.load().sums();
         let writer = self.inner.writer.lock();
         StoreStats {
             disk_bytes,
-            segments: sums.segments,
+            segments: sums.segments + blobs.segments,
             block_bytes: sums.bytes,
             block_points: sums.points,
+            blob_bytes: blobs.bytes,
             open_bytes: writer.open_bytes as u64,
             log_used_bytes: writer.head - writer.tail,
             log_bytes: writer.ring_bytes,
@@ -483,6 +490,7 @@ impl Store {
             SegmentInfo {
                 id: segment.id,
                 settled: segment.is_settled(),
+                blobs: segment.blobs,
                 sealed: state.sealed,
                 group: writer.groups.name(segment.group),
                 size_bytes: state.bytes,

@@ -1,6 +1,7 @@
 //! Tests that need the fault disk or look inside.
 
 mod arrays;
+mod blobs;
 mod faults;
 mod fixed;
 mod leftovers;

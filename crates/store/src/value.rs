@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::array::{ArrayRef, ArrayType};
+use crate::blob::{self, BlobRef};
 
 /// Type of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,12 +32,14 @@ pub enum ChannelType {
     F64,
     /// UTF-8 text.
     String,
+    /// A reference to bytes in a segment of their own.
+    Blob,
     /// Many values of one type.
     Array(ArrayType),
 }
 
 impl ChannelType {
-    /// Every type but arrays, in the order of its code.
+    /// Every type of single numbers, truth values and texts, in the order of its code: neither blobs nor arrays.
     pub const ALL: [ChannelType; 12] = [
         ChannelType::Bool,
         ChannelType::I8,
@@ -59,6 +62,9 @@ impl ChannelType {
 
     /// The type of a format code; `length` reads what follows that of an array of fixed length.
     pub(crate) fn read(code: u8, length: impl FnOnce() -> Option<u16>) -> Option<ChannelType> {
+        if code == blob::TYPE_CODE {
+            return Some(ChannelType::Blob);
+        }
         let plain = Self::ALL.get((code as usize).wrapping_sub(1)).copied();
         plain.or_else(|| ArrayType::read(code, length).map(ChannelType::Array))
     }
@@ -79,6 +85,7 @@ impl ChannelType {
             ChannelType::F32 => 10,
             ChannelType::F64 => 11,
             ChannelType::String => 12,
+            ChannelType::Blob => blob::TYPE_CODE,
             ChannelType::Array(array) => array.code(),
         }
     }
@@ -117,6 +124,7 @@ impl ChannelType {
             ChannelType::F32 => "f32",
             ChannelType::F64 => "f64",
             ChannelType::String => "string",
+            ChannelType::Blob => "blob",
             ChannelType::Array(array) => return array.name(),
         };
         name.into()
@@ -132,14 +140,14 @@ impl ChannelType {
 
     /// The type that a name spells, as in [`ChannelType::name`].
     pub fn from_name(name: &str) -> Option<ChannelType> {
-        let plain = Self::ALL.into_iter().find(|t| t.name() == name);
+        let plain = Self::ALL.into_iter().chain([ChannelType::Blob]).find(|t| t.name() == name);
         plain.or_else(|| ArrayType::from_name(name, Self::from_name).map(ChannelType::Array))
     }
 
     /// Whether a value is a number or a truth value, which stands in its row; the bytes of others stand beside it.
     #[inline]
     pub fn is_scalar(self) -> bool {
-        !matches!(self, ChannelType::String | ChannelType::Array(_))
+        !matches!(self, ChannelType::String | ChannelType::Blob | ChannelType::Array(_))
     }
 
     /// The type of arrays, if it is one.
@@ -150,14 +158,22 @@ impl ChannelType {
         }
     }
 
-    /// Bytes of one value in a row; text and arrays take 8 (offset and length of their bytes beside the row).
+    /// As which arrays a block keeps its values in tiles, if it does.
+    pub(crate) fn tiles(self) -> Option<ArrayType> {
+        match self {
+            ChannelType::Blob => Some(ArrayType::BLOB),
+            other => other.array(),
+        }
+    }
+
+    /// Bytes of one value in a row; texts, blobs and arrays take 8 (offset and length of their bytes beside the row).
     pub fn size_bytes(self) -> usize {
         match self {
             ChannelType::Bool | ChannelType::I8 | ChannelType::U8 => 1,
             ChannelType::I16 | ChannelType::U16 => 2,
             ChannelType::I32 | ChannelType::U32 | ChannelType::F32 => 4,
             ChannelType::I64 | ChannelType::U64 | ChannelType::F64 => 8,
-            ChannelType::String | ChannelType::Array(_) => 8,
+            ChannelType::String | ChannelType::Blob | ChannelType::Array(_) => 8,
         }
     }
 
@@ -190,7 +206,7 @@ impl ChannelType {
         };
         match (a, b) {
             (Array(a), Array(b)) => a.widen(b).map(Array),
-            (Bool, _) | (String, _) | (_, String) | (Array(_), _) | (_, Array(_)) => None,
+            (Bool, _) | (String | Blob | Array(_), _) | (_, String | Blob | Array(_)) => None,
             (F32, F64) => Some(F64),
             (i, F32 | F64) => (bits(i) <= 32).then_some(F64),
             (I8 | I16 | I32 | I64, I8 | I16 | I32 | I64) => Some(b),
@@ -227,9 +243,14 @@ pub enum Value<'a> {
     F64(f64),
     /// UTF-8 text.
     String(&'a str),
+    /// A blob, by its reference.
+    Blob(BlobRef),
     /// An array.
     Array(ArrayRef<'a>),
 }
+
+// Values are passed by value, cell by cell.
+const _: () = assert!(size_of::<Value<'_>>() == 24);
 
 impl<'a> Value<'a> {
     /// The type of the value; that of an array is of variable length.
@@ -248,11 +269,12 @@ impl<'a> Value<'a> {
             Value::F32(_) => ChannelType::F32,
             Value::F64(_) => ChannelType::F64,
             Value::String(_) => ChannelType::String,
+            Value::Blob(_) => ChannelType::Blob,
             Value::Array(array) => ChannelType::Array(ArrayType::variable(array.element())),
         }
     }
 
-    /// The value's bit pattern, zero-extended to 64 bits; 0 for text and arrays.
+    /// The value's bit pattern, zero-extended to 64 bits; 0 for texts, blobs and arrays.
     #[inline]
     pub fn bits(&self) -> u64 {
         match *self {
@@ -267,11 +289,11 @@ impl<'a> Value<'a> {
             Value::U64(v) => v,
             Value::F32(v) => v.to_bits() as u64,
             Value::F64(v) => v.to_bits(),
-            Value::String(_) | Value::Array(_) => 0,
+            Value::String(_) | Value::Blob(_) | Value::Array(_) => 0,
         }
     }
 
-    /// The value of a bit pattern made by [`Value::bits`]. Text and arrays are the caller's to keep.
+    /// The value of a bit pattern made by [`Value::bits`]. Texts, blobs and arrays are the caller's to keep.
     ///
     /// # Panics
     /// For types that are no scalar.
@@ -288,11 +310,11 @@ impl<'a> Value<'a> {
             ChannelType::U64 => Value::U64(bits),
             ChannelType::F32 => Value::F32(f32::from_bits(bits as u32)),
             ChannelType::F64 => Value::F64(f64::from_bits(bits)),
-            ChannelType::String | ChannelType::Array(_) => unreachable!("text and arrays have no bit pattern"),
+            ChannelType::String | ChannelType::Blob | ChannelType::Array(_) => unreachable!("it has no bit pattern"),
         }
     }
 
-    /// The value as f64, for plots and means: exact up to 2⁵³, nearest beyond; none for text and arrays.
+    /// The value as f64, for plots and means: exact up to 2⁵³, nearest beyond; none for texts, blobs and arrays.
     pub fn as_f64(&self) -> Option<f64> {
         Some(match *self {
             Value::Bool(v) => v as u8 as f64,
@@ -306,7 +328,7 @@ impl<'a> Value<'a> {
             Value::U64(v) => v as f64,
             Value::F32(v) => v as f64,
             Value::F64(v) => v,
-            Value::String(_) | Value::Array(_) => return None,
+            Value::String(_) | Value::Blob(_) | Value::Array(_) => return None,
         })
     }
 
@@ -377,6 +399,7 @@ pub(crate) fn value_beside(kind: ChannelType, bytes: &[u8]) -> Option<Value<'_>>
     match kind {
         ChannelType::String => std::str::from_utf8(bytes).ok().map(Value::String),
         ChannelType::Array(array) => Some(Value::Array(ArrayRef::stored(array.element(), bytes))),
+        ChannelType::Blob => BlobRef::from_bytes(bytes).map(Value::Blob),
         _ => None,
     }
 }
@@ -406,6 +429,9 @@ mod tests {
             (Bool, U8, None),
             (String, F64, None),
             (U8, U64, Some(U64)),
+            (Blob, Blob, Some(Blob)),
+            (Blob, String, None),
+            (U64, Blob, None),
         ] {
             assert_eq!(a.widen(b), want, "{a:?} {b:?}");
             assert_eq!(b.widen(a), want, "{b:?} {a:?}");

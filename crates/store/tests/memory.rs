@@ -1,6 +1,7 @@
 //! Memory is bounded, in bytes that the store has allocated: alone in its process, so that all of them are its own.
 
 use std::alloc::System;
+use std::sync::{Mutex, PoisonError};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use strongback_store::*;
@@ -12,6 +13,10 @@ const T0: i64 = 1_790_000_000_000_000_000;
 const STREAMS: usize = 100_000;
 /// The whole: open blocks, streams and channels.
 const ALL_BYTES_MAX: usize = 160 << 20;
+/// One test at a time: all that is allocated is its own.
+static ALONE: Mutex<()> = Mutex::new(());
+/// What a blob may hold in memory on its way in, or out: a chunk, and what moves it to another segment or to the disk.
+const BLOB_BYTES_MAX: usize = 600 << 10;
 /// Beside open blocks: what a stream and its channel may cost.
 const STREAM_BYTES_MAX: usize = 600;
 const CHANNEL_BYTES_MAX: usize = 150;
@@ -50,6 +55,7 @@ fn check(store: &Store, before: (usize, usize), what: &str) {
 
 #[test]
 fn a_hundred_thousand_streams_fit_in_160_mb() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("a folder");
     let options = StoreOptions { max_bytes: Some(1 << 40), ..StoreOptions::default() };
     let before = (allocated_bytes(), resident_bytes());
@@ -90,4 +96,48 @@ fn a_hundred_thousand_streams_fit_in_160_mb() {
     settle(&store);
     check(&store, before, "opened again");
     assert_eq!(store.catalog().streams.len(), STREAMS);
+}
+
+#[test]
+fn a_blob_of_any_size_is_a_chunk_in_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().expect("a folder");
+    let options = StoreOptions { log_bytes: 1 << 20, max_bytes: Some(2 << 30), ..StoreOptions::default() };
+    let store = Store::open(dir.path(), options, T0).expect("a new store");
+    let spec = StreamSpec {
+        key: StreamKey::new("camera", []),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("image", ChannelType::Blob)],
+    };
+    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let piece: Vec<u8> = (0..100_003u32).map(|n| (n % 251) as u8).collect();
+    let before = allocated_bytes();
+    let mut most = 0;
+    let mut see = || most = most.max(allocated_bytes() - before);
+    // The second has no room behind the first, and moves.
+    let references = [40, 50].map(|mib: u64| {
+        let (mut writer, mut left) = (store.blob(stream).expect("a writer"), mib << 20);
+        while left > 0 {
+            let len = left.min(piece.len() as u64);
+            writer.write(&piece[..len as usize]).expect("written");
+            left -= len;
+            see();
+        }
+        writer.finish(T0).expect("finished")
+    });
+    assert_ne!(references[0].segment(), references[1].segment());
+    for reference in &references {
+        let mut reader = store.view().blob(stream, reference).expect("a blob");
+        let mut length = 0;
+        while let Some(chunk) = reader.next_chunk().expect("reads") {
+            length += chunk.len() as u64;
+            see();
+        }
+        assert_eq!(length, u64::from(reference.length_bytes()));
+    }
+    println!("at most {} KiB for blobs of 40 and 50 MiB", most >> 10);
+    assert!(most <= BLOB_BYTES_MAX, "{most} bytes");
 }

@@ -224,7 +224,7 @@ macro_rules! builders {
             fn new(channel_type: ChannelType) -> Self {
                 match channel_type {
                     $(ChannelType::$variant => Builder::$variant($builder::new()),)*
-                    ChannelType::String => Builder::String(StringBuilder::new()),
+                    ChannelType::String | ChannelType::Blob => Builder::String(StringBuilder::new()),
                     ChannelType::Array(array) => Builder::List(ListOf::new(array.element().channel_type())),
                 }
             }
@@ -248,6 +248,7 @@ macro_rules! builders {
                     Builder::String(builder) => match cell {
                         None => builder.append_null(),
                         Some(Value::String(text)) => builder.append_value(text),
+                        Some(Value::Blob(blob)) => builder.append_value(blob.to_string()),
                         Some(_) => return false,
                     },
                     Builder::List(list) => return list.append(cell),

@@ -71,7 +71,7 @@ impl RowWriter for CsvWriter {
                     if let Ok(value) = column.cell(row) {
                         match value {
                             Value::String(text) => put_field(&mut self.out, text),
-                            array @ Value::Array(_) => put_field(&mut self.out, &plain_text(&array)),
+                            array @ (Value::Array(_) | Value::Blob(_)) => put_field(&mut self.out, &plain_text(&array)),
                             other => self.out.push_str(&plain_text(&other)),
                         }
                     }
@@ -183,7 +183,7 @@ fn put_value(out: &mut String, value: &Value<'_>) {
     let finite = match value {
         Value::F32(v) => v.is_finite(),
         Value::F64(v) => v.is_finite(),
-        Value::I64(_) | Value::U64(_) | Value::String(_) => false,
+        Value::I64(_) | Value::U64(_) | Value::String(_) | Value::Blob(_) => false,
         _ => true,
     };
     match finite {

@@ -576,6 +576,7 @@ fn put_value(out: &mut BytesMut, value: Value<'_>, to: ChannelType, binary: bool
         Value::F32(v) => put_f32(out, v, binary),
         Value::F64(v) => put_f64(out, v, binary),
         Value::String(v) => put_bytes(out, v.as_bytes()),
+        Value::Blob(blob) => put_bytes(out, blob.to_string().as_bytes()),
         Value::Array(array) => {
             let of = element_of(array.element());
             let to = array.element().channel_type();

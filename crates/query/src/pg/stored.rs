@@ -122,7 +122,9 @@ impl<'a> StoredRows<'a> {
                     ChannelType::I8 | ChannelType::I16 | ChannelType::U8 => number(2),
                     ChannelType::I32 | ChannelType::U16 | ChannelType::F32 => number(4),
                     ChannelType::I64 | ChannelType::U32 | ChannelType::F64 => number(8),
-                    ChannelType::U64 | ChannelType::String | ChannelType::Array(_) => Cells::Unknown,
+                    ChannelType::U64 | ChannelType::String | ChannelType::Blob | ChannelType::Array(_) => {
+                        Cells::Unknown
+                    }
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Arrays through the wire: PostgreSQL arrays, text and binary, by the short way and by DataFusion's.
 
-use strongback_store::{ArrayRef, ArrayType, ChannelType, ElementType, Value};
+use strongback_store::{ArrayRef, ArrayType, BlobRef, ChannelType, ElementType, Value};
 
 use crate::{Fixture, MS, T0, texts};
 
@@ -59,4 +59,35 @@ async fn arrays_are_postgresql_arrays() {
     }
     let first = texts(&client, "select spectrum[3] from lab order by time desc limit 1").await;
     assert_eq!(first, [[Some("2".to_owned())]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blobs_are_texts_that_say_their_length_and_checksum() {
+    let fixture = Fixture::start().await;
+    let kinds = [("shot", ChannelType::U32), ("image", ChannelType::Blob)];
+    let (stream, at) = fixture.stream("camera", &[], &kinds);
+    for row in 0..3u32 {
+        let mut reference = [0; 16];
+        reference[8..12].copy_from_slice(&(1_000 + row).to_le_bytes());
+        reference[12..].copy_from_slice(&(0xabc + row).to_le_bytes());
+        let blob = BlobRef::from_bytes(&reference).expect("a reference");
+        let mut cells = vec![(at[0], Value::U32(row))];
+        if row != 1 {
+            cells.push((at[1], Value::Blob(blob)));
+        }
+        fixture.append(&stream, T0 + i64::from(row) * MS, &cells);
+    }
+    let client = fixture.client().await;
+    let want = [Some("blob(1000 bytes, 00000abc)"), None, Some("blob(1002 bytes, 00000abe)")];
+    for more in ["", " where 1 = 1"] {
+        let sql = format!("select image from camera{more} order by time");
+        assert_eq!(texts(&client, &sql).await, want.map(|cell| vec![cell.map(str::to_owned)]), "{sql}");
+        let rows = client.query(&sql, &[]).await.expect("rows");
+        assert_eq!(
+            rows.iter().map(|row| row.get::<_, Option<String>>(0)).collect::<Vec<_>>(),
+            want.map(|c| c.map(str::to_owned))
+        );
+    }
+    let found = texts(&client, "select shot from camera where image is null").await;
+    assert_eq!(found, [[Some("1".to_owned())]]);
 }

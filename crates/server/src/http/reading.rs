@@ -55,7 +55,9 @@ pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
 
 fn scan_failure(error: ScanError) -> Failure {
     match error {
-        ScanError::Expired | ScanError::ViewTooOld => Failure::unavailable(error.to_string()),
+        ScanError::Expired | ScanError::BlobExpired { .. } | ScanError::ViewTooOld => {
+            Failure::unavailable(error.to_string())
+        }
         other => Failure::internal(other),
     }
 }

@@ -72,6 +72,10 @@ impl ChannelWindow {
         let size;
         let text = match value {
             Value::String(text) => Some(text),
+            Value::Blob(blob) => {
+                size = blob.to_string();
+                Some(size.as_str())
+            }
             // A screen shows how many elements came; whoever wants them asks for the state or the history.
             Value::Array(array) => {
                 size = format!("{}[{}]", array.element().channel_type().name(), array.len());

@@ -43,6 +43,7 @@ pub(super) fn card(found: &Inspection) -> serde_json::Value {
             json!({
                 "file": s.file, "id": s.id, "group": s.group, "sealed": s.sealed, "file_bytes": s.file_bytes.to_string(),
                 "block_bytes": s.block_bytes.to_string(), "blocks": s.blocks, "rows": s.rows.to_string(),
+                "blobs": s.blobs.map(|(blobs, _)| blobs), "blob_bytes": s.blobs.map(|(_, bytes)| bytes.to_string()),
                 "time": time(s.time),
             })
         })

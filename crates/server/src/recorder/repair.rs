@@ -22,7 +22,8 @@ fn findings(found: &Inspection) -> Vec<String> {
         ));
     }
     // A store of a fixed size goes on in the segment that was open.
-    let open = found.segments.iter().filter(|segment| !segment.sealed && found.fixed.is_none());
+    let open =
+        found.segments.iter().filter(|segment| !segment.sealed && segment.blobs.is_none() && found.fixed.is_none());
     said.extend(open.map(|segment| format!("{}: has no footer", segment.file)));
     said
 }

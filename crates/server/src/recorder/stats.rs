@@ -86,6 +86,7 @@ fn line(channel: &Channel, bucket: Option<&Bucket>) -> String {
         None => "–".to_owned(),
         Some(Value::String(text)) => text.chars().take(14).collect(),
         Some(Value::Bool(is)) => is.to_string(),
+        Some(Value::Blob(blob)) => format!("{} bytes", blob.length_bytes()),
         Some(Value::Array(array)) => format!("{}[{}]", array.element().channel_type().name(), array.len()),
         Some(value) => match value.as_f64() {
             Some(number) if channel.channel_type.is_float() => float(number),

@@ -202,7 +202,7 @@ pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>,
         ChannelType::U64 => text.parse().ok().map(Value::U64),
         ChannelType::F32 => text.parse().ok().map(Value::F32),
         ChannelType::F64 => text.parse().ok().map(Value::F64),
-        ChannelType::String | ChannelType::Array(_) => None,
+        ChannelType::String | ChannelType::Blob | ChannelType::Array(_) => None,
     };
     value.map(Ok).ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();

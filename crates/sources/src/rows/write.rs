@@ -345,6 +345,7 @@ fn put_json(out: &mut String, value: Value<'_>) {
         Value::F32(v) if !v.is_finite() => put_text(out, not_finite(v.into())),
         Value::F64(v) if !v.is_finite() => put_text(out, not_finite(v)),
         Value::Array(array) => put_list(out, array, put_json),
+        Value::Blob(blob) => put_text(out, &blob.to_string()),
         value => put_plain(out, value),
     }
 }
@@ -358,6 +359,7 @@ fn put_cell(out: &mut String, value: Value<'_>) {
             put_list(&mut list, array, put_plain);
             put_field(out, &list);
         }
+        Value::Blob(blob) => put_field(out, &blob.to_string()),
         value => put_plain(out, value),
     }
 }
@@ -398,6 +400,7 @@ fn put_plain(out: &mut String, value: Value<'_>) {
         Value::F32(v) => write!(out, "{v:?}"),
         Value::F64(v) => write!(out, "{v:?}"),
         Value::String(v) => write!(out, "{v}"),
+        Value::Blob(v) => write!(out, "{v}"),
         Value::Array(array) => {
             put_list(out, array, put_plain);
             Ok(())

@@ -226,12 +226,12 @@ impl<'a> Block<'a> {
     fn column(&self, entry: &ColumnEntry, wanted: ChannelType) -> Result<Column, FormatError> {
         let rows = self.header.rows;
         let (states, parameters, values) = self.parts(entry)?;
-        let decode = |count: usize| match entry.channel_type {
-            ChannelType::Array(kind) => {
+        let decode = |count: usize| match entry.channel_type.tiles() {
+            Some(kind) => {
                 let tiles = self.tiles.ok_or(malformed("tiles that were not read"))?;
                 self.tile_table(entry, kind, values, count)?.decode(tiles)
             }
-            kind => codec::decode(kind, entry.codec, parameters, values, count),
+            None => codec::decode(entry.channel_type, entry.codec, parameters, values, count),
         };
         if states.is_empty() {
             return Ok(Column { values: codec::widen(decode(rows)?, wanted)?, states: None });

@@ -393,7 +393,7 @@ pub(crate) fn decode(
             };
             ColumnValues::String { offsets, bytes }
         }
-        ChannelType::Array(_) => return Err(mismatch(codec)),
+        ChannelType::Blob | ChannelType::Array(_) => return Err(mismatch(codec)),
     };
     if cursor.remaining() > 0 {
         return Err(malformed("bytes left behind a column"));
@@ -471,7 +471,9 @@ pub(crate) fn widen(values: ColumnValues, to: ChannelType) -> Result<ColumnValue
                         })
                         .collect(),
                 ),)*
-                ChannelType::String | ChannelType::Array(_) => return Err(malformed("numbers widen to numbers only")),
+                ChannelType::String | ChannelType::Blob | ChannelType::Array(_) => {
+                    return Err(malformed("numbers widen to numbers only"));
+                }
             }
         };
     }

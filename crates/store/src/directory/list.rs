@@ -272,43 +272,76 @@ impl GroupList {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentList {
     groups: BTreeMap<Group, Arc<GroupList>>,
+    /// Those of blobs, which hold no rows.
+    blobs: BTreeMap<Group, Arc<GroupList>>,
 }
 
 impl SegmentList {
     pub(crate) fn new(all: Vec<Arc<Segment>>) -> SegmentList {
-        let mut by_group: BTreeMap<Group, Vec<Arc<Segment>>> = BTreeMap::new();
-        for segment in all {
-            by_group.entry(segment.group).or_default().push(segment);
-        }
-        let groups = by_group.into_iter().map(|(group, segments)| (group, Arc::new(GroupList::new(segments))));
-        SegmentList { groups: groups.collect() }
+        let by_group = |all: Vec<Arc<Segment>>| {
+            let mut by_group: BTreeMap<Group, Vec<Arc<Segment>>> = BTreeMap::new();
+            for segment in all {
+                by_group.entry(segment.group).or_default().push(segment);
+            }
+            by_group.into_iter().map(|(group, segments)| (group, Arc::new(GroupList::new(segments)))).collect()
+        };
+        let (blobs, rows) = all.into_iter().partition(|segment| segment.blobs);
+        SegmentList { groups: by_group(rows), blobs: by_group(blobs) }
     }
 
-    /// Groups that have had segments, with those they have.
+    /// Groups that have had segments of rows, with those they have.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &GroupList)> {
         self.groups.iter().map(|(group, list)| (*group, &**list))
     }
 
-    /// The segments of a group, if it ever had one.
+    /// Groups that have had segments of blobs, with those they have.
+    pub(crate) fn blob_groups(&self) -> impl Iterator<Item = (Group, &GroupList)> {
+        self.blobs.iter().map(|(group, list)| (*group, &**list))
+    }
+
+    /// A segment of blobs of a group.
+    pub(crate) fn blobs_of(&self, group: Group, id: u64) -> Option<Arc<Segment>> {
+        let list = self.blobs.get(&group)?;
+        list.get(id).or_else(|| list.open.iter().find(|open| open.id == id)).cloned()
+    }
+
+    /// All lists of a group: of rows, and of blobs.
+    pub(crate) fn of_group(&self, group: Group) -> impl Iterator<Item = &GroupList> {
+        self.groups.get(&group).into_iter().chain(self.blobs.get(&group)).map(|list| &**list)
+    }
+
+    /// Groups that have had segments of any kind.
+    pub(crate) fn all_groups(&self) -> std::collections::BTreeSet<Group> {
+        self.lists().map(|(group, _)| group).collect()
+    }
+
+    /// Every list.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = (Group, &GroupList)> {
+        self.groups().chain(self.blob_groups())
+    }
+
+    /// The segments of rows of a group, if it ever had one.
     pub(crate) fn group(&self, group: Group) -> Option<&GroupList> {
         self.groups.get(&group).map(|list| &**list)
     }
 
-    fn group_mut(&mut self, group: Group) -> &mut GroupList {
-        Arc::make_mut(self.groups.entry(group).or_insert_with(|| Arc::new(GroupList::new(Vec::new()))))
+    /// The list that a segment is in.
+    fn list_of(&mut self, segment: &Segment) -> &mut GroupList {
+        let lists = if segment.blobs { &mut self.blobs } else { &mut self.groups };
+        Arc::make_mut(lists.entry(segment.group).or_insert_with(|| Arc::new(GroupList::new(Vec::new()))))
     }
 
     /// With a segment that is open.
     pub(crate) fn with_open(&self, segment: Arc<Segment>) -> SegmentList {
         let mut list = self.clone();
-        list.group_mut(segment.group).open.push(segment);
+        list.list_of(&segment).open.push(segment);
         list
     }
 
     /// With an open segment sealed.
     pub(crate) fn with_sealed(&self, segment: &Arc<Segment>) -> SegmentList {
         let mut list = self.clone();
-        let group = list.group_mut(segment.group);
+        let group = list.list_of(segment);
         group.open.retain(|open| open.id != segment.id);
         let known = Known { segment: segment.clone(), state: *segment.state.lock() };
         group.sealed.add(&known.state);
@@ -321,7 +354,7 @@ impl SegmentList {
     pub(crate) fn without(&self, segments: &[Arc<Segment>]) -> SegmentList {
         let mut list = self.clone();
         for segment in segments {
-            let group = list.group_mut(segment.group);
+            let group = list.list_of(segment);
             group.open.retain(|open| open.id != segment.id);
             let state = *segment.state.lock();
             if state.sealed {
@@ -341,25 +374,29 @@ impl SegmentList {
 
     /// Every segment, group by group.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.groups.values().flat_map(|group| group.sealed().map(|(segment, _)| segment).chain(&group.open))
+        self.lists().flat_map(|(_, group)| group.sealed().map(|(segment, _)| segment).chain(&group.open))
     }
 
-    /// Sums over all.
-    pub(crate) fn sums(&self) -> Sums {
-        let mut sums = Sums::default();
-        for group in self.groups.values() {
-            sums.segments += group.sealed.segments;
-            sums.bytes += group.sealed.bytes;
-            sums.points += group.sealed.points;
-            group.open.iter().for_each(|segment| sums.add(&segment.state.lock()));
-        }
-        sums
+    /// Sums over those of rows, and over those of blobs.
+    pub(crate) fn sums(&self) -> (Sums, Sums) {
+        (sums_of(&self.groups), sums_of(&self.blobs))
     }
 
     /// Segments of a group that can hold rows with `from ≤ time ≤ to`, oldest first.
     pub(crate) fn overlapping(&self, group: Group, from: i64, to: i64) -> Vec<Arc<Segment>> {
         self.group(group).map_or_else(Vec::new, |group| group.overlapping(from, to))
     }
+}
+
+fn sums_of(groups: &BTreeMap<Group, Arc<GroupList>>) -> Sums {
+    let mut sums = Sums::default();
+    for group in groups.values() {
+        sums.segments += group.sealed.segments;
+        sums.bytes += group.sealed.bytes;
+        sums.points += group.sealed.points;
+        group.open.iter().for_each(|segment| sums.add(&segment.state.lock()));
+    }
+    sums
 }
 
 #[cfg(test)]
@@ -397,7 +434,7 @@ mod tests {
             }
             let ids = |segments: &[Arc<Segment>]| segments.iter().map(|s| s.id).collect::<Vec<_>>();
             let bytes = all.iter().map(|s| s.id).sum::<u64>();
-            assert_eq!(list.sums(), Sums { segments: all.len() as u64, bytes, points: 2 * bytes });
+            assert_eq!(list.sums().0, Sums { segments: all.len() as u64, bytes, points: 2 * bytes });
             let fresh = SegmentList::new(all.clone());
             for _ in 0..300 {
                 let from = random.i64(-5..3_005);

@@ -28,9 +28,10 @@ pub enum Picture {
 }
 
 /// What bytes are used for: name, sign in ASCII, sign in a terminal, colour.
-const USES: [(&str, char, char, u8); 5] = [
+const USES: [(&str, char, char, u8); 6] = [
     ("log", 'L', '█', 34),
     ("blocks", '#', '█', 32),
+    ("blobs", 'B', '█', 36),
     ("footers, padding", '=', '▓', 33),
     ("allocated ahead", '.', '░', 90),
     ("spare, free", 's', '░', 35),
@@ -68,11 +69,11 @@ impl Picture {
     fn space(self, found: &Inspection, out: &mut String) -> std::fmt::Result {
         let rest = |sealed: bool| -> u64 {
             let segments = found.segments.iter().filter(|s| s.sealed == sealed);
-            segments.map(|s| s.file_bytes.saturating_sub(s.block_bytes)).sum()
+            segments.map(|s| s.file_bytes.saturating_sub(used_bytes(s))).sum()
         };
         let free = found.fixed.as_ref().map_or(0, |fixed| fixed.slots.saturating_sub(fixed.taken) * fixed.slot_bytes);
         let spare = found.spare.as_ref().map_or(0, |spare| spare.file_bytes) + free;
-        let bytes = [found.log.ring_bytes, found.block_bytes(), rest(true), rest(false), spare];
+        let bytes = [found.log.ring_bytes, found.block_bytes(), found.blobs().1, rest(true), rest(false), spare];
         let total: u64 = bytes.iter().sum();
         writeln!(out, "space, {} in all, a cell is {}", size(total), size(total.div_ceil(BAR_CELLS as u64)))?;
         out.push_str("  ");
@@ -107,14 +108,14 @@ impl Picture {
             0 | 1 => String::new(),
             several => format!(", up to {several} a cell"),
         };
-        writeln!(out, "\nsegments from oldest to newest, how full of blocks{cells}")?;
+        writeln!(out, "\nsegments from oldest to newest, how full of blocks or blobs{cells}")?;
         let drawn = groups.len().min(GROUPS_DRAWN);
         for (name, of) in &groups[..drawn] {
             let bar: String = of
                 .chunks(of.len().div_ceil(SEGMENT_CELLS))
                 .map(|chunk| {
                     let (blocks, file) =
-                        chunk.iter().fold((0, 0), |sum, s| (sum.0 + s.block_bytes, sum.1 + s.file_bytes));
+                        chunk.iter().fold((0, 0), |sum, s| (sum.0 + used_bytes(s), sum.1 + s.file_bytes));
                     self.level(blocks as f64 / file.max(1) as f64, &LEVELS_PLAIN, &LEVELS_TERMINAL)
                 })
                 .collect();
@@ -161,6 +162,11 @@ const LEVELS_TERMINAL: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '�
 const SHADES_PLAIN: [char; 5] = [' ', '.', ':', '+', '#'];
 const SHADES_TERMINAL: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
+/// Bytes of blocks or blobs.
+fn used_bytes(segment: &SegmentUse) -> u64 {
+    segment.blobs.map_or(segment.block_bytes, |(_, bytes)| bytes)
+}
+
 /// A name in so many characters at most.
 fn cut(name: &str, chars: usize) -> String {
     match name.chars().count() > chars {
@@ -201,6 +207,7 @@ mod tests {
             file_bytes: 1 << 20,
             block_bytes: blocks,
             blocks: 1,
+            blobs: None,
             rows: 10,
             time: Some((id as i64, id as i64 + 1)),
         }

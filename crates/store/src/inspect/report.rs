@@ -81,14 +81,15 @@ impl fmt::Display for Inspection {
                 "{:>8}  {:8} {:7} {:>10} {:>10} {:>8} {:>12}  {}",
                 s.id,
                 s.group,
-                match (s.sealed, s.settled) {
-                    (_, true) => "settled",
-                    (true, false) => "sealed",
-                    (false, false) => "open",
+                match (s.blobs, s.sealed, s.settled) {
+                    (Some(_), ..) => "blobs",
+                    (_, _, true) => "settled",
+                    (_, true, false) => "sealed",
+                    (_, false, false) => "open",
                 },
                 size(s.file_bytes),
-                size(s.block_bytes),
-                s.blocks,
+                size(s.blobs.map_or(s.block_bytes, |(_, bytes)| bytes)),
+                s.blobs.map_or(s.blocks, |(blobs, _)| blobs),
                 s.rows,
                 span(s.time)
             )?;
@@ -123,6 +124,9 @@ impl fmt::Display for Inspection {
                 writeln!(f, "verified {} blocks, every value decoded", self.verified_blocks)?;
             }
             _ => writeln!(f)?,
+        }
+        if let (blobs @ 1.., bytes) = self.blobs() {
+            writeln!(f, "blobs    {blobs}, {} of them in segments of their own", size(bytes))?;
         }
         if self.is_sound() {
             return writeln!(f, "no damage found");

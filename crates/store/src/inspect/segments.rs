@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::place::Part;
-use super::{Depth, Inspection, Listed, ListedSegment, SegmentUse, picture, reason};
+use super::{Depth, Inspection, Listed, ListedSegment, SegmentUse, blobs, picture, reason};
 use crate::batch::Column;
 use crate::block::{self, Block, BlockHeader};
 use crate::bytes::FormatError;
@@ -47,8 +47,11 @@ pub(super) fn read(name: &str, file: &Part, depth: Depth, listed: &Listed, found
     let page = file.read_at(&mut bytes, 0, PAGE_BYTES)?;
     match SegmentHeader::read(page) {
         Ok(header) => {
-            let durable = listed.get(&header.id).map_or(0, |known| known.bytes);
-            walk(name, file, header, (durable, true), depth, found)
+            let known = listed.get(&header.id);
+            if header.blobs {
+                return blobs::walk(name, file, header, known, depth, found);
+            }
+            walk(name, file, header, (known.map_or(0, |known| known.bytes), true), depth, found)
         }
         // Made and not begun: the header is written with the first group.
         Err(_) if page.iter().all(|byte| *byte == 0) => Ok(()),
@@ -69,6 +72,9 @@ pub(super) fn read_slot(
 ) -> io::Result<()> {
     let (name, mut bytes) = (file_name(id), Vec::new());
     match SegmentHeader::read(file.read_at(&mut bytes, 0, PAGE_BYTES)?) {
+        Ok(header) if (header.id, header.generation) == (id, generation) && header.blobs => {
+            return blobs::walk(&name, file, header, Some(listed), depth, found);
+        }
         Ok(header) if (header.id, header.generation) == (id, generation) => {
             // What is at the end of a slot that goes on is of its last turn, or of a finish that was cut short.
             return walk(&name, file, header, (listed.bytes, listed.sealed), depth, found);
@@ -99,6 +105,7 @@ fn walk(
         file_bytes: size,
         block_bytes: 0,
         blocks: 0,
+        blobs: None,
         rows: 0,
         time: None,
     };
@@ -277,12 +284,13 @@ impl Walk<'_> {
                 let batch = mixed.decode(index, &layout(part.types()), &every(part.types().len()))?;
                 let nulls = |c: &Column| c.states.iter().flatten().filter(|s| **s != CellState::Value).count() as u64;
                 let points = batch.columns.iter().map(|c| batch.len() as u64 - nulls(c)).sum();
+                batch.columns.iter().for_each(|column| blobs::take_named(column, found));
                 add_points(part.header.stream, part.types().len(), points, found);
             }
         } else {
             self.count(header.length_bytes, [header], found);
             if depth == Depth::Everything {
-                let (channels, points) = verify(bytes)?;
+                let (channels, points) = verify(bytes, found)?;
                 add_points(header.stream, channels, points, found);
             }
         }
@@ -351,7 +359,7 @@ fn every(channels: usize) -> Vec<ChannelIndex> {
 }
 
 /// Decodes every value of a block and compares its statistics; returns its channels and points.
-fn verify(bytes: &[u8]) -> Result<(usize, u64), FormatError> {
+fn verify(bytes: &[u8], inspection: &mut Inspection) -> Result<(usize, u64), FormatError> {
     let block = Block::read(bytes)?;
     let types: Vec<ChannelType> = block.columns().iter().map(|column| column.channel_type).collect();
     let said = block.statistics()?;
@@ -364,7 +372,9 @@ fn verify(bytes: &[u8]) -> Result<(usize, u64), FormatError> {
     times.set(&stamps, stamps.is_sorted(), &[]);
     // One column at a time: a wide block is never in memory as a whole.
     for index in 0..types.len() {
-        let found = ColumnStatistics::of(&block.column_as_stored(index)?, Interpolation::Hold, &times);
+        let column = block.column_as_stored(index)?;
+        blobs::take_named(&column, inspection);
+        let found = ColumnStatistics::of(&column, Interpolation::Hold, &times);
         points += found.values();
         if said.as_ref().is_some_and(|said| !agree(&said[index], &found)) {
             return Err(FormatError::Malformed { what: "statistics that are not those of the values" });

@@ -184,12 +184,13 @@ impl Draft {
         }
         let Some(channel_type) = type_of(element.type_name.is) else {
             let ours = ChannelType::ALL.map(ChannelType::name);
-            let names = TYPES.iter().map(|(name, _)| *name).chain(ours.iter().map(|name| &**name));
+            let ours = ours.iter().map(|name| &**name).chain(["blob"]);
+            let names = TYPES.iter().map(|(name, _)| *name).chain(ours);
             let hint = nearest(element.type_name.is, names);
             return Err(Fault::new(
                 element.type_name.at,
                 format!(
-                    "found {}, expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, or an array of up to \
+                    "found {}, expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, blob, or an array of up to \
                      {MAX_ARRAY_LENGTH} such as float[512]{hint}",
                     shown(element.type_name.is)
                 ),

@@ -80,7 +80,7 @@ fn words_are_known_without_case_and_in_our_spelling() {
     let array = |element, length| ChannelType::Array(ArrayType::fixed(element, length).unwrap());
     let arrays = [array(ElementType::F32, 512), array(ElementType::Bool, 65_536)];
     let variable = ChannelType::Array(ArrayType::variable(ElementType::U64));
-    for known in ChannelType::ALL.into_iter().chain(arrays).chain([variable]) {
+    for known in ChannelType::ALL.into_iter().chain(arrays).chain([variable, ChannelType::Blob]) {
         assert_eq!(type_of(&type_name(known)), Some(known));
         assert_eq!(type_of(&known.name().to_uppercase()), Some(known));
     }
@@ -139,7 +139,7 @@ fn errors_say_where_what_was_found_and_what_is_right() {
         ),
         (
             after("CREATE STREAM B WITH ID 2 {\n v flaot }"),
-            "t:3:4: found \"flaot\", expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, or an array of up to 65536 such as float[512]; did you mean float?",
+            "t:3:4: found \"flaot\", expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, blob, or an array of up to 65536 such as float[512]; did you mean float?",
         ),
         (after("CREATE STREAM B WITH ID 2 { v float, v float }"), "t:2:38: stream \"B\" has an element \"v\" already"),
         (

@@ -2,6 +2,7 @@
 //! cuts between any two writes, twice in a row, calls that fail, reads that come short, a disk that is full, and at the
 //! end bits that flip. How to run it: docs/durability.md.
 
+mod blobs;
 mod reduced;
 mod rot;
 mod seeds;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use self::blobs::Camera;
 use self::reduced::Reduced;
 use crate::disk::Disk;
 use crate::disk::fault::{FOLDER, FaultDisk};
@@ -67,6 +69,8 @@ struct Model {
     streams: Vec<ModelStream>,
     /// Streams with reductions.
     reduced: Vec<Reduced>,
+    /// A stream of images.
+    camera: Camera,
     random: Rng,
     now: i64,
     epoch: u32,
@@ -125,9 +129,9 @@ impl Model {
         let store = open_on(&disk, fixed, T0).expect("a new store");
         let epoch = store.epoch();
         let random = Rng::with_seed(seed ^ 0x5eed);
-        let (streams, reduced) = (Vec::new(), Vec::new());
+        let (streams, reduced, camera) = (Vec::new(), Vec::new(), Camera::default());
         let (cuts, errors, failures, was_full) = (0, 0, 0, false);
-        Model { disk, store, streams, reduced, random, now: T0, epoch, cuts, errors, failures, was_full, fixed }
+        Model { disk, store, streams, reduced, camera, random, now: T0, epoch, cuts, errors, failures, was_full, fixed }
     }
 
     fn channel(random: &mut Rng, index: usize) -> ChannelSpec {
@@ -256,6 +260,7 @@ impl Model {
         match self.store.commit(self.now) {
             Ok(_) => {
                 self.reduced.iter_mut().for_each(Reduced::acknowledge);
+                self.camera.acknowledge();
                 for (stream, len) in self.streams.iter_mut().zip(before) {
                     stream.acknowledged = len;
                     let row = self.store.committed_row(stream.id);
@@ -358,12 +363,14 @@ impl Model {
             stream.acknowledged = rows;
         }
         self.recover_reduced()?;
+        self.recover_camera()?;
         self.check_all()
     }
 
     fn check_all(&mut self) -> Checked {
         (0..self.streams.len()).try_for_each(|n| self.check(n))?;
-        (0..self.reduced.len()).try_for_each(|n| self.check_reduced(n))
+        (0..self.reduced.len()).try_for_each(|n| self.check_reduced(n))?;
+        self.check_camera(false)
     }
 
     /// The store holds what the model holds; where the disk fails a read it says so, and reads it the next time.
@@ -538,7 +545,8 @@ impl Model {
                 }
             }
             6..9 => self.grow_stream(),
-            9..36 => self.append(),
+            9..33 => self.append(),
+            33..36 => self.shoot()?,
             36..46 => self.append_reduced()?,
             46..70 => self.commit()?,
             70..86 => self.maintain()?,
@@ -564,6 +572,7 @@ impl Model {
                     stream.acknowledged = stream.frames.len();
                 }
                 self.reduced.iter_mut().for_each(Reduced::acknowledge);
+                self.camera.acknowledge();
                 match open_on(&self.disk, self.fixed, self.now) {
                     Ok(store) => self.store = store,
                     Err(_) if self.excused() => return self.reopen(),

@@ -31,6 +31,9 @@ fn said(value: Value<'_>) -> Json {
         Value::I32(v) => json!(v.to_string()),
         Value::I64(v) => json!(v.to_string()),
         Value::Array(array) => array.iter().map(said).collect(),
+        Value::Blob(blob) => {
+            json!(format!("{}:{}:{}:{:08x}", blob.segment(), blob.offset(), blob.length_bytes(), blob.crc()))
+        }
         unsigned => json!(unsigned.bits().to_string()),
     }
 }
@@ -333,6 +336,25 @@ fn arrays<T: Copy>(kind: ArrayType, rows: &[Vec<T>], put: impl Fn(T, &mut Vec<u8
     ColumnValues::Array { kind, offsets, bytes }
 }
 
+/// References to blobs, one behind the other; every fourth frame has none.
+fn references(rows: usize) -> ColumnValues {
+    let mut values = ColumnValues::empty(ChannelType::Blob);
+    let ColumnValues::Array { offsets, bytes, .. } = &mut values else { panic!("no references") };
+    for row in 0..rows as u64 {
+        if row % 4 != 3 {
+            bytes.extend(((7 + row / 50) << 16 | (1 + row % 50 * 33)).to_le_bytes());
+            bytes.extend((100_000 + row as u32 * 7_919).to_le_bytes());
+            bytes.extend((row as u32).wrapping_mul(2_654_435_761).to_le_bytes());
+        }
+        offsets.push(bytes.len() as u32);
+    }
+    values
+}
+
+fn absent_of_four(row: usize) -> CellState {
+    if row % 4 == 3 { CellState::Absent } else { CellState::Value }
+}
+
 /// Spectra and waveforms: tiles in both orders, fixed and variable lengths, empty arrays, every state.
 fn waves(id: u32, rows: usize, seed: u64) -> (Arc<Stream>, Batch) {
     use ElementType as E;
@@ -361,12 +383,13 @@ fn waves(id: u32, rows: usize, seed: u64) -> (Arc<Stream>, Batch) {
             values: arrays(ArrayType::variable(E::U8), &vec![Vec::<u8>::new(); rows], |v, out| out.push(v)),
             states: Some(vec![CellState::Absent; rows]),
         },
+        Column { values: references(rows), states: Some((0..rows).map(absent_of_four).collect()) },
     ];
     let kinds = [fixed(E::F32, 200), fixed(E::I64, 64)].into_iter();
     let kinds = kinds.chain([E::F64, E::Bool, E::U8].map(ArrayType::variable)).map(ChannelType::Array);
-    let names = ["shot", "spectrum", "steady", "wave", "flags", "never"];
-    let channels: Vec<_> =
-        names.into_iter().zip([ChannelType::U32].into_iter().chain(kinds)).map(|(n, kind)| (n, kind, "V")).collect();
+    let kinds = [ChannelType::U32].into_iter().chain(kinds).chain([ChannelType::Blob]);
+    let names = ["shot", "spectrum", "steady", "wave", "flags", "never", "image"];
+    let channels: Vec<_> = names.into_iter().zip(kinds).map(|(n, kind)| (n, kind, "V")).collect();
     let batch = Batch {
         stream: StreamId(id),
         rows: (seed..seed + rows as u64).collect(),
@@ -388,6 +411,7 @@ fn make() -> Vec<u8> {
         size_bytes: 256 << 10,
         created: START,
         group: "default".into(),
+        blobs: false,
     };
     let meta = |gaps: &'static [u32]| BlockMeta {
         origin: header.origin,

@@ -19,6 +19,7 @@ pub(crate) fn header() -> SegmentHeader {
         size_bytes: 4 << 20,
         created: 1_700_000_000_000_000_000,
         group: "default".into(),
+        blobs: false,
     }
 }
 

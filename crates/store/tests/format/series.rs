@@ -37,6 +37,7 @@ pub(crate) fn said(batch: &Batch) -> Vec<String> {
                 .map(|c| match c.cell(row) {
                     Ok(Value::String(text)) => format!("{text:?}"),
                     Ok(Value::Array(array)) => format!("{array:?}"),
+                    Ok(Value::Blob(blob)) => format!("{blob:?}"),
                     Ok(value) => format!("{}:{:x}", value.channel_type().name(), value.bits()),
                     Err(state) => format!("{state:?}"),
                 })
@@ -143,6 +144,17 @@ pub(crate) fn values(kind: ChannelType, rows: usize) -> BoxedStrategy<ColumnValu
                 })
                 .boxed()
         }
+        ChannelType::Blob => proptest::collection::vec(any::<[u8; 16]>(), rows)
+            .prop_map(|references| {
+                let mut values = ColumnValues::empty(ChannelType::Blob);
+                let ColumnValues::Array { offsets, bytes, .. } = &mut values else { unreachable!("references") };
+                for reference in references {
+                    bytes.extend(reference);
+                    offsets.push(bytes.len() as u32);
+                }
+                values
+            })
+            .boxed(),
         ChannelType::Array(array) => {
             let size = array.element().size_bytes();
             let length = array.length();
@@ -167,12 +179,13 @@ pub(crate) fn values(kind: ChannelType, rows: usize) -> BoxedStrategy<ColumnValu
     }
 }
 
-/// Single values, and arrays of both kinds.
+/// Single values, references to blobs, and arrays of both kinds.
 fn kinds() -> Vec<ChannelType> {
     let fixed = [1, 7, 16].into_iter().zip([ElementType::F64, ElementType::I16, ElementType::F32]);
     let fixed = fixed.filter_map(|(length, element)| ArrayType::fixed(element, length));
     let variable = ElementType::ALL.into_iter().step_by(2).map(ArrayType::variable);
-    ChannelType::ALL.into_iter().chain(fixed.chain(variable).map(ChannelType::Array)).collect()
+    let arrays = fixed.chain(variable).map(ChannelType::Array);
+    ChannelType::ALL.into_iter().chain([ChannelType::Blob]).chain(arrays).collect()
 }
 
 fn states(rows: usize) -> impl Strategy<Value = Option<Vec<CellState>>> {

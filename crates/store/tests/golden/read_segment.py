@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads a sealed segment by docs/format/store.md alone and prints it as JSON.
+"""Reads a sealed segment, or one of blobs, by docs/format/store.md alone and prints it as JSON.
 
 A second implementation of the format: it shares no code with the first and uses the standard library only.
 Floats are printed as their bit patterns; cells that are no value as the number of their state; columns of the
@@ -16,7 +16,7 @@ for byte in range(256):
         byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
     CRC_TABLE.append(byte)
 
-TYPES = [None, "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "string"]
+TYPES = [None, "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "string", "blob"]
 FORMATS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
 SIZES = {"bool": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4, "u64": 8, "f32": 4, "f64": 8}
 CODECS = ["none", "plain", "constant", "integer", "quantised", "pco", "dictionary", "same-time", "time-difference", "tiles"]
@@ -238,7 +238,7 @@ def column_values(kind: str, codec: str, parameters: bytes, reader: Reader, coun
 
 
 def read_type(reader: Reader) -> str:
-    """A channel type: `f32`, `f32[512]`, `f64[]`."""
+    """A channel type: `f32`, `f32[512]`, `f64[]`, `blob`."""
     code = reader.u8()
     if code > 64:
         return f"{TYPES[code - 64]}[]"
@@ -273,6 +273,12 @@ def array_values(kind: str, codec: str, table: Reader, count: int, tiles: bytes)
     if table.left():
         raise ValueError("bytes behind a table of tiles")
     return values
+
+
+def reference(data: bytes) -> str:
+    """A reference to a blob: segment, offset, length, checksum."""
+    place, length, crc = struct.unpack("<QII", data)
+    return f"{place >> 16}:{(place & 0xFFFF) * 4096}:{length}:{crc:08x}"
 
 
 def block_header(data: bytes) -> dict:
@@ -310,7 +316,7 @@ def statistics(reader: Reader, kind: str, header: dict) -> dict:
     names = ["absent", "unchanged", "unknowns", "nans", "infinities"]
     found = {name: reader.varint() if flags & 1 << i else 0 for i, name in enumerate(names)}
     found |= {"first": None, "last": None, "min": None, "max": None, "sum": None, "integral": None}
-    if kind == "string" or "[" in kind or found["absent"] + found["unchanged"] + found["unknowns"] == rows:
+    if kind in ("string", "blob") or "[" in kind or found["absent"] + found["unchanged"] + found["unknowns"] == rows:
         return found
     ranged = ["min", "max"] if flags & 64 else []
     values = {name: statistic_value(reader, kind) for name in ["first", "last"] + ranged}
@@ -368,7 +374,10 @@ def read_block(header: dict, body: bytes) -> dict:
         source = add(receive, source)
     out = []
     for kind, codec, states, parameters, values, _ in columns[4:]:
-        if "[" in kind:
+        if kind == "blob":
+            present = array_values("u8[16]", codec, values, states.count(0), found.get(6, b""))
+            present = present and [reference(bytes(map(int, value))) for value in present]
+        elif "[" in kind:
             present = array_values(kind, codec, values, states.count(0), found.get(6, b""))
         else:
             present = column_values(kind, codec, parameters, values, states.count(0))
@@ -434,6 +443,8 @@ def read_mixed(header: dict, body: bytes) -> list:
                     column["cells"].append(state)
                 elif kind == "string":
                     column["cells"].append(reader.text())
+                elif kind == "blob":
+                    column["cells"].append(reference(reader.take(reader.varint())))
                 elif "[" in kind:
                     array, element = Reader(reader.take(reader.varint())), kind.split("[")[0]
                     size = SIZES[element]
@@ -490,8 +501,38 @@ def read_index(reader: Reader) -> list:
     return places
 
 
+def read_blobs(data: bytes) -> dict:
+    """A whole segment of blobs: those that are finished."""
+    check(data[:4092], struct.unpack("<I", data[4092:4096])[0], "header")
+    magic, version, incompatible, _, _, ident, generation, _, _, name = struct.unpack("<4sIQQ16sQQQqH", data[:74])
+    if magic != b"SBSG" or version != 1 | 1 << 31 or incompatible != 1:
+        raise ValueError("no segment of this version")
+    blobs, at, whole = [], 4096, b""
+    while at < len(data):
+        fields = struct.unpack("<4sIQQIIIIqIII", data[at : at + 60])
+        chunk, length, segment, of, start, index, epoch, flags, stored, size, crc, body_crc = fields
+        check(data[at : at + 60], struct.unpack("<I", data[at + 60 : at + 64])[0], "header of a chunk")
+        if chunk != b"SBBC" or (segment, of, start + index * 131072) != (ident, generation, at):
+            raise ValueError("no chunk of this segment")
+        body = data[at + 64 : at + 64 + length]
+        check(body, body_crc, "chunk")
+        whole = body if index == 0 else whole + body
+        if flags & 1:
+            check(whole, crc, "blob")
+            if len(whole) != size:
+                raise ValueError("a blob of another length")
+            text = f"{ident}:{start}:{size}:{crc:08x}"
+            blobs.append({"reference": text, "epoch": epoch, "stored": str(stored), "sum": str(sum(whole))})
+        elif length != 131008:
+            raise ValueError("a chunk that is not full")
+        at += (64 + length + 4095) // 4096 * 4096
+    return {"id": ident, "generation": generation, "group": data[74 : 74 + name].decode(), "blobs": blobs}
+
+
 def read_segment(data: bytes) -> dict:
     """The whole segment."""
+    if struct.unpack("<Q", data[8:16])[0] & 1:
+        return read_blobs(data)
     for page, what in ((data[:4096], "header"), (data[-4096:], "trailer")):
         check(page[:4092], struct.unpack("<I", page[4092:])[0], what)
     magic, version, incompatible, _, origin, ident, generation, size, created, name = struct.unpack("<4sIQQ16sQQQqH", data[:74])

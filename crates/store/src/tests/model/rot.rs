@@ -40,11 +40,13 @@ impl Model {
         }
         let report = self.store.recovery();
         let told = !report.damaged.is_empty() || report.torn_bytes > 0 || report.lost_rows > 0;
+        self.camera_after_rot();
         self.check_rotten(told).map_err(|error| format!("{file} rots at {flips:?}: {error}; {report:?}"))
     }
 
     /// Nothing is read that was not written; what is missing is `told`, or by the reader.
-    fn check_rotten(&self, mut told: bool) -> Checked {
+    fn check_rotten(&mut self, mut told: bool) -> Checked {
+        self.check_camera(true)?;
         let catalog = self.store.catalog();
         let view = self.store.view();
         let mut missing = Vec::new();

@@ -1,0 +1,270 @@
+//! Blobs: images and other bytes beside the frames, in segments of their own.
+//!
+//! ```text
+//!  writer ─> chunk ─> [segment of blobs] ─> sync ─> reference ─> cell of a frame ─> commit
+//!
+//!  | header page | chunk | chunk | last chunk, padding | chunk | …
+//! ```
+//! Invariants: a blob lies in one segment, its chunks one behind the other; all but the last have 128 KiB, the last is
+//! padded to 4 KiB. A segment has one writer at a time. No page is written twice. The reference is given after the sync
+//! that covers the last chunk, and the segment is in a checkpoint before its first byte: so a frame that names a blob
+//! is never durable before it. A segment of blobs has no footer: chunks say what they are. The bytes of it that a
+//! checkpoint counts are whole chunks, synced; in one with the bit *left* a cut may have torn any.
+//!
+//! Chunk, a header of 64 bytes and the bytes behind it, little-endian:
+//!
+//! | offset | size | field | meaning |
+//! |---|---|---|---|
+//! | 0 | 4 | magic | `SBBC` |
+//! | 4 | 4 | length_bytes | bytes behind the header: 131,008, in the last chunk fewer or as many |
+//! | 8 | 8 | segment | id of the segment |
+//! | 16 | 8 | generation | of the segment |
+//! | 24 | 4 | start | offset in the segment of the blob's first chunk, a multiple of 4,096 |
+//! | 28 | 4 | index | number of the chunk in its blob, from 0: it lies at start + index · 131,072 |
+//! | 32 | 4 | epoch | opening that wrote it |
+//! | 36 | 4 | flags | 1 the last one: the next four fields count; others: refuse |
+//! | 40 | 8 | stored | instant at which the blob was finished, ns since 1970 UTC |
+//! | 48 | 4 | blob_bytes | of the whole blob |
+//! | 52 | 4 | blob_crc | CRC32C of the whole blob |
+//! | 56 | 4 | body_crc | CRC32C of the bytes behind the header |
+//! | 60 | 4 | header_crc | CRC32C of bytes 0 to 60 |
+//!
+//! A reference, the value of a cell, 16 bytes: u64 segment << 16 | start / 4,096; u32 blob_bytes; u32 blob_crc.
+
+mod file;
+mod read;
+mod write;
+
+use std::fmt;
+
+use crate::bytes::{Cursor, FormatError, check_limit, malformed};
+use crate::limits::{BLOB_CHUNK_BYTES, MAX_SEGMENT_BYTES, PAGE_BYTES};
+use crate::refusal::Refusal;
+use crate::segment::{check_crc, check_magic};
+
+pub(crate) use file::{BlobFile, Blobs, Resumed};
+pub use read::BlobReader;
+pub use write::BlobWriter;
+
+/// Code of the type of channels that hold references.
+pub(crate) const TYPE_CODE: u8 = 13;
+/// Bytes of a reference.
+pub(crate) const REFERENCE_BYTES: usize = 16;
+/// Bytes of a chunk's header.
+pub(crate) const CHUNK_HEADER_BYTES: usize = 64;
+/// Bytes of a blob in each chunk but its last.
+pub(crate) const CHUNK_BODY_BYTES: usize = BLOB_CHUNK_BYTES - CHUNK_HEADER_BYTES;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"SBBC");
+const LAST: u32 = 1;
+const PAGE_BITS: u32 = 16;
+
+/// Names a blob: what a frame's cell holds in its stead. [`BlobWriter::finish`] gives it, [`crate::View::blob`] takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlobRef {
+    place: u64,
+    length_bytes: u32,
+    crc: u32,
+}
+
+impl BlobRef {
+    pub(crate) fn new(segment: u64, start: u64, length_bytes: u32, crc: u32) -> BlobRef {
+        BlobRef { place: (segment << PAGE_BITS) | (start / PAGE_BYTES as u64), length_bytes, crc }
+    }
+
+    /// Bytes of the blob.
+    pub fn length_bytes(&self) -> u32 {
+        self.length_bytes
+    }
+
+    /// CRC32C of the blob.
+    pub fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// Number of the segment that it lies in.
+    pub fn segment(&self) -> u64 {
+        self.place >> PAGE_BITS
+    }
+
+    /// Offset of its first chunk in the segment.
+    pub fn offset(&self) -> u64 {
+        (self.place & ((1 << PAGE_BITS) - 1)) * PAGE_BYTES as u64
+    }
+
+    /// As it stands in rows and blocks.
+    pub fn bytes(&self) -> [u8; REFERENCE_BYTES] {
+        let mut bytes = [0; REFERENCE_BYTES];
+        bytes[..8].copy_from_slice(&self.place.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.length_bytes.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.crc.to_le_bytes());
+        bytes
+    }
+
+    /// The inverse of [`BlobRef::bytes`]; none of another length. Whether there is such a blob shows when it is read.
+    pub fn from_bytes(bytes: &[u8]) -> Option<BlobRef> {
+        let bytes: &[u8; REFERENCE_BYTES] = bytes.try_into().ok()?;
+        let word = u128::from_le_bytes(*bytes);
+        Some(BlobRef { place: word as u64, length_bytes: (word >> 64) as u32, crc: (word >> 96) as u32 })
+    }
+}
+
+impl fmt::Display for BlobRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "blob({} bytes, {:08x})", self.length_bytes, self.crc)
+    }
+}
+
+/// Why a blob is not written.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BlobError {
+    /// The store takes nothing.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// It is larger than a segment.
+    #[error("{stream}: a blob of {size_bytes} bytes or more; a segment of this store takes one of {max_bytes} at most")]
+    TooLarge {
+        /// The stream.
+        stream: String,
+        /// Bytes that were given, or announced.
+        size_bytes: u64,
+        /// The most there can be.
+        max_bytes: u64,
+    },
+    /// Each blob that is being written has a segment to itself, and there are no more.
+    #[error("{stream}: {writers} blobs are being written at this time, the most that this store takes: try again")]
+    Busy {
+        /// The stream.
+        stream: String,
+        /// Those that are being written.
+        writers: usize,
+    },
+    /// The stream takes none: it is not in this store, or one of its own tables.
+    #[error("{stream}: takes no blobs")]
+    NoBlobs {
+        /// The stream.
+        stream: String,
+    },
+}
+
+/// Most bytes of a blob in segments of a size: it lies behind the header page of an empty one.
+pub(crate) fn most_bytes(segment_bytes: u64) -> u64 {
+    let room = segment_bytes.min(MAX_SEGMENT_BYTES).saturating_sub(PAGE_BYTES as u64);
+    let (whole, rest) = (room / BLOB_CHUNK_BYTES as u64, room % BLOB_CHUNK_BYTES as u64);
+    whole * CHUNK_BODY_BYTES as u64 + rest.saturating_sub(CHUNK_HEADER_BYTES as u64)
+}
+
+/// Bytes that the chunks of a blob take, padding counted.
+pub(crate) fn padded_bytes(length_bytes: u64) -> u64 {
+    // One that has no bytes has a chunk all the same.
+    let before = length_bytes.saturating_sub(1) / CHUNK_BODY_BYTES as u64;
+    let last = length_bytes - before * CHUNK_BODY_BYTES as u64 + CHUNK_HEADER_BYTES as u64;
+    before * BLOB_CHUNK_BYTES as u64 + last.next_multiple_of(PAGE_BYTES as u64)
+}
+
+/// What the last chunk says of its blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whole {
+    /// When it was finished.
+    pub(crate) stored: i64,
+    pub(crate) length_bytes: u32,
+    pub(crate) crc: u32,
+}
+
+/// The header of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkHeader {
+    pub(crate) length_bytes: u32,
+    pub(crate) segment: u64,
+    pub(crate) generation: u64,
+    pub(crate) start: u32,
+    pub(crate) index: u32,
+    pub(crate) epoch: u32,
+    /// Of the last one of a blob.
+    pub(crate) whole: Option<Whole>,
+    pub(crate) body_crc: u32,
+}
+
+impl ChunkHeader {
+    pub(crate) fn bytes(&self) -> [u8; CHUNK_HEADER_BYTES] {
+        let mut bytes = [0; CHUNK_HEADER_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &MAGIC.to_le_bytes());
+        put(4, &self.length_bytes.to_le_bytes());
+        put(8, &self.segment.to_le_bytes());
+        put(16, &self.generation.to_le_bytes());
+        put(24, &self.start.to_le_bytes());
+        put(28, &self.index.to_le_bytes());
+        put(32, &self.epoch.to_le_bytes());
+        if let Some(whole) = self.whole {
+            put(36, &LAST.to_le_bytes());
+            put(40, &whole.stored.to_le_bytes());
+            put(48, &whole.length_bytes.to_le_bytes());
+            put(52, &whole.crc.to_le_bytes());
+        }
+        put(56, &self.body_crc.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads and checks the header at the beginning of `bytes`; what is behind it need not be there.
+    ///
+    /// # Errors
+    /// When it is none, is damaged, or contradicts itself.
+    pub(crate) fn read(bytes: &[u8]) -> Result<ChunkHeader, FormatError> {
+        let header = Cursor::new(bytes).take(CHUNK_HEADER_BYTES, "header of a blob's chunk")?;
+        let mut fields = Cursor::new(header);
+        check_magic("blob's chunk", MAGIC, fields.u32("magic")?)?;
+        let crc = Cursor::new(&header[60..]).u32("crc")?;
+        check_crc("header of a blob's chunk", crc, &header[..60])?;
+        let length_bytes =
+            check_limit("bytes of a blob's chunk", fields.u32("length")?.into(), CHUNK_BODY_BYTES)? as u32;
+        let (segment, generation) = (fields.u64("segment")?, fields.u64("generation")?);
+        let (start, index, epoch) = (fields.u32("start")?, fields.u32("index")?, fields.u32("epoch")?);
+        let flags = fields.u32("flags")?;
+        if flags & !LAST != 0 {
+            return Err(FormatError::Unsupported { what: "flags of a blob's chunk", found: flags.into() });
+        }
+        let whole = Whole { stored: fields.i64("stored")?, length_bytes: fields.u32("size")?, crc: fields.u32("crc")? };
+        let body_crc = fields.u32("crc")?;
+        let whole = (flags & LAST != 0).then_some(whole);
+        let chunk = ChunkHeader { length_bytes, segment, generation, start, index, epoch, whole, body_crc };
+        let fits = match whole {
+            Some(whole) => {
+                u64::from(whole.length_bytes) == u64::from(index) * CHUNK_BODY_BYTES as u64 + u64::from(length_bytes)
+            }
+            None => length_bytes as usize == CHUNK_BODY_BYTES,
+        };
+        if !fits || !(start as usize).is_multiple_of(PAGE_BYTES) || chunk.offset() >= MAX_SEGMENT_BYTES {
+            return Err(malformed("place or length of a blob's chunk"));
+        }
+        Ok(chunk)
+    }
+
+    /// Where it lies in its segment.
+    pub(crate) fn offset(&self) -> u64 {
+        u64::from(self.start) + u64::from(self.index) * BLOB_CHUNK_BYTES as u64
+    }
+
+    /// Bytes with padding: where the next chunk begins.
+    pub(crate) fn padded_bytes(&self) -> u64 {
+        (CHUNK_HEADER_BYTES as u64 + u64::from(self.length_bytes)).next_multiple_of(PAGE_BYTES as u64)
+    }
+
+    /// Whether it lies where it says, in the segment that it was written to.
+    pub(crate) fn is_at(&self, offset: u64, of: (u64, u64)) -> bool {
+        (self.segment, self.generation) == of && self.offset() == offset
+    }
+
+    /// The bytes behind the header that `bytes` begin with, checked.
+    ///
+    /// # Errors
+    /// When they are not all there or are damaged.
+    pub(crate) fn body<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], FormatError> {
+        let behind = bytes.get(CHUNK_HEADER_BYTES..).unwrap_or_default();
+        let body = Cursor::new(behind).take(self.length_bytes as usize, "bytes of a blob's chunk")?;
+        check_crc("bytes of a blob's chunk", self.body_crc, body)?;
+        Ok(body)
+    }
+}

@@ -1,0 +1,181 @@
+//! A blob out of its segment, a chunk at a time.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{BlobRef, CHUNK_BODY_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, padded_bytes};
+use crate::ScanError;
+use crate::bytes::{FormatError, malformed};
+use crate::directory::Segment;
+use crate::limits::{BLOB_CHUNK_BYTES, MAX_SEGMENT_BYTES, PAGE_BYTES};
+use crate::mutant::{self, Mutant};
+use crate::shared::Shared;
+use crate::stream::StreamId;
+use crate::view::View;
+
+/// Reads a blob onwards, a chunk of 128 KiB in memory at a time. Each chunk is checked before a byte of it is given, the
+/// whole blob at its end.
+///
+/// [`io::Read`] gives errors of the kinds `InvalidData` (damaged) and `NotFound` (expired) with a [`ScanError`] inside.
+pub struct BlobReader {
+    shared: Arc<Shared>,
+    segment: Arc<Segment>,
+    generation: u64,
+    reference: BlobRef,
+    /// Header and bytes of the chunk at hand, and how many of the bytes were given.
+    chunk: Vec<u8>,
+    given: usize,
+    /// Number of the next chunk.
+    index: u32,
+    /// Bytes in chunks to come.
+    left_bytes: u64,
+    crc: u32,
+    ended: bool,
+}
+
+impl std::fmt::Debug for BlobReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in {:?}, {} bytes to come", self.reference, self.segment, self.left_bytes)
+    }
+}
+
+impl View {
+    /// Reads the blob that a cell of a stream names. It is looked for in the segments there are now, so it may be expired
+    /// although this view still has the frame.
+    ///
+    /// # Errors
+    /// [`ScanError::BlobExpired`], or [`ScanError::Damaged`] where the reference cannot be one.
+    pub fn blob(&self, stream: StreamId, reference: &BlobRef) -> Result<BlobReader, ScanError> {
+        let shared = self.shared().clone();
+        let expired = ScanError::BlobExpired { segment: reference.segment() };
+        let Some(slot) = shared.slots.get(stream) else { return Err(expired) };
+        let segment = shared.segments.load().blobs_of(slot.group, reference.segment());
+        let Some(segment) = segment else { return Err(expired) };
+        let generation = shared.generation_base.wrapping_add(segment.id);
+        let length = u64::from(reference.length_bytes());
+        let end = reference.offset() + padded_bytes(length);
+        let reader = BlobReader {
+            shared,
+            segment,
+            generation,
+            reference: *reference,
+            chunk: Vec::new(),
+            given: 0,
+            index: 0,
+            left_bytes: length,
+            crc: 0,
+            ended: false,
+        };
+        if reference.offset() < PAGE_BYTES as u64 || end > MAX_SEGMENT_BYTES {
+            return Err(reader.damaged(reference.offset(), malformed("a reference to bytes beyond the segment")));
+        }
+        Ok(reader)
+    }
+}
+
+impl BlobReader {
+    /// Bytes of the whole blob.
+    pub fn length_bytes(&self) -> u64 {
+        self.reference.length_bytes().into()
+    }
+
+    /// The next bytes of the blob, those of a chunk; none behind its end, when the whole was as it was written.
+    ///
+    /// # Errors
+    /// [`ScanError`]: a chunk or the whole is damaged, the segment is expired, the disk refuses.
+    pub fn next_chunk(&mut self) -> Result<Option<&[u8]>, ScanError> {
+        if self.given >= self.chunk.len() && !self.read_chunk()? {
+            return Ok(None);
+        }
+        let from = std::mem::replace(&mut self.given, self.chunk.len());
+        Ok(Some(&self.chunk[from..]))
+    }
+
+    /// Reads and checks the next chunk; false: that was the last one.
+    fn read_chunk(&mut self) -> Result<bool, ScanError> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.chunk.clear();
+        self.given = 0;
+        let wanted = self.left_bytes.min(CHUNK_BODY_BYTES as u64);
+        let at = self.reference.offset() + u64::from(self.index) * BLOB_CHUNK_BYTES as u64;
+        let read = self.segment.read(at, CHUNK_HEADER_BYTES + wanted as usize, &self.shared.residents);
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(ScanError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(self.damaged(at, malformed("the segment ends before the blob")));
+            }
+            Err(error) => return Err(self.expired_or(error)),
+        };
+        if let Err(error) = self.check_chunk(&bytes, at, wanted) {
+            // What took its place is none of its bytes.
+            let damaged = self.damaged(at, error);
+            return Err(self.expired_or(damaged));
+        }
+        self.chunk = bytes;
+        self.given = CHUNK_HEADER_BYTES;
+        self.index += 1;
+        self.left_bytes -= wanted;
+        self.ended = self.left_bytes == 0;
+        Ok(true)
+    }
+
+    fn check_chunk(&mut self, bytes: &[u8], at: u64, wanted: u64) -> Result<(), FormatError> {
+        if mutant::is_active(Mutant::NoBlobCheck) {
+            return Ok(());
+        }
+        let chunk = ChunkHeader::read(bytes)?;
+        let start = u64::from(chunk.start) == self.reference.offset() && chunk.index == self.index;
+        if !chunk.is_at(at, (self.segment.id, self.generation)) || !start || u64::from(chunk.length_bytes) != wanted {
+            return Err(malformed("the chunk of another blob"));
+        }
+        let body = chunk.body(bytes)?;
+        self.crc = crc32c::crc32c_append(self.crc, body);
+        let whole = chunk.whole.map(|whole| (whole.length_bytes, whole.crc));
+        let last = wanted == self.left_bytes;
+        let expected = (self.reference.length_bytes(), self.reference.crc());
+        if whole != last.then_some(expected) {
+            return Err(malformed("the reference names another blob than lies here"));
+        }
+        if last && self.crc != expected.1 {
+            return Err(FormatError::Checksum { what: "blob", expected: expected.1, found: self.crc });
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, offset: u64, error: FormatError) -> ScanError {
+        ScanError::Damaged { file: self.segment.path(), offset, reason: error.to_string() }
+    }
+
+    fn expired_or(&self, error: ScanError) -> ScanError {
+        let gone = self.segment.expired.load(std::sync::atomic::Ordering::Acquire);
+        if gone { ScanError::BlobExpired { segment: self.segment.id } } else { error }
+    }
+}
+
+impl io::Read for BlobReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        while self.given >= self.chunk.len() {
+            let read = self.read_chunk().map_err(|error| {
+                let kind = match &error {
+                    ScanError::Damaged { .. } => io::ErrorKind::InvalidData,
+                    ScanError::BlobExpired { .. } => io::ErrorKind::NotFound,
+                    _ => io::ErrorKind::Other,
+                };
+                io::Error::new(kind, error)
+            })?;
+            if !read {
+                return Ok(0);
+            }
+        }
+        let waiting = &self.chunk[self.given..];
+        let len = waiting.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&waiting[..len]);
+        self.given += len;
+        Ok(len)
+    }
+}
