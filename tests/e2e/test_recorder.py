@@ -270,3 +270,47 @@ def test_a_killed_append_is_mended_by_repair(vehicle: pathlib.Path) -> None:
 def test_help_has_examples() -> None:
     for command in ("create", "append", "read"):
         assert "strongback store " + command in store(command, "--help")
+
+
+def test_blobs_go_in_and_come_out(tmp_path: pathlib.Path) -> None:
+    path, image = tmp_path / "rig", tmp_path / "shot.raw"
+    store("create", path, "--folder")
+    contents = [os.urandom(size) for size in (3_000_000, 0, 131_008)]
+    for second, content in enumerate(contents):
+        image.write_bytes(content)
+        said = store("blob", path, "CAM", "image", "--put", image, "--at", f"2026-11-20T17:00:0{second}Z")
+        assert f"CAM.image row {second}: blob({len(content)} bytes, " in said, said
+    header, *frames = rows(path)
+    assert header[-1] == "CAM.image"
+    names = [frame[-1] for frame in frames]
+    assert [name.split(",")[0] for name in names] == ["blob(3000000 bytes", "blob(0 bytes", "blob(131008 bytes"]
+    lines = [json.loads(line) for line in store("read", path, "--format", "jsonl").splitlines()[1:]]
+    assert [line["values"]["image"] for line in lines] == names
+    assert names[0] in store("export", path, "--format", "jsonl")
+    out = tmp_path / "out.raw"
+    for row, content in enumerate(contents):
+        store("blob", path, "CAM", "image", "--row", str(row), "--output", out)
+        assert out.read_bytes() == content
+    store("blob", path, "CAM", "image", "--at", "2026-11-20T17:00:00.5Z", "--output", out)
+    assert out.read_bytes() == contents[0]
+    store("blob", path, "CAM", "image", "--output", out)
+    assert out.read_bytes() == contents[2]
+    for wrong, words in (
+        (("CAM", "image", "--row", "3"), "no row 3"),
+        (("CAM", "picture"), "no channel picture"),
+        (("OTHER", "image"), "no stream of this name"),
+        (("CAM", "image", "--at", "2026-11-20T16:00:00Z"), "no blob at this time or before"),
+    ):
+        assert words in store("blob", path, *wrong, code=1)
+    assert "no damage found" in store("verify", path)
+    assert "blobs    3, 3.0 MiB of them" in store("inspect", path)
+    # A bit of the first one.
+    [segment] = [file for file in path.glob("segment-*.sbs") if file.read_bytes()[8] == 1]
+    damaged = bytearray(segment.read_bytes())
+    damaged[4096 + 64 + 200_000] ^= 1
+    segment.write_bytes(damaged)
+    assert "checksum" in store("blob", path, "CAM", "image", "--row", "0", "--output", out, code=3)
+    assert contents[0].startswith(out.read_bytes()) and out.stat().st_size >= 131_008
+    assert "checksum" in store("verify", path, code=3)
+    store("blob", path, "CAM", "image", "--row", "2", "--output", out)
+    assert out.read_bytes() == contents[2]

@@ -13,8 +13,8 @@ use crate::config::Listen;
 use crate::instant;
 
 pub use store::{
-    AppendArgs, CreateArgs, InspectArgs, ReadArgs, RepairArgs, RowFile, Selection, StatsArgs, StoreCommand, TextForm,
-    TimeForm,
+    AppendArgs, BlobArgs, CreateArgs, InspectArgs, ReadArgs, RepairArgs, RowFile, Selection, StatsArgs, StoreCommand,
+    TextForm, TimeForm,
 };
 
 /// The telemetry database that stands beside the rocket

@@ -1,6 +1,7 @@
 //! `strongback store`: a store without a server, as an embedded recorder's owner uses it.
 
 mod append;
+mod blob;
 mod create;
 mod definitions;
 mod look;
@@ -28,6 +29,7 @@ pub fn run(command: &StoreCommand) -> anyhow::Result<Outcome> {
             Some(args) => export::run(&args),
             None => Ok(Outcome::Done),
         },
+        StoreCommand::Blob(args) => blob::run(args),
         StoreCommand::Stats(args) => stats::run(args),
         StoreCommand::Inspect(args) => look::inspect(args),
         StoreCommand::Verify(args) => look::verify(args),

@@ -41,6 +41,9 @@ pub enum StoreCommand {
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Write the bytes of a blob (an image), or put those of a file into the store as a frame
+    #[command(after_long_help = BLOB_EXAMPLES)]
+    Blob(BlobArgs),
     /// Count, least, greatest and mean of each channel
     Stats(StatsArgs),
     /// What is in it: identity, log, segments, streams, times, and how the space is used
@@ -93,6 +96,17 @@ Examples:
   strongback store read car --channels 'CarSnapshots.*' --last 20
   strongback store read car --from 2026-11-20T17:00:00Z --to 2026-11-20T18:00:00Z --format jsonl
   strongback store read car --time ns > car.csv            # can be appended again as it is";
+
+const BLOB_EXAMPLES: &str = "\
+Examples:
+  strongback store blob rig CAM image --put shot.jpg                       # a frame of its own, now
+  strongback store blob rig CAM image --put shot.jpg --at 2026-11-20T17:00:00Z
+  strongback store blob rig CAM image --output newest.jpg
+  strongback store blob rig CAM image --row 12 | display -
+
+A frame holds what names the blob, which `store read` writes as blob(LENGTH bytes, CHECKSUM). The bytes lie in segments of
+their own; when those expired, the frame may still be there (exit code 1). A damaged blob ends where the damage begins
+(exit code 3).";
 
 /// Flags of `store create`.
 #[derive(Clone, Debug, Args)]
@@ -243,6 +257,29 @@ pub struct ReadArgs {
     pub output: Option<PathBuf>,
 }
 
+/// Flags of `store blob`.
+#[derive(Clone, Debug, Args)]
+pub struct BlobArgs {
+    /// The store; no server may be using it
+    pub path: PathBuf,
+    /// The stream, as in CAM or CAM{unit=1}
+    pub stream: String,
+    /// Its channel of blobs
+    pub channel: String,
+    /// Put the bytes of this file into the store; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["row", "output"])]
+    pub put: Option<PathBuf>,
+    /// The blob of this row [default: the newest]
+    #[arg(long, value_name = "N", conflicts_with = "at")]
+    pub row: Option<u64>,
+    /// The newest at this time, or the time of the frame that is put: nanoseconds since 1970, RFC 3339, or now-10m
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub at: Option<String>,
+    /// File to write instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
 /// Flags of `store stats`.
 #[derive(Clone, Debug, Args)]
 pub struct StatsArgs {
@@ -308,7 +345,7 @@ fn parse_type(text: &str) -> Result<(String, ChannelType), String> {
     let (name, word) = text.rsplit_once('=').ok_or_else(|| format!("{text:?} is not CHANNEL=TYPE"))?;
     match type_of(word) {
         Some(known) => Ok((name.to_owned(), known)),
-        None => Err(format!("{word:?} is no type: bool, i8 to i64, u8 to u64, f32, f64 and string are")),
+        None => Err(format!("{word:?} is no type: bool, i8 to i64, u8 to u64, f32, f64, string and blob are")),
     }
 }
 
