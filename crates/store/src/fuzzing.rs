@@ -16,6 +16,7 @@ use crate::fields::Put;
 use crate::log::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::mixed::MixedBlock;
 use crate::rdl::StoreDefinition;
+use crate::segment::pyramid::Table;
 use crate::segment::{self, GroupHeader, SegmentHeader};
 use crate::stream_slot::SlotTable;
 use crate::superblock::{Found, Superblock};
@@ -25,7 +26,7 @@ use crate::*;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     ("superblock", superblock),
     ("first_page", first_page),
     ("checkpoint", checkpoint),
@@ -39,6 +40,7 @@ pub const TARGETS: [Target; 13] = [
     ("rdl", rdl),
     ("recent", recent),
     ("blob", blob),
+    ("pyramid", pyramid),
 ];
 
 /// Puts a CRC32C of what comes before it.
@@ -166,6 +168,27 @@ pub fn footer(bytes: &[u8]) {
             footer.entries.iter().filter(|entry| footer.stream(entry.header.stream).is_none()).count() <= bytes.len()
         );
     }
+}
+
+/// The table of a channel's pyramid, its length before it, and a group of level 0 behind it.
+pub fn pyramid(bytes: &[u8]) {
+    let Some((&length, rest)) = bytes.split_first() else { return };
+    let mut rest = rest.to_vec();
+    let all = rest.len();
+    let (table, groups) = rest.split_at_mut(all.min(length.into()));
+    let fit = |part: &mut [u8]| {
+        if part.len() >= 4 {
+            let crc = crc32c::crc32c(&part[4..]);
+            part[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+    };
+    fit(table);
+    let Ok(read) = Table::read(table, all as u32) else { return };
+    let Some((offset, len)) = read.group(0, 0) else { return };
+    let group = &mut groups[offset as usize - table.len()..][..len as usize];
+    fit(group);
+    let (.., blocks, _) = segment::pyramid::built(40);
+    let _ = read.nodes(group, 0, 0, &blocks);
 }
 
 /// A chunk of a blob, and a reference to one.
@@ -343,6 +366,10 @@ pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
         }
     }
     log_of(&disk, &mut found);
+    for blocks in [4, 17, 40] {
+        let (bytes, table, ..) = segment::pyramid::built(blocks);
+        found.push(("pyramid", [&[table as u8], bytes.as_slice()].concat()));
+    }
     for size in [0, 1_000, 30_000] {
         let mut writer = store.blob(StreamId(0)).expect("a blob");
         writer.write(&vec![7; size]).expect("written");

@@ -380,31 +380,33 @@ impl Table {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A channel of so many blocks of ten rows: its bytes, those of its table, the blocks, and what each of them says.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn built(blocks: usize) -> (Vec<u8>, usize, Vec<BlockRef>, Vec<ColumnStatistics>) {
     use crate::batch::{Column, ColumnValues};
     use crate::stats::Times;
 
-    /// A channel of so many blocks of ten rows: its bytes, and what a node of any blocks says.
-    fn built(blocks: usize) -> (Vec<u8>, usize, Vec<BlockRef>, Vec<ColumnStatistics>) {
-        let mut of = OfChannel { kind: ChannelType::I64, interpolation: Interpolation::Hold, levels: Vec::new() };
-        let (mut refs, mut all, mut random) = (Vec::new(), Vec::new(), fastrand::Rng::with_seed(blocks as u64));
-        for n in 0..blocks as i64 {
-            let stamps: Vec<i64> = (0..10).map(|row| n * 100 + row * 7).collect();
-            let mut times = Times::default();
-            times.set(&stamps, true, &[]);
-            let values = ColumnValues::I64((0..10).map(|_| random.i64(-50..50)).collect());
-            let statistics = ColumnStatistics::of(&Column { values, states: None }, Interpolation::Hold, &times);
-            let time = (stamps[0], stamps[9]);
-            of.push(0, Node { statistics: statistics.clone(), gap_before: n % 3 == 1 }, time);
-            let first_row = n as u64 * 10;
-            refs.push(BlockRef { first_row, rows: 10, offset: 0, len: 0, part: None, time_sorted: true, time });
-            all.push(statistics);
-        }
-        let (bytes, table) = of.finish(blocks);
-        (bytes, table, refs, all)
+    let mut of = OfChannel { kind: ChannelType::I64, interpolation: Interpolation::Hold, levels: Vec::new() };
+    let (mut refs, mut all, mut random) = (Vec::new(), Vec::new(), fastrand::Rng::with_seed(blocks as u64));
+    for n in 0..blocks as i64 {
+        let stamps: Vec<i64> = (0..10).map(|row| n * 100 + row * 7).collect();
+        let mut times = Times::default();
+        times.set(&stamps, true, &[]);
+        let values = ColumnValues::I64((0..10).map(|_| random.i64(-50..50)).collect());
+        let statistics = ColumnStatistics::of(&Column { values, states: None }, Interpolation::Hold, &times);
+        let time = (stamps[0], stamps[9]);
+        of.push(0, Node { statistics: statistics.clone(), gap_before: n % 3 == 1 }, time);
+        let first_row = n as u64 * 10;
+        refs.push(BlockRef { first_row, rows: 10, offset: 0, len: 0, part: None, time_sorted: true, time });
+        all.push(statistics);
     }
+    let (bytes, table) = of.finish(blocks);
+    (bytes, table, refs, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn every_node_says_what_its_blocks_say() {

@@ -1,0 +1,6 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(
+    init: strongback_fuzz::seed("log_records"),
+    |bytes: &[u8]| strongback_store::fuzzing::log_records(bytes)
+);

@@ -1,0 +1,21 @@
+//! Where the targets begin: bytes of real stores, written to `corpus/TARGET` when a target starts.
+
+use std::path::Path;
+
+use strongback_store::fuzzing;
+
+/// Writes the files that a target begins with: of a store made in memory, and of the golden segment.
+///
+/// # Panics
+/// When they cannot be written.
+pub fn seed(target: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let golden = std::fs::read(root.join("../crates/store/tests/golden/v1-draft.segment")).expect("the golden segment");
+    let mut found = fuzzing::corpus();
+    fuzzing::segment_of(&golden, &mut found);
+    let folder = root.join("corpus").join(target);
+    std::fs::create_dir_all(&folder).expect("a folder for the corpus");
+    for (n, (_, bytes)) in found.iter().enumerate().filter(|(_, (of, _))| *of == target) {
+        std::fs::write(folder.join(format!("seed-{n:04}")), bytes).expect("a file of the corpus");
+    }
+}
