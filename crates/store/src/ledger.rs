@@ -56,6 +56,11 @@ struct Interval {
     gap: u64,
 }
 
+/// Whether it can be an unwrapped sequence. What the disk says may be anything, [`NONE`] for one, and is counted from.
+fn can_be(sequence: i64) -> bool {
+    sequence.unsigned_abs() <= 1 << 62
+}
+
 /// Follows the wire sequence of one stream and unwraps it.
 #[derive(Clone, Debug)]
 pub(crate) struct SequenceTracker {
@@ -92,13 +97,14 @@ impl SequenceTracker {
 
     /// Goes on after a position.
     pub(crate) fn resume(&mut self, session: u32, highest: i64) {
-        (self.session, self.range) = (session, Some((highest, highest)));
+        self.session = session;
+        self.range = can_be(highest).then_some((highest, highest));
     }
 
     /// Takes a frame of the log back, as it was when it was judged first. What it finds missing has no gap until
     /// [`SequenceTracker::name_gap`].
     pub(crate) fn restore(&mut self, sequence: i64, session: u32, times: (i64, Option<i64>)) {
-        if sequence == NONE {
+        if !can_be(sequence) {
             return;
         }
         if session != self.session {
@@ -401,6 +407,18 @@ impl Gap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sequence_of_the_disk_that_cannot_be_is_none() {
+        for forged in [i64::MAX, i64::MAX - 1, i64::MIN + 1, NONE] {
+            let mut tracker = SequenceTracker::new(1 << 16);
+            tracker.restore(5, 0, (1, None));
+            tracker.restore(forged, 0, (2, None));
+            assert_eq!(tracker.judge(7, 3, None), (7, Seen::After { from: 6, to: 6 }), "{forged}");
+            tracker.resume(1, forged);
+            assert_eq!(tracker.judge(7, 3, None), (7, Seen::Next), "{forged}");
+        }
+    }
 
     /// Feeds wire sequences, each with its source time, and counts (lost, filled, duplicate, late, restart).
     fn run(modulus: u64, frames: &[(u64, i64)]) -> (Vec<i64>, [u64; 5], u32) {
