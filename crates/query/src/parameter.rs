@@ -50,7 +50,7 @@ impl Look for TableFunctions {
         if let TableFactor::Table { name, args: Some(args), .. } = factor {
             let function = name.to_string().to_lowercase();
             for (position, arg) in args.args.iter().enumerate() {
-                if let Some(number) = placeholder(arg).and_then(|name| number(name).ok()) {
+                if let Some(number) = placeholder(arg) {
                     let kind = match (function.as_str(), position) {
                         ("state_at", 0) => timestamp_type(),
                         ("state_at" | "latest", _) => DataType::Utf8,
@@ -78,7 +78,7 @@ pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[Scala
         fn table(&mut self, factor: &mut TableFactor) -> Step {
             if let TableFactor::Table { args: Some(args), .. } = factor {
                 for arg in &mut args.args {
-                    let Some(number) = placeholder(arg).and_then(|name| number(name).ok()) else { continue };
+                    let Some(number) = placeholder(arg) else { continue };
                     let value = self.0.get(number - 1).map_or(Value::Null, literal);
                     let expr = FunctionArgExpr::Expr(Expr::Value(value.into()));
                     *arg = FunctionArg::Unnamed(expr);
@@ -90,7 +90,8 @@ pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[Scala
     walk(statement, &mut Bind(values))
 }
 
-fn placeholder(arg: &FunctionArg) -> Option<&str> {
+/// The number of the parameter that an argument is, if it is one.
+fn placeholder(arg: &FunctionArg) -> Option<usize> {
     let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { return None };
     let mut expr = expr;
     loop {
@@ -98,7 +99,7 @@ fn placeholder(arg: &FunctionArg) -> Option<&str> {
             Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => expr = inner,
             Expr::Value(value) => {
                 return match &value.value {
-                    Value::Placeholder(name) => Some(name),
+                    Value::Placeholder(name) => number(name).ok(),
                     _ => None,
                 };
             }

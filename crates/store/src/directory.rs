@@ -122,6 +122,15 @@ pub(crate) fn file_name(id: u64) -> String {
     format!("segment-{id:012}.sbs")
 }
 
+/// Removes the file of a segment; false: there is none.
+pub(crate) fn remove_segment(disk: &dyn Disk, id: u64) -> std::io::Result<bool> {
+    match disk.remove(&file_name(id)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 impl Segment {
     pub(crate) fn new(disk: Arc<dyn Disk>, id: u64, group: Group, state: SegmentState) -> Segment {
         Segment::standing_for((id, id), disk, id, group, state)
@@ -341,16 +350,6 @@ impl Segment {
     ) -> Result<Vec<u8>, ScanError> {
         let file = self.file_to_read(residents);
         file.and_then(|file| read_exact(&*file, offset, len)).map_err(|source| self.unreadable(source))
-    }
-
-    /// Bytes at an offset.
-    ///
-    /// # Errors
-    /// As [`Segment::read_block`].
-    pub(crate) fn read(self: &Arc<Self>, offset: u64, len: usize, residents: &Residents) -> Result<Vec<u8>, ScanError> {
-        let file = self.file_to_read(residents);
-        let read = file.and_then(|file| read_exact(&*file, offset, len));
-        read.map_err(|source| self.unreadable(source))
     }
 
     /// Its entry in a checkpoint.

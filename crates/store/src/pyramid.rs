@@ -35,7 +35,7 @@ impl Pyramid {
             return Ok(None);
         }
         let Some((start, (table_bytes, all))) = segment.pyramid(stream, channel, residents)? else { return Ok(None) };
-        let bytes = segment.read(start, table_bytes as usize, residents)?;
+        let bytes = segment.read_bytes(start, table_bytes as usize, residents)?;
         let table = Table::read(&bytes, all).ok().filter(|table| table.blocks == blocks.len());
         let Some(table) = table else { return Ok(None) };
         let groups = (0..table.levels()).map(|_| None).collect();
@@ -76,7 +76,7 @@ impl Pyramid {
         let number = node / FAN;
         if self.groups.get(level).is_some_and(|group| group.as_ref().is_none_or(|(have, _)| *have != number)) {
             let Some((offset, len)) = self.table.group(level, node) else { return Ok(None) };
-            let bytes = self.segment.read(self.start + u64::from(offset), len as usize, residents)?;
+            let bytes = self.segment.read_bytes(self.start + u64::from(offset), len as usize, residents)?;
             let nodes = self.table.nodes(&bytes, level, number, &self.blocks);
             self.groups[level] = Some((number, nodes.unwrap_or_default()));
         }

@@ -10,7 +10,7 @@ use crate::blob::{BlobFile, Resumed};
 use crate::catalog;
 use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
-use crate::directory::{BlockRef, Segment, SegmentEntry, file_name};
+use crate::directory::{BlockRef, Segment, SegmentEntry, file_name, remove_segment};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
 use crate::expiry::{Space, find_spare};
 use crate::fields::Take;
@@ -311,11 +311,7 @@ pub(crate) fn open(
     // What was dropped and came back with a power cut, for good; before a checkpoint that forgets the numbers.
     let mut removed = false;
     for id in gone.iter().chain(&opened.expired) {
-        match disk.remove(&file_name(*id)) {
-            Ok(()) => removed = true,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io_error(disk_ref, &file_name(*id))(error)),
-        }
+        removed |= remove_segment(disk_ref, *id).map_err(io_error(disk_ref, &file_name(*id)))?;
     }
     if removed {
         disk.sync().map_err(io_error(disk_ref, ""))?;

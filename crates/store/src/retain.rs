@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::catalog::encode_stream;
 use crate::checkpoint::{self, Entries, Position};
-use crate::directory::{BlockRef, Segment, SegmentState, file_name};
+use crate::directory::{BlockRef, Segment, SegmentState, remove_segment};
 use crate::group::Group;
 use crate::seal::Sealer;
 use crate::segment::{Beside, LastBlocks, SegmentHeader};
@@ -73,12 +73,17 @@ impl Sealer {
         let segment = file.segment().clone();
         let last = Some(self.last_blocks(store, group, segment.id));
         self.written_bytes += file.finish(Beside { last, ..Beside::default() })?;
+        self.note_sealed(store, segment);
+        Ok(())
+    }
+
+    /// Lets readers and the next checkpoint know that a segment is sealed.
+    pub(crate) fn note_sealed(&mut self, store: &Inner, segment: Arc<Segment>) {
         self.changed_segments.insert(segment.id, segment.clone());
         self.expiry_due = true;
         let list = store.shared.segments.load().with_sealed(&segment);
         store.shared.segments.store(Arc::new(list));
         store.shared.residents.sealed(&segment);
-        Ok(())
     }
 
     /// Where the streams next in turn, as many as a sixteenth of a segment has room for, have their newest block
@@ -210,11 +215,7 @@ impl Sealer {
         // Gone for certain only now that no checkpoint names them; and for good, before a base forgets their numbers.
         let expired = std::mem::take(&mut self.expired);
         for id in &expired {
-            match self.disk.remove(&file_name(*id)) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+            remove_segment(&*self.disk, *id)?;
         }
         if !expired.is_empty() {
             self.disk.sync()?;

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 
 use self::work::{Done, Room, Stop, Work};
 use crate::block::Encoder;
-use crate::directory::{Segment, SegmentState, file_name};
+use crate::directory::{Segment, SegmentState, file_name, remove_segment};
 use crate::disk::Access;
 use crate::expiry::is_full;
 use crate::refusal::ScanError;
@@ -304,10 +304,8 @@ impl Sealer {
             if let Some(segment) = replaced.segment.upgrade() {
                 segment.expired.store(true, Ordering::Release);
             }
-            match self.disk.remove(&file_name(replaced.id)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => gone += 1,
-            }
+            remove_segment(&*self.disk, replaced.id)?;
+            gone += 1;
         }
         if gone > 0 {
             self.disk.sync()?;
@@ -334,10 +332,8 @@ impl Sealer {
             if let Some(new) = work.compared() {
                 store.shared.residents.forget(&[new]);
             }
-            match self.disk.remove(&file_name(id)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => self.disk.sync()?,
-            }
+            remove_segment(&*self.disk, id)?;
+            self.disk.sync()?;
             self.expiry_due = true;
         }
         let alone = work.sources.len();

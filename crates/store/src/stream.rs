@@ -180,6 +180,26 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Channels of these types without names: to decode rows as they are stored, without their stream's definition.
+    pub(crate) fn of_types(types: &[ChannelType]) -> Layout {
+        let channel = |(index, channel_type): (usize, &ChannelType)| Channel {
+            id: ChannelId(index as u32),
+            name: String::new(),
+            source_name: String::new(),
+            channel_type: *channel_type,
+            unit: String::new(),
+            description: String::new(),
+            interpolation: Interpolation::Hold,
+            reduction: Reduction::None,
+        };
+        Layout { version: 0, channels: types.iter().enumerate().map(channel).collect() }
+    }
+
+    /// The indices of all channels.
+    pub(crate) fn indices(&self) -> Vec<ChannelIndex> {
+        (0..self.channels.len() as u16).map(ChannelIndex).collect()
+    }
+
     /// The index of the channel with this column name.
     pub fn index(&self, name: &str) -> Option<ChannelIndex> {
         self.channels.iter().position(|c| c.name == name).map(|i| ChannelIndex(i as u16))

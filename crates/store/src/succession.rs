@@ -47,8 +47,7 @@ impl Store {
             let own = old.streams[id].slot.group == Group::LEDGER;
             let mut void = Void { rows: if own { 0 } else { rows.end.saturating_sub(rows.start) }, time: (now, now) };
             if !rows.is_empty() {
-                let columns =
-                    if own { (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect() } else { vec![] };
+                let columns = if own { stream.layout.indices() } else { vec![] };
                 // They are in memory still: rows leave it only when they are durable.
                 let batches = old_view.scan(Scan { rows, ..Scan::all(stream.id, columns) }).filter_map(Result::ok);
                 void.time = take_rows(&mut new, batches, own, now)?.unwrap_or(void.time);

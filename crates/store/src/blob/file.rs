@@ -248,11 +248,7 @@ impl Sealer {
         let mut state = segment.state.lock();
         (state.sealed, state.bytes) = (true, end);
         drop(state);
-        self.changed_segments.insert(segment.id, segment.clone());
-        self.expiry_due = true;
-        let list = store.shared.segments.load().with_sealed(&segment);
-        store.shared.segments.store(Arc::new(list));
-        store.shared.residents.sealed(&segment);
+        self.note_sealed(store, segment);
         Ok(())
     }
 

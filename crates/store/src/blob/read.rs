@@ -100,7 +100,7 @@ impl BlobReader {
         self.given = 0;
         let wanted = self.left_bytes.min(CHUNK_BODY_BYTES as u64);
         let at = self.reference.offset() + u64::from(self.index) * BLOB_CHUNK_BYTES as u64;
-        let read = self.segment.read(at, CHUNK_HEADER_BYTES + wanted as usize, &self.shared.residents);
+        let read = self.segment.read_bytes(at, CHUNK_HEADER_BYTES + wanted as usize, &self.shared.residents);
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(ScanError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof => {

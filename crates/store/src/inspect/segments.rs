@@ -14,7 +14,7 @@ use crate::mixed::MixedBlock;
 use crate::reduction::Reduction;
 use crate::segment::{self, Footer, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader, Trailer};
 use crate::stats::{ColumnStatistics, Times};
-use crate::stream::{Channel, ChannelId, ChannelIndex, Interpolation, Layout, StreamId};
+use crate::stream::{Interpolation, Layout, StreamId};
 use crate::value::{CellState, ChannelType};
 
 /// Whether a file of a store is a segment.
@@ -281,7 +281,8 @@ impl Walk<'_> {
             let mixed = MixedBlock::read(bytes)?;
             self.count(header.length_bytes, mixed.parts().iter().map(|part| &part.header), found);
             for (index, part) in mixed.parts().iter().enumerate().filter(|_| depth == Depth::Everything) {
-                let batch = mixed.decode(index, &layout(part.types()), &every(part.types().len()))?;
+                let layout = Layout::of_types(part.types());
+                let batch = mixed.decode(index, &layout, &layout.indices())?;
                 let nulls = |c: &Column| c.states.iter().flatten().filter(|s| **s != CellState::Value).count() as u64;
                 let points = batch.columns.iter().map(|c| batch.len() as u64 - nulls(c)).sum();
                 batch.columns.iter().for_each(|column| blobs::take_named(column, found));
@@ -339,32 +340,13 @@ fn add_points(stream: StreamId, channels: usize, points: u64, found: &mut Inspec
     usage.points = Some(usage.points.unwrap_or(0) + points);
 }
 
-/// A layout of these types, to decode a block without its stream's definition.
-fn layout(types: &[ChannelType]) -> Layout {
-    let channel = |(index, channel_type): (usize, &ChannelType)| Channel {
-        id: ChannelId(index as u32),
-        name: String::new(),
-        source_name: String::new(),
-        channel_type: *channel_type,
-        unit: String::new(),
-        description: String::new(),
-        interpolation: Interpolation::Hold,
-        reduction: Reduction::None,
-    };
-    Layout { version: 0, channels: types.iter().enumerate().map(channel).collect() }
-}
-
-fn every(channels: usize) -> Vec<ChannelIndex> {
-    (0..channels as u16).map(ChannelIndex).collect()
-}
-
 /// Decodes every value of a block and compares its statistics; returns its channels and points.
 fn verify(bytes: &[u8], inspection: &mut Inspection) -> Result<(usize, u64), FormatError> {
     let block = Block::read(bytes)?;
     let types: Vec<ChannelType> = block.columns().iter().map(|column| column.channel_type).collect();
     let said = block.statistics()?;
     let (mut points, mut times) = (0, Times::default());
-    let stamps = block.decode(&layout(&[]), &[])?.times();
+    let stamps = block.decode(&Layout::of_types(&[]), &[])?.times();
     let header = block.header();
     if (stamps.iter().min(), stamps.iter().max()) != (Some(&header.time.0), Some(&header.time.1)) {
         return Err(FormatError::Malformed { what: "the header's times are not those of its rows" });

@@ -15,13 +15,12 @@ use crate::bytes::{FormatError, check_limit, malformed};
 use crate::directory::{BlockRef, Residents, Segment};
 use crate::limits::MAX_COLUMN_TEXT_BYTES;
 use crate::mixed::MixedBlock;
-use crate::reduction::Reduction;
 use crate::refusal::ScanError;
 use crate::scan::optional;
 use crate::seal::gap_rows;
 use crate::segment::IndexEntry;
 use crate::segment_file::block_ref;
-use crate::stream::{Channel, ChannelId, ChannelIndex, Interpolation, Layout};
+use crate::stream::Layout;
 use crate::value::{CellState, ChannelType};
 
 /// Most rows of a block that settle makes: a column of it is decoded in some 20 µs.
@@ -219,8 +218,8 @@ impl Reader {
                 let types = mixed.parts().get(number).map(|part| part.types().to_vec());
                 let types = types.ok_or(malformed("a part beyond the mixed block"));
                 let types = types.map_err(|e| self.unread(source, &block, e))?;
-                let all = every(types.len());
-                let batch = mixed.decode(number, &layout_of(&types), &all);
+                let layout = Layout::of_types(&types);
+                let batch = mixed.decode(number, &layout, &layout.indices());
                 let batch = batch.map_err(|e| self.unread(source, &block, e))?;
                 cells += batch.len() * (types.len() + 4);
                 self.parts.insert(key, batch);
@@ -294,7 +293,7 @@ impl Reader {
                     let bytes = self.read(at.source, &at.block, residents)?;
                     let read = Block::read(&bytes).and_then(|block| {
                         let own = block.columns().iter().map(|c| c.channel_type).collect::<Vec<_>>();
-                        Ok((block.decode(&layout_of(&[]), &[])?, own, block.header().gap_before))
+                        Ok((block.decode(&Layout::of_types(&[]), &[])?, own, block.header().gap_before))
                     });
                     let (system, own, gap) = read.map_err(|e| self.unread(at.source, &at.block, e))?;
                     (Cells::Block(bytes), system, own, gap)
@@ -417,25 +416,6 @@ fn join_rows(mut parts: Vec<Batch>) -> Batch {
         source_clock: parts[0].source_clock,
         columns: Vec::new(),
     }
-}
-
-/// A layout of these types, to decode rows as they are stored.
-fn layout_of(types: &[ChannelType]) -> Layout {
-    let channel = |(index, channel_type): (usize, &ChannelType)| Channel {
-        id: ChannelId(index as u32),
-        name: String::new(),
-        source_name: String::new(),
-        channel_type: *channel_type,
-        unit: String::new(),
-        description: String::new(),
-        interpolation: Interpolation::Hold,
-        reduction: Reduction::None,
-    };
-    Layout { version: 0, channels: types.iter().enumerate().map(channel).collect() }
-}
-
-fn every(channels: usize) -> Vec<ChannelIndex> {
-    (0..channels as u16).map(ChannelIndex).collect()
 }
 
 /// Whether two columns say the same of every row, bit for bit.

@@ -9,7 +9,7 @@ use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
 
-fn spec(table: &str, kinds: &[(&str, ChannelType)]) -> StreamSpec {
+pub(super) fn spec(table: &str, kinds: &[(&str, ChannelType)]) -> StreamSpec {
     StreamSpec {
         key: StreamKey::new(table, []),
         source: "test".into(),

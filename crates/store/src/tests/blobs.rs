@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::{arrays, faults};
+
 use crate::blob::{CHUNK_BODY_BYTES, most_bytes, padded_bytes};
 use crate::directory::file_name;
 use crate::disk::Disk;
@@ -36,14 +38,7 @@ fn open(disk: &FaultDisk, options: StoreOptions) -> Store {
 }
 
 fn spec(table: &str) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(table, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("n", ChannelType::U64), ChannelSpec::new("image", ChannelType::Blob)],
-    }
+    arrays::spec(table, &[("n", ChannelType::U64), ("image", ChannelType::Blob)])
 }
 
 fn stream(store: &Store, table: &str) -> StreamId {
@@ -287,18 +282,7 @@ fn one_that_does_not_fit_begins_another_segment_and_one_beyond_a_segment_is_refu
     assert_eq!(read(&store, s, &fourth).expect("reads"), content(4, 10));
     drop(store.blob(s).expect("a writer"));
     assert!(matches!(store.blob(StreamId(77)), Err(BlobError::NoBlobs { .. })));
-    store.report_gap(Gap {
-        id: 0,
-        stream: None,
-        cause: GapCause::Kernel,
-        source: "udp".into(),
-        name: String::new(),
-        session: None,
-        sequence: None,
-        rows: None,
-        time: (T0, T0),
-        count: 1,
-    });
+    store.report_gap(faults::kernel_gap(T0, 1));
     work(&store, T0);
     let gaps = store.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps").expect("gaps").id;
     assert!(matches!(store.blob(gaps), Err(BlobError::NoBlobs { .. })));

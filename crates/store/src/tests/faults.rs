@@ -129,12 +129,9 @@ fn a_failed_sync_poisons_until_recovery() {
     assert!(rows(&again, s).len() >= 100);
 }
 
-#[test]
-fn old_segments_go_first_and_gap_rows_never() {
-    let disk = FaultDisk::new(3);
-    let store = open(&disk, StoreOptions { max_bytes: Some(6 << 20), ..options() });
-    let s = stream(&store, "t");
-    store.report_gap(Gap {
+/// Datagrams that the kernel dropped up to an instant.
+pub(super) fn kernel_gap(to: i64, count: u64) -> Gap {
+    Gap {
         id: 0,
         stream: None,
         cause: GapCause::Kernel,
@@ -143,9 +140,17 @@ fn old_segments_go_first_and_gap_rows_never() {
         session: None,
         sequence: None,
         rows: None,
-        time: (T0, T0 + 5),
-        count: 7,
-    });
+        time: (T0, to),
+        count,
+    }
+}
+
+#[test]
+fn old_segments_go_first_and_gap_rows_never() {
+    let disk = FaultDisk::new(3);
+    let store = open(&disk, StoreOptions { max_bytes: Some(6 << 20), ..options() });
+    let s = stream(&store, "t");
+    store.report_gap(kernel_gap(T0 + 5, 7));
     let mut next = 0;
     for _ in 0..1200 {
         next += append(&store, s, next, 500);
