@@ -9,6 +9,7 @@
 mod blobs;
 mod picture;
 mod place;
+mod pyramids;
 mod report;
 mod segments;
 
@@ -171,6 +172,8 @@ pub struct Inspection {
     pub streams: BTreeMap<StreamId, StreamUse>,
     /// Blocks whose every value was decoded.
     pub verified_blocks: u64,
+    /// Streams whose statistics pyramid in a segment was made again from their blocks.
+    pub verified_pyramids: u64,
     /// What is wrong.
     pub damage: Vec<Damage>,
     /// Where the segment at hand stands among all, by age.

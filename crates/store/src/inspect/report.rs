@@ -121,7 +121,11 @@ impl fmt::Display for Inspection {
         match self.points() {
             Some(points) if points > 0 && self.verified_blocks > 0 => {
                 writeln!(f, ", {points} points, {:.3} bytes/point", self.block_bytes() as f64 / points as f64)?;
-                writeln!(f, "verified {} blocks, every value decoded", self.verified_blocks)?;
+                write!(f, "verified {} blocks, every value decoded", self.verified_blocks)?;
+                match self.verified_pyramids {
+                    0 => writeln!(f)?,
+                    pyramids => writeln!(f, "; {pyramids} statistics pyramids made again from them")?,
+                }
             }
             _ => writeln!(f)?,
         }

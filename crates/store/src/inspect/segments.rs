@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::place::Part;
-use super::{Depth, Inspection, Listed, ListedSegment, SegmentUse, blobs, picture, reason};
+use super::{Depth, Inspection, Listed, ListedSegment, SegmentUse, blobs, picture, pyramids, reason};
 use crate::batch::Column;
 use crate::block::{self, Block, BlockHeader};
 use crate::bytes::FormatError;
@@ -120,13 +120,15 @@ fn walk(
             }
             name_streams(&footer, found);
         }
-        Some((trailer, footer)) => {
+        Some(sealed) => {
+            let (trailer, footer) = &sealed;
             let places = walk.groups(Some(trailer.footer_offset), depth, found)?;
             let named: BTreeSet<u64> = footer.entries.iter().map(|entry| entry.offset).collect();
             for offset in named.symmetric_difference(&places) {
                 found.damaged(name, *offset, "the footer and the groups disagree about a block here");
             }
-            name_streams(&footer, found);
+            name_streams(footer, found);
+            pyramids::verify(name, file, &sealed, found)?;
         }
         None => {
             walk.groups(None, depth, found)?;

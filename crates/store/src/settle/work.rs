@@ -42,6 +42,8 @@ const FEW_BYTES: usize = 64 << 10;
 const WRITE_BYTES: usize = 512 << 10;
 /// Pieces that are encoded to learn what settling would save.
 const SAMPLES: usize = 6;
+/// Tries to write a run, each time with less of it, if the guess was too small.
+const TRIES: u32 = 3;
 /// Most blocks and parts of a run: about 140 bytes of memory each.
 const PLACES_MAX: usize = 300_000;
 /// Blocks with fewer rows than this are small.
@@ -148,6 +150,8 @@ pub(super) struct Work {
     stage: Stage,
     going: Option<Going>,
     memory: (u32, CodecMemory),
+    /// Segments that were begun and turned out too small.
+    tries: u32,
 }
 
 fn join(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
@@ -166,6 +170,7 @@ impl Work {
             stage: Stage::Footers,
             going: None,
             memory: (u32::MAX, CodecMemory::new()),
+            tries: 0,
         }
     }
 
@@ -327,13 +332,21 @@ impl Work {
         Ok(())
     }
 
-    /// Tries again with fewer segments; false: there are no fewer.
+    /// Tries again with as many segments as got into the last one; false: there are no fewer, or it was tried often
+    /// enough.
     pub(super) fn try_fewer(&mut self, least: usize) -> bool {
-        let most = self.sources.len() - 1;
+        let (of, all) = (self.sources.len(), self.reader.pieces.len().max(1));
+        let most = (of * self.reader.at / all).clamp(1, of).min(of - 1);
         self.going = None;
-        let again = most >= least && self.take_fewer(most).is_ok();
+        self.tries += 1;
+        let again = self.tries < TRIES && most < of && most >= least && self.take_fewer(most).is_ok();
         self.stage = Stage::Ready;
         again
+    }
+
+    /// Bytes of a new segment that was begun, and will not be finished.
+    pub(super) fn wasted_bytes(&self) -> u64 {
+        if let Stage::Write(output) = &self.stage { output.written_bytes } else { 0 }
     }
 
     /// The new segment, if it was written.

@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering;
 
 use fastrand::Rng;
 
+use super::settle::verify;
+use crate::directory::file_name;
 use crate::disk::fault::FaultDisk;
+use crate::disk::{Access, Disk, read_exact};
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -182,4 +185,39 @@ fn a_long_span_reads_few_bytes() {
     // What the first value stands behind is looked for in a block.
     assert!(after.1.1 < before.1.1 / 8, "{after:?} instead of {before:?}");
     assert!(store.stats().blocks_decoded - decoded <= 4);
+}
+
+/// Damage behind the footer changes no answer, since the blocks say it then; `verify` lists it, with its place.
+#[test]
+fn a_damaged_pyramid_is_listed_and_passed_over() {
+    let disk = FaultDisk::new(6);
+    let (store, id, now) = fed(&disk, 6, false);
+    assert!(store.settle(now).expect("settled") >= 1);
+    let name = file_name(store.segments().iter().find(|s| s.settled).expect("one").id);
+    drop(store);
+    let found = verify(&disk);
+    assert!(found.is_sound() && found.verified_pyramids == 1, "{found}");
+    let file = Disk::open(&disk, &name, Access::Buffered).expect("a file");
+    let bytes = read_exact(&*file, 0, file.size().expect("a size") as usize).expect("read");
+    let trailer = segment::read_trailer(&bytes[bytes.len() - 4096..]).expect("a trailer");
+    let footer = trailer.footer_offset as usize..trailer.footer_offset as usize + trailer.footer_bytes;
+    let begin = footer.end.next_multiple_of(4096) as u64;
+    let of_stream = &segment::read_footer(&bytes[footer], &trailer).expect("a footer").pyramids.streams[0];
+    let bytes: u64 = of_stream.1.iter().map(|(_, all)| u64::from(*all)).sum();
+    let options = || StoreOptions { max_bytes: Some(64 << 20), segment_bytes: 1 << 20, ..StoreOptions::default() };
+    let answer = || {
+        let store = Store::open_on(Arc::new(disk.clone()), options(), now).expect("opened");
+        buckets(&store.view().reduce(id, ChannelIndex(0), i64::MIN..i64::MAX, 3).expect("reduced"))
+    };
+    let (expected, mut random) = (answer(), Rng::with_seed(6));
+    for _ in 0..40 {
+        let (at, bit) = (begin + random.u64(..bytes), 1 << random.u8(0..8));
+        disk.rot(&name, at as usize, bit);
+        let found = verify(&disk);
+        let listed: Vec<(&str, u64)> = found.damage.iter().map(|d| (d.file.as_str(), d.offset)).collect();
+        assert_eq!(listed, [(name.as_str(), at)], "{found}");
+        assert!(found.damage[0].reason.contains("statistics pyramid of t is"), "{found}");
+        assert_eq!(answer(), expected, "byte {}", at - begin);
+        disk.rot(&name, at as usize, bit);
+    }
 }
