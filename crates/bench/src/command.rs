@@ -12,6 +12,9 @@ pub enum BenchCommand {
     /// One engine of `bench embedded`, in its own process
     #[command(hide = true)]
     EmbeddedEngine(embedded::EngineArguments),
+    /// One store of `bench embedded --only scale`, in its own process
+    #[command(hide = true)]
+    EmbeddedScale(embedded::ScaleArguments),
     /// Latency from the stamp in the payload to after decoding at 20 subscribers
     Live(live::LiveArguments),
     /// The last 500 ms of 8 channels over the PostgreSQL wire
@@ -29,6 +32,7 @@ pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Ingest(arguments) => ingest::run(arguments),
         BenchCommand::Embedded(arguments) => embedded::run(arguments),
         BenchCommand::EmbeddedEngine(arguments) => embedded::run_engine(arguments),
+        BenchCommand::EmbeddedScale(arguments) => embedded::run_scale(arguments),
         BenchCommand::Live(arguments) => live::run(arguments),
         BenchCommand::Query(arguments) => query::run(arguments),
         BenchCommand::Crash(arguments) => crash::run(arguments).map(drop),

@@ -11,6 +11,7 @@ mod java;
 mod pad;
 mod quiet;
 mod report;
+mod scale;
 mod sqlite;
 mod store;
 mod vehicle;
@@ -27,6 +28,8 @@ use course::{Course, CourseWriter};
 use engine::{Commit, Loaded, ReadBack, RustEngine};
 pub use engine::{EngineArguments, run as run_engine};
 use java::JavaRivals;
+use scale::ScaleResult;
+pub use scale::{ScaleArguments, run_case as run_scale};
 
 /// Options of `strongback bench embedded`.
 #[derive(Clone, Debug, clap::Args)]
@@ -69,6 +72,8 @@ pub enum Data {
     Pad,
     /// 100,000 quiet streams beside one at full rate.
     Quiet,
+    /// No peers: opening with a full log, many segments and streams, and the memory of many channels.
+    Scale,
 }
 
 impl Data {
@@ -96,6 +101,7 @@ impl Data {
                 out = CourseWriter::create(path, &quiet::streams(), frames)?;
                 quiet::write(&mut out)?;
             }
+            Data::Scale => return Ok(()),
         }
         out.finish()
     }
@@ -105,6 +111,7 @@ impl Data {
             Data::Vehicle => "vehicle: 8 streams of one value, 163 records a second of data",
             Data::Frames => "frames: 1 stream of 100 f32, 25 frames a second of data",
             Data::Pad => "pad: the launch pad's streams around lift-off, 68,500 points a second of data",
+            Data::Scale => "scale: what opening and memory depend on",
             Data::Quiet => "quiet: 1 stream of 100 f32 each 40 ms, 100,000 of one f32 each 100 s",
         }
     }
@@ -124,6 +131,7 @@ impl Data {
             Data::Pad => vec![run(Commit::Second), run(Commit::Frames(120))],
             // Each second of data.
             Data::Quiet => vec![run(Commit::Second), run(Commit::Frames(1025))],
+            Data::Scale => Vec::new(),
         }
     }
 }
@@ -185,6 +193,7 @@ enum Program {
 struct Report<'a> {
     machine: &'a Machine,
     results: &'a [EmbeddedResult],
+    scale: &'a [ScaleResult],
 }
 
 /// Runs the benchmark.
@@ -204,6 +213,7 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     let rivals = JavaRivals::prepare(arguments.peers.as_deref());
     let mut programs: Vec<(String, Program)> = vec![
         ("strongback".into(), Program::Linked(RustEngine::Strongback)),
+        ("strongback, settle off".into(), Program::Linked(RustEngine::StrongbackUnsettled)),
         ("strongback, fixed size".into(), Program::Linked(RustEngine::StrongbackFixed)),
         (format!("SQLite {}", rusqlite::version()), Program::Linked(RustEngine::Sqlite)),
     ];
@@ -243,11 +253,17 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
         }
         std::fs::remove_file(&path)?;
     }
+    let mut scale = Vec::new();
+    if arguments.only.is_none_or(|only| only == Data::Scale) && wanted("strongback") {
+        println!("\n{}", Data::Scale.describe());
+        scale = scale::run(&dir.join("store"), arguments.quick)?;
+    }
     if let Some(dir) = &arguments.report {
-        report::write(dir, &machine, &results).with_context(|| format!("write the report to {}", dir.display()))?;
+        report::write(dir, &machine, &results, &scale)
+            .with_context(|| format!("write the report to {}", dir.display()))?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&Report { machine: &machine, results: &results })?);
+        println!("{}", serde_json::to_string(&Report { machine: &machine, results: &results, scale: &scale })?);
     }
     Ok(())
 }

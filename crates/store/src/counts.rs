@@ -86,6 +86,8 @@ pub struct StoreStats {
     pub commits: u64,
     /// Bytes written since opening, log included.
     pub written_bytes: u64,
+    /// Those of the log.
+    pub log_written_bytes: u64,
     /// Blocks decoded for readers since opening; what statistics answer is not among them.
     pub blocks_decoded: u64,
     /// Segments since opening that another one stands for now, with larger blocks.

@@ -469,6 +469,7 @@ impl Store {
             log_bytes: writer.ring_bytes,
             commits,
             written_bytes: log_written + sealer_written,
+            log_written_bytes: log_written,
             blocks_decoded: self.inner.shared.blocks_decoded.load(Ordering::Relaxed),
             settled_segments: settle.segments,
             settle_written_bytes: settle.written_bytes,

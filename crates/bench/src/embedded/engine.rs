@@ -53,6 +53,8 @@ pub struct EngineArguments {
 pub enum RustEngine {
     /// Strongback, a folder that grows.
     Strongback,
+    /// The same without [`StoreOptions::settle`](strongback_store::StoreOptions).
+    StrongbackUnsettled,
     /// Strongback, one file of a fixed size.
     StrongbackFixed,
     /// SQLite, a table a stream.
@@ -118,6 +120,18 @@ pub(super) struct Loaded {
     pub(super) written_bytes: u64,
     /// Most memory held, the course not counted, in MiB.
     pub(super) rss_mib: f64,
+    /// Where the engine says so, which of its writes were for what.
+    #[serde(default)]
+    pub(super) writes: Option<Writes>,
+}
+
+/// Bytes that an engine wrote, by its own account.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Writes {
+    pub(super) log_bytes: u64,
+    pub(super) settle_bytes: u64,
+    /// With both of them.
+    pub(super) all_bytes: u64,
 }
 
 /// What was read back.
@@ -160,6 +174,10 @@ pub(super) trait Load {
     fn commit(&mut self) -> anyhow::Result<()>;
     /// Deletes rows before this time, if the engine does not do so by itself.
     fn prune(&mut self, before_ns: i64) -> anyhow::Result<()>;
+    /// What was written for what, if the engine knows.
+    fn writes(&self) -> Option<Writes> {
+        None
+    }
 }
 
 /// Runs a phase and prints its result as one line of JSON.
@@ -172,13 +190,11 @@ pub fn run(arguments: &EngineArguments) -> anyhow::Result<()> {
         Phase::Load => {
             let before = rss_mib()?;
             let mut loaded = match arguments.engine {
-                RustEngine::Strongback | RustEngine::StrongbackFixed => {
-                    load(&course, arguments, store::create(&course, arguments)?)?
-                }
                 RustEngine::Sqlite => {
                     let connection = sqlite::open(&arguments.dir)?;
                     load(&course, arguments, sqlite::create(&connection, &course)?)?
                 }
+                _ => load(&course, arguments, store::create(&course, arguments)?)?,
             };
             loaded.rss_mib -= before;
             println!("{}", serde_json::to_string(&loaded)?);
@@ -188,8 +204,8 @@ pub fn run(arguments: &EngineArguments) -> anyhow::Result<()> {
         }
         Phase::Read => {
             let read = match arguments.engine {
-                RustEngine::Strongback | RustEngine::StrongbackFixed => store::read(&course, arguments)?,
                 RustEngine::Sqlite => sqlite::read(&course, arguments)?,
+                _ => store::read(&course, arguments)?,
             };
             println!("{}", serde_json::to_string(&read)?);
             Ok(())
@@ -234,6 +250,7 @@ fn load(course: &Course, arguments: &EngineArguments, mut engine: impl Load) -> 
     loaded.cpu_s = (process_time()? - begin_cpu).as_secs_f64();
     loaded.written_bytes = written_bytes()? - begin_written;
     loaded.rss_mib = rss_mib()?;
+    loaded.writes = engine.writes();
     Ok(loaded)
 }
 
@@ -268,7 +285,7 @@ fn process_time() -> anyhow::Result<Duration> {
 }
 
 /// Most memory held so far.
-fn rss_mib() -> anyhow::Result<f64> {
+pub(super) fn rss_mib() -> anyhow::Result<f64> {
     Ok(getrusage(UsageWho::RUSAGE_SELF).context("memory")?.max_rss() as f64 / 1024.0)
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use super::scale::{self, ScaleResult};
 use super::{Data, EmbeddedResult};
 use crate::machine::Machine;
 use crate::table::{Table, short};
@@ -55,7 +56,12 @@ fn bytes_a_point(result: &EmbeddedResult) -> Option<f64> {
 }
 
 /// Writes `embedded.md` and its plots.
-pub(super) fn write(dir: &Path, machine: &Machine, results: &[EmbeddedResult]) -> anyhow::Result<()> {
+pub(super) fn write(
+    dir: &Path,
+    machine: &Machine,
+    results: &[EmbeddedResult],
+    scale: &[ScaleResult],
+) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
     let mut text = String::from(HEAD);
     writeln!(text, "\nThe machine: {}.", machine.line())?;
@@ -97,7 +103,41 @@ pub(super) fn write(dir: &Path, machine: &Machine, results: &[EmbeddedResult]) -
             writeln!(text, "\n![{title}]({file})")?;
         }
     }
+    if let Some(table) = writes(results) {
+        writeln!(text, "\n{WRITES}\n\n{}", table.markdown().trim_end())?;
+    }
+    if !scale.is_empty() {
+        text += &scale::section(scale)?;
+    }
     Ok(std::fs::write(dir.join("embedded.md"), text)?)
+}
+
+const WRITES: &str = "## Bytes written\n
+What Strongback wrote by its own account, as multiples of its blocks at the end: *all but the log* is blocks, footers, \
+checkpoints and what settle wrote. Runs that delete old rows are left out, and parts of runs.";
+
+/// Of what is in the end, how often it was written; none: no engine says.
+fn writes(results: &[EmbeddedResult]) -> Option<Table> {
+    let mut table =
+        Table::new(["data", "run", "engine", "blocks MiB", "log MiB", "log", "settle", "all but the log", "all"]);
+    let mut any = false;
+    for result in results.iter().filter(|r| !r.part && r.keep_s == 0) {
+        let (Some(writes), Some((bytes, _))) = (result.loaded.writes, result.read.blocks) else { continue };
+        any = true;
+        let times = |of: u64| format!("{:.2}", of as f64 / bytes as f64);
+        table.row([
+            format!("{:?}", result.data).to_lowercase(),
+            result.run.clone(),
+            result.engine.clone(),
+            format!("{:.1}", bytes as f64 / 1048576.0),
+            format!("{:.0}", writes.log_bytes as f64 / 1048576.0),
+            times(writes.log_bytes),
+            times(writes.settle_bytes),
+            times(writes.all_bytes - writes.log_bytes),
+            times(writes.all_bytes),
+        ]);
+    }
+    any.then_some(table)
 }
 
 const HEAD: &str = "# The store as a recorder\n

@@ -14,7 +14,7 @@ use strongback_store::{
 use crate::ingest::embedded::append;
 
 use super::course::{Course, CourseFrame, Kind};
-use super::engine::{EngineArguments, Load, ReadBack, RustEngine, look_up, lookup_times, middle};
+use super::engine::{EngineArguments, Load, ReadBack, RustEngine, Writes, look_up, lookup_times, middle};
 
 /// Frames of a batch at the most.
 const BATCH_FRAMES: usize = 256;
@@ -31,7 +31,8 @@ pub(super) struct Recorder {
 }
 
 fn options(arguments: &EngineArguments) -> StoreOptions {
-    let mut options = StoreOptions { max_bytes: Some(16 << 30), ..StoreOptions::default() };
+    let settle = arguments.engine != RustEngine::StrongbackUnsettled;
+    let mut options = StoreOptions { max_bytes: Some(16 << 30), settle, ..StoreOptions::default() };
     if arguments.keep_s > 0 {
         options.max_age = Some(Duration::from_secs(arguments.keep_s));
         options.segment_bytes = AGED_SEGMENT_BYTES;
@@ -138,6 +139,15 @@ impl Load for Recorder {
     fn prune(&mut self, _before_ns: i64) -> anyhow::Result<()> {
         // `max_age` does.
         Ok(())
+    }
+
+    fn writes(&self) -> Option<Writes> {
+        let stats = self.store.stats();
+        Some(Writes {
+            log_bytes: stats.log_written_bytes,
+            settle_bytes: stats.settle_written_bytes,
+            all_bytes: stats.written_bytes,
+        })
     }
 }
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::place::Part;
 use super::Inspection;
+use super::place::Part;
 use crate::block::Block;
 use crate::limits::PAGE_BYTES;
 use crate::segment::pyramid::Builder;
