@@ -10,7 +10,7 @@ use strongback_store::fuzzing;
 /// When they cannot be written.
 pub fn seed(target: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let golden = std::fs::read(root.join("../crates/store/tests/golden/v1-draft.segment")).expect("the golden segment");
+    let golden = std::fs::read(root.join("../crates/store/tests/golden/v1.segment")).expect("the golden segment");
     let mut found = fuzzing::corpus();
     fuzzing::segment_of(&golden, &mut found);
     let folder = root.join("corpus").join(target);

@@ -420,9 +420,7 @@ pub(crate) fn decode_stream(t: &mut Take<'_>) -> Option<(StreamId, StreamKey, Bo
     }
     tags.shrink_to_fit();
     let (key, body) = (StreamKey { table, tags }, take_body(t)?);
-    // A record of a draft without configured groups ends here.
-    let group = t.u16().map_or_else(|| Group::of_draft(&key), Group);
-    Some((id, key, body, group))
+    Some((id, key, body, Group(t.u16()?)))
 }
 
 /// Reads the record of some channels.

@@ -27,21 +27,8 @@ impl Group {
     pub(crate) const DATA: Group = Group(0);
     /// Gap rows, events and other tables of the store's own: never the victim.
     pub(crate) const LEDGER: Group = Group(1);
-    /// Streams with the tag `run` of a draft that did not know of releases: never the victim.
-    pub(crate) const RUNS: Group = Group(2);
     /// The number after the fixed ones.
     pub(crate) const FIRST: Group = Group(3);
-
-    /// The group of a stream whose record names none.
-    pub(crate) fn of_draft(key: &StreamKey) -> Group {
-        if key.is_internal() {
-            Group::LEDGER
-        } else if key.tag("run").is_some() {
-            Group::RUNS
-        } else {
-            Group::DATA
-        }
-    }
 }
 
 /// What a group is for.
@@ -91,7 +78,7 @@ pub(crate) struct Groups {
 
 impl Default for Groups {
     fn default() -> Self {
-        let known = ["data", "ledger", "runs"].map(|name| Known::new(Kind::Fixed, name));
+        let known = ["data", "ledger", "reserved"].map(|name| Known::new(Kind::Fixed, name));
         Groups { known: known.into(), rules: Vec::new(), unsaved: Vec::new() }
     }
 }
@@ -140,7 +127,7 @@ impl Groups {
         let policy = |(number, known): (usize, &Known)| Policy {
             protected: match known.kind {
                 Kind::Run => known.released.is_none_or(|commit| commit > committed),
-                _ => [Group::LEDGER, Group::RUNS].contains(&Group(number as u16)),
+                _ => number == Group::LEDGER.0 as usize,
             },
             keep_bytes: known.keep_bytes,
             max_age_ns: known.max_age_ns,

@@ -13,7 +13,7 @@
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
 //! | 0 | 4 | magic | `SBSG` |
-//! | 4 | 4 | version | format version, bit 31 set while it is a draft |
+//! | 4 | 4 | version | format version, 1; bit 31 was set in drafts of it, which are refused |
 //! | 8 | 8 | incompatible | feature bits: 1 it holds blobs (`crate::blob`) and no blocks; an unknown one: refuse |
 //! | 16 | 8 | compatible | feature bits; an unknown one: ignore |
 //! | 24 | 16 | origin | the store that wrote it |
@@ -65,15 +65,11 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"SBSG");
 pub const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"SBWG");
 /// Bytes of a write group's header.
 pub const GROUP_HEADER_BYTES: usize = 40;
-/// Version 1, not yet frozen.
-pub const VERSION: u32 = 1 | DRAFT;
+/// The version that is written. What version 1 means never changes.
+pub const VERSION: u32 = 1;
+/// Set in the version of what was written before version 1 was settled.
 const DRAFT: u32 = 1 << 31;
 const CRC_AT: usize = PAGE_BYTES - 4;
-
-/// How a version reads: `1-draft`.
-pub fn version_name(version: u32) -> String {
-    format!("{}{}", version & !DRAFT, if version & DRAFT != 0 { "-draft" } else { "" })
-}
 
 /// What a segment says of itself from its first page on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +135,8 @@ impl SegmentHeader {
         let version = fields.u32("version")?;
         if version != VERSION {
             check_page("segment header", page)?;
-            return Err(FormatError::Unsupported { what: "segment format version", found: version.into() });
+            let what = if version & DRAFT != 0 { "draft of segment format version" } else { "segment format version" };
+            return Err(FormatError::Unsupported { what, found: (version & !DRAFT).into() });
         }
         check_page("segment header", page)?;
         let incompatible = fields.u64("incompatible features")?;

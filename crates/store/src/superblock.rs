@@ -4,7 +4,7 @@
 //! ```text
 //! offset size field
 //! 0      8    magic "STRONGBK"
-//! 8      4    format version: 1 (draft)
+//! 8      4    format version: 1
 //! 12     4    incompatible features: an unknown bit refuses
 //! 16     4    compatible features: unknown bits are ignored
 //! 20     4    epoch of the newest opening

@@ -43,7 +43,7 @@ fn span(time: Option<(i64, i64)>) -> String {
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "store    {}", self.folder)?;
-        writeln!(f, "format   {}", segment::version_name(segment::VERSION))?;
+        writeln!(f, "format   {}", segment::VERSION)?;
         if let Some(identity) = &self.identity {
             writeln!(f, "origin   {:032x}", identity.origin)?;
             let copies = identity.valid_copies;

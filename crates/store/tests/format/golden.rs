@@ -16,11 +16,11 @@ use strongback_store::*;
 
 const START: i64 = 1_763_600_000_000_000_000;
 
-fn golden(name: &str) -> PathBuf {
+pub(super) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-fn said(value: Value<'_>) -> Json {
+pub(super) fn said(value: Value<'_>) -> Json {
     match value {
         Value::Bool(v) => json!(v.to_string()),
         Value::String(v) => json!(v),
@@ -460,21 +460,21 @@ fn make() -> Vec<u8> {
     image
 }
 
-/// Run by hand when the draft changes: `cargo test -p strongback-store --test format -- --ignored golden`.
+/// Run by hand, for a new version alone: `cargo test -p strongback-store --test format -- --ignored golden`.
 #[test]
 #[ignore = "writes the golden files"]
 fn make_the_golden_segment() {
     let image = make();
-    std::fs::write(golden("v1-draft.segment"), &image).unwrap();
-    std::fs::write(golden("v1-draft.json"), serde_json::to_string(&describe(&image)).unwrap()).unwrap();
+    std::fs::write(golden("v1.segment"), &image).unwrap();
+    std::fs::write(golden("v1.json"), serde_json::to_string(&describe(&image)).unwrap()).unwrap();
 }
 
 fn expected() -> Json {
-    serde_json::from_slice(&std::fs::read(golden("v1-draft.json")).unwrap()).unwrap()
+    serde_json::from_slice(&std::fs::read(golden("v1.json")).unwrap()).unwrap()
 }
 
 /// A readable first difference instead of a megabyte.
-fn assert_same(got: &Json, want: &Json, path: &str) {
+pub(super) fn assert_same(got: &Json, want: &Json, path: &str) {
     match (got, want) {
         (Json::Object(a), Json::Object(b)) => {
             assert_eq!(a.keys().collect::<Vec<_>>(), b.keys().collect::<Vec<_>>(), "{path}");
@@ -490,7 +490,7 @@ fn assert_same(got: &Json, want: &Json, path: &str) {
 
 #[test]
 fn the_golden_segment_reads_as_it_always_did() {
-    let image = std::fs::read(golden("v1-draft.segment")).unwrap();
+    let image = std::fs::read(golden("v1.segment")).unwrap();
     assert_same(&describe(&image), &expected(), "");
     // What was put in, not only what came out when it was made.
     let cells = |of: &Json| -> Vec<Json> {
@@ -518,15 +518,17 @@ fn the_golden_segment_reads_as_it_always_did() {
     }
 }
 
+/// A segment as the second implementation reads it.
+pub(super) fn read_by_python(segment: &Path) -> Json {
+    let mut python = Command::new(std::env::var("PYTHON").unwrap_or("python3".into()));
+    let output = python.arg(golden("read_segment.py")).arg(segment).output().expect("python3 runs");
+    assert!(output.status.success(), "{}: {}", segment.display(), String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[test]
 fn a_second_implementation_reads_the_same() {
-    let output = Command::new(std::env::var("PYTHON").unwrap_or("python3".into()))
-        .arg(golden("read_segment.py"))
-        .arg(golden("v1-draft.segment"))
-        .output()
-        .expect("python3 runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let got: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let got = read_by_python(&golden("v1.segment"));
     let mut want = expected();
     for block in want["blocks"].as_array_mut().unwrap() {
         for column in block["columns"].as_array_mut().unwrap() {
@@ -540,7 +542,7 @@ fn a_second_implementation_reads_the_same() {
 
 #[test]
 fn a_damaged_golden_segment_is_refused_at_every_byte_that_counts() {
-    let image = std::fs::read(golden("v1-draft.segment")).unwrap();
+    let image = std::fs::read(golden("v1.segment")).unwrap();
     let trailer = segment::read_trailer(&image[image.len() - PAGE_BYTES..]).unwrap();
     let footer = segment::read_footer(&image[trailer.footer_offset as usize..], &trailer).unwrap();
     for entry in &footer.entries {

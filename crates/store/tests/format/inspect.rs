@@ -7,7 +7,7 @@ use strongback_store::*;
 const START: i64 = 1_763_600_000_000_000_000;
 
 fn golden() -> Vec<u8> {
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1-draft.segment")).unwrap()
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1.segment")).unwrap()
 }
 
 /// A store that was opened and closed, so that it has a superblock and a log.
@@ -37,7 +37,7 @@ fn a_sound_store_is_said_to_be_sound_with_its_sizes() {
         let bytes: u64 = found.streams.values().map(|s| s.block_bytes).sum();
         assert!(found.block_bytes().abs_diff(bytes) < 8, "every byte belongs to a stream");
         let text = found.to_string();
-        for part in ["golden.small{acu=3,ort=Süd}", "1-draft", "no damage found", "sealed"] {
+        for part in ["golden.small{acu=3,ort=Süd}", "format   1\n", "no damage found", "sealed"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -5,3 +5,4 @@ mod golden;
 mod inspect;
 mod segments;
 mod series;
+mod stores;

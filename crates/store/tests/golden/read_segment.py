@@ -505,7 +505,7 @@ def read_blobs(data: bytes) -> dict:
     """A whole segment of blobs: those that are finished."""
     check(data[:4092], struct.unpack("<I", data[4092:4096])[0], "header")
     magic, version, incompatible, _, _, ident, generation, _, _, name = struct.unpack("<4sIQQ16sQQQqH", data[:74])
-    if magic != b"SBSG" or version != 1 | 1 << 31 or incompatible != 1:
+    if magic != b"SBSG" or version != 1 or incompatible != 1:
         raise ValueError("no segment of this version")
     blobs, at, whole = [], 4096, b""
     while at < len(data):
@@ -536,7 +536,7 @@ def read_segment(data: bytes) -> dict:
     for page, what in ((data[:4096], "header"), (data[-4096:], "trailer")):
         check(page[:4092], struct.unpack("<I", page[4092:])[0], what)
     magic, version, incompatible, _, origin, ident, generation, size, created, name = struct.unpack("<4sIQQ16sQQQqH", data[:74])
-    if magic != b"SBSG" or version != 1 | 1 << 31 or incompatible:
+    if magic != b"SBSG" or version != 1 or incompatible:
         raise ValueError("no segment of this version")
     _, _, footer_offset, footer_bytes, _, _ = struct.unpack("<4sIQQQQ", data[-4096:][:40])
     footer = data[footer_offset : footer_offset + footer_bytes]

@@ -38,19 +38,19 @@ fn golden(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// Run by hand when the draft changes: `cargo test -p strongback-store --lib -- --ignored golden`.
+/// Run by hand, for a new version alone: `cargo test -p strongback-store --lib -- --ignored golden`.
 #[test]
 #[ignore = "writes the golden files"]
 fn make_the_golden_segment_of_blobs() {
     let (image, said) = golden_now();
-    std::fs::write(golden("v1-draft.blobs.segment"), image).expect("written");
-    std::fs::write(golden("v1-draft.blobs.json"), said.to_string()).expect("written");
+    std::fs::write(golden("v1.blobs.segment"), image).expect("written");
+    std::fs::write(golden("v1.blobs.json"), said.to_string()).expect("written");
 }
 
 #[test]
 fn the_golden_segment_of_blobs_is_written_and_read_as_it_always_was() {
-    let image = std::fs::read(golden("v1-draft.blobs.segment")).expect("the golden file");
-    let said = std::fs::read(golden("v1-draft.blobs.json")).expect("the golden file");
+    let image = std::fs::read(golden("v1.blobs.segment")).expect("the golden file");
+    let said = std::fs::read(golden("v1.blobs.json")).expect("the golden file");
     let said: serde_json::Value = serde_json::from_slice(&said).expect("JSON");
     let (now, says) = golden_now();
     assert!(image == now, "other bytes than those of the golden file");
@@ -58,7 +58,7 @@ fn the_golden_segment_of_blobs_is_written_and_read_as_it_always_was() {
     // By a second implementation, which follows the document.
     let output = std::process::Command::new(std::env::var("PYTHON").unwrap_or("python3".into()))
         .arg(golden("read_segment.py"))
-        .arg(golden("v1-draft.blobs.segment"))
+        .arg(golden("v1.blobs.segment"))
         .output()
         .expect("python3 runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
