@@ -232,7 +232,7 @@ pub struct RunArgs {
 /// What can be simulated.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SimulateCommand {
-    /// A launch pad in countdown: iNET-X over UDP, line protocol over TCP, 68,500 points/s
+    /// A launch pad in countdown: iNET-X over UDP, line protocol over TCP, 68,500 points/s; its PLC over ADS with --plc
     Pad(strongback_sim::PadArgs),
 }
 

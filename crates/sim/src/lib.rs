@@ -4,11 +4,12 @@
 //!
 //! ```text
 //!  countdown → plant → sensors ─┬→ inetx packets → UDP ─┐
-//!                               └→ lines → TCP ─────────┴→ [sources] → …
+//!                               ├→ lines → TCP ─────────┼→ [sources] → …
+//!                               └→ PLC ← ADS requests ──┘
 //! ```
 //!
 //! Read first: [`Pad`] (frames without sockets, for tests and benchmarks), [`run_pad`] (the command),
-//! [`pad_config`] (what the server is told of it).
+//! [`pad_config`] (what the server is told of it), [`PlcServer`] (its PLC as an ADS device).
 //!
 //! Invariants:
 //! - the same seed gives the same frames, cell by cell, on every machine;
@@ -26,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ads;
 mod avionics;
 mod channel;
 mod countdown;
@@ -43,10 +45,11 @@ mod sensor;
 mod settings;
 mod uplink;
 
+pub use ads::{CycleUnit, PlcOptions, PlcReport, PlcServer};
 pub use channel::{Cell, CellType, PadChannel, PadSource, PadStream};
 pub use countdown::{Level, PadEvent};
 pub use line::LineWriter;
 pub use pad::{Pad, PadFrame, PadOptions, PadStep, STEP_NS, Spike};
 pub use report::{GapMade, PadReport, SourceReport};
-pub use run::{PadArgs, run_pad, run_pad_until};
+pub use run::{PadArgs, PlcArgs, run_pad, run_pad_until};
 pub use settings::{FTI_ADDRESS, launch_view, pad_config, pad_config_at};

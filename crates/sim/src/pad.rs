@@ -128,12 +128,22 @@ pub struct Pad {
 impl Pad {
     /// A pad at `t0_ms` before lift-off.
     pub fn new(options: PadOptions) -> Self {
+        Self::of(options, &PadSource::ALL)
+    }
+
+    /// The same with the streams of some sources only, whose frames are those of the whole pad.
+    pub fn of(options: PadOptions, sources: &[PadSource]) -> Self {
         let seed = options.seed;
         let mut plant = Plant::new(seed, -options.t0_ms);
         let mut streams = fti::streams(seed);
-        let losses = (0..streams.len() as u64).map(|i| Loss::new(seed, i, options.loss)).collect();
+        let mut losses: Vec<Loss> = (0..streams.len() as u64).map(|i| Loss::new(seed, i, options.loss)).collect();
         streams.extend(avionics::streams(seed));
         streams.extend(plc::streams(seed, &mut plant));
+        // Losses belong to the first streams, which are those of flight test instrumentation.
+        if !sources.contains(&PadSource::Fti) {
+            losses.clear();
+        }
+        streams.retain(|s| sources.contains(&s.source));
         let mut random = Random::new(seed, 0x5_91ce);
         let spike_left_ms = random.between(8_000.0, 20_000.0);
         Pad { plant, streams, losses, steps: 0, random, spike_left_ms }
@@ -147,6 +157,11 @@ impl Pad {
     /// Countdown clock in seconds, negative before lift-off.
     pub fn clock_s(&self) -> f64 {
         self.plant.countdown.clock_s()
+    }
+
+    /// The process behind the streams.
+    pub(crate) fn plant(&self) -> &Plant {
+        &self.plant
     }
 
     /// The next 5 ms.
@@ -264,6 +279,20 @@ mod tests {
         let first = run(11);
         assert!(first == run(11), "the same seed gave other frames");
         assert!(first != run(12));
+    }
+
+    #[test]
+    fn a_part_of_the_pad_sends_what_it_sends_in_the_whole() {
+        let run = |sources: &[PadSource]| {
+            let mut all = Vec::new();
+            Pad::of(PadOptions { seed: 11, ..PadOptions::default() }, sources).frames(12.0, |frame, stream, cells| {
+                if matches!(stream.source, PadSource::Plc | PadSource::PlcFast) {
+                    all.push((stream.table.clone(), frame.time_ns, cells.to_vec()));
+                }
+            });
+            all
+        };
+        assert!(run(&PadSource::ALL) == run(&[PadSource::Plc, PadSource::PlcFast]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::ads::PlcReport;
 use crate::pad::Spike;
 
 /// Gaps and spikes listed one by one in a report, at most; all are counted.
@@ -73,6 +74,9 @@ pub struct PadReport {
     pub clock_jumps: u64,
     /// CPU seconds of the process.
     pub cpu_s: f64,
+    /// What its PLC did as an ADS device, if it was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plc: Option<PlcReport>,
 }
 
 impl fmt::Display for PadReport {
@@ -92,6 +96,10 @@ impl fmt::Display for PadReport {
             self.spikes.len(),
             self.events_sent,
             100.0 * self.cpu_s / self.duration_s.max(0.001),
-        )
+        )?;
+        match &self.plc {
+            Some(plc) => write!(f, "\n{plc}"),
+            None => Ok(()),
+        }
     }
 }

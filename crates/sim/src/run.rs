@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 
+use crate::ads::{CycleUnit, PlcOptions, PlcServer};
 use crate::channel::PadSource;
 use crate::events::send_events;
 use crate::inetx::Packer;
@@ -21,21 +22,28 @@ use crate::uplink::Uplink;
 const LAST_STEPS: u64 = 4;
 /// A wait or a lag beyond this means that the machine's clock jumped, or slept.
 const JUMP_NS: i64 = 1_000_000_000;
+/// Where lines go unless told otherwise.
+const ILP_ADDRESS: &str = "127.0.0.1:9009";
 /// Countdown events that may wait for the page server; more are counted as failed.
 const EVENTS_QUEUED: usize = 64;
 
 /// Options of `strongback simulate pad`.
 ///
 /// A launch pad in countdown, on real sockets at the rates of a real one: flight test instrumentation as
-/// iNET-X over UDP, avionics and PLC groups as line protocol over TCP, 68,500 points/s in all.
+/// iNET-X over UDP, avionics and PLC groups as line protocol over TCP, 68,500 points/s in all. With --plc the PLC is an
+/// ADS device that is asked for its values, as Beckhoff's are.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PadArgs {
-    /// Where iNET-X packets go
-    #[arg(long, value_name = "ADDR", default_value = crate::settings::FTI_ADDRESS)]
-    pub fti: SocketAddr,
-    /// Line-protocol server for avionics and PLC
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9009")]
-    pub ilp: SocketAddr,
+    /// Where iNET-X packets go [default: 127.0.0.1:4440; with --plc none are sent unless this is given]
+    #[arg(long, value_name = "ADDR")]
+    pub fti: Option<SocketAddr>,
+    /// Line-protocol server for avionics and PLC [default: 127.0.0.1:9009; with --plc none unless this is given, and
+    /// then for avionics alone]
+    #[arg(long, value_name = "ADDR")]
+    pub ilp: Option<SocketAddr>,
+    /// Its PLC.
+    #[command(flatten)]
+    pub plc: PlcArgs,
     /// Page server that takes countdown events (POST /api/events)
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,
@@ -57,6 +65,55 @@ pub struct PadArgs {
     /// Prints the report as one JSON object on the last line
     #[arg(long)]
     pub json: bool,
+}
+
+impl PadArgs {
+    /// Where packets and lines go.
+    fn receivers(&self) -> anyhow::Result<(Option<SocketAddr>, Option<SocketAddr>)> {
+        if self.plc.plc.is_some() {
+            return Ok((self.fti, self.ilp));
+        }
+        let or = |given: Option<SocketAddr>, default: &str| given.map_or_else(|| default.parse(), Ok);
+        Ok((Some(or(self.fti, crate::settings::FTI_ADDRESS)?), Some(or(self.ilp, ILP_ADDRESS)?)))
+    }
+}
+
+/// The pad's PLC as an ADS device.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct PlcArgs {
+    /// Serves the PLC over ADS here instead of sending its channels; TwinCAT's port is 48898
+    #[arg(long, value_name = "ADDR")]
+    pub plc: Option<SocketAddr>,
+    /// Loads another version of the PLC's program after this long: symbols move, one goes, one comes
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "plc")]
+    pub plc_program_change_after: Option<Duration>,
+    /// Notifications that each ADS client may have [default: 550]
+    #[arg(long, value_name = "COUNT", requires = "plc")]
+    pub plc_notifications: Option<usize>,
+    /// Unit of the times in requests for ADS notifications
+    #[arg(long, value_name = "UNIT", default_value = "100ns", requires = "plc")]
+    pub ads_cycle_unit: CycleUnit,
+    /// Prints the PLC's report so far this often, as one JSON object a line
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "plc")]
+    pub plc_report_every: Option<Duration>,
+}
+
+impl PlcArgs {
+    fn start(&self, pad: PadOptions) -> anyhow::Result<Option<PlcServer>> {
+        let Some(address) = self.plc else { return Ok(None) };
+        let defaults = PlcOptions::default();
+        let server = PlcServer::start(
+            address,
+            PlcOptions {
+                pad,
+                cycle_unit: self.ads_cycle_unit,
+                notifications_max: self.plc_notifications.unwrap_or(defaults.notifications_max),
+                change_after: self.plc_program_change_after,
+            },
+        )?;
+        eprintln!("PLC: ADS on {}", server.address());
+        Ok(Some(server))
+    }
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {
@@ -103,16 +160,25 @@ pub fn run_pad(args: PadArgs) -> anyhow::Result<PadReport> {
 /// # Errors
 /// As [`run_pad`].
 pub fn run_pad_until(args: PadArgs, stop: &AtomicBool) -> anyhow::Result<PadReport> {
-    let local: SocketAddr = match args.fti {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
+    let (fti, ilp) = args.receivers()?;
+    let pad_options = PadOptions { seed: args.seed, loss: args.loss, t0_ms: args.t0.as_millis() as i64 };
+    // First of all: a port that is taken ends it before anything is sent.
+    let plc_server = args.plc.start(pad_options)?;
     // Not connected: a receiver that is away must not turn into errors of our later packets.
-    let udp = UdpSocket::bind(local).context("no UDP socket")?;
-    let avionics = Uplink::start("avionics", args.ilp, args.give_up).context("no thread for avionics")?;
-    let plc = Uplink::start("plc", args.ilp, args.give_up).context("no thread for the PLCs")?;
-    let t0_ms = args.t0.as_millis() as i64;
-    let pad = Pad::new(PadOptions { seed: args.seed, loss: args.loss, t0_ms });
+    let udp = match fti {
+        Some(SocketAddr::V4(_)) => Some(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))),
+        Some(SocketAddr::V6(_)) => Some(UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))),
+        None => None,
+    };
+    let udp = udp.transpose().context("no UDP socket")?;
+    let uplink = |name, of: Option<SocketAddr>| of.map(|to| Uplink::start(name, to, args.give_up)).transpose();
+    let avionics = uplink("avionics", ilp).context("no thread for avionics")?;
+    let plc = uplink("plc", ilp.filter(|_| plc_server.is_none())).context("no thread for the PLCs")?;
+    let mut sources = Vec::new();
+    sources.extend(udp.as_ref().map(|_| PadSource::Fti));
+    sources.extend(avionics.as_ref().map(|_| PadSource::Avionics));
+    sources.extend(plc.iter().flat_map(|_| [PadSource::Plc, PadSource::PlcFast]));
+    let pad = Pad::of(pad_options, &sources);
     let steps = args.duration.map(|d| (d.as_nanos() as u64).div_ceil(STEP_NS as u64).max(LAST_STEPS));
     let start_ns = (wall_ns() / 1_000_000 + 1) * 1_000_000;
     let (events, event_queue) = sync_channel(EVENTS_QUEUED);
@@ -126,20 +192,20 @@ pub fn run_pad_until(args: PadArgs, stop: &AtomicBool) -> anyhow::Result<PadRepo
         writers: pad.streams().iter().map(LineWriter::new).collect(),
         in_gap: vec![None; pad.streams().len()],
         pad,
-        udp,
-        fti: args.fti,
+        fti: udp.zip(fti),
         avionics,
         plc,
         packet: Vec::new(),
         start_ns,
         report: PadReport { seed: args.seed, ..PadReport::default() },
     };
+    let report_steps = args.plc.plc_report_every.map(|every| (every.as_nanos() as u64 / STEP_NS as u64).max(1));
     let mut out = PadStep::default();
     let mut done = 0u64;
     let mut left = steps;
     while left != Some(0) {
         let last = left.is_some_and(|left| left <= LAST_STEPS);
-        if !last && (stop.load(Ordering::Relaxed) || sender.avionics.failed() || sender.plc.failed()) {
+        if !last && (stop.load(Ordering::Relaxed) || sender.failed()) {
             left = Some(LAST_STEPS);
             continue;
         }
@@ -154,9 +220,16 @@ pub fn run_pad_until(args: PadArgs, stop: &AtomicBool) -> anyhow::Result<PadRepo
         }
         done += 1;
         left = left.map(|left| left - 1);
+        if let (Some(plc), Some(every)) = (&plc_server, report_steps)
+            && done.is_multiple_of(every)
+        {
+            println!("{}", serde_json::json!({ "plc": plc.report() }));
+        }
     }
     drop(events);
+    let plc_report = plc_server.map(PlcServer::stop);
     let mut report = sender.finish(done)?;
+    report.plc = plc_report;
     let (sent, failed) = poster.join().unwrap_or_default();
     report.events_sent = sent;
     report.events_failed += failed;
@@ -170,10 +243,9 @@ struct Sender {
     writers: Vec<LineWriter>,
     /// Gap under way of each iNET-X stream: its index in the report, if listed there.
     in_gap: Vec<Option<usize>>,
-    udp: UdpSocket,
-    fti: SocketAddr,
-    avionics: Uplink,
-    plc: Uplink,
+    fti: Option<(UdpSocket, SocketAddr)>,
+    avionics: Option<Uplink>,
+    plc: Option<Uplink>,
     packet: Vec<u8>,
     start_ns: i64,
     report: PadReport,
@@ -198,8 +270,14 @@ impl Sender {
         }
     }
 
+    /// Whether a line-protocol server was given up.
+    fn failed(&self) -> bool {
+        [&self.avionics, &self.plc].into_iter().flatten().any(Uplink::failed)
+    }
+
     fn send(&mut self, step: &PadStep, keep_all: bool) {
-        let (mut avionics, mut plc) = (self.avionics.parcel(), self.plc.parcel());
+        let parcel = |uplink: &Option<Uplink>| uplink.as_ref().map(Uplink::parcel).unwrap_or_default();
+        let (mut avionics, mut plc) = (parcel(&self.avionics), parcel(&self.plc));
         let mut rest = step.frames.as_slice();
         while let [frame, ..] = rest {
             let stream = &self.pad.streams()[frame.stream];
@@ -247,7 +325,8 @@ impl Sender {
                 packer.push(cells, &mut self.packet);
                 points += cells.len() as u64;
             }
-            match self.udp.send_to(&self.packet, self.fti) {
+            let Some((udp, to)) = &self.fti else { continue };
+            match udp.send_to(&self.packet, to) {
                 Ok(_) => {
                     self.report.packets_sent += 1;
                     let source = self.report.sources.entry(PadSource::Fti.name()).or_default();
@@ -256,14 +335,17 @@ impl Sender {
                 }
                 Err(error) => {
                     if self.report.send_errors == 0 {
-                        eprintln!("packet to {} not sent: {error}", self.fti);
+                        eprintln!("packet to {to} not sent: {error}");
                     }
                     self.report.send_errors += 1;
                 }
             }
         }
-        self.avionics.send(avionics);
-        self.plc.send(plc);
+        for (uplink, parcel) in [(&mut self.avionics, avionics), (&mut self.plc, plc)] {
+            if let Some(uplink) = uplink {
+                uplink.send(parcel);
+            }
+        }
         let room = LISTED - self.report.spikes.len();
         self.report.spikes.extend(step.spikes.iter().take(room).map(|spike| {
             let time_ns = self.start_ns + spike.time_ns;
@@ -273,7 +355,7 @@ impl Sender {
 
     fn finish(self, steps: u64) -> anyhow::Result<PadReport> {
         let mut report = self.report;
-        for uplink in [self.avionics.finish(), self.plc.finish()] {
+        for uplink in [self.avionics, self.plc].into_iter().flatten().map(Uplink::finish) {
             if let Some(failure) = uplink.failure {
                 bail!(failure);
             }

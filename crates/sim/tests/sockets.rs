@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use strongback_sim::{PadArgs, PadReport, run_pad_until};
+use strongback_sim::{PadArgs, PadReport, PlcArgs, run_pad_until};
 
 fn args(fti: SocketAddr, ilp: SocketAddr) -> PadArgs {
     PadArgs {
-        fti,
-        ilp,
+        fti: Some(fti),
+        ilp: Some(ilp),
+        plc: PlcArgs::default(),
         http: None,
         duration: Some(Duration::from_secs(5)),
         seed: 3,
@@ -191,4 +192,49 @@ fn a_broken_connection_is_made_again_and_an_absent_server_is_an_error() {
     second.give_up = Duration::from_millis(100);
     let error = run_pad_until(second, &AtomicBool::new(false)).unwrap_err().to_string();
     assert!(error.contains("no line-protocol server"), "{error}");
+}
+
+#[test]
+fn with_a_plc_of_its_own_the_pad_sends_only_what_it_is_told_to() {
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut both = args(udp.local_addr().unwrap(), listener.local_addr().unwrap());
+    (both.fti, both.duration) = (None, Some(Duration::from_secs(1)));
+    both.plc.plc = Some(free());
+    both.plc.plc_program_change_after = Some(Duration::from_millis(200));
+    let lines = lines(listener, 1);
+    let report = run_pad_until(both, &AtomicBool::new(false)).unwrap();
+    assert!(lines.join().unwrap().keys().all(|table| table.starts_with("avionics.")));
+    assert_eq!(report.sources.keys().collect::<Vec<_>>(), [&"avionics"]);
+    assert_eq!(report.packets_sent, 0);
+    let plc = report.plc.unwrap();
+    assert!(plc.cycles >= 900, "{} cycles in a second", plc.cycles);
+    assert_eq!((plc.symbol_version, plc.running, plc.connections), (2, true, 0));
+
+    // Alone; who asks for what is in its report.
+    let mut alone = args(udp.local_addr().unwrap(), udp.local_addr().unwrap());
+    (alone.fti, alone.ilp, alone.duration) = (None, None, None);
+    let address = free();
+    alone.plc.plc = Some(address);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let running = std::thread::spawn(move || run_pad_until(alone, &stopped).unwrap());
+    let timeouts = ads::Timeouts::new(Duration::from_secs(5));
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let client = loop {
+        match ads::Client::new(address, timeouts, ads::Source::Auto) {
+            Ok(client) => break client,
+            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
+        }
+    };
+    let device = client.device(ads::AmsAddr::new(ads::AmsNetId::new(5, 12, 20, 1, 1, 1), 851));
+    assert_eq!(device.get_state().unwrap().0, ads::AdsState::Run);
+    stop.store(true, Ordering::Relaxed);
+    let report = running.join().unwrap();
+    assert_eq!(report.points_sent, 0);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["plc"]["requests"]["read_state"], 1);
+    assert_eq!(json["plc"]["requests"]["write"], 0);
+    assert!(report.to_string().contains("read_state 1"));
 }

@@ -1,0 +1,28 @@
+//! The pad's PLC as an ADS device: symbols, reads, writes, sums and notifications over TCP.
+//!
+//! ```text
+//!  plant → program → image ─ every 1 ms ─→ snapshot ─┬→ requests ──────┐
+//!                      ↑                             └→ notifications ─┴→ outbox → TCP
+//!                      └── writes of clients
+//! ```
+//!
+//! Invariants:
+//! - a reply and a stamp of notifications hold values of one cycle;
+//! - no cycle is left out, however late it runs, and its time is 1 ms after the one before;
+//! - a client that does not read loses notifications, counted, and delays nobody;
+//! - whatever bytes come, the answer is a code of ADS or the end of that connection.
+
+mod image;
+mod notification;
+mod outbox;
+mod program;
+mod report;
+mod server;
+mod service;
+mod symbols;
+mod task;
+mod types;
+mod wire;
+
+pub use report::PlcReport;
+pub use server::{CycleUnit, PlcOptions, PlcServer};

@@ -1,0 +1,111 @@
+//! What waits to be written to a client, bounded: notifications that find no room are dropped and counted, and a
+//! client that does not read its replies gets no more of them.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::{Condvar, Mutex};
+
+use super::report::{Counts, add};
+use super::server::lock;
+
+/// Bytes that may wait before notifications are dropped and requests are no longer read: about a second of 1,000
+/// samples in every cycle. As much again may be on its way into the socket.
+const ROOM: usize = 4 << 20;
+
+/// How much of the waiting bytes is notifications.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    packets: u64,
+    stamps: u64,
+    samples: u64,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    load: Load,
+    closed: bool,
+}
+
+/// The way out to one client.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    waiting: Mutex<Waiting>,
+    /// There is something to write, or the end.
+    filled: Condvar,
+    /// There is room again, or the end.
+    emptied: Condvar,
+}
+
+impl Outbox {
+    /// Waits until there is room for a reply; false at the end.
+    pub(crate) fn wait_for_room(&self) -> bool {
+        let mut waiting = lock(&self.waiting);
+        while waiting.bytes.len() >= ROOM && !waiting.closed {
+            waiting = self.emptied.wait(waiting).unwrap_or_else(|e| e.into_inner());
+        }
+        !waiting.closed
+    }
+
+    /// Adds a reply.
+    pub(crate) fn reply(&self, packet: &[u8]) {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.closed {
+            waiting.bytes.extend_from_slice(packet);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Adds a packet of notifications, in two parts, or drops it.
+    pub(crate) fn notify(&self, head: &[u8], data: &[u8], stamps: u64, samples: u64, counts: &Counts) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.closed || waiting.bytes.len() + head.len() + data.len() > ROOM {
+            add(&counts.samples_dropped, samples);
+            return;
+        }
+        waiting.bytes.extend_from_slice(head);
+        waiting.bytes.extend_from_slice(data);
+        waiting.load.packets += 1;
+        waiting.load.stamps += stamps;
+        waiting.load.samples += samples;
+        self.filled.notify_one();
+    }
+
+    /// Nothing more comes in; what waits is still written.
+    pub(crate) fn close(&self) {
+        lock(&self.waiting).closed = true;
+        self.filled.notify_all();
+        self.emptied.notify_all();
+    }
+
+    /// Writes what comes in until the end, or until the client is gone.
+    pub(crate) fn drain(&self, mut to: &TcpStream, counts: &Counts) {
+        let mut bytes = Vec::new();
+        loop {
+            let mut waiting = lock(&self.waiting);
+            while waiting.bytes.is_empty() && !waiting.closed {
+                waiting = self.filled.wait(waiting).unwrap_or_else(|e| e.into_inner());
+            }
+            if waiting.bytes.is_empty() {
+                return;
+            }
+            bytes.clear();
+            std::mem::swap(&mut bytes, &mut waiting.bytes);
+            let load = std::mem::take(&mut waiting.load);
+            drop(waiting);
+            self.emptied.notify_all();
+            if to.write_all(&bytes).is_err() {
+                let mut waiting = lock(&self.waiting);
+                waiting.closed = true;
+                add(&counts.samples_dropped, load.samples + waiting.load.samples);
+                *waiting = Waiting { closed: true, ..Waiting::default() };
+                self.emptied.notify_all();
+                return;
+            }
+            add(&counts.bytes_sent, bytes.len() as u64);
+            add(&counts.notifications_sent, load.packets);
+            add(&counts.stamps_sent, load.stamps);
+            add(&counts.samples_sent, load.samples);
+        }
+    }
+}

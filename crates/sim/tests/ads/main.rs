@@ -1,0 +1,7 @@
+//! The pad's PLC over ADS on real sockets: a real client, and packets written by hand.
+
+mod hostile;
+mod notifications;
+mod raw;
+mod requests;
+mod rust_client;
