@@ -12,6 +12,8 @@
 //! - a client that does not read loses notifications, counted, and delays nobody;
 //! - whatever bytes come, the answer is a code of ADS or the end of that connection.
 
+#[cfg(test)]
+mod capture;
 mod image;
 mod notification;
 mod outbox;
