@@ -165,3 +165,17 @@ def test_notifications_come_every_cycle_and_on_change(client: pyads.Connection) 
     assert seen == sorted(set(seen)) and set(seen) <= {0, 3, 4, 9}
     client.del_device_notification(*cyclic)
     client.del_device_notification(*target)
+
+
+def test_reports_come_while_it_runs() -> None:
+    plc = Plc("--plc-report-every", "50ms", "--plc-program-change-after", "10ms")
+    assert plc.process.stdout is not None
+    with pyads.Connection(NET_ID, pyads.PORT_TC3PLC1, plc.host) as client:
+        client.read_state()
+        for line in plc.process.stdout:
+            report = json.loads(line)["plc"]
+            if report["requests"]["read_state"] == 1 and report["symbol_version"] == 2:
+                break
+    last = plc.stop()
+    assert last["cycles"] >= report["cycles"] > 0
+    assert last["requests"]["write"] == 0

@@ -394,4 +394,27 @@ mod tests {
         assert_eq!(parse_time("2h"), Ok(Duration::from_secs(7200)));
         assert!(parse_time("soon").is_err() && parse_time("3 days").is_err() && parse_time("").is_err());
     }
+
+    #[test]
+    fn a_plc_of_its_own_turns_the_other_receivers_off() {
+        use clap::{Args, FromArgMatches};
+        let parse = |line: &str| {
+            let command = PadArgs::augment_args(clap::Command::new("pad"));
+            command.clone().debug_assert();
+            let matches = command.try_get_matches_from(line.split(' ')).map_err(|e| e.kind())?;
+            Ok::<_, clap::error::ErrorKind>(PadArgs::from_arg_matches(&matches).unwrap())
+        };
+        let address = |text: &str| Some(text.parse::<SocketAddr>().unwrap());
+        let receivers = |line: &str| parse(line).unwrap().receivers().unwrap();
+        assert_eq!(receivers("pad"), (address("127.0.0.1:4440"), address("127.0.0.1:9009")));
+        assert_eq!(receivers("pad --ilp 127.0.0.1:9"), (address("127.0.0.1:4440"), address("127.0.0.1:9")));
+        assert_eq!(receivers("pad --plc 127.0.0.1:48898"), (None, None));
+        assert_eq!(receivers("pad --plc 127.0.0.1:48898 --ilp 127.0.0.1:9"), (None, address("127.0.0.1:9")));
+        let plc = parse("pad --plc 127.0.0.1:48898 --ads-cycle-unit ms --plc-notifications 3").unwrap().plc;
+        assert_eq!((plc.ads_cycle_unit, plc.plc_notifications), (CycleUnit::Milliseconds, Some(3)));
+        assert_eq!(parse("pad").unwrap().plc.ads_cycle_unit, CycleUnit::HundredNanoseconds);
+        for lonely in ["--plc-report-every 1s", "--plc-program-change-after 1s", "--ads-cycle-unit ms"] {
+            assert_eq!(parse(&format!("pad {lonely}")).err(), Some(clap::error::ErrorKind::MissingRequiredArgument));
+        }
+    }
 }

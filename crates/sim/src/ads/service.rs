@@ -331,15 +331,19 @@ impl Service {
     fn sum_read(&self, group: u32, bare: bool, count: usize, mut data: Fields) -> Answer {
         let heads: Vec<[u32; 3]> = list(&mut data, count).ok_or(error::SIZE)?;
         let snapshot = self.plc.snapshot();
+        let actual = group == group::SUM_READ_EX_2;
         let asked: u64 = heads.iter().map(|[_, _, length]| u64::from(*length)).sum();
-        if group != group::SUM_READ_EX_2 && asked > MAX_REPLY as u64 {
+        if !actual && asked > MAX_REPLY as u64 {
             return Err(error::MEMORY);
         }
         let (mut out, mut values) = (Vec::new(), Vec::new());
         for [part, offset, length] in heads {
             let read = self.read(&snapshot, part, offset, length);
-            if group == group::SUM_READ_EX_2 {
+            if actual {
                 put_result(&mut out, &mut values, read);
+                if values.len() > MAX_REPLY {
+                    return Err(error::MEMORY);
+                }
             } else {
                 // Each value has the length that was asked for, so that all lie where the client looks for them.
                 let (code, value) = match read {
@@ -355,9 +359,6 @@ impl Service {
                 let end = values.len() + length as usize;
                 values.extend_from_slice(&value);
                 values.resize(end, 0);
-            }
-            if values.len() > MAX_REPLY {
-                return Err(error::MEMORY);
             }
         }
         out.extend_from_slice(&values);

@@ -42,6 +42,21 @@ fn a_cycle_time_is_kept_from_the_first_sample_on() {
 }
 
 #[test]
+fn the_time_of_a_stamp_is_that_of_its_cycle() {
+    let plc = start(PlcOptions::default());
+    let mut raw = Raw::new(plc.address());
+    let place = raw.place("MAIN.task.now_ns");
+    let seconds = raw.place("MAIN.task.now");
+    raw.watch([place[0], seconds[1], place[1] + 8 - seconds[1]], CYCLIC, 0, MS).unwrap();
+    for _ in 0..5 {
+        let (time, _, bytes) = sample(&mut raw);
+        let now_ns = u64::from_le_bytes(bytes[bytes.len() - 8..].try_into().unwrap());
+        assert_eq!(time * 100, 11_644_473_600_000_000_000 + now_ns);
+        assert_eq!(u64::from(word(&bytes, 0)), now_ns / 1_000_000_000);
+    }
+}
+
+#[test]
 fn the_unit_of_times_is_milliseconds_only_by_the_switch() {
     let plc = start(PlcOptions { cycle_unit: CycleUnit::Milliseconds, ..PlcOptions::default() });
     let mut raw = Raw::new(plc.address());

@@ -50,6 +50,7 @@ fn what_cannot_be_had_is_refused_with_the_code_of_the_device() {
         (0x70B, sum(0xF084, 501, 4)),
         (0x70A, sum(0xF080, 500, u32::MAX)),
         (0x70A, sum(0xF083, 500, u32::MAX)),
+        (0x70A, (9, vec![0xF084, 500, u32::MAX, 6000], join(&[0xF00B, 0, u32::MAX].repeat(500), &[]))),
         (0x705, (9, vec![0xF080, 2, 100, 12], join(&[DATA, 0, 4], &[]))),
         (0x70B, (9, vec![0xF081, 501, 4000, 0], Vec::new())),
         (0x70B, (9, vec![0xF082, u32::MAX, 4000, 0], Vec::new())),
