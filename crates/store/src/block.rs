@@ -31,6 +31,7 @@
 //! Invariants: `time_min ≤ time_max`, `stored_first ≤ stored_last`, `1 ≤ rows`, `first_row + rows` fits 64 bits.
 
 mod encode;
+mod front;
 mod read;
 
 use std::ops::Range;
@@ -41,8 +42,9 @@ use crate::stream::StreamId;
 
 pub use encode::{BlockMeta, Encoder};
 pub(crate) use encode::{finish, put_section};
+pub(crate) use front::{Front, front_bytes};
 pub use read::{Block, ColumnEntry, decode};
-pub(crate) use read::{absent, checked_body, front_bytes};
+pub(crate) use read::{absent, checked_body};
 
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 96;
@@ -62,11 +64,9 @@ pub(crate) const SECTION_PARTS: u8 = 3;
 pub(crate) const SECTION_ROWS: u8 = 4;
 const SECTION_FRONT: u8 = 5;
 const SECTION_TILES: u8 = 6;
+const SECTION_PLACES: u8 = 7;
 const SECTION_STATISTICS: u8 = SKIPPABLE | 1;
 pub(crate) const SKIPPABLE: u8 = 0x80;
-
-/// Bytes of the section that says how much of a block comes before its tiles, and the checksum of that.
-const FRONT_SECTION_BYTES: usize = 10;
 
 /// Columns before the channels: receive_time, source_time, sequence, session.
 const SYSTEM_COLUMNS: usize = 4;
@@ -267,6 +267,7 @@ pub fn forge_checksums(bytes: &mut [u8]) {
     let Some(length) = bytes.get(4..8).and_then(|b| b.try_into().ok()).map(|b| u32::from_le_bytes(b) as usize) else {
         return;
     };
+    front::forge_checksums(bytes);
     if let Some(body) = bytes.get(HEADER_BYTES..length) {
         let crc = crc32c::crc32c(body);
         bytes[88..92].copy_from_slice(&crc.to_le_bytes());

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::bytes::FormatError;
-use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact, read_exact_into};
 use crate::fields::{Put, Take};
 use crate::group::Group;
 use crate::refusal::ScanError;
@@ -348,8 +348,23 @@ impl Segment {
         len: usize,
         residents: &Residents,
     ) -> Result<Vec<u8>, ScanError> {
+        let mut bytes = vec![0; len];
+        self.read_into(&mut bytes, offset, residents)?;
+        Ok(bytes)
+    }
+
+    /// As [`Segment::read_bytes`], into memory that is there.
+    ///
+    /// # Errors
+    /// As [`Segment::read_block`].
+    pub(crate) fn read_into(
+        self: &Arc<Self>,
+        bytes: &mut [u8],
+        offset: u64,
+        residents: &Residents,
+    ) -> Result<(), ScanError> {
         let file = self.file_to_read(residents);
-        file.and_then(|file| read_exact(&*file, offset, len)).map_err(|source| self.unreadable(source))
+        file.and_then(|file| read_exact_into(&*file, offset, bytes)).map_err(|source| self.unreadable(source))
     }
 
     /// Its entry in a checkpoint.

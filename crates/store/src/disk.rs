@@ -173,12 +173,18 @@ pub(crate) fn read_full(
 /// Reads exactly `len` bytes or says that the file ends before.
 pub(crate) fn read_exact(file: &dyn DiskFile, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; len];
-    let got = file.read_at(&mut buffer, offset)?;
-    if got < len {
+    read_exact_into(file, offset, &mut buffer)?;
+    Ok(buffer)
+}
+
+/// As [`read_exact`], into memory that is there.
+pub(crate) fn read_exact_into(file: &dyn DiskFile, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let got = file.read_at(buffer, offset)?;
+    if got < buffer.len() {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            format!("file ends at offset {}, {len} bytes wanted at {offset}", offset + got as u64),
+            format!("file ends at offset {}, {} bytes wanted at {offset}", offset + got as u64, buffer.len()),
         ));
     }
-    Ok(buffer)
+    Ok(())
 }

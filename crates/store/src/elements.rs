@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use crate::array::ArrayType;
 use crate::batch::{Batch, Column, ColumnValues};
-use crate::block::{self, Block};
 use crate::bytes::FormatError;
 use crate::chunk::Chunk;
 use crate::codec::tiles::ElementColumns;
 use crate::directory::{BlockRef, Segment};
 use crate::limits::{MAX_BLOCK_CELLS, MAX_CHANNELS};
+use crate::parts::Parts;
 use crate::refusal::ScanError;
 use crate::shared::Shared;
 use crate::stream::{ChannelIndex, Layout};
@@ -27,10 +27,8 @@ pub struct ElementRange {
     pub elements: Range<u32>,
 }
 
-/// Blocks of fewer bytes are read whole.
-const WHOLE_BYTES: u32 = 16 << 10;
-/// What is read of others at first: mostly all that comes before their tiles.
-const FIRST_BYTES: usize = 4 << 10;
+/// One of so many columns is few.
+const FEW: usize = 4;
 
 impl ElementRange {
     /// Its elements, as far as arrays can have them.
@@ -102,16 +100,14 @@ pub(crate) fn add_of_chunk(chunk: &Chunk, rows: &[u32], ranges: &[ElementRange],
 }
 
 impl StreamView {
-    /// Whether a block may hold tiles that need not be read for some channels.
+    /// Whether few of a block's columns are asked for, and no whole arrays.
     pub(crate) fn is_worth_parting(&self, block: &BlockRef, columns: &[ChannelIndex]) -> bool {
-        let is_array = |channel: &crate::Channel| channel.channel_type.array().is_some();
         let layout = &self.stream.layout.channels;
-        block.part.is_none()
-            && block.len >= WHOLE_BYTES
-            && layout.iter().any(is_array)
-            && !columns
-                .iter()
-                .any(|index| layout.get(index.0 as usize).is_some_and(|c| c.channel_type.tiles().is_some()))
+        let tiles =
+            |index: &ChannelIndex| layout.get(index.0 as usize).is_some_and(|c| c.channel_type.tiles().is_some());
+        self.may_be_parted(block)
+            && !columns.iter().any(tiles)
+            && (columns.len() * FEW <= layout.len() || layout.iter().any(|c| c.channel_type.array().is_some()))
     }
 
     /// Reads columns of a block, and behind them single elements of arrays, of which no more is read than the tiles
@@ -133,8 +129,7 @@ impl StreamView {
         // Whole arrays are read as well, or so little that it is one read.
         let mut wanted = columns.to_vec();
         wanted.extend(ranges.iter().map(|range| range.channel));
-        let bytes = segment.read_block(block, &shared.residents)?;
-        let mut batch = self.decode(segment, block, &bytes, &wanted, shared)?;
+        let mut batch = self.read(segment, block, &wanted, shared)?;
         let arrays = batch.columns.split_off(columns.len().min(batch.columns.len()));
         for (range, column) in ranges.iter().zip(&arrays) {
             if let ColumnValues::Array { kind, .. } = &column.values {
@@ -144,7 +139,7 @@ impl StreamView {
         Ok(batch)
     }
 
-    /// Reads a block in parts; none: it has no tiles.
+    /// Reads a block in parts; none: it is not parted.
     fn read_parts(
         &self,
         segment: &Arc<Segment>,
@@ -154,18 +149,12 @@ impl StreamView {
         shared: &Shared,
     ) -> Result<Option<Batch>, ScanError> {
         let damaged = |error: FormatError| self.damaged(segment, block, error);
-        let mut bytes =
-            segment.read_bytes(block.offset.into(), FIRST_BYTES.min(block.len as usize), &shared.residents)?;
-        let Some(front) = block::front_bytes(&bytes).map_err(damaged)? else { return Ok(None) };
-        if front > bytes.len() {
-            let more = front.min(block.len as usize) - bytes.len();
-            let at = u64::from(block.offset) + bytes.len() as u64;
-            bytes.extend(segment.read_bytes(at, more, &shared.residents)?);
-        }
-        let read = Block::read_front(&bytes).map_err(damaged)?;
+        let Some(mut parts) = Parts::open(self, segment, block, &shared.residents)? else { return Ok(None) };
+        let arrays = ranges.iter().map(|range| range.channel);
+        parts.load(columns.iter().copied().chain(arrays).map(|channel| channel.0.into()))?;
+        let read = parts.block()?;
         shared.blocks_decoded.fetch_add(1, Ordering::Relaxed);
         let mut batch = read.decode(&self.stream.layout, columns).map_err(damaged)?;
-        self.check_place(segment, block, &batch)?;
         for range in ranges {
             let Some(kind) = range.kind(&self.stream.layout) else { continue };
             let mut out = ElementColumns::new(kind.element(), range.range(), batch.len());

@@ -47,6 +47,7 @@ mod ledger;
 mod log;
 mod mutant;
 mod options;
+mod parts;
 mod points;
 mod pyramid;
 mod recent;

@@ -67,6 +67,11 @@ pub const MAX_TAGS: usize = 1_024;
 /// Blocks with fewer rows carry no statistics: decoding them costs less than reading those.
 pub const STATISTICS_MIN_ROWS: usize = 64;
 
+/// A block of so many channels and bytes is parted: each of its columns can be read and checked without the others.
+pub const PARTED_CHANNELS: usize = 4;
+/// See [`PARTED_CHANNELS`]: bytes of values and statistics.
+pub const PARTED_BYTES: usize = 12 << 10;
+
 /// Most rows of a stream: none lives that long, and sums of rows never overflow.
 pub(crate) const MAX_ROWS: u64 = 1 << 62;
 

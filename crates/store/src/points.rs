@@ -12,10 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::Batch;
-use crate::block::Block;
 use crate::chunk::Chunk;
 use crate::directory::{BlockRef, Segment};
-use crate::limits::STATISTICS_MIN_ROWS;
 use crate::pyramid::Pyramid;
 use crate::reduction::Reduction;
 use crate::refusal::ScanError;
@@ -379,18 +377,10 @@ impl Points {
         // The sequence at its end is needed where what follows does not say whether frames are missing before it.
         let told = self.stream.stream.sequence_modulus.is_none()
             || self.pieces.front().is_some_and(|next| matches!(next, Piece::Block(_, next) if next.part.is_none()));
-        if !inside || !told || block.part.is_some() || (block.rows as usize) < STATISTICS_MIN_ROWS {
+        if !inside || !told {
             return Ok(None);
         }
-        let bytes = segment.read_block(block, &self.view.shared().residents)?;
-        let read = Block::read(&bytes).and_then(|found| {
-            let header = found.header();
-            // Another one than the index says is told of by the decoding.
-            let is_it = header.stream == self.stream.stream.id && header.first_row == block.first_row;
-            let statistics = if is_it { found.statistics_of(self.column.0.into())? } else { None };
-            Ok(statistics.map(|statistics| (statistics, header.gap_before)))
-        });
-        let read = read.map_err(|error| self.stream.damaged(segment, block, error))?;
+        let read = self.stream.statistics_of(segment, block, self.column, self.view.shared())?;
         let Some((statistics, gap)) = read else { return Ok(None) };
         if !says_all(&statistics) {
             return Ok(None);
@@ -410,10 +400,7 @@ impl Points {
     fn read(&mut self, piece: &Piece) -> Result<(), ScanError> {
         let (batch, gap_before) = match piece {
             Piece::Block(segment, block) => {
-                let bytes = segment.read_block(block, &self.view.shared().residents)?;
-                let batch = self.stream.decode(segment, block, &bytes, &[self.column], self.view.shared())?;
-                let gap = block.part.is_none() && Block::read(&bytes).is_ok_and(|block| block.header().gap_before);
-                (batch, gap)
+                self.stream.read_with_gap(segment, block, &[self.column], self.view.shared())?
             }
             Piece::Chunk(chunk, len) => {
                 let rows = scan::select(chunk, *len, &(self.from..i64::MAX), &(0..u64::MAX));

@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::Batch;
-use crate::block::Block;
 use crate::directory::{BlockRef, Segment};
 use crate::limits::STATISTICS_MIN_ROWS;
 use crate::pyramid::Pyramid;
@@ -353,21 +352,15 @@ impl View {
         column: ChannelIndex,
         reduction: &mut Reduction,
     ) -> Result<(), ScanError> {
-        let bytes = segment.read_block(block, &self.shared().residents)?;
-        if let Some(index) = reduction.whole(block) {
-            let statistics = Block::read(&bytes).and_then(|found| {
-                let header = found.header();
-                // Another one than the index says is told of by the decoding below.
-                let is_it = header.stream == view.stream.id && header.first_row == block.first_row;
-                if is_it { found.statistics_of(column.0.into()) } else { Ok(None) }
-            });
-            let statistics = statistics.map_err(|error| view.damaged(segment, block, error))?;
+        if let Some(index) = reduction.whole(block)
+            && let Some((found, _)) = view.statistics_of(segment, block, column, self.shared())?
+        {
             let kind = view.stream.layout.channels[column.0 as usize].channel_type;
-            if statistics.is_some_and(|found| reduction.join(index, &found, kind, block.end_row() - 1)) {
+            if reduction.join(index, &found, kind, block.end_row() - 1) {
                 return Ok(());
             }
         }
-        reduction.add(&view.decode(segment, block, &bytes, &[column], self.shared())?);
+        reduction.add(&view.read(segment, block, &[column], self.shared())?);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ mod faults;
 mod fixed;
 mod leftovers;
 mod model;
+mod parts;
 mod pyramid;
 mod reduction;
 mod retention;

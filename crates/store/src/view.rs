@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use crate::batch::Batch;
-use crate::block;
+use crate::block::Block;
 use crate::bytes::FormatError;
 use crate::catalog::Catalog;
 use crate::checkpoint::SealedRows;
@@ -20,9 +20,12 @@ use crate::directory::{BlockRef, Segment, SegmentList};
 use crate::elements::ElementRange;
 use crate::group::Group;
 use crate::held::Held;
+use crate::limits::{PARTED_BYTES, PARTED_CHANNELS, STATISTICS_MIN_ROWS};
 use crate::mixed::MixedBlock;
+use crate::parts::Parts;
 use crate::scan::Scanner;
 use crate::state::{StateCell, state_at};
+use crate::stats::ColumnStatistics;
 use crate::stream::*;
 use crate::stream_slot::OpenRows;
 use crate::{ScanError, shared::Shared};
@@ -103,6 +106,13 @@ impl StreamView {
         Ok(blocks)
     }
 
+    /// Whether a block may be parted, as far as can be told without reading it.
+    pub(crate) fn may_be_parted(&self, block: &BlockRef) -> bool {
+        let layout = &self.stream.layout.channels;
+        let wide = || layout.len() >= PARTED_CHANNELS || layout.iter().any(|c| c.channel_type.tiles().is_some());
+        block.part.is_none() && block.len as usize >= PARTED_BYTES && wide()
+    }
+
     /// Reads columns of a block; they have the types of the stream in this view.
     pub(crate) fn read(
         &self,
@@ -111,43 +121,85 @@ impl StreamView {
         columns: &[ChannelIndex],
         shared: &Shared,
     ) -> Result<Batch, ScanError> {
-        if self.is_worth_parting(block, columns) {
-            return self.read_elements(segment, block, columns, &[], shared);
-        }
-        let bytes = segment.read_block(block, &shared.residents)?;
-        self.decode(segment, block, &bytes, columns, shared)
+        self.read_with_gap(segment, block, columns, shared).map(|(batch, _)| batch)
     }
 
-    /// Decodes columns of a block that was read.
-    pub(crate) fn decode(
+    /// As [`StreamView::read`], and whether frames are known missing before its first one, which a mixed block does not
+    /// say.
+    pub(crate) fn read_with_gap(
+        &self,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        columns: &[ChannelIndex],
+        shared: &Shared,
+    ) -> Result<(Batch, bool), ScanError> {
+        let damaged = |error| self.damaged(segment, block, error);
+        let layout = &self.stream.layout;
+        let residents = &shared.residents;
+        shared.blocks_decoded.fetch_add(1, Ordering::Relaxed);
+        if self.is_worth_parting(block, columns)
+            && let Some(mut parts) = Parts::open(self, segment, block, residents)?
+        {
+            parts.load(columns.iter().map(|column| column.0.into()))?;
+            let read = parts.block()?;
+            return Ok((read.decode(layout, columns).map_err(damaged)?, read.header().gap_before));
+        }
+        let bytes = segment.read_block(block, residents)?;
+        let (batch, gap_before) = match block.part {
+            None => Block::read(&bytes).and_then(|read| Ok((read.decode(layout, columns)?, read.header().gap_before))),
+            Some(part) => MixedBlock::read(&bytes)
+                .and_then(|mixed| mixed.decode(part as usize, layout, columns))
+                .map(|batch| (batch, false)),
+        }
+        .map_err(damaged)?;
+        if batch.stream != self.stream.id || batch.rows.first() != Some(&block.first_row) {
+            return Err(self.misplaced(segment, block, batch.stream, batch.rows.first()));
+        }
+        Ok((batch, gap_before))
+    }
+
+    /// What a block says of a channel without decoding it, and whether frames are known missing before it. None: it has
+    /// no statistics, or is another one than the index says, which whoever decodes it is told.
+    pub(crate) fn statistics_of(
+        &self,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        column: ChannelIndex,
+        shared: &Shared,
+    ) -> Result<Option<(ColumnStatistics, bool)>, ScanError> {
+        if block.part.is_some() || (block.rows as usize) < STATISTICS_MIN_ROWS {
+            return Ok(None);
+        }
+        let of = |read: &Block<'_>| {
+            let header = read.header();
+            let is_it = header.stream == self.stream.id && header.first_row == block.first_row;
+            let statistics = if is_it { read.statistics_of(column.0.into())? } else { None };
+            Ok(statistics.map(|statistics| (statistics, header.gap_before)))
+        };
+        let residents = &shared.residents;
+        if self.may_be_parted(block)
+            && let Some(mut parts) = Parts::open(self, segment, block, residents)?
+        {
+            parts.load_statistics()?;
+            return of(&parts.block()?).map_err(|error| self.damaged(segment, block, error));
+        }
+        let bytes = segment.read_block(block, residents)?;
+        Block::read(&bytes).and_then(|read| of(&read)).map_err(|error| self.damaged(segment, block, error))
+    }
+
+    /// Says that a block holds other rows than those that the directory has there.
+    pub(crate) fn misplaced(
         &self,
         segment: &Segment,
         block: &BlockRef,
-        bytes: &[u8],
-        columns: &[ChannelIndex],
-        shared: &Shared,
-    ) -> Result<Batch, ScanError> {
-        shared.blocks_decoded.fetch_add(1, Ordering::Relaxed);
-        let layout = &self.stream.layout;
-        let batch = match block.part {
-            None => block::decode(bytes, layout, columns),
-            Some(part) => MixedBlock::read(bytes).and_then(|mixed| mixed.decode(part as usize, layout, columns)),
-        };
-        let batch = batch.map_err(|error| self.damaged(segment, block, error))?;
-        self.check_place(segment, block, &batch)?;
-        Ok(batch)
-    }
-
-    /// Refuses rows that are not those that the directory has there.
-    pub(crate) fn check_place(&self, segment: &Segment, block: &BlockRef, batch: &Batch) -> Result<(), ScanError> {
-        if batch.stream == self.stream.id && batch.rows.first() == Some(&block.first_row) {
-            return Ok(());
-        }
-        Err(ScanError::Damaged {
+        stream: StreamId,
+        row: Option<&u64>,
+    ) -> ScanError {
+        ScanError::Damaged {
             file: segment.path(),
             offset: block.offset.into(),
-            reason: format!("holds row {:?} of stream {}", batch.rows.first(), batch.stream.0),
-        })
+            reason: format!("holds row {row:?} of stream {}", stream.0),
+        }
     }
 
     /// Says that a block is not as it was written.

@@ -1,15 +1,17 @@
 //! A batch to the bytes of a block.
 
+use super::front::Parts;
 use super::{
-    BlockHeader, FRONT_SECTION_BYTES, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_FRONT,
-    SECTION_STATISTICS, SECTION_TILES, SECTION_VALUES, SYSTEM_COLUMNS, put_header,
+    BlockHeader, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_STATISTICS, SECTION_VALUES,
+    SYSTEM_COLUMNS, put_header,
 };
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::bytes::{FormatError, check_limit, malformed, put_varint};
 use crate::codec::tiles::{self, Arrays};
 use crate::codec::{self, Codec, CodecMemory, Effort, Encoded, Scratch, integer};
 use crate::limits::{
-    BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_CELLS, MAX_BLOCK_ROWS, MAX_CHANNELS, STATISTICS_MIN_ROWS,
+    BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_CELLS, MAX_BLOCK_ROWS, MAX_CHANNELS, PARTED_BYTES, PARTED_CHANNELS,
+    STATISTICS_MIN_ROWS,
 };
 use crate::stats::{self, ColumnStatistics};
 use crate::stream::{Interpolation, Layout};
@@ -39,6 +41,8 @@ pub struct Encoder {
     scratch: Scratch,
     directory: Vec<u8>,
     values: Vec<u8>,
+    /// Where in the values the system columns end, and then each channel.
+    ends: Vec<usize>,
     tiles: Vec<u8>,
     statistics: Vec<u8>,
     integers: Vec<i64>,
@@ -92,6 +96,8 @@ impl Encoder {
         self.added = 0;
         put_varint(&mut self.directory, channels as u64);
         self.system_columns(batch);
+        self.ends.clear();
+        self.ends.push(self.values.len());
         self.with_statistics = batch.len() >= STATISTICS_MIN_ROWS;
         let times = batch.times();
         self.sorted = times.is_sorted();
@@ -114,6 +120,7 @@ impl Encoder {
         memory: &mut CodecMemory,
     ) -> Result<Option<ColumnStatistics>, FormatError> {
         self.channel(self.added, column, effort, memory)?;
+        self.ends.push(self.values.len());
         self.added += 1;
         if !self.with_statistics {
             return Ok(None);
@@ -136,16 +143,17 @@ impl Encoder {
     ) -> Result<BlockHeader, FormatError> {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        if !self.tiles.is_empty() {
-            put_section(SECTION_FRONT, &[0; FRONT_SECTION_BYTES - 2], out);
-        }
-        put_section(SECTION_DIRECTORY, &self.directory, out);
-        if self.with_statistics {
-            put_section(SECTION_STATISTICS, &self.statistics, out);
-        }
-        put_section(SECTION_VALUES, &self.values, out);
-        if !self.tiles.is_empty() {
-            self.put_tiles(start, out);
+        let statistics = self.with_statistics.then_some(self.statistics.as_slice());
+        let wide = self.added >= PARTED_CHANNELS && self.values.len() + self.statistics.len() >= PARTED_BYTES;
+        if wide || !self.tiles.is_empty() {
+            let Encoder { directory, values, ends, tiles, .. } = self;
+            Parts { directory, values, ends, statistics, tiles }.put(start, out);
+        } else {
+            put_section(SECTION_DIRECTORY, &self.directory, out);
+            if let Some(statistics) = statistics {
+                put_section(SECTION_STATISTICS, statistics, out);
+            }
+            put_section(SECTION_VALUES, &self.values, out);
         }
         let header = BlockHeader {
             length_bytes: 0,
@@ -258,19 +266,6 @@ impl Encoder {
         }
         let values_len = self.values.len() - start - states_len;
         put_entry(&mut self.directory, ChannelType::I64, encoded, states_len, values_len);
-    }
-
-    /// Appends the tiles of a block that begins at `start`, and says how much comes before them: whoever reads that, and
-    /// no tile, can check it.
-    fn put_tiles(&self, start: usize, out: &mut Vec<u8>) {
-        out.push(SECTION_TILES);
-        put_varint(out, self.tiles.len() as u64);
-        let covered = start + HEADER_BYTES + FRONT_SECTION_BYTES;
-        let crc = crc32c::crc32c(&out[covered..]);
-        let front_bytes = (out.len() - start) as u32;
-        out[covered - 8..covered - 4].copy_from_slice(&front_bytes.to_le_bytes());
-        out[covered - 4..covered].copy_from_slice(&crc.to_le_bytes());
-        out.extend_from_slice(&self.tiles);
     }
 
     fn channel(

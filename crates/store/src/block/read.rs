@@ -1,8 +1,11 @@
 //! The bytes of a block to its directory, statistics and columns.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use super::{
-    BlockHeader, FRONT_SECTION_BYTES, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_FRONT,
-    SECTION_STATISTICS, SECTION_TILES, SECTION_VALUES, SKIPPABLE, SYSTEM_COLUMNS, read_header, read_header_and_crc,
+    BlockHeader, Front, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_FRONT, SECTION_STATISTICS,
+    SECTION_VALUES, SKIPPABLE, SYSTEM_COLUMNS, read_header_and_crc,
 };
 use crate::array::ArrayType;
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
@@ -31,7 +34,7 @@ pub struct ColumnEntry {
     pub parameter_bytes: usize,
     /// Bytes of its values.
     pub values_bytes: usize,
-    start: usize,
+    pub(super) start: usize,
 }
 
 impl ColumnEntry {
@@ -53,22 +56,6 @@ pub(crate) fn checked_body(bytes: &[u8]) -> Result<(BlockHeader, &[u8]), FormatE
     Ok((header, body))
 }
 
-/// How many bytes of the block that these begin with come before its tiles: enough for all but elements of arrays.
-/// None: it has no tiles, and is read whole.
-///
-/// # Errors
-/// When it is no block, or its header is damaged.
-pub(crate) fn front_bytes(bytes: &[u8]) -> Result<Option<usize>, FormatError> {
-    let header = read_header(bytes)?;
-    let mut cursor = Cursor::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
-    if header.mixed || cursor.u8("section")? != SECTION_FRONT {
-        return Ok(None);
-    }
-    cursor.u8("length of a section")?;
-    let front = check_limit("bytes before the tiles", cursor.u32("front")?.into(), header.length_bytes)?;
-    Ok(Some(front.max(HEADER_BYTES + FRONT_SECTION_BYTES)))
-}
-
 /// States, parameters and values of a column.
 type Parts<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
@@ -76,14 +63,12 @@ type Parts<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 #[derive(Debug)]
 pub struct Block<'a> {
     header: BlockHeader,
-    columns: Vec<ColumnEntry>,
+    columns: Cow<'a, [ColumnEntry]>,
     statistics: Option<&'a [u8]>,
     values: &'a [u8],
-    /// None: only what comes before them was read.
-    tiles: Option<&'a [u8]>,
+    tiles: &'a [u8],
     /// Where they are in the block.
     tiles_at: usize,
-    tiles_bytes: usize,
 }
 
 impl<'a> Block<'a> {
@@ -96,33 +81,32 @@ impl<'a> Block<'a> {
         if header.mixed {
             return Err(malformed("a mixed block where one stream's is expected"));
         }
-        Self::of_body(header, body, 0)
-    }
-
-    /// Reads what of a block comes before its tiles: [`front_bytes`] of it must be there.
-    ///
-    /// # Errors
-    /// As [`Block::read`].
-    pub(crate) fn read_front(bytes: &'a [u8]) -> Result<Self, FormatError> {
-        let header = read_header(bytes)?;
-        let front = front_bytes(bytes)?.ok_or(malformed("a block without tiles"))?;
-        let bytes = Cursor::new(bytes).take(front, "front of a block")?;
-        let (said, covered) = bytes.split_at(HEADER_BYTES + FRONT_SECTION_BYTES);
-        let expected = Cursor::new(&said[said.len() - 4..]).u32("checksum of the front")?;
-        let found = crc32c::crc32c(covered);
-        if expected != found {
-            return Err(FormatError::Checksum { what: "front of a block", expected, found });
+        if body.first() == Some(&SECTION_FRONT) {
+            let front = Front::read(bytes)?;
+            let places = front.places();
+            return Self::of_front(
+                header,
+                Cow::Owned(front.into_columns()),
+                places,
+                &bytes[..HEADER_BYTES + body.len()],
+            );
         }
-        let behind = header.length_bytes - front;
-        Self::of_body(header, &bytes[HEADER_BYTES..], behind)
+        let (directory, statistics, values) = read_sections(body)?;
+        let columns = Cow::Owned(read_directory(directory, header.rows, values.len())?);
+        Ok(Block { header, columns, statistics, values, tiles: &[], tiles_at: 0 })
     }
 
-    /// `behind`: bytes of the block that are not in `body`.
-    fn of_body(header: BlockHeader, body: &'a [u8], behind: usize) -> Result<Self, FormatError> {
-        let sections = read_sections(body, behind)?;
-        let columns = read_directory(sections.directory, header.rows, sections.values.len())?;
-        let Sections { statistics, values, tiles, tiles_at, tiles_bytes, .. } = sections;
-        Ok(Block { header, columns, statistics, values, tiles, tiles_at, tiles_bytes })
+    /// A parted block: where its values, statistics and tiles are in `bytes`.
+    pub(super) fn of_front(
+        header: BlockHeader,
+        columns: Cow<'a, [ColumnEntry]>,
+        (values, statistics, tiles): (Range<usize>, Option<Range<usize>>, Range<usize>),
+        bytes: &'a [u8],
+    ) -> Result<Self, FormatError> {
+        let tiles_at = tiles.start;
+        let part = |range: Range<usize>| bytes.get(range).ok_or(malformed("a block shorter than its places"));
+        let (values, statistics, tiles) = (part(values)?, statistics.map(part).transpose()?, part(tiles)?);
+        Ok(Block { header, columns, statistics, values, tiles, tiles_at })
     }
 
     /// Its header.
@@ -227,10 +211,7 @@ impl<'a> Block<'a> {
         let rows = self.header.rows;
         let (states, parameters, values) = self.parts(entry)?;
         let decode = |count: usize| match entry.channel_type.tiles() {
-            Some(kind) => {
-                let tiles = self.tiles.ok_or(malformed("tiles that were not read"))?;
-                self.tile_table(entry, kind, values, count)?.decode(tiles)
-            }
+            Some(kind) => self.tile_table(entry, kind, values, count)?.decode(self.tiles),
             None => codec::decode(entry.channel_type, entry.codec, parameters, values, count),
         };
         if states.is_empty() {
@@ -252,7 +233,7 @@ impl<'a> Block<'a> {
         if entry.codec != if values == 0 { Codec::None } else { Codec::Tiles } || entry.parameter_bytes > 0 {
             return Err(FormatError::Unsupported { what: "codec for this type: code", found: entry.codec as u64 });
         }
-        TileTable::read(kind, bytes, values, self.tiles_bytes)
+        TileTable::read(kind, bytes, values, self.tiles.len())
     }
 
     /// The tiles of a channel of arrays: what its columns of single elements need, and its cell states. None: the block
@@ -370,64 +351,36 @@ fn read_states(bytes: &[u8], rows: usize) -> Result<Vec<CellState>, FormatError>
     codes.into_iter().map(|c| CellState::from_code(c).ok_or(malformed("cell state"))).collect()
 }
 
-struct Sections<'a> {
-    directory: &'a [u8],
-    statistics: Option<&'a [u8]>,
-    values: &'a [u8],
-    tiles: Option<&'a [u8]>,
-    /// Where in the block.
-    tiles_at: usize,
-    tiles_bytes: usize,
-}
+/// Directory, statistics, values.
+type Sections<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
 
-/// Reads the sections of a body of which `behind` bytes, of its tiles, were not read.
-fn read_sections(body: &[u8], behind: usize) -> Result<Sections<'_>, FormatError> {
+/// Reads the sections of a body that is not parted.
+fn read_sections(body: &[u8]) -> Result<Sections<'_>, FormatError> {
     let mut cursor = Cursor::new(body);
-    let (mut directory, mut statistics, mut values, mut front) = (None, None, None, None);
-    let (mut tiles, mut tiles_at, mut tiles_bytes) = (Some(&[][..]), 0, 0);
-    // The values come last, or the tiles behind them; what follows is padding.
+    let (mut directory, mut statistics) = (None, None);
     for _ in 0..MAX_SECTIONS {
         let kind = cursor.u8("section")?;
-        let length = cursor.count("bytes of a section", body.len() + behind)?;
-        if kind == SECTION_TILES {
-            (tiles_at, tiles_bytes) = (HEADER_BYTES + body.len() - cursor.remaining(), length);
-            tiles = if behind > 0 { None } else { Some(cursor.take(length, "section")?) };
-            break;
-        }
+        let length = cursor.count("bytes of a section", body.len())?;
         let bytes = cursor.take(length, "section")?;
         match kind {
-            SECTION_FRONT if bytes.len() == FRONT_SECTION_BYTES - 2 => {
-                front = Some(Cursor::new(bytes).u32("front")? as usize);
-            }
             SECTION_DIRECTORY => directory = Some(bytes),
             SECTION_STATISTICS => statistics = Some(bytes),
-            SECTION_VALUES => {
-                values = Some(bytes);
-                if front.is_none() {
-                    break;
-                }
+            // The values come last; what follows is padding.
+            SECTION_VALUES if cursor.remaining() >= BLOCK_ALIGN_BYTES => {
+                return Err(malformed("bytes behind the last section"));
             }
+            SECTION_VALUES => match directory {
+                Some(directory) => return Ok((directory, statistics, bytes)),
+                None => break,
+            },
             skippable if skippable & SKIPPABLE != 0 => {}
             unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
         }
     }
-    if front.is_some_and(|front| front != tiles_at) || front.is_none() && tiles_at > 0 {
-        return Err(malformed("tiles elsewhere than the front says"));
-    }
-    let left = match tiles {
-        Some(_) => Some(cursor.remaining()),
-        None => behind.checked_sub(tiles_bytes).filter(|_| cursor.remaining() == 0),
-    };
-    match (directory, values, left) {
-        (Some(directory), Some(values), Some(left)) if left < BLOCK_ALIGN_BYTES => {
-            Ok(Sections { directory, statistics, values, tiles, tiles_at, tiles_bytes })
-        }
-        (Some(_), Some(_), _) => Err(malformed("bytes behind the last section")),
-        _ => Err(malformed("a block without directory or values")),
-    }
+    Err(malformed("a block without directory or values"))
 }
 
-fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Result<Vec<ColumnEntry>, FormatError> {
+pub(super) fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Result<Vec<ColumnEntry>, FormatError> {
     let mut cursor = Cursor::new(bytes);
     let channels = cursor.count("channels of a block", MAX_CHANNELS)?;
     check_limit("cells of a block", (rows * (channels + SYSTEM_COLUMNS)) as u64, MAX_BLOCK_CELLS)?;

@@ -6,7 +6,7 @@ use std::io;
 use super::place::Part;
 use super::{Depth, Inspection, Listed, ListedSegment, SegmentUse, blobs, picture, pyramids, reason};
 use crate::batch::Column;
-use crate::block::{self, Block, BlockHeader};
+use crate::block::{self, Block, BlockHeader, Front};
 use crate::bytes::FormatError;
 use crate::directory::file_name;
 use crate::limits::PAGE_BYTES;
@@ -345,6 +345,9 @@ fn add_points(stream: StreamId, channels: usize, points: u64, found: &mut Inspec
 /// Decodes every value of a block and compares its statistics; returns its channels and points.
 fn verify(bytes: &[u8], inspection: &mut Inspection) -> Result<(usize, u64), FormatError> {
     let block = Block::read(bytes)?;
+    if block::front_bytes(bytes)?.is_some() {
+        Front::read(bytes)?.check_all(bytes)?;
+    }
     let types: Vec<ChannelType> = block.columns().iter().map(|column| column.channel_type).collect();
     let said = block.statistics()?;
     let (mut points, mut times) = (0, Times::default());

@@ -340,22 +340,31 @@ def add(base: list, values: list) -> list:
 
 def read_block(header: dict, body: bytes) -> dict:
     """An ordinary block."""
-    # Tiles of arrays stand behind the values, and a first section says how much comes before them.
+    # A parted block begins with the length and checksum of its front, and ends with the tiles of arrays.
     found, rows = sections(body, last=6 if body[0] == 5 else 2), header["rows"]
+    directory, data = Reader(found[1]), Reader(found[2])
+    channels = directory.varint()
+    checksums = []
     if 5 in found:
         front, crc = struct.unpack("<II", found[5])
         check(body[10 : front - 96], crc, "front")
-    directory, data = Reader(found[1]), Reader(found[2])
-    channels = directory.varint()
+        places = struct.unpack(f"<5I{channels}I", found[7])
+        for name, section, (at, length) in (("statistics", 0x81, places[:2]), ("tiles", 6, places[3:5])):
+            if body[at - 96 : at - 96 + length] != found.get(section, b"") and (at, section) != (0, 0x81):
+                raise ValueError(f"{name} elsewhere than the front says")
+        check(found.get(0x81, b""), places[2], "statistics")
+        checksums = places[5:]
     columns = []
     for _ in range(channels + 4):
         kind, code = read_type(directory), directory.u8()
         lengths = [directory.varint() if code & flag else 0 for flag in (0x80, 0x40)]
         parameters_len, states_len, values_len = *lengths, directory.varint()
         codec = CODECS[code & 0x3F]
-        states = integers(Reader(data.take(states_len)), rows) if states_len else [0] * rows
-        parameters, values = data.take(parameters_len), Reader(data.take(values_len))
-        columns.append((kind, codec, states, parameters, values, states_len))
+        states, parameters, values = [data.take(n) for n in (states_len, parameters_len, values_len)]
+        if checksums and len(columns) >= 4:
+            check(states + parameters + values, checksums[len(columns) - 4], "column")
+        states = integers(Reader(states), rows) if states_len else [0] * rows
+        columns.append((kind, codec, states, parameters, Reader(values), states_len))
     if data.left():
         raise ValueError("the directory does not add up")
     system = []

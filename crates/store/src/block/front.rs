@@ -1,0 +1,265 @@
+//! The front of a parted block: what says where everything else is, and the checksum of each column, so that few
+//! columns of a wide block are read without the others.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::read::{Block, ColumnEntry, read_directory};
+use super::{
+    BlockHeader, HEADER_BYTES, SECTION_DIRECTORY, SECTION_FRONT, SECTION_PLACES, SECTION_STATISTICS, SECTION_TILES,
+    SECTION_VALUES, SKIPPABLE, SYSTEM_COLUMNS, put_section, read_header,
+};
+use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_varint};
+use crate::limits::MAX_SECTIONS;
+use crate::mutant::{self, Mutant};
+
+/// Bytes of the section that says how long the front is, and the checksum of it.
+const FRONT_SECTION_BYTES: usize = 10;
+/// Bytes of the places of statistics and tiles, before the checksums of the channels.
+const PLACES_BYTES: usize = 20;
+
+/// The body of a block in parts, as it is written.
+pub(super) struct Parts<'a> {
+    pub(super) directory: &'a [u8],
+    pub(super) values: &'a [u8],
+    /// Where in the values the system columns end, and then each channel.
+    pub(super) ends: &'a [usize],
+    pub(super) statistics: Option<&'a [u8]>,
+    pub(super) tiles: &'a [u8],
+}
+
+impl Parts<'_> {
+    /// Appends the body of a block that begins at `start`.
+    pub(super) fn put(&self, start: usize, out: &mut Vec<u8>) {
+        put_section(SECTION_FRONT, &[0; FRONT_SECTION_BYTES - 2], out);
+        let covered = out.len();
+        put_section(SECTION_DIRECTORY, self.directory, out);
+        let checksums = self.ends.windows(2).map(|of| crc32c::crc32c(&self.values[of[0]..of[1]]));
+        let places_bytes = PLACES_BYTES + 4 * (self.ends.len() - 1);
+        out.push(SECTION_PLACES);
+        put_varint(out, places_bytes as u64);
+        let places = out.len();
+        out.resize(places + PLACES_BYTES, 0);
+        checksums.for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()));
+        put_section(SECTION_VALUES, self.values, out);
+        let front = out.len() - self.values.len() + self.ends[0];
+        let mut said = [0u32; PLACES_BYTES / 4];
+        if let Some(statistics) = self.statistics {
+            put_section(SECTION_STATISTICS, statistics, out);
+            let (at, len) = ((out.len() - statistics.len() - start) as u32, statistics.len() as u32);
+            said[..3].copy_from_slice(&[at, len, crc32c::crc32c(statistics)]);
+        }
+        put_section(SECTION_TILES, self.tiles, out);
+        said[3..].copy_from_slice(&[(out.len() - self.tiles.len() - start) as u32, self.tiles.len() as u32]);
+        for (place, word) in out[places..].chunks_exact_mut(4).zip(said) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out[covered..front]);
+        out[covered - 8..covered - 4].copy_from_slice(&((front - start) as u32).to_le_bytes());
+        out[covered - 4..covered].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// How many bytes the front of the block has that these begin with. None: it is not parted, and is read whole.
+///
+/// # Errors
+/// When it is no block, or its header is damaged.
+pub(crate) fn front_bytes(bytes: &[u8]) -> Result<Option<usize>, FormatError> {
+    let header = read_header(bytes)?;
+    let mut cursor = Cursor::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
+    if header.mixed || cursor.u8("section")? != SECTION_FRONT {
+        return Ok(None);
+    }
+    if cursor.u8("length of a section")? as usize != FRONT_SECTION_BYTES - 2 {
+        return Err(malformed("front of a block"));
+    }
+    let front = check_limit("bytes of the front", cursor.u32("front")?.into(), header.length_bytes)?;
+    Ok(Some(front.max(HEADER_BYTES + FRONT_SECTION_BYTES)))
+}
+
+/// The front of a parted block; its checksum holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Front {
+    header: BlockHeader,
+    columns: Vec<ColumnEntry>,
+    values: Range<usize>,
+    /// Of statistics: where they are in the block, and their checksum.
+    statistics: Option<(Range<usize>, u32)>,
+    tiles: Range<usize>,
+    /// Of each channel.
+    checksums: Vec<u32>,
+}
+
+impl Front {
+    /// Reads the front of the block that these begin with: [`front_bytes`] of it must be there.
+    ///
+    /// # Errors
+    /// When it is not parted, is damaged, newer, or contradicts itself.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Front, FormatError> {
+        let header = read_header(bytes)?;
+        let front = front_bytes(bytes)?.ok_or(malformed("a block that is not parted"))?;
+        let bytes = Cursor::new(bytes).take(front, "front of a block")?;
+        let (said, covered) = bytes.split_at(HEADER_BYTES + FRONT_SECTION_BYTES);
+        let expected = Cursor::new(&said[said.len() - 4..]).u32("checksum of the front")?;
+        check("front of a block", expected, covered)?;
+        let mut cursor = Cursor::new(covered);
+        let (mut directory, mut places) = (None, None);
+        for _ in 0..MAX_SECTIONS {
+            let kind = cursor.u8("section")?;
+            let length = cursor.count("bytes of a section", header.length_bytes)?;
+            if kind == SECTION_VALUES {
+                let (Some(directory), Some(places)) = (directory, places) else { break };
+                let at = front - cursor.remaining();
+                return Front::of(header, directory, places, at..at + length, front);
+            }
+            let section = cursor.take(length, "section")?;
+            match kind {
+                SECTION_DIRECTORY => directory = Some(section),
+                SECTION_PLACES => places = Some(section),
+                skippable if skippable & SKIPPABLE != 0 => {}
+                unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
+            }
+        }
+        Err(malformed("a front without directory, places or values"))
+    }
+
+    fn of(
+        header: BlockHeader,
+        directory: &[u8],
+        places: &[u8],
+        values: Range<usize>,
+        front: usize,
+    ) -> Result<Front, FormatError> {
+        let columns = read_directory(directory, header.rows, values.len())?;
+        let system: usize = columns[..SYSTEM_COLUMNS].iter().map(ColumnEntry::bytes).sum();
+        if values.start + system != front {
+            return Err(malformed("a front that does not end with the times"));
+        }
+        let mut cursor = Cursor::new(places);
+        let mut word = || cursor.u32("places of a block");
+        let (statistics, crc) = ((word()?, word()?), word()?);
+        let tiles = (word()?, word()?);
+        let place = |(at, len): (u32, u32)| match at as usize..at as usize + len as usize {
+            range if range.start >= values.end && range.end <= header.length_bytes => Ok(range),
+            _ => Err(malformed("a place beyond its block")),
+        };
+        let statistics = if statistics == (0, 0) { None } else { Some((place(statistics)?, crc)) };
+        let tiles = place(tiles)?;
+        let channels = columns.len() - SYSTEM_COLUMNS;
+        let checksums = (0..channels).map(|_| cursor.u32("checksum of a channel")).collect::<Result<_, _>>()?;
+        if cursor.remaining() > 0 {
+            return Err(malformed("bytes left behind the checksums of the channels"));
+        }
+        Ok(Front { header, columns, values, statistics, tiles, checksums })
+    }
+
+    /// Its header.
+    pub(crate) fn header(&self) -> &BlockHeader {
+        &self.header
+    }
+
+    /// Where a channel is in the block; none: the block does not have it yet.
+    pub(crate) fn channel(&self, channel: usize) -> Option<Range<usize>> {
+        let entry = self.columns[SYSTEM_COLUMNS..].get(channel)?;
+        let at = self.values.start + entry.start;
+        Some(at..at + entry.bytes())
+    }
+
+    /// Where its statistics are.
+    pub(crate) fn statistics(&self) -> Option<Range<usize>> {
+        self.statistics.as_ref().map(|(range, _)| range.clone())
+    }
+
+    /// Whether a channel's bytes are those that were written.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub(crate) fn check_channel(&self, channel: usize, bytes: &[u8]) -> Result<(), FormatError> {
+        let expected = self.checksums.get(channel).copied().unwrap_or_default();
+        check("column of a block", expected, bytes)
+    }
+
+    /// As [`Front::check_channel`], of the statistics.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub(crate) fn check_statistics(&self, bytes: &[u8]) -> Result<(), FormatError> {
+        let expected = self.statistics.as_ref().map_or(0, |(_, crc)| *crc);
+        check("statistics of a block", expected, bytes)
+    }
+
+    /// Both, of all channels, in the bytes of the whole block.
+    ///
+    /// # Errors
+    /// When one is not what was written.
+    pub(crate) fn check_all(&self, bytes: &[u8]) -> Result<(), FormatError> {
+        let part = |range: Range<usize>| bytes.get(range).ok_or(malformed("a block shorter than its places"));
+        for channel in 0..self.checksums.len() {
+            self.check_channel(channel, part(self.channel(channel).unwrap_or_default())?)?;
+        }
+        self.statistics().map_or(Ok(()), |range| self.check_statistics(part(range)?))
+    }
+
+    /// The block of which these are all bytes, or which has in them, in their places, what is asked of it.
+    ///
+    /// # Errors
+    /// When there are fewer bytes.
+    pub(crate) fn block<'a>(&'a self, bytes: &'a [u8]) -> Result<Block<'a>, FormatError> {
+        Block::of_front(self.header.clone(), Cow::Borrowed(&self.columns), self.places(), bytes)
+    }
+
+    /// Where values, statistics and tiles are.
+    pub(super) fn places(&self) -> (Range<usize>, Option<Range<usize>>, Range<usize>) {
+        (self.values.clone(), self.statistics(), self.tiles.clone())
+    }
+
+    /// Its directory.
+    pub(super) fn into_columns(self) -> Vec<ColumnEntry> {
+        self.columns
+    }
+}
+
+fn check(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatError> {
+    let found = crc32c::crc32c(bytes);
+    if expected == found || mutant::is_active(Mutant::NoBlockCheck) {
+        return Ok(());
+    }
+    Err(FormatError::Checksum { what, expected, found })
+}
+
+/// Makes the checksums of a front, and of what it says the places of, fit: for tests that attack what lies behind them.
+pub(super) fn forge_checksums(bytes: &mut [u8]) {
+    let covered = HEADER_BYTES + FRONT_SECTION_BYTES;
+    if bytes.get(HEADER_BYTES) != Some(&SECTION_FRONT) || bytes.len() < covered {
+        return;
+    }
+    let crc = crc32c::crc32c(&bytes[..92]);
+    bytes[92..96].copy_from_slice(&crc.to_le_bytes());
+    let Ok(Some(front)) = front_bytes(bytes) else { return };
+    let put = |bytes: &mut [u8]| {
+        let Some(crc) = bytes.get(covered..front).map(crc32c::crc32c) else { return };
+        bytes[covered - 4..covered].copy_from_slice(&crc.to_le_bytes());
+    };
+    put(bytes);
+    let Ok(read) = Front::read(bytes) else { return };
+    let mut cursor = Cursor::new(&bytes[covered..front]);
+    let mut places = None;
+    while let (Ok(kind), Ok(length)) = (cursor.u8(""), cursor.count("", front)) {
+        let at = front - cursor.remaining();
+        if kind == SECTION_PLACES {
+            places = Some(at);
+        }
+        if kind == SECTION_VALUES || cursor.take(length, "").is_err() {
+            break;
+        }
+    }
+    let Some(places) = places else { return };
+    let of_statistics = read.statistics().map(|range| (places + 8, range));
+    let of_channels =
+        (0..read.checksums.len()).map(|n| (places + PLACES_BYTES + 4 * n, read.channel(n).unwrap_or_default()));
+    for (at, range) in of_statistics.into_iter().chain(of_channels) {
+        let Some(crc) = bytes.get(range).map(crc32c::crc32c) else { continue };
+        bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+    put(bytes);
+}
