@@ -265,3 +265,59 @@ fn a_reduction_hides_no_spike() {
     let few = view.reduce(s.id, i[0], T0 + 10..T0 + 20, 50).expect("reduced");
     assert_eq!((few.len(), few[0].time, few[9].max), (10, T0 + 10, Some(Value::F64(9.0))));
 }
+
+/// The machine's clock is set back by a day, again and again, while it records and between openings.
+#[test]
+fn a_clock_that_runs_backwards_loses_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let fixed = dir.path().join("fixed");
+    let options = || StoreOptions { max_age: Some(Duration::from_secs(3_600)), open_bytes: 32 << 10, ..small() };
+    let made = FixedOptions { max_streams: 3, ..FixedOptions::new(16 << 20) };
+    Store::create_fixed(&fixed, &made, options(), T0).expect("created").close(T0).expect("closed");
+    for path in [dir.path().join("folder"), fixed] {
+        let (mut now, mut sent) = (T0, Vec::new());
+        for opening in 0..4 {
+            let store = Store::open(&path, options(), now).expect("opened");
+            let (s, i) = store.resolve(&spec("t", "1", &[("x", ChannelType::I64)]), now).expect("resolved");
+            for step in 0..6 {
+                let mut batch = FrameBatch::new();
+                for _ in 0..500 {
+                    now += 1_000_000;
+                    batch.begin(head(s.id, now));
+                    batch.push(i[0], Value::I64(sent.len() as i64));
+                    batch.end();
+                    sent.push(now);
+                }
+                let stored = store.append(&batch, now).outcomes;
+                assert!(stored.iter().all(|o| matches!(o, Outcome::Stored { .. })), "{stored:?}");
+                store.commit(now).expect("committed");
+                while store.maintain(now).expect("maintained") {}
+                if step % 3 == 1 {
+                    now -= 86_400_000_000_000;
+                }
+            }
+            let check = |store: &Store| {
+                let view = store.view();
+                let rows = rows_of(&view, s.id, &i);
+                assert_eq!(rows.iter().map(|row| row.1).collect::<Vec<_>>(), sent, "opening {opening}");
+                assert!(rows.iter().enumerate().all(|(n, row)| row.0 == n as u64));
+                // By time, whatever the order of rows.
+                let (from, to) = (now - 700_000_000, now - 200_000_000);
+                let found = view.scan(Scan { time: from..to, ..Scan::all(s.id, vec![]) });
+                let found: usize = found.map(|batch| batch.expect("reads").len()).sum();
+                assert_eq!(found, sent.iter().filter(|time| (from..to).contains(*time)).count());
+                let range = (*sent.iter().min().expect("one"), *sent.iter().max().expect("one"));
+                assert_eq!(view.time_range(s.id), Some(range));
+                let state = view.state_at(s.id, i64::MAX, &i).expect("a state").remove(0).expect("a value");
+                assert_eq!(state.time, range.1);
+            };
+            check(&store);
+            store.settle(now).expect("settled");
+            check(&store);
+            if opening % 2 == 0 {
+                store.close(now).expect("closed");
+            }
+            now -= 86_400_000_000_000;
+        }
+    }
+}
