@@ -209,7 +209,7 @@ fn with_a_plc_of_its_own_the_pad_sends_only_what_it_is_told_to() {
     assert_eq!(report.sources.keys().collect::<Vec<_>>(), [&"avionics"]);
     assert_eq!(report.packets_sent, 0);
     let plc = report.plc.unwrap();
-    assert!(plc.cycles >= 900, "{} cycles in a second", plc.cycles);
+    assert!(plc.cycles >= 199, "the program changed in cycle {}", plc.cycles);
     assert_eq!((plc.symbol_version, plc.running, plc.connections), (2, true, 0));
 
     // Alone; who asks for what is in its report.

@@ -87,10 +87,14 @@ impl Notifications {
     /// Adds a notification; its first sample leaves with the next cycle.
     ///
     /// # Errors
-    /// The code of ADS: too many, too long, or a mode that is not served.
+    /// The code of ADS: too many, too long or of no length, or a mode that is not served.
     pub(crate) fn add(&mut self, request: &Header, watched: Watched, attributes: Attributes) -> Result<u32, u32> {
         if self.count >= self.limit {
             return Err(error::NO_MORE_HANDLES);
+        }
+        // A sample without data says that its symbol is gone.
+        if watched.length == 0 {
+            return Err(error::SIZE);
         }
         if watched.length > VALUE_MAX {
             return Err(error::WATCH_SIZE);

@@ -233,7 +233,13 @@ fn serve(plc: &Arc<Plc>, connections: &Connections, connection: &Arc<Connection>
     let counts = &plc.counts;
     add(&counts.connections, 1);
     add(&counts.connections_open, 1);
+    // Whatever ends the reading, the writing ends after it, and then the client is forgotten.
+    let _forget = AtEnd(|| {
+        connections.remove(connection);
+        counts.connections_open.fetch_sub(1, Ordering::Relaxed);
+    });
     std::thread::scope(|scope| {
+        let _close = AtEnd(|| connection.outbox.close());
         let writer = std::thread::Builder::new().name("ads-writer".into());
         let writing = writer.spawn_scoped(scope, || {
             connection.outbox.drain(&connection.stream, counts);
@@ -243,10 +249,16 @@ fn serve(plc: &Arc<Plc>, connections: &Connections, connection: &Arc<Connection>
         if writing.is_ok() {
             read_requests(plc, connection);
         }
-        connection.outbox.close();
     });
-    connections.remove(connection);
-    counts.connections_open.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Does something when it goes, by a panic too.
+struct AtEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// Reads and answers until the client leaves, or sends what is no AMS.

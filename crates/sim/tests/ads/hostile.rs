@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -55,8 +56,22 @@ fn requests(plc: &PlcServer) -> Vec<Vec<u8>> {
     data.into_iter().map(|(command, data)| raw.packet(851, command, 4, &data)).collect()
 }
 
+/// Panics in threads of the server: they end a connection as a bad packet does, so they must be looked for.
+static PANICS: AtomicU32 = AtomicU32::new(0);
+
+fn count_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if matches!(std::thread::current().name(), Some("ads-client" | "ads-writer" | "ads" | "plc")) {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+        }
+        before(panic);
+    }));
+}
+
 #[test]
 fn whatever_the_bytes_the_server_lives() {
+    count_panics();
     let plc = start(PlcOptions::default());
     let good = requests(&plc);
     let quiet = Raw::new(plc.address());
@@ -96,6 +111,7 @@ fn whatever_the_bytes_the_server_lives() {
     served(&plc);
     let cycles = plc.report().cycles;
     report(&plc, |r| r.cycles > cycles + 10 && r.connections_open <= 2);
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "threads of the server panicked");
 }
 
 #[test]

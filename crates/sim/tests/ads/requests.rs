@@ -84,6 +84,7 @@ fn what_cannot_be_had_is_refused_with_the_code_of_the_device() {
         (0x702, [0xF00B, 0, 4], 3),
         (0x703, [DATA, size, 4], 3),
         (0x705, [DATA, cycle, size], 3),
+        (0x705, [DATA, cycle, 0], 3),
         (0x705, [0xF005, level, 9], 3),
         (0x710, [0xF005, 1, 4], 3),
     ] {
@@ -107,7 +108,7 @@ fn what_cannot_be_had_is_refused_with_the_code_of_the_device() {
     }
     assert_eq!(raw.ask(4, &[]), [0, 0, 0, 0, 5, 0, 0, 0]);
     let report = plc.stop();
-    assert_eq!(report.errors, count + 7 + 5);
+    assert_eq!(report.errors, count + 8 + 5);
     assert_eq!(report.malformed, 2);
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use ads::notif::{Attributes, TransmissionMode};
 use ads::symbol::{Handle, Symbol, get_location, get_size, get_symbol_info};
@@ -335,4 +337,96 @@ fn a_block_every_millisecond_misses_no_cycle_and_has_the_plant_s_values() {
     assert!(report.samples_sent >= 500);
     assert_eq!(report.requests["add_notification"], 1);
     assert_eq!(report.requests["write"] + report.requests["write_control"] + report.requests["sum_write"], 0);
+}
+
+#[test]
+fn the_client_s_sums_write_find_watch_and_forget() {
+    let plc = start(options());
+    let client = client(plc.address());
+    let device = client.device(PLC);
+    // Handles of three names, one of them none.
+    let names = ["HMI.target", "HMI.nothing", "HMI.limits[8]"];
+    let mut handles = [[0; 4]; 3];
+    let asked = names.iter().zip(&mut handles);
+    let mut requests: Vec<_> =
+        asked.map(|(name, to)| ads::client::WriteReadRequest::new(0xF003, 0, name.as_bytes(), to)).collect();
+    device.write_read_multi(&mut requests).unwrap();
+    assert_eq!(requests.iter().map(|r| code(r.data())).collect::<Vec<_>>(), [0, 0x710, 0]);
+    drop(requests);
+    let (target, limit) = (u32::from_le_bytes(handles[0]), u32::from_le_bytes(handles[2]));
+    let every = |mode| Attributes::new(4, mode, Duration::ZERO, Duration::from_millis(3));
+    let (cyclic, changed) = (every(TransmissionMode::ServerCycle), every(TransmissionMode::ServerOnChange));
+    let place = get_location(device, "FAST.cycle").unwrap();
+    let mut watch = [
+        ads::client::AddNotifRequest::new(place.0, place.1, &cyclic),
+        ads::client::AddNotifRequest::new(0xF005, target, &changed),
+        ads::client::AddNotifRequest::new(0xF005, 1, &changed),
+    ];
+    device.add_notification_multi(&mut watch).unwrap();
+    assert_eq!(code(watch[2].handle()), 0x710);
+    let (cycle, target_watch) = (watch[0].handle().unwrap(), watch[1].handle().unwrap());
+    // Two targets, written once the one before was seen; a cycle in every third of them.
+    let samples = client.get_notification_channel();
+    let (mut cycles, mut targets) = (Vec::new(), Vec::new());
+    while cycles.len() < 20 || targets.len() < 3 {
+        for sample in samples.recv_timeout(PATIENCE).unwrap().samples() {
+            let value = u32::from_le_bytes(sample.data.try_into().unwrap());
+            if sample.handle == cycle {
+                cycles.push(value);
+                continue;
+            }
+            assert_eq!(sample.handle, target_watch);
+            targets.push(value);
+            let (next, rate) = ((value + 5).to_le_bytes(), 0.5f32.to_le_bytes());
+            let mut writes = [
+                ads::client::WriteRequest::new(0xF005, target, &next),
+                ads::client::WriteRequest::new(0xF005, limit, &rate),
+                ads::client::WriteRequest::new(0xF005, limit, &[0; 3]),
+            ];
+            device.write_multi(&mut writes).unwrap();
+            assert_eq!([0, 1, 2].map(|n: usize| code(writes[n].ensure())), [0, 0, 0x705]);
+        }
+    }
+    assert_eq!(targets[..3], [0, 5, 10]);
+    assert!(cycles.windows(2).all(|w| w[1] - w[0] == 3), "{cycles:?}");
+    assert_eq!(device.read_value::<[u8; 4]>(0xF005, limit).unwrap(), 0.5f32.to_le_bytes());
+    let mut forget = [cycle, target_watch, cycle].map(ads::client::DelNotifRequest::new);
+    device.delete_notification_multi(&mut forget).unwrap();
+    assert_eq!([0, 1, 2].map(|n: usize| code(forget[n].ensure())), [0, 0, 0x714]);
+    // Everything that came before is read; then nothing comes any more.
+    while samples.try_recv().is_ok() {}
+    let cycles_now = plc.report().cycles;
+    while plc.report().cycles < cycles_now + 20 {}
+    assert!(samples.try_recv().is_err());
+}
+
+#[test]
+fn a_dozen_clients_each_get_every_cycle() {
+    let plc = start(options());
+    let address = plc.address();
+    let done = Arc::new(AtomicU32::new(0));
+    let until = Instant::now() + PATIENCE;
+    let clients: Vec<_> = (0..12)
+        .map(|_| {
+            let done = done.clone();
+            std::thread::spawn(move || {
+                let client = client(address);
+                let symbols = symbols(client.device(PLC));
+                let (_, samples) = block(client.device(PLC), &symbols, 100);
+                let cycles: Vec<u32> =
+                    samples.iter().map(|(_, bytes)| u32::from_le_bytes(bytes[..4].try_into().unwrap())).collect();
+                // Nobody leaves before the last one has what it wants.
+                done.fetch_add(1, Ordering::Relaxed);
+                while done.load(Ordering::Relaxed) < 12 {
+                    assert!(Instant::now() < until, "others never got their cycles");
+                    std::thread::yield_now();
+                }
+                assert!(cycles.windows(2).all(|w| w[1] == w[0] + 1), "{cycles:?}");
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert_eq!(plc.stop().connections, 12);
 }
