@@ -433,7 +433,7 @@ function sameBanners(a: Banner[], b: Banner[]): boolean {
 
 /** Colour class and words of a source's status. */
 export function sourceClass(status: SourceStatus): string {
-  return { ok: "live", slow: "watch", silent: "warn", dropping: "crit" }[status] ?? "watch";
+  return { ok: "live", slow: "watch", silent: "warn", disconnected: "warn", dropping: "crit" }[status] ?? "watch";
 }
 
 export const live = new Live();

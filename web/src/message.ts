@@ -56,7 +56,7 @@ export interface SourceBrief {
   lost: number | string;
 }
 
-export type SourceStatus = "ok" | "silent" | "slow" | "dropping";
+export type SourceStatus = "ok" | "silent" | "slow" | "dropping" | "disconnected";
 
 export interface Heartbeat {
   type: "heartbeat";

@@ -20,9 +20,14 @@ export function troubles(banners: Banner[], sources: SourceBrief[], staleWatched
     if (source.status === "ok") continue;
     list.push({
       key: `source ${source.name}`,
-      severity: source.status === "dropping" ? "critical" : source.status === "silent" ? "warning" : "watch",
+      severity: ({ dropping: "critical", silent: "warning", disconnected: "warning", slow: "watch" } as const)[source.status],
       what: `source ${source.name} ${source.status}`,
-      detail: { silent: "no frames", slow: "below its expected rate", dropping: "frames lost before decoding" }[source.status],
+      detail: {
+        silent: "no frames",
+        slow: "below its expected rate",
+        dropping: "frames lost before decoding",
+        disconnected: "the PLC does not answer; the events say why",
+      }[source.status],
     });
   }
   if (staleWatched.length > 0) {

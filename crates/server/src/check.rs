@@ -3,6 +3,7 @@
 use crate::cli::CheckArgs;
 use crate::config::Config;
 use crate::outcome::Outcome;
+use strongback_sources::config::SourceKind;
 
 /// Checks a configuration and says what it would do.
 ///
@@ -14,10 +15,13 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
     config.token()?;
     let streams: usize = config.source.iter().map(|s| s.stream.len()).sum();
     let channels: usize = config.source.iter().flat_map(|s| &s.stream).map(|s| s.channel.len()).sum();
+    let plcs = config.source.iter().filter(|s| s.kind == SourceKind::Ads).count();
+    let packets = config.source.len() - plcs;
+    let groups: usize = config.source.iter().map(|s| s.group.len()).sum();
     println!(
-        "{}: right. {} packet sources with {streams} streams and {channels} channels; {} notes on channels; data in {}",
+        "{}: right. {packets} packet sources with {streams} streams and {channels} channels; {plcs} PLCs with {groups} groups \
+         of symbols; {} notes on channels; data in {}",
         args.config.display(),
-        config.source.len(),
         config.channel.len(),
         config.data_dir.display()
     );

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use strongback_sources::ads::NetId;
+use strongback_sources::ads::layout::PLC_PORT;
 
 use crate::config::Listen;
 use crate::instant;
@@ -64,6 +66,9 @@ pub enum Command {
     /// Make, fill, read, look at and mend a store without a server
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Look at what sources have before they are configured
+    #[command(subcommand)]
+    Sources(SourcesCommand),
     /// Send what a simulated plant sends, on real sockets
     #[command(subcommand)]
     Simulate(SimulateCommand),
@@ -227,6 +232,46 @@ pub struct RunArgs {
     /// File with the server's token
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
+}
+
+/// Looks at sources.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SourcesCommand {
+    /// Beckhoff PLCs
+    #[command(subcommand)]
+    Ads(AdsCommand),
+}
+
+/// Looks at Beckhoff PLCs.
+#[derive(Clone, Debug, Subcommand)]
+pub enum AdsCommand {
+    /// List the symbols of a PLC, structures and arrays taken apart
+    Symbols(SymbolsArgs),
+}
+
+/// Flags of `sources ads symbols`.
+#[derive(Clone, Debug, Args)]
+pub struct SymbolsArgs {
+    /// Address or name of the PLC; with a port where its router does not listen on 48898
+    pub host: String,
+    /// AMS NetId of the PLC [default: its IPv4 address and 1.1]
+    #[arg(long, value_name = "NETID")]
+    pub net_id: Option<NetId>,
+    /// AMS NetId of this machine, which the PLC has a route for [default: its IPv4 address and 1.1]
+    #[arg(long, value_name = "NETID")]
+    pub source_net_id: Option<NetId>,
+    /// AMS port of the program; 801 is the first of TwinCAT 2
+    #[arg(long, default_value_t = PLC_PORT)]
+    pub port: u16,
+    /// Only these: a name, or a pattern with * and ?
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    pub filter: String,
+    /// Arrays of numbers as one value each
+    #[arg(long)]
+    pub whole_arrays: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What can be simulated.

@@ -41,7 +41,7 @@ pub struct Config {
     pub live: LiveTable,
     /// SQL, history and export.
     pub query: QueryTable,
-    /// Receivers of packets, with the layouts of their streams.
+    /// Receivers of packets, with the layouts of their streams, and PLCs, with the groups of their symbols.
     pub source: Vec<SourceConfig>,
     /// Units and descriptions of channels that come without.
     pub channel: Vec<ChannelTable>,

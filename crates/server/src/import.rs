@@ -33,7 +33,7 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<Outcome> {
     if let Some(dir) = &args.data {
         config.data_dir.clone_from(dir);
     }
-    let sources = layout::compile_all(&config.source)?;
+    let sources = layout::compile_all(&config.source)?.packets;
     if sources.is_empty() {
         bail!("{}: no [[source]] says what the capture's packets hold", args.config.display());
     }

@@ -51,6 +51,7 @@ pub mod runs;
 pub mod serve;
 pub mod server;
 pub mod sql;
+pub mod symbols;
 pub mod ws;
 
 pub use strongback_sources::instant;

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use strongback_server::cli::{Cli, Command, SimulateCommand};
+use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand};
 use strongback_server::outcome::{Outcome, exit_code};
-use strongback_server::{bench, check, demo, export, import, logging, recorder, runs, serve};
+use strongback_server::{bench, check, demo, export, import, logging, recorder, runs, serve, symbols};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Run(command) => runs::run(&command),
         Command::Store(command) => recorder::run(&command),
+        Command::Sources(SourcesCommand::Ads(AdsCommand::Symbols(args))) => symbols::run(&args),
         Command::Simulate(SimulateCommand::Pad(args)) => strongback_sim::run_pad(args).map(|_| Outcome::Done),
         Command::Bench(command) => bench::run(&command),
     })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use strongback_query::EventRow;
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::now_ns;
@@ -31,6 +32,7 @@ pub async fn beat(server: Arc<Server>) {
         if looked.is_none_or(|at| at.elapsed() >= LOOK) {
             looked = Some(Instant::now());
             let looking = server.clone();
+            note(&server).await;
             // On a reader thread: with many streams it takes milliseconds.
             if let Err(error) = server.readers.spawn(move || looking.roster.look(&looking.ingest, now_ns())).await {
                 tracing::error!(%error, "the sources could not be looked at");
@@ -74,6 +76,23 @@ pub async fn beat(server: Arc<Server>) {
             "sources": sources,
         });
         server.heartbeat.send_replace(heartbeat.to_string().into());
+    }
+}
+
+/// Makes events of what PLCs have to say. While nothing is recorded it is in the log alone.
+async fn note(server: &Arc<Server>) {
+    let noting = server.clone();
+    let record = move || {
+        for (source, note) in noting.roster.take_notes() {
+            let level = note.level.to_owned();
+            let event = EventRow { time_ns: note.time, level, source, text: note.text };
+            if let Err(error) = noting.ledger.record(&noting.ingest, &event) {
+                tracing::warn!(source = event.source, "not among the events: {error}: {}", event.text);
+            }
+        }
+    };
+    if let Err(error) = server.readers.spawn(record).await {
+        tracing::error!(%error, "events of sources could not be recorded");
     }
 }
 

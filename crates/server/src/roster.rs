@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use serde::Serialize;
 use strongback_query::SourceRow;
+use strongback_sources::ads::{AdsCounts, Note, Trouble};
 use strongback_sources::counts::{self, PacketCounts};
 use strongback_sources::ilp::IlpCounts;
 use strongback_store::Counts;
@@ -18,6 +20,8 @@ use crate::json::Big;
 const SILENT_AFTER_NS: i64 = 2_000_000_000;
 /// Below this part of its expected rate a source is slow.
 const SLOW: f64 = 0.9;
+/// Notes of one PLC that are taken at once.
+const NOTES_AT_ONCE: usize = 16;
 /// How long a source shows that it dropped.
 const DROPPING_FOR: Duration = Duration::from_secs(5);
 
@@ -28,6 +32,8 @@ pub enum Own {
     Packets(Arc<PacketCounts>),
     /// Line protocol.
     Lines(Arc<IlpCounts>),
+    /// A PLC.
+    Plc(Arc<AdsCounts>),
     /// None: an import, or the server itself.
     Nothing,
 }
@@ -45,9 +51,9 @@ struct Source {
 pub struct SourceCard {
     /// Name.
     pub name: String,
-    /// `inetx`, `ilp`, `internal`, `import`.
+    /// `inetx`, `ads`, `ilp`, `internal`, `import`.
     pub kind: &'static str,
-    /// Where it listens.
+    /// Where it listens, or the PLC is.
     pub address: String,
     /// Streams it feeds.
     pub streams: u64,
@@ -79,7 +85,7 @@ pub struct SourceCard {
     pub points_per_s: f64,
     /// Newest reception.
     pub last_receive_time: Option<Big<i64>>,
-    /// `ok`, `silent`, `slow`, `dropping`.
+    /// `ok`, `silent`, `slow`, `dropping`; of a PLC also `disconnected`.
     pub status: &'static str,
     /// Datagrams that the kernel dropped.
     pub kernel_drops: Big<u64>,
@@ -87,8 +93,63 @@ pub struct SourceCard {
     pub unknown_streams: BTreeMap<String, u64>,
     /// Values that went to a second column because their type did not fit the first.
     pub type_conflicts: Big<u64>,
+    /// What only a PLC has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plc: Option<PlcCard>,
     #[serde(skip)]
     points: u64,
+}
+
+/// What a source that reads a PLC counts beside frames.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PlcCard {
+    /// Whether it answers.
+    pub connected: bool,
+    /// Connections that answered.
+    pub connections: Big<u64>,
+    /// Symbols read now.
+    pub symbols: Big<u64>,
+    /// Symbols that give no values now.
+    pub missing: Big<u64>,
+    /// The first of them, and why.
+    pub troubles: Vec<Trouble>,
+    /// Notification handles now.
+    pub handles: Big<u64>,
+    /// Samples of notifications.
+    pub samples: Big<u64>,
+    /// Requests without an answer.
+    pub timeouts: Big<u64>,
+    /// Cycles of notifications that did not come.
+    pub dropped_cycles: Big<u64>,
+    /// Notifications that came long after their time.
+    pub late: Big<u64>,
+    /// Times its clock was set.
+    pub clock_sets: Big<u64>,
+    /// Times its program was looked at anew.
+    pub program_changes: Big<u64>,
+    /// Groups that came too fast.
+    pub rate_alarms: Big<u64>,
+}
+
+impl PlcCard {
+    fn of(plc: &AdsCounts) -> PlcCard {
+        let big = |counter| Big(counts::get(counter));
+        PlcCard {
+            connected: plc.connected.load(Relaxed),
+            connections: big(&plc.connections),
+            symbols: big(&plc.symbols),
+            missing: big(&plc.missing),
+            troubles: plc.troubles(),
+            handles: big(&plc.handles),
+            samples: big(&plc.samples),
+            timeouts: big(&plc.timeouts),
+            dropped_cycles: big(&plc.dropped_cycles),
+            late: big(&plc.late),
+            clock_sets: big(&plc.clock_sets),
+            program_changes: big(&plc.program_changes),
+            rate_alarms: big(&plc.rate_alarms),
+        }
+    }
 }
 
 /// Rates of one source.
@@ -125,6 +186,17 @@ impl Roster {
     /// Datagrams dropped by the kernel, over all sources.
     pub fn kernel_drops(&self) -> u64 {
         self.cards().iter().map(|c| c.kernel_drops.0).sum()
+    }
+
+    /// What PLCs have to say since this was last asked, by the name of the source.
+    pub fn take_notes(&self) -> Vec<(String, Note)> {
+        let sources = self.sources.read();
+        let plcs = sources.iter().filter_map(|source| match &source.own {
+            Own::Plc(plc) => Some((&source.name, plc)),
+            _ => None,
+        });
+        plcs.flat_map(|(name, plc)| plc.take_notes(NOTES_AT_ONCE).into_iter().map(|note| (name.clone(), note)))
+            .collect()
     }
 
     /// Looks at all streams and sources anew. `now` is nanoseconds since 1970 UTC.
@@ -203,6 +275,7 @@ impl Roster {
         card.status = match () {
             // What comes only when something happens is not late.
             () if matches!(card.kind, "internal" | "import") => "ok",
+            () if card.plc.as_ref().is_some_and(|plc| !plc.connected) => "disconnected",
             () if dropping => "dropping",
             // Where nothing is expected and nothing ever came, nothing is missed.
             () if card.last_receive_time.is_none() && card.expected_rate_hz.is_none() => "ok",
@@ -256,6 +329,10 @@ fn add_own(card: &mut SourceCard, own: &Own) {
             card.rejected_by = lines.rejected.snapshot().into_iter().collect();
             card.type_conflicts = Big(counts::get(&lines.type_conflicts));
         }
+        Own::Plc(plc) => {
+            card.rejected_by = plc.rejected.snapshot().into_iter().collect();
+            card.plc = Some(PlcCard::of(plc));
+        }
         Own::Nothing => {}
     }
     // Datagrams and lines that made no frame; frames that the store refused are in its counts.
@@ -268,7 +345,15 @@ fn add_own(card: &mut SourceCard, own: &Own) {
 fn is_store_reason(reason: &str) -> bool {
     matches!(
         reason,
-        "too_large" | "bad_time" | "bad_type" | "disk_full" | "not_recorded" | "log_full" | "short_payload"
+        "too_large"
+            | "bad_time"
+            | "bad_type"
+            | "bad_length"
+            | "arrays_too_large"
+            | "disk_full"
+            | "not_recorded"
+            | "log_full"
+            | "short_payload"
     )
 }
 

@@ -10,7 +10,7 @@ use anyhow::Context;
 use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, SourceRow, SystemRows};
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
-use strongback_sources::{Sink, inetx, layout, wall_clock};
+use strongback_sources::{Sink, ads, inetx, layout, wall_clock};
 use tokio::sync::{Semaphore, watch};
 
 use crate::cli::ServeArgs;
@@ -149,7 +149,10 @@ pub struct Running {
     pub pg: Option<SocketAddr>,
     /// Where packet sources listen, by name.
     pub packets: Vec<(String, SocketAddr)>,
+    /// Where PLCs are that are read, by name.
+    pub plcs: Vec<(String, String)>,
     sources: Vec<inetx::Running>,
+    reading: Vec<ads::Running>,
     listener: Option<Listener>,
     threads: Vec<JoinHandle<()>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -226,12 +229,19 @@ impl Running {
         let ilp = listener.as_ref().map(|l| l.address);
         add_line_sources(&roster, &config, &ingress, ilp, http);
         let mut sources = Vec::new();
-        for layout in layouts {
+        for layout in layouts.packets {
             let running = inetx::Source::start(layout, sink.clone(), wall_clock())?;
             roster.add(&running.name, "inetx", running.address.to_string(), Own::Packets(running.counts.clone()));
             sources.push(running);
         }
         let packets = sources.iter().map(|s| (s.name.clone(), s.address)).collect();
+        let mut reading = Vec::new();
+        for layout in layouts.plcs {
+            let running = ads::Source::start(layout, sink.clone(), wall_clock())?;
+            roster.add(&running.name, "ads", running.address.clone(), Own::Plc(running.counts.clone()));
+            reading.push(running);
+        }
+        let plcs = reading.iter().map(|plc| (plc.name.clone(), plc.address.clone())).collect();
 
         let server = Arc::new(Server {
             token: token.clone(),
@@ -257,7 +267,7 @@ impl Running {
         let tasks = vec![tokio::spawn(pulse::beat(server.clone())), tokio::spawn(pulse::follow(server.clone()))];
         let sql = tokio::spawn(sql.serve());
         let serving = tokio::spawn(http::serve(http_listener, server.clone()));
-        Ok(Running { server, http, ilp, pg, packets, sources, listener, threads, tasks, sql, serving })
+        Ok(Running { server, http, ilp, pg, packets, plcs, sources, reading, listener, threads, tasks, sql, serving })
     }
 
     /// Where everything is, for people.
@@ -273,6 +283,9 @@ impl Running {
         }
         for (name, address) in &self.packets {
             lines.push(format!("  {name:22}  udp {address}"));
+        }
+        for (name, address) in &self.plcs {
+            lines.push(format!("  {name:22}  PLC at {address}"));
         }
         let store = self.server.ingest.store();
         let recovery = store.recovery();
@@ -320,11 +333,15 @@ impl Running {
     /// When the last commit fails.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         let mut sources = std::mem::take(&mut self.sources);
+        let mut reading = std::mem::take(&mut self.reading);
         let mut listener = self.listener.take();
         let stopped = tokio::task::spawn_blocking(move || {
+            // All at once: each says goodbye to its PLC.
+            reading.iter_mut().for_each(ads::Running::begin_stop);
             for source in &mut sources {
                 source.stop();
             }
+            reading.iter_mut().for_each(ads::Running::stop);
             if let Some(listener) = &mut listener {
                 listener.stop();
             }

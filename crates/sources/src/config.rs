@@ -1,11 +1,14 @@
 //! The `[[source]]` tables of `strongback.toml`, as written. [`SourceConfig::compile`] checks them and makes the
-//! [`crate::layout::SourceLayout`] that decoders use.
+//! [`crate::layout::SourceLayout`] that decoders use, [`crate::ads::AdsLayout`] for a PLC.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// One `[[source]]`: a receiver of packets and the layouts of its streams.
+use crate::ads::Arrays;
+
+/// One `[[source]]`: a receiver of packets and the layouts of its streams, or a PLC and the groups of its symbols. Which
+/// keys may be there is decided by [`SourceConfig::kind`].
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceConfig {
@@ -13,7 +16,8 @@ pub struct SourceConfig {
     pub name: String,
     /// Protocol.
     pub kind: SourceKind,
-    /// Address and port; a multicast group is joined.
+    /// Of packets: address and port; a multicast group is joined.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub listen: String,
     /// Network interface to join a multicast group on: its name (`eth1`) or one of its addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,6 +34,76 @@ pub struct SourceConfig {
     /// Streams that may arrive; others are counted by their id.
     #[serde(default)]
     pub stream: Vec<StreamConfig>,
+    /// Of a PLC: its IP address or name, and the TCP port of its router where that is not 48898.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// AMS NetId of the PLC; by default its IPv4 address and 1.1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub net_id: Option<String>,
+    /// AMS port of the program: 851 is the first PLC of TwinCAT 3 and the default, 801 that of TwinCAT 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// AMS NetId of this client, which the PLC must have a route for; by default the IPv4 address that reaches it and
+    /// 1.1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_net_id: Option<String>,
+    /// How long an answer of the PLC may take, in milliseconds. Default 2,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Table of the PLC's state; by default the name of the source and `.state`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_table: Option<String>,
+    /// Groups of symbols, each a stream.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group: Vec<GroupConfig>,
+}
+
+/// One `[[source.group]]`: symbols that are read together, and form one stream.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupConfig {
+    /// Table its frames go to.
+    pub table: String,
+    /// Tags of the stream.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// Symbols: names, or patterns with `*` and `?`, as in `MAIN.tank.*`. A structure or an array stands for all that
+    /// is in it.
+    pub symbols: Vec<String>,
+    /// Of those, symbols that are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// Beginning of symbol names that channel names do without, as `MAIN.tank.`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub strip: String,
+    /// How values come.
+    #[serde(default)]
+    pub mode: ReadMode,
+    /// Milliseconds between two readings, or between two looks of the PLC for a change. Default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycle_ms: Option<f64>,
+    /// The same as readings a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_hz: Option<f64>,
+    /// AMS port of the program, where it is not that of the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// How arrays of numbers become channels.
+    #[serde(default)]
+    pub arrays: Arrays,
+}
+
+/// How the values of a group of symbols come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadMode {
+    /// They are asked for each cycle: 1 to 100 times a second.
+    #[default]
+    CyclicRead,
+    /// The PLC sends them each cycle, down to a millisecond, with its own time.
+    CyclicNotification,
+    /// The PLC sends them when they change, with its own time.
+    OnChangeNotification,
 }
 
 /// 8 MiB: a tenth of a second of a full gigabit link.
@@ -37,12 +111,14 @@ fn default_receive_buffer_bytes() -> usize {
     8 << 20
 }
 
-/// Protocol of a packet source.
+/// Protocol of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceKind {
     /// iNET-X over UDP.
     Inetx,
+    /// A Beckhoff PLC over ADS.
+    Ads,
 }
 
 /// Time scale of PTP stamps.

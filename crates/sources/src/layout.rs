@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use hashbrown::{HashMap, HashSet};
 use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec, Value};
 
+use crate::ads::{AdsLayout, foreign_key};
 use crate::config::{
     ChannelConfig, ClockConfig, Endian, PtpScale, SourceConfig, SourceKind, StoredFloat, StreamConfig, WireType,
 };
@@ -31,7 +32,7 @@ pub struct LayoutError {
 }
 
 impl LayoutError {
-    fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
         LayoutError { path: path.into(), reason: reason.into() }
     }
 }
@@ -220,42 +221,73 @@ fn wire_kind(wire: WireType) -> ChannelType {
     }
 }
 
-/// Checks every `[[source]]` and what they must not share: names, addresses, stream identities.
+/// Checked sources, by what they receive.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layouts {
+    /// Receivers of packets.
+    pub packets: Vec<SourceLayout>,
+    /// PLCs.
+    pub plcs: Vec<AdsLayout>,
+}
+
+/// Checks sources, each by itself and beside each other, and makes their layouts.
 ///
 /// # Errors
 /// The first key that is wrong.
-pub fn compile_all(sources: &[SourceConfig]) -> Result<Vec<SourceLayout>, LayoutError> {
-    let mut layouts = Vec::with_capacity(sources.len());
+pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
+    let mut layouts = Layouts::default();
     let mut names = HashSet::new();
     let mut addresses = HashSet::new();
+    let mut plcs = HashSet::new();
     let mut keys: HashMap<StreamKey, String> = HashMap::new();
     for (i, source) in sources.iter().enumerate() {
         let path = format!("source[{i}]");
-        let layout = source.compile(&path)?;
+        if let Some((key, other)) = foreign_key(source) {
+            return Err(LayoutError::new(format!("{path}.{key}"), format!("only with kind = {other:?}")));
+        }
         if !names.insert(source.name.as_str()) {
             return Err(LayoutError::new(
                 format!("{path}.name"),
                 format!("{:?} names another source too", source.name),
             ));
         }
-        if layout.listen.port() != 0 && !addresses.insert((layout.listen, layout.interface.clone())) {
-            return Err(LayoutError::new(
-                format!("{path}.listen"),
-                format!("{} belongs to another source too", source.listen),
-            ));
-        }
-        for (s, table) in layout.streams.iter().enumerate().flat_map(|(s, l)| l.tables.iter().map(move |t| (s, t))) {
-            let here = format!("{path}.stream[{s}]");
-            if let Some(other) = keys.insert(table.spec.key.clone(), here.clone())
-                && other != here
-            {
-                return Err(LayoutError::new(
-                    format!("{here}.table"),
-                    format!("{} is fed by {other} too: give one of them a tag", table.spec.key),
-                ));
+        let mut feeds = |key: &StreamKey, here: String| match keys.insert(key.clone(), here.clone()) {
+            Some(other) if other != here => Err(LayoutError::new(
+                format!("{here}.table"),
+                format!("{key} is fed by {other} too: give one of them a tag"),
+            )),
+            _ => Ok(()),
+        };
+        match source.kind {
+            SourceKind::Inetx => {
+                let layout = source.compile(&path)?;
+                if layout.listen.port() != 0 && !addresses.insert((layout.listen, layout.interface.clone())) {
+                    return Err(LayoutError::new(
+                        format!("{path}.listen"),
+                        format!("{} belongs to another source too", source.listen),
+                    ));
+                }
+                for (s, stream) in layout.streams.iter().enumerate() {
+                    for table in &stream.tables {
+                        feeds(&table.spec.key, format!("{path}.stream[{s}]"))?;
+                    }
+                }
+                layouts.packets.push(layout);
+            }
+            SourceKind::Ads => {
+                let layout = AdsLayout::compile(source, &path)?;
+                if !plcs.insert((layout.target.host.clone(), layout.target.source_net_id)) {
+                    let why = "another source has this PLC and source_net_id too: its router keeps one connection of \
+                               each client, so put the groups of both into one source";
+                    return Err(LayoutError::new(format!("{path}.host"), why));
+                }
+                feeds(&layout.state, format!("{path}.state"))?;
+                for (g, group) in layout.groups.iter().enumerate() {
+                    feeds(&group.key, format!("{path}.group[{g}]"))?;
+                }
+                layouts.plcs.push(layout);
             }
         }
-        layouts.push(layout);
     }
     Ok(layouts)
 }
@@ -517,7 +549,7 @@ fn nanoseconds(count: f64, unit_ns: f64, path: &str) -> Result<i64, LayoutError>
     }
 }
 
-fn check_name(name: &str, path: &str) -> Result<(), LayoutError> {
+pub(crate) fn check_name(name: &str, path: &str) -> Result<(), LayoutError> {
     let why = if name.is_empty() {
         "is empty"
     } else if name.len() > crate::MAX_NAME_BYTES {

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!  UDP ──> udp ──> inetx::Decoder ─┐
+//!  PLC <─> ads ────────────────────┤
 //!  files ─> capture ──┘ (import)   ├─> FrameBatch ─> Sink ─> store, live
 //!  TCP ──> ilp::tcp ─┐             │   (this crate ends here)
 //!  HTTP ─────────────┴> ilp::writer┘
@@ -13,7 +14,8 @@
 //! Read first: [`Sink`], [`inetx::Decoder`], [`ilp::Ingress`].
 //!
 //! Invariants:
-//! * A UDP source never waits: what the sink does not take at once is lost and counted.
+//! * A source that reads a PLC can say nothing to it that writes ([`ads::wire::Request`]).
+//! * A UDP source, and one that reads a PLC, never waits: what the sink does not take at once is lost and counted.
 //! * TCP, HTTP and imports push back instead ([`Sink::accept_waiting`]).
 //! * Bytes from outside never cause a panic, nor memory beyond the bounds named beside each buffer.
 //! * Every datagram and line that makes no frame is counted under a reason, and now and then logged with its bytes.
@@ -31,10 +33,12 @@
 //! # Ok::<(), strongback_sources::inetx::PacketError>(())
 //! ```
 //!
-//! The wire formats are described where they are read: [`inetx::packet`], [`ilp::parser`]; layouts in [`config`].
+//! The wire formats are described where they are read: [`inetx::packet`], [`ads::wire`], [`ads::table`],
+//! [`ilp::parser`]; layouts in [`config`].
 
 #![forbid(unsafe_code)]
 
+pub mod ads;
 pub mod can;
 pub mod capture;
 pub mod clock;

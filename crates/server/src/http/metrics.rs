@@ -12,6 +12,7 @@ use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Opts, TextEncoder};
 
 use super::answer::Failure;
 use crate::memory;
+use crate::roster::{PlcCard, SourceCard};
 use crate::server::Server;
 
 /// Families built anew for each scrape from counters that live elsewhere.
@@ -64,6 +65,40 @@ pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<Respons
     let mut body = Vec::with_capacity(16 * 1024);
     encoder.encode(&families, &mut body).map_err(Failure::internal)?;
     Ok(([(header::CONTENT_TYPE, encoder.format_type().to_owned())], body).into_response())
+}
+
+/// What only PLCs have.
+fn plcs(all: &mut Families, cards: &[SourceCard]) -> prometheus::Result<()> {
+    type Get = fn(&PlcCard) -> u64;
+    let of = |get: Get| {
+        cards
+            .iter()
+            .filter_map(move |card| Some((vec![card.name.clone()], get(card.plc.as_ref()?))))
+            .collect::<Vec<_>>()
+    };
+    let gauges: [(&str, &str, Get); 4] = [
+        ("connected", "1 while the PLC answers.", |plc| u64::from(plc.connected)),
+        ("symbols", "Symbols read now.", |plc| plc.symbols.0),
+        ("missing_symbols", "Symbols that give no values now.", |plc| plc.missing.0),
+        ("notification_handles", "Notification handles now.", |plc| plc.handles.0),
+    ];
+    let counters: [(&str, &str, Get); 8] = [
+        ("connections", "Connections that answered.", |plc| plc.connections.0),
+        ("samples", "Samples of notifications.", |plc| plc.samples.0),
+        ("timeouts", "Requests without an answer in time.", |plc| plc.timeouts.0),
+        ("dropped_cycles", "Cycles of notifications that did not come.", |plc| plc.dropped_cycles.0),
+        ("late_notifications", "Notifications that came long after their time.", |plc| plc.late.0),
+        ("clock_sets", "Times the PLC's clock was set.", |plc| plc.clock_sets.0),
+        ("program_changes", "Times the program was looked at anew.", |plc| plc.program_changes.0),
+        ("rate_alarms", "Groups that came more than twice as fast as asked for.", |plc| plc.rate_alarms.0),
+    ];
+    for (name, help, get) in gauges {
+        all.add(false, &format!("strongback_plc_{name}"), help, &["source"], of(get))?;
+    }
+    for (name, help, get) in counters {
+        all.add(true, &format!("strongback_plc_{name}_total"), help, &["source"], of(get))?;
+    }
+    Ok(())
 }
 
 fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
@@ -122,6 +157,7 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
         &["source", "stream_id"],
         unknown,
     )?;
+    plcs(&mut all, &cards)?;
     all.counter("strongback_gaps_total", "Gaps found since start.", server.ledger.gaps_found())?;
 
     let stats = server.ingest.store().stats();

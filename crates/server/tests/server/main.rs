@@ -3,6 +3,7 @@
 mod client;
 mod faults;
 mod live;
+mod plc;
 mod runs;
 mod security;
 mod sql;

@@ -256,7 +256,7 @@ fn sources_do_not_share_what_is_theirs() {
     assert_eq!(compile_all(&[one.clone(), fed.clone()]).unwrap_err().path, "source[1].stream[0].table");
     let mut tagged = fed;
     tagged.stream[0].tags.insert("bay".into(), "2".into());
-    assert_eq!(compile_all(&[one, tagged]).unwrap().len(), 2);
+    assert_eq!(compile_all(&[one, tagged]).unwrap().packets.len(), 2);
 }
 
 #[test]

@@ -1,0 +1,39 @@
+//! Beckhoff PLCs over ADS: symbols found by name, read in cycles or notified by the PLC, as frames.
+//!
+//! ```text
+//!  [[source]] ─> layout ─┐
+//!  PLC ─ tables ─> table ─> leaf ─> plan ─> session: connection ─> group ─> FrameBatch ─> Sink
+//!                                                  (wire)        (cycle, value)
+//! ```
+//!
+//! [`wire`], [`table`], [`leaf`], [`select`], [`plan`], [`cycle`], [`value`] are pure; [`connection`] has the socket, `session`
+//! what is asked when, [`source`] the thread. A PLC is only read: [`wire::Request`] has nothing that writes.
+
+pub mod address;
+pub mod browse;
+pub mod connection;
+pub mod counts;
+pub mod cycle;
+pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod group;
+mod intake;
+pub mod layout;
+pub mod leaf;
+pub mod pattern;
+pub mod plan;
+mod program;
+pub mod select;
+mod session;
+pub mod source;
+pub mod table;
+pub mod value;
+pub mod wire;
+
+pub use address::{AmsAddress, NetId};
+pub use counts::{AdsCounts, Note, Trouble};
+pub(crate) use layout::foreign_key;
+pub use layout::{AdsLayout, GroupLayout, Target};
+pub use leaf::{Arrays, Leaf};
+pub use source::{Running, Source};

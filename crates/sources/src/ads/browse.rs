@@ -1,0 +1,121 @@
+//! One look at the symbols of a PLC, for the command line.
+
+use super::connection::{Arrival, Connection, Lost};
+use super::counts::AdsCounts;
+use super::layout::Target;
+use super::leaf::{Arrays, Leaf, Skipped, Splitting};
+use super::pattern;
+use super::program::{self, Asking, Halt, Surroundings};
+use super::table::{DataTypes, Symbols};
+use super::wire::{AnswerError, DeviceInfo};
+use crate::clock::wall_clock;
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum BrowseError {
+    /// The PLC cannot be reached.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// There is no program at the port.
+    #[error("{host}: AMS port {port}: {source}; the first PLC of TwinCAT 3 has 851, that of TwinCAT 2 801")]
+    NoProgram {
+        /// Where.
+        host: String,
+        /// AMS port.
+        port: u16,
+        /// What the router said.
+        source: super::error::AdsError,
+    },
+    /// It uploads no symbols.
+    #[error("{host}: AMS port {port}: the symbols cannot be uploaded: {why}")]
+    NoTable {
+        /// Where.
+        host: String,
+        /// AMS port.
+        port: u16,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What a PLC has.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// The program.
+    pub device: DeviceInfo,
+    /// Symbols it has, before they are taken apart.
+    pub symbols: u32,
+    /// Values, in the order of the table.
+    pub leaves: Vec<Leaf>,
+    /// What cannot be read, and why.
+    pub skipped: Vec<Skipped>,
+    /// What is wrong with its tables, if anything: what comes after it is missing here.
+    pub damage: Option<String>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    outcome: Option<Result<Vec<u8>, AnswerError>>,
+}
+
+impl Asking<()> for Waiting {
+    fn tag(&mut self) {}
+
+    fn take(&mut self, arrival: Arrival<'_, ()>, _: i64) {
+        if let Arrival::Answer { result, .. } = arrival {
+            self.outcome = Some(result.map(<[u8]>::to_vec));
+        }
+    }
+
+    fn outcome(&mut self) -> Option<Result<Vec<u8>, AnswerError>> {
+        self.outcome.take()
+    }
+}
+
+/// Lists the values that a pattern names.
+///
+/// # Errors
+/// Where the PLC cannot be reached, or has no table.
+pub fn browse(target: &Target, filter: &str, arrays: Arrays) -> Result<Listing, BrowseError> {
+    let (counts, now) = (AdsCounts::default(), wall_clock());
+    let around = Surroundings { wake: None, counts: &counts, now: &now, timeout: target.timeout };
+    let halted = |halt| match halt {
+        Halt::Lost(lost) => BrowseError::Lost(lost),
+        // Nobody can stop it.
+        Halt::Stopped => BrowseError::Lost(Lost::Closed { host: target.host.clone() }),
+    };
+    let mut connection = Connection::open(target)?;
+    let mut waiting = Waiting::default();
+    let (host, port) = (target.host.clone(), target.port);
+    let device = match program::greet(&mut connection, &around, &mut waiting, port).map_err(halted)? {
+        Ok(device) => device,
+        Err(source) => return Err(BrowseError::NoProgram { host, port, source }),
+    };
+    let program = match program::upload(&mut connection, &around, &mut waiting, port).map_err(halted)? {
+        Ok(program) => program,
+        Err(none) => return Err(BrowseError::NoTable { host, port, why: none.why }),
+    };
+    let (types, mut damage) = DataTypes::read(&program.types);
+    let mut splitting = Splitting::new(&types);
+    splitting.arrays(arrays);
+    let (mut leaves, mut skipped) = (Vec::new(), Vec::new());
+    for symbol in Symbols::new(&program.symbols) {
+        let symbol = match symbol {
+            Ok(symbol) => symbol,
+            Err(error) => {
+                damage = Some(error);
+                break;
+            }
+        };
+        if !pattern::can_match(filter, &symbol.name) {
+            continue;
+        }
+        splitting.split(&symbol, &mut |leaf| match leaf {
+            Ok(leaf) if pattern::matches(filter, &leaf.name) => leaves.push(leaf),
+            Err(part) if pattern::matches(filter, &part.name) => skipped.push(part),
+            _ => {}
+        });
+    }
+    let damage = damage.map(|error| error.to_string());
+    Ok(Listing { device, symbols: program.info.symbols, leaves, skipped, damage })
+}

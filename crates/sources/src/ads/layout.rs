@@ -1,0 +1,223 @@
+//! A `[[source]]` of kind `ads`, checked.
+
+use std::time::Duration;
+
+use strongback_store::{Clock, StreamKey};
+
+use super::address::NetId;
+use super::leaf::Arrays;
+use super::wire::TCP_PORT;
+use crate::config::{ClockConfig, GroupConfig, ReadMode, SourceConfig, SourceKind};
+use crate::layout::{LayoutError, check_name};
+
+/// AMS port of the first PLC of TwinCAT 3.
+pub const PLC_PORT: u16 = 851;
+/// AMS port of this client: not one of those that TwinCAT gives away.
+const SOURCE_PORT: u16 = 33_851;
+const TIMEOUT_MS: u64 = 2_000;
+const CYCLE_MS: f64 = 100.0;
+/// Shortest cycle of a sum read; faster than that notifications are better for the PLC and for the times.
+pub(crate) const READ_CYCLE_MS_MIN: f64 = 10.0;
+/// Shortest cycle of a task of a PLC that is worth asking for.
+const NOTIFICATION_CYCLE_MS_MIN: f64 = 1.0;
+const CYCLE_MS_MAX: f64 = 60_000.0;
+/// Patterns of one group.
+const PATTERNS_MAX: usize = 4_096;
+
+/// A checked `[[source]]` of kind `ads`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdsLayout {
+    /// Name of the source.
+    pub name: String,
+    /// How the PLC is reached.
+    pub target: Target,
+    /// Which time is `time`.
+    pub clock: Clock,
+    /// Stream of its state.
+    pub state: StreamKey,
+    /// Groups of symbols.
+    pub groups: Vec<GroupLayout>,
+}
+
+/// How a PLC is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Address or name, with the TCP port.
+    pub host: String,
+    /// Its NetId; none: its IPv4 address and 1.1.
+    pub net_id: Option<NetId>,
+    /// AMS port of its program.
+    pub port: u16,
+    /// NetId of this client; none: its IPv4 address and 1.1.
+    pub source_net_id: Option<NetId>,
+    /// AMS port of this client.
+    pub source_port: u16,
+    /// Longest time that an answer may take.
+    pub timeout: Duration,
+}
+
+impl Target {
+    /// A PLC at an address or name, with or without a TCP port, and everything else by default.
+    ///
+    /// # Errors
+    /// If that is no address or name.
+    pub fn of(host: &str) -> Result<Target, String> {
+        Ok(Target {
+            host: with_port(host)?,
+            net_id: None,
+            port: PLC_PORT,
+            source_net_id: None,
+            source_port: SOURCE_PORT,
+            timeout: Duration::from_millis(TIMEOUT_MS),
+        })
+    }
+}
+
+/// A checked `[[source.group]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupLayout {
+    /// The stream.
+    pub key: StreamKey,
+    /// AMS port of the program.
+    pub port: u16,
+    /// Patterns of its symbols.
+    pub symbols: Vec<String>,
+    /// Patterns of those that are left out.
+    pub exclude: Vec<String>,
+    /// Beginning that channel names do without.
+    pub strip: String,
+    /// How values come.
+    pub mode: ReadMode,
+    /// Time between two readings.
+    pub cycle: Duration,
+    /// How arrays become channels.
+    pub arrays: Arrays,
+}
+
+fn with_port(host: &str) -> Result<String, String> {
+    let wrong = || format!("{host:?} is no address or name, as 192.168.0.20 or plc.pad:{TCP_PORT}");
+    if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c == '/') {
+        return Err(wrong());
+    }
+    if let Ok(ip) = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::Ipv6Addr>() {
+        return Ok(format!("[{ip}]:{TCP_PORT}"));
+    }
+    match host.rsplit_once(':') {
+        Some((name, port)) if !name.is_empty() => match port.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(host.to_owned()),
+            _ => Err(wrong()),
+        },
+        Some(_) => Err(wrong()),
+        None => Ok(format!("{host}:{TCP_PORT}")),
+    }
+}
+
+/// Says which key of another kind a source has.
+pub(crate) fn foreign_key(source: &SourceConfig) -> Option<(&'static str, &'static str)> {
+    let keys = match source.kind {
+        SourceKind::Inetx => [
+            ("host", source.host.is_some()),
+            ("net_id", source.net_id.is_some()),
+            ("port", source.port.is_some()),
+            ("source_net_id", source.source_net_id.is_some()),
+            ("timeout_ms", source.timeout_ms.is_some()),
+            ("state_table", source.state_table.is_some()),
+            ("group", !source.group.is_empty()),
+        ]
+        .to_vec(),
+        SourceKind::Ads => {
+            vec![
+                ("listen", !source.listen.is_empty()),
+                ("interface", source.interface.is_some()),
+                ("stream", !source.stream.is_empty()),
+            ]
+        }
+    };
+    let other = if source.kind == SourceKind::Ads { "inetx" } else { "ads" };
+    keys.into_iter().find(|(_, there)| *there).map(|(key, _)| (key, other))
+}
+
+impl AdsLayout {
+    /// Checks a source and makes its layout. `path` is its place in the configuration, as `source[0]`.
+    ///
+    /// # Errors
+    /// The first key that is wrong.
+    pub fn compile(source: &SourceConfig, path: &str) -> Result<AdsLayout, LayoutError> {
+        let at = |key: &str| format!("{path}.{key}");
+        check_name(&source.name, &at("name"))?;
+        let host = source.host.as_deref().ok_or_else(|| LayoutError::new(at("host"), "missing: address of the PLC"))?;
+        let mut target = Target::of(host).map_err(|why| LayoutError::new(at("host"), why))?;
+        let net_id = |text: &Option<String>, key: &str| {
+            let parsed = text.as_ref().map(|text| text.parse::<NetId>()).transpose();
+            parsed.map_err(|error| LayoutError::new(at(key), error.to_string()))
+        };
+        target.net_id = net_id(&source.net_id, "net_id")?;
+        target.source_net_id = net_id(&source.source_net_id, "source_net_id")?;
+        target.port = source.port.unwrap_or(PLC_PORT);
+        let timeout_ms = source.timeout_ms.unwrap_or(TIMEOUT_MS);
+        if !(10..=60_000).contains(&timeout_ms) {
+            return Err(LayoutError::new(at("timeout_ms"), format!("{timeout_ms} is not within 10 to 60000")));
+        }
+        target.timeout = Duration::from_millis(timeout_ms);
+        let state_table = source.state_table.clone().unwrap_or_else(|| format!("{}.state", source.name));
+        check_name(&state_table, &at("state_table"))?;
+        let mut groups = Vec::with_capacity(source.group.len());
+        for (i, group) in source.group.iter().enumerate() {
+            groups.push(compile_group(group, target.port, &at(&format!("group[{i}]")))?);
+        }
+        Ok(AdsLayout {
+            name: source.name.clone(),
+            target,
+            clock: match source.clock {
+                ClockConfig::Receive => Clock::Receive,
+                ClockConfig::Source => Clock::Source,
+            },
+            state: StreamKey::new(state_table, []),
+            groups,
+        })
+    }
+}
+
+fn compile_group(group: &GroupConfig, port: u16, path: &str) -> Result<GroupLayout, LayoutError> {
+    let at = |key: &str| format!("{path}.{key}");
+    check_name(&group.table, &at("table"))?;
+    for (key, value) in &group.tags {
+        check_name(key, &at("tags"))?;
+        check_name(value, &at(&format!("tags.{key}")))?;
+    }
+    if group.symbols.is_empty() || group.symbols.len() > PATTERNS_MAX {
+        return Err(LayoutError::new(at("symbols"), format!("1 to {PATTERNS_MAX} names or patterns, as \"MAIN.*\"")));
+    }
+    for (key, patterns) in [("symbols", &group.symbols), ("exclude", &group.exclude)] {
+        if patterns.iter().any(|p| p.is_empty() || p.len() > crate::MAX_NAME_BYTES || p.chars().any(char::is_control)) {
+            return Err(LayoutError::new(at(key), "a pattern is empty, too long or holds a control character"));
+        }
+    }
+    let (key, cycle_ms) = match (group.cycle_ms, group.rate_hz) {
+        (Some(_), Some(_)) => return Err(LayoutError::new(at("rate_hz"), "cycle_ms says it already")),
+        (Some(ms), None) => ("cycle_ms", ms),
+        (None, Some(hz)) => ("rate_hz", 1e3 / hz),
+        (None, None) => ("cycle_ms", CYCLE_MS),
+    };
+    let least = match group.mode {
+        ReadMode::CyclicRead => READ_CYCLE_MS_MIN,
+        ReadMode::CyclicNotification | ReadMode::OnChangeNotification => NOTIFICATION_CYCLE_MS_MIN,
+    };
+    // A NaN is in no range.
+    if !(least..=CYCLE_MS_MAX).contains(&cycle_ms) {
+        let fast = if group.mode == ReadMode::CyclicRead { "; mode = \"cyclic-notification\" takes 1 ms" } else { "" };
+        let why = format!("a cycle of {cycle_ms} ms is not within {least} to {CYCLE_MS_MAX} ms{fast}");
+        return Err(LayoutError::new(at(key), why));
+    }
+    Ok(GroupLayout {
+        key: StreamKey::new(group.table.clone(), group.tags.clone()),
+        port: group.port.unwrap_or(port),
+        symbols: group.symbols.clone(),
+        exclude: group.exclude.clone(),
+        strip: group.strip.clone(),
+        mode: group.mode,
+        // To 100 ns, the unit of ADS.
+        cycle: Duration::from_nanos((cycle_ms * 1e4).round() as u64 * 100),
+        arrays: group.arrays,
+    })
+}

@@ -1,0 +1,113 @@
+//! Which memory to ask for: values that lie close together are read as one block. Pure.
+
+use std::ops::Range;
+
+use super::leaf::Leaf;
+use super::wire::{Place, SUM_MAX};
+
+/// Notification handles of a device that this client takes at most; 550 are what Beckhoff recommends for all clients.
+pub const HANDLES_MAX: usize = 400;
+/// Values of a group that is notified on change from which on they are joined into blocks.
+pub const SINGLE_MAX: usize = 100;
+/// Bytes between two values that are read along rather than asked for apart: a sub-command and its result take 20, and
+/// the PLC's time for it.
+pub const GAP_BYTES: u32 = 64;
+/// Further gaps that are tried where there are more blocks than handles.
+const GAPS: [u32; 4] = [GAP_BYTES, 256, 1_024, 4_096];
+/// Bytes of a block at most, unless one value has more.
+pub const BLOCK_BYTES_MAX: u32 = 4_096;
+/// Bytes of the answer to a sum read at most.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// Whether offsets of an index group count bits: of inputs, outputs, flags and data. Such values are never joined.
+fn counts_bits(group: u32) -> bool {
+    matches!(group, 0x4021 | 0x4041 | 0xF021 | 0xF031)
+}
+
+/// Memory that is asked for at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Where it is.
+    pub place: Place,
+    /// Which leaves lie in it, in the order of their places.
+    pub leaves: Range<usize>,
+}
+
+/// Sorts leaves by where they are, as [`blocks`] needs them.
+pub fn sort(leaves: &mut [Leaf]) {
+    leaves.sort_by(|a, b| (a.place, &a.name).cmp(&(b.place, &b.name)));
+}
+
+/// Joins sorted leaves into blocks with at most `gap` bytes between two; `None`: each leaf is a block.
+pub fn blocks(leaves: &[Leaf], gap: Option<u32>) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for (i, leaf) in leaves.iter().enumerate() {
+        let place = leaf.place;
+        if let (Some(gap), Some(block)) = (gap, blocks.last_mut()) {
+            let start = u64::from(block.place.offset);
+            let end = start + u64::from(block.place.size);
+            let mine = u64::from(place.offset) + u64::from(place.size);
+            let joined = end.max(mine) - start;
+            let near = place.group == block.place.group
+                && !counts_bits(place.group)
+                && u64::from(place.offset) <= end + u64::from(gap);
+            if near && joined <= u64::from(BLOCK_BYTES_MAX) {
+                block.place.size = joined as u32;
+                block.leaves.end = i + 1;
+                continue;
+            }
+        }
+        blocks.push(Block { place, leaves: i..i + 1 });
+    }
+    blocks
+}
+
+/// What a group of notifications needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its leaves, sorted.
+    pub leaves: &'a [Leaf],
+    /// Whether a change sends it.
+    pub on_change: bool,
+}
+
+/// Blocks for groups of notifications with at most `handles` of them over all groups; none for a group that finds no
+/// room, which has to be read instead.
+pub fn notifications(groups: &[Wanted<'_>], handles: usize) -> Vec<Option<Vec<Block>>> {
+    let of = |wanted: &Wanted<'_>, gap: u32| {
+        let single = wanted.on_change && wanted.leaves.len() <= SINGLE_MAX;
+        blocks(wanted.leaves, (!single).then_some(gap))
+    };
+    let mut last = Vec::new();
+    for gap in GAPS {
+        last = groups.iter().map(|wanted| of(wanted, gap)).collect();
+        if last.iter().map(Vec::len).sum::<usize>() <= handles {
+            return last.into_iter().map(Some).collect();
+        }
+    }
+    let mut left = handles;
+    let room = |blocks: Vec<Block>| {
+        left = left.checked_sub(blocks.len())?;
+        Some(blocks)
+    };
+    let mut room = room;
+    last.into_iter().map(&mut room).collect()
+}
+
+/// Cuts blocks into requests: of at most [`SUM_MAX`] less `reserved` places, and not too long an answer.
+pub fn requests(blocks: &[Block], reserved: usize) -> Vec<Range<usize>> {
+    let mut cuts = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (i, block) in blocks.iter().enumerate() {
+        let size = block.place.size as usize + 8;
+        if i > start && (i - start == SUM_MAX - reserved || bytes + size > ANSWER_BYTES_MAX) {
+            cuts.push(start..i);
+            (start, bytes) = (i, 0);
+        }
+        bytes += size;
+    }
+    if start < blocks.len() {
+        cuts.push(start..blocks.len());
+    }
+    cuts
+}

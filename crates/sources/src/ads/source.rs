@@ -1,0 +1,172 @@
+//! A PLC as a source: its thread, which connects, reads, and connects again.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{PipeReader, PipeWriter, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use strongback_store::Reject;
+
+use super::connection::Connection;
+use super::counts::AdsCounts;
+use super::group::Past;
+use super::intake::Intake;
+use super::layout::AdsLayout;
+use super::program::{Halt, Surroundings};
+use super::session::Session;
+use crate::clock::Now;
+use crate::counts::get;
+use crate::sink::Sink;
+use crate::throttle::Throttle;
+
+/// Pause before the first attempt to connect again; it doubles up to the longest.
+const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Why a source does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store refuses the stream of its state.
+    #[error("source {name}: {source}")]
+    Stream {
+        /// Name of the source.
+        name: String,
+        /// Why.
+        source: Reject,
+    },
+    /// No thread can be had.
+    #[error("source {name}: {source}")]
+    Thread {
+        /// Name of the source.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Starts sources that read PLCs.
+#[derive(Debug)]
+pub struct Source;
+
+impl Source {
+    /// Starts the thread of a PLC. That it is not there yet, or has no route, is no error: it is tried again and again.
+    ///
+    /// # Errors
+    /// Where the stream of its state, or the thread, cannot be had.
+    pub fn start(layout: AdsLayout, sink: Arc<dyn Sink>, now: Now) -> Result<Running, StartError> {
+        let name = layout.name.clone();
+        let address = layout.target.host.clone();
+        let counts = Arc::new(AdsCounts::default());
+        let intake = Intake::new(&layout, sink, Arc::clone(&counts), Arc::clone(&now))
+            .map_err(|source| StartError::Stream { name: name.clone(), source })?;
+        let thread = |source| StartError::Thread { name: name.clone(), source };
+        let (wait, wake) = std::io::pipe().map_err(thread)?;
+        let of_thread = Arc::clone(&counts);
+        let thread = std::thread::Builder::new()
+            .name(format!("ads-{name}"))
+            .spawn(move || connect_until_woken(&layout, intake, &of_thread, &now, &wait))
+            .map_err(thread)?;
+        Ok(Running { name, address, counts, wake, thread: Some(thread) })
+    }
+}
+
+/// A source at work. Dropping it stops it.
+#[derive(Debug)]
+pub struct Running {
+    /// Name of the source.
+    pub name: String,
+    /// Where the PLC is.
+    pub address: String,
+    /// What it counted so far.
+    pub counts: Arc<AdsCounts>,
+    wake: PipeWriter,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Asks the source to stop; [`Running::stop`] waits for it.
+    pub fn begin_stop(&mut self) {
+        if self.thread.is_some() {
+            // A pipe that cannot be written has lost its reader: the thread has ended already.
+            let _ = self.wake.write_all(&[1]);
+        }
+    }
+
+    /// Gives back what the PLC keeps for it, then ends the thread. Returns once it has ended.
+    pub fn stop(&mut self) {
+        self.begin_stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!(source = self.name, "the thread of a PLC panicked");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Waits; says whether it was woken.
+fn woken_within(wait: &PipeReader, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis().min(60_000) as i32;
+        let mut fds = [PollFd::new(wait.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
+            Ok(0) if Instant::now() >= until => return false,
+            Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+            _ => return true,
+        }
+    }
+}
+
+/// A time between half and all of `pause`, so that many clients of one PLC do not come at once.
+fn jittered(pause: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish();
+    pause / 2 + (pause / 2).mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64)
+}
+
+fn connect_until_woken(layout: &AdsLayout, mut intake: Intake, counts: &AdsCounts, now: &Now, wait: &PipeReader) {
+    let mut past: Vec<Past> = layout.groups.iter().map(Past::new).collect();
+    let mut pause = PAUSE;
+    let mut log = Throttle::new(3, 60_000_000_000);
+    let mut told = String::new();
+    loop {
+        let before = get(&counts.connections);
+        let lost = match Connection::open(&layout.target) {
+            Ok(connection) => {
+                let around = Surroundings { wake: Some(wait), counts, now, timeout: layout.target.timeout };
+                let mut session = Session::new(layout, around, connection, &mut intake, &mut past);
+                match session.run() {
+                    Halt::Stopped => return,
+                    Halt::Lost(lost) => {
+                        session.say_lost();
+                        lost
+                    }
+                }
+            }
+            Err(lost) => lost,
+        };
+        if get(&counts.connections) > before {
+            pause = PAUSE;
+        }
+        let text = lost.to_string();
+        // The same again and again is told now and then.
+        if text != told {
+            intake.tell("warning", text.clone());
+            told = text;
+        } else if let Some(held) = log.pass(now()) {
+            tracing::warn!(source = layout.name, held, "{text}");
+        }
+        if woken_within(wait, jittered(pause)) {
+            return;
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
