@@ -1,10 +1,10 @@
-//! Where the targets begin: bytes of real stores, written to `corpus/TARGET` when a target starts.
+//! Where the targets begin: bytes of real stores and captured messages of PLCs, written to `corpus/TARGET` when a target starts.
 
 use std::path::Path;
 
 use strongback_store::fuzzing;
 
-/// Writes the files that a target begins with: of a store made in memory, and of the golden segment.
+/// Writes the files that a target begins with: of a store made in memory, of the golden segment, and of captures.
 ///
 /// # Panics
 /// When they cannot be written.
@@ -13,6 +13,9 @@ pub fn seed(target: &str) {
     let golden = std::fs::read(root.join("../crates/store/tests/golden/v1.segment")).expect("the golden segment");
     let mut found = fuzzing::corpus();
     fuzzing::segment_of(&golden, &mut found);
+    let captures = ["adslib-answers.ams", "rust-ads-answers.ams"]
+        .map(|name| std::fs::read(root.join("../crates/sources/tests/data/ads").join(name)).expect("a capture"));
+    found.extend(strongback_sources::ads::fuzzing::corpus(&captures.each_ref().map(Vec::as_slice)));
     let folder = root.join("corpus").join(target);
     std::fs::create_dir_all(&folder).expect("a folder for the corpus");
     for (n, (_, bytes)) in found.iter().enumerate().filter(|(_, (of, _))| *of == target) {
