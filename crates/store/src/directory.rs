@@ -3,6 +3,7 @@
 mod list;
 mod resident;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -39,11 +40,51 @@ impl BlockRef {
     }
 }
 
+/// Blocks of a stream in a segment, in row order.
+struct Blocks {
+    refs: Vec<BlockRef>,
+    /// Whether none begins before the one before it ends, so that a time is found as a row is.
+    ascend: bool,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Blocks { refs: Vec::new(), ascend: true }
+    }
+}
+
+impl Blocks {
+    fn push(&mut self, block: BlockRef) {
+        self.ascend &= self.refs.last().is_none_or(|last| last.time.1 <= block.time.0);
+        self.refs.push(block);
+    }
+
+    /// Settle writes blocks of few rows behind those of many.
+    fn sort(&mut self) {
+        if !self.refs.is_sorted_by_key(|block| block.first_row) {
+            self.refs.sort_unstable_by_key(|block| block.first_row);
+            self.ascend = self.refs.is_sorted_by(|a, b| a.time.1 <= b.time.0);
+        }
+    }
+
+    /// Those that can have rows and times in these ranges.
+    fn within(&self, time: &Range<i64>, rows: &Range<u64>) -> impl Iterator<Item = &BlockRef> {
+        let mut refs = self.refs.as_slice();
+        refs = &refs[refs.partition_point(|block| block.end_row() <= rows.start)..];
+        refs = &refs[..refs.partition_point(|block| block.first_row < rows.end)];
+        if self.ascend {
+            refs = &refs[refs.partition_point(|block| block.time.1 < time.start)..];
+            refs = &refs[..refs.partition_point(|block| block.time.0 < time.end)];
+        }
+        refs.iter().filter(|block| block.time.0 < time.end && block.time.1 >= time.start)
+    }
+}
+
 /// What a footer says, or will.
 #[derive(Default)]
 pub(crate) struct SegmentIndex {
     /// Blocks by stream, in row order.
-    blocks: hashbrown::HashMap<u32, Vec<BlockRef>, foldhash::fast::RandomState>,
+    blocks: hashbrown::HashMap<u32, Blocks, foldhash::fast::RandomState>,
     /// Of streams without a block in it, where the newest one before is.
     last: Option<LastBlocks>,
     /// Of streams with statistics pyramids, where they begin, and how long that of each channel is.
@@ -237,7 +278,23 @@ impl Segment {
     /// # Errors
     /// The footer cannot be read or is damaged.
     pub(crate) fn blocks(self: &Arc<Self>, stream: u32, residents: &Residents) -> Result<Vec<BlockRef>, ScanError> {
-        let blocks = self.with_index(residents, |index| index.blocks.get(&stream).cloned())?;
+        let blocks = self.with_index(residents, |index| index.blocks.get(&stream).map(|of| of.refs.clone()))?;
+        Ok(blocks.flatten().unwrap_or_default())
+    }
+
+    /// Those of them that can have rows and times in these ranges.
+    ///
+    /// # Errors
+    /// As [`Segment::blocks`].
+    pub(crate) fn blocks_within(
+        self: &Arc<Self>,
+        stream: u32,
+        (time, rows): (&Range<i64>, &Range<u64>),
+        residents: &Residents,
+    ) -> Result<Vec<BlockRef>, ScanError> {
+        let blocks = self.with_index(residents, |index| {
+            index.blocks.get(&stream).map(|of| of.within(time, rows).copied().collect())
+        })?;
         Ok(blocks.flatten().unwrap_or_default())
     }
 
@@ -323,10 +380,7 @@ impl Segment {
         for entry in &footer.entries {
             index.blocks.entry(entry.header.stream.0).or_default().push(block_ref(entry));
         }
-        // Settle writes blocks of few rows behind those of many.
-        for blocks in index.blocks.values_mut().filter(|blocks| !blocks.is_sorted_by_key(|block| block.first_row)) {
-            blocks.sort_unstable_by_key(|block| block.first_row);
-        }
+        index.blocks.values_mut().for_each(Blocks::sort);
         Ok(index)
     }
 

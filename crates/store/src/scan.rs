@@ -66,19 +66,9 @@ impl Scanner {
                 return Some(Ok(block));
             }
             let segment = if newest_first { self.segments.pop_back() } else { self.segments.pop_front() }?;
-            match stream.blocks(&segment, self.view.shared()) {
+            match stream.blocks_of(&segment, &self.scan, self.view.shared()) {
                 Err(error) => return Some(Err(error)),
-                Ok(blocks) => self.blocks.extend(
-                    blocks
-                        .into_iter()
-                        .filter(|b| {
-                            b.first_row < self.scan.rows.end
-                                && b.end_row() > self.scan.rows.start
-                                && b.time.0 < self.scan.time.end
-                                && b.time.1 >= self.scan.time.start
-                        })
-                        .map(|block| (segment.clone(), block)),
-                ),
+                Ok(blocks) => self.blocks.extend(blocks.into_iter().map(|block| (segment.clone(), block))),
             }
         }
     }

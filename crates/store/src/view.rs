@@ -106,6 +106,19 @@ impl StreamView {
         Ok(blocks)
     }
 
+    /// Those of them that can have rows and times that a scan asks for.
+    pub(crate) fn blocks_of(
+        &self,
+        segment: &Arc<Segment>,
+        scan: &Scan,
+        shared: &Shared,
+    ) -> Result<Vec<BlockRef>, ScanError> {
+        let ranges = (&scan.time, &scan.rows);
+        let mut blocks = segment.blocks_within(self.stream.id.0, ranges, &shared.residents)?;
+        blocks.retain(|block| block.end_row() <= self.open.first_row);
+        Ok(blocks)
+    }
+
     /// Whether a block may be parted, as far as can be told without reading it.
     pub(crate) fn may_be_parted(&self, block: &BlockRef) -> bool {
         let layout = &self.stream.layout.channels;

@@ -106,7 +106,7 @@ pub(crate) fn append(store: &Store, batch: &FrameBatch, now: i64) -> anyhow::Res
     let appended = store.append(&again, now);
     match appended.outcomes.iter().find(|o| !matches!(o, Outcome::Stored { .. })) {
         None => Ok(()),
-        Some(outcome) => bail!("a frame was not stored after a commit: {outcome:?}"),
+        Some(outcome) => bail!("a frame was not stored after a commit: {outcome:?}; {:?}", store.stats()),
     }
 }
 
