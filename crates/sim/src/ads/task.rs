@@ -80,8 +80,7 @@ impl Plc {
     /// The code of ADS.
     pub(crate) fn write(&self, group: u32, offset: u32, bytes: &[u8]) -> Result<(), u32> {
         let mut machine = lock(&self.machine);
-        machine.image.write(group, offset, bytes)?;
-        machine.program.written(group, offset, bytes.len() as u32);
+        machine.write(group, offset, bytes)?;
         self.publish(&machine);
         Ok(())
     }
@@ -91,9 +90,12 @@ impl Plc {
     /// # Errors
     /// As [`Plc::write`].
     pub(crate) fn write_bit(&self, bit: u32, on: bool) -> Result<(), u32> {
-        let byte = *self.snapshot().image.read(group::MEMORY, bit / 8, 1)?.first().ok_or(error::OFFSET)?;
+        let mut machine = lock(&self.machine);
+        let byte = *machine.image.read(group::MEMORY, bit / 8, 1)?.first().ok_or(error::OFFSET)?;
         let mask = 1 << (bit % 8);
-        self.write(group::MEMORY, bit / 8, &[if on { byte | mask } else { byte & !mask }])
+        machine.write(group::MEMORY, bit / 8, &[if on { byte | mask } else { byte & !mask }])?;
+        self.publish(&machine);
+        Ok(())
     }
 
     /// Runs or stops the program.
@@ -149,6 +151,12 @@ impl Plc {
 }
 
 impl Machine {
+    fn write(&mut self, group: u32, offset: u32, bytes: &[u8]) -> Result<(), u32> {
+        self.image.write(group, offset, bytes)?;
+        self.program.written(group, offset, bytes.len() as u32);
+        Ok(())
+    }
+
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             image: self.image.clone(),
