@@ -89,7 +89,8 @@ impl Residents {
 }
 
 fn entries(index: &SegmentIndex) -> usize {
-    index.blocks.values().map(|of| of.refs.len()).sum::<usize>() + index.last.as_ref().map_or(0, |last| last.places.len())
+    index.blocks.values().map(|of| of.refs.len()).sum::<usize>()
+        + index.last.as_ref().map_or(0, |last| last.places.len())
 }
 
 impl Kept {
