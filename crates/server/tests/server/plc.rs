@@ -189,3 +189,23 @@ async fn each_plc_goes_on_by_itself_and_one_with_few_handles_is_read() {
     server.stop().await;
     assert_eq!(few.stop().requests["write"] + other.stop().requests["write"], 0);
 }
+
+#[test]
+fn the_command_line_lists_symbols() {
+    let plc = plc(PlcOptions::default());
+    let list = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_strongback"));
+        command.args(["sources", "ads", "symbols", &plc.address().to_string()]).args(more);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = list(&["--filter", "main.tanks[2]", "--json"]);
+    let listed: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let level = listed.iter().find(|symbol| symbol["name"] == "MAIN.tanks[2].level").unwrap();
+    assert_eq!((&level["type"], &level["channel_type"], &level["unit"]), (&"LREAL".into(), &"f64".into(), &"%".into()));
+    assert!(listed.iter().all(|symbol| symbol["skipped"].is_null()), "{json}");
+    assert_eq!(list(&["--filter", "FAST.strain_????"]).lines().count(), 998);
+    assert_eq!(list(&["--filter", "MAIN.tanks[1].wall"]).lines().count(), 4);
+    assert_eq!(list(&["--filter", "MAIN.tanks[1].wall", "--whole-arrays"]).lines().count(), 1);
+}

@@ -138,7 +138,7 @@ impl Group {
         let is_cyclic = layout.mode != ReadMode::OnChangeNotification;
         let cycle_ns = layout.cycle.as_nanos() as i64;
         let channel = |leaf: &Leaf| ChannelSpec {
-            unit: leaf.unit.to_owned(),
+            unit: leaf.unit.clone(),
             description: leaf.description.clone(),
             ..ChannelSpec::new(channel_name(layout, &leaf.name), leaf.kind.channel_type())
         };

@@ -77,8 +77,6 @@ pub(crate) struct Flight {
     pub(crate) image: Image,
     pub(crate) open: usize,
     pub(crate) receive_time: i64,
-    /// The program changed meanwhile: what was read is worth nothing.
-    pub(crate) void: bool,
 }
 
 /// Readings of a group.
@@ -478,7 +476,7 @@ impl Intake {
             of.open -= 1;
             if of.open == 0 {
                 let mut done = reading.flights.remove(at);
-                if !done.void && !done.image.is_empty() {
+                if !done.image.is_empty() {
                     let of = &self.groups[group];
                     let (stream, receive_time) = (of.stream, done.receive_time);
                     let head = FrameHead { stream, receive_time, source_time: None, sequence: Some(done.number) };
@@ -524,7 +522,6 @@ impl Intake {
         if let Some(Ok(&[version])) = results.next()
             && !self.check_version(port, version)
         {
-            flights[at].void = true;
             return;
         }
         let of = &mut self.groups[group];

@@ -18,6 +18,9 @@ const NAME_BYTES_MAX: usize = crate::MAX_NAME_BYTES;
 /// Bytes of the names of an enumeration's values in a description.
 const DESCRIPTION_BYTES_MAX: usize = 1_024;
 
+/// Bytes of a unit at most: what is longer in brackets is none.
+const UNIT_BYTES_MAX: usize = 24;
+
 /// Base types of ADS.
 mod base {
     pub(super) const STRING: u32 = 30;
@@ -47,8 +50,8 @@ pub struct Leaf {
     pub kind: Kind,
     /// Name of its type in the program.
     pub type_name: String,
-    /// Unit that its type has: `ms`, `s`, `ns` of times.
-    pub unit: &'static str,
+    /// Its unit: `ms`, `s`, `ns` of times, or what stands in brackets at the end of its comment.
+    pub unit: String,
     /// Comment in the program, and the values of an enumeration.
     pub description: String,
 }
@@ -88,13 +91,17 @@ fn plain(base: u32) -> Option<ElementType> {
     })
 }
 
-/// Unit of the types that count time.
-fn unit_of(type_name: &str) -> &'static str {
+/// Unit of the types that count time; of others what stands in brackets at the end of the comment: `Level [%]`.
+fn unit_of<'t>(type_name: &str, comment: &'t str) -> &'t str {
     match type_name {
         "TIME" | "TOD" | "TIME_OF_DAY" => "ms",
         "DATE" | "DT" | "DATE_AND_TIME" => "s",
         "LTIME" | "LTOD" | "LTIME_OF_DAY" | "LDATE" | "LDT" | "LDATE_AND_TIME" => "ns",
-        _ => "",
+        _ => {
+            let inner = comment.trim_end().strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
+            let unit = inner.map_or("", |(_, unit)| unit.trim());
+            if unit.len() <= UNIT_BYTES_MAX { unit } else { "" }
+        }
     }
 }
 
@@ -260,7 +267,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
                 place,
                 kind,
                 type_name: member.type_name.clone().into_owned(),
-                unit: "",
+                unit: String::new(),
                 description: member.comment.clone().into_owned(),
             };
             return found(Ok(leaf));
@@ -319,7 +326,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
                 place: part.place,
                 kind: Kind::Array(element),
                 type_name: part.type_name.to_owned(),
-                unit: unit_of(type_name),
+                unit: unit_of(type_name, part.comment).to_owned(),
                 description: part.comment.to_owned(),
             };
             return found(Ok(leaf));
@@ -369,7 +376,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
             place: part.place,
             kind,
             type_name: part.type_name.to_owned(),
-            unit: unit_of(root),
+            unit: unit_of(root, part.comment).to_owned(),
             description,
         })
     }

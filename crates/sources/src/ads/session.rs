@@ -467,7 +467,7 @@ impl<'a> Session<'a> {
         self.next_flight = id.wrapping_add(1);
         let image = reading.spare.pop().unwrap_or_else(|| group.new_image());
         let open = reading.requests.len();
-        reading.flights.push(Flight { id, number, image, open, receive_time: 0, void: false });
+        reading.flights.push(Flight { id, number, image, open, receive_time: 0 });
         for (request, places) in reading.places.iter().enumerate() {
             let tag = Tag::Read { group: g, flight: id, request };
             self.connection.send(group.port, &Request::SumRead(places), tag)?;

@@ -44,6 +44,24 @@ fn utf16(bytes: &[u8]) -> String {
     char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
+/// A number, or a truth value in a byte: any but 0. This is most of what a PLC sends.
+#[inline]
+fn plain(element: ElementType, bytes: &[u8]) -> Option<Value<'static>> {
+    Some(match element {
+        ElementType::Bool => Value::Bool(u8::from_le_bytes(bytes.try_into().ok()?) != 0),
+        ElementType::I8 => Value::I8(i8::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::I16 => Value::I16(i16::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::I32 => Value::I32(i32::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::I64 => Value::I64(i64::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::U8 => Value::U8(u8::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::U16 => Value::U16(u16::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::U32 => Value::U32(u32::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::U64 => Value::U64(u64::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::F32 => Value::F32(f32::from_le_bytes(bytes.try_into().ok()?)),
+        ElementType::F64 => Value::F64(f64::from_le_bytes(bytes.try_into().ok()?)),
+    })
+}
+
 impl Kind {
     /// The type of its channel.
     pub fn channel_type(self) -> ChannelType {
@@ -60,19 +78,10 @@ impl Kind {
     #[inline]
     pub fn push(self, bytes: &[u8], channel: ChannelIndex, batch: &mut FrameBatch) -> bool {
         match self {
-            Kind::Plain(element) => {
-                let mut bits = [0; 8];
-                let Some(place) = bits.get_mut(..bytes.len()).filter(|place| place.len() == element.size_bytes())
-                else {
-                    return false;
-                };
-                place.copy_from_slice(bytes);
-                let mut bits = u64::from_le_bytes(bits);
-                if element == ElementType::Bool {
-                    bits = u64::from(bits != 0);
-                }
-                batch.push(channel, Value::from_bits(element.channel_type(), bits));
-            }
+            Kind::Plain(element) => match plain(element, bytes) {
+                Some(value) => batch.push(channel, value),
+                None => return false,
+            },
             Kind::Bit(bit) => {
                 let Some(byte) = bytes.first() else { return false };
                 batch.push(channel, Value::Bool(byte >> (bit & 7) & 1 != 0));
@@ -93,5 +102,71 @@ impl Kind {
             },
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongback_store::{FrameHead, StreamId};
+
+    use super::*;
+
+    /// The value that bytes of a kind make, as text; none if they make none.
+    fn value(kind: Kind, bytes: &[u8]) -> Option<String> {
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream: StreamId(0), receive_time: 0, source_time: None, sequence: None });
+        let made = kind.push(bytes, ChannelIndex(0), &mut batch);
+        batch.end();
+        let frame = batch.frame(0);
+        assert_eq!(frame.len(), usize::from(made));
+        frame.cells().next().map(|(_, cell)| match cell.unwrap() {
+            Value::Array(array) => format!("{:?}", array.iter().collect::<Vec<_>>()),
+            value => format!("{value:?}"),
+        })
+    }
+
+    #[test]
+    fn numbers_are_those_of_their_bytes() {
+        let plain = |element, bytes: &[u8]| value(Kind::Plain(element), bytes);
+        let eight = [0x01, 0x02, 0x03, 0x84, 0x05, 0x06, 0x07, 0xff];
+        for (element, right) in [
+            (ElementType::I8, "I8(1)".to_owned()),
+            (ElementType::U8, "U8(1)".to_owned()),
+            (ElementType::I16, "I16(513)".to_owned()),
+            (ElementType::U16, "U16(513)".to_owned()),
+            (ElementType::I32, format!("I32({})", 0x8403_0201_u32 as i32)),
+            (ElementType::U32, format!("U32({})", 0x8403_0201_u32)),
+            (ElementType::I64, format!("I64({})", 0xff07_0605_8403_0201_u64 as i64)),
+            (ElementType::U64, format!("U64({})", 0xff07_0605_8403_0201_u64)),
+            (ElementType::F32, format!("F32({:?})", f32::from_bits(0x8403_0201))),
+            (ElementType::F64, format!("F64({:?})", f64::from_bits(0xff07_0605_8403_0201))),
+        ] {
+            let size = element.size_bytes();
+            assert_eq!(plain(element, &eight[..size]), Some(right), "{element:?}");
+            assert_eq!(plain(element, &eight[..size - 1]), None, "{element:?}");
+            assert_eq!(plain(element, &[0; 9]), None, "{element:?}");
+        }
+        for (byte, right) in [(0, "Bool(false)"), (1, "Bool(true)"), (0x80, "Bool(true)")] {
+            assert_eq!(plain(ElementType::Bool, &[byte]).as_deref(), Some(right));
+        }
+        assert_eq!(value(Kind::Bit(3), &[0b0000_1000]).as_deref(), Some("Bool(true)"));
+        assert_eq!(value(Kind::Bit(2), &[0b0000_1000]).as_deref(), Some("Bool(false)"));
+        assert_eq!(value(Kind::Bit(2), &[]), None);
+        assert_eq!(value(Kind::Array(ElementType::Bool), &[0, 7]).as_deref(), Some("[Bool(false), Bool(true)]"));
+        assert_eq!(value(Kind::Array(ElementType::I16), &[1, 0, 2, 0]).as_deref(), Some("[I16(1), I16(2)]"));
+        assert_eq!(value(Kind::Array(ElementType::I16), &[1, 0, 2]), None);
+    }
+
+    #[test]
+    fn texts_end_at_their_zero_and_are_what_twincat_writes() {
+        let text = |kind, bytes: &[u8]| value(kind, bytes).unwrap();
+        assert_eq!(text(Kind::Text, b"LOX\0old"), "String(\"LOX\")");
+        assert_eq!(text(Kind::Text, "23 °C".as_bytes()), "String(\"23 °C\")");
+        assert_eq!(text(Kind::Text, &[b'2', b'3', 0xb0, b'C', 0x80, 0]), "String(\"23°C€\")");
+        assert_eq!(text(Kind::Text, b""), "String(\"\")");
+        let wide: Vec<u8> = "Größe 🚀\0x".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(text(Kind::WideText, &wide), "String(\"Größe 🚀\")");
+        // Half a pair, and half a unit.
+        assert_eq!(text(Kind::WideText, &[0x3d, 0xd8, 0x41]), "String(\"\u{fffd}\")");
     }
 }

@@ -167,10 +167,10 @@ impl Plc {
             return (0x703, Vec::new());
         }
         let bytes = match group {
-            0xF008 => vec![self.version],
+            0xF008 => std::slice::from_ref(&self.version),
             0xF00B | 0xF00E | 0xF00F if self.no_upload => return (0x701, Vec::new()),
-            0xF00B => self.symbols.clone(),
-            0xF00E => self.types.clone(),
+            0xF00B => &self.symbols[..],
+            0xF00E => &self.types[..],
             0xF00F => {
                 let symbols = self.lies.unwrap_or(self.symbols.len() as u32);
                 let mut info = Vec::new();
@@ -181,7 +181,7 @@ impl Plc {
                 return (0, info);
             }
             group => match self.memory.get(&group) {
-                Some(memory) => memory.clone(),
+                Some(memory) => &memory[..],
                 None => return (0x702, Vec::new()),
             },
         };

@@ -73,7 +73,7 @@ pub(crate) fn types() -> Vec<u8> {
 pub(crate) fn symbols() -> Vec<u8> {
     let at = |offset, size| (0x4040, offset, size);
     [
-        symbol("MAIN.pressure", at(0, 8), 5, "LREAL", "tank, in bar"),
+        symbol("MAIN.pressure", at(0, 8), 5, "LREAL", "tank [bar]"),
         symbol("MAIN.valves", at(8, 64), BIG, "ARRAY [0..1] OF ST_Valve", ""),
         symbol("MAIN.grid", at(72, 16), 3, "ARRAY [1..2,-1..0] OF DINT", ""),
         symbol("MAIN.state", at(88, 2), 2, "E_State", ""),
@@ -156,9 +156,10 @@ fn structures_and_arrays_are_taken_apart() {
 
     let of = |name: &str| leaves.iter().find(|leaf| leaf.name == name).unwrap();
     assert_eq!(of("MAIN.state").description, "0 = Idle, 7 = Filling, -1 = Fault");
-    assert_eq!((of("MAIN.delay").unit, of("MAIN.begun").unit), ("ms", "s"));
+    let units = ["MAIN.delay", "MAIN.begun", "MAIN.pressure", "GVL.count"].map(|name| of(name).unit.as_str());
+    assert_eq!(units, ["ms", "s", "bar", ""]);
     assert_eq!(of("MAIN.begun").description, "since 1970");
-    assert_eq!(of("MAIN.pressure").description, "tank, in bar");
+    assert_eq!(of("MAIN.pressure").description, "tank [bar]");
     let why = |name: &str| skipped.iter().find(|part| part.name == name).map(|part| part.why.as_str()).unwrap();
     assert!(why("MAIN.valves[0].next").contains("pointers"));
     assert!(why("GVL.odd").contains("REAL80"));
@@ -232,7 +233,7 @@ fn groups_choose_by_patterns_and_say_what_they_miss() {
     assert_eq!(strongback_sources::ads::select::channel_name(groups[0], "MAIN.pressure"), "pressure");
     // A damaged table gives what stands before the damage.
     let mut damaged = symbols();
-    let second = 30 + "MAIN.pressure".len() + "LREAL".len() + "tank, in bar".len() + 3;
+    let second = 30 + "MAIN.pressure".len() + "LREAL".len() + "tank [bar]".len() + 3;
     damaged[second..second + 4].fill(0xff);
     let (found, error) = select(&groups, &damaged, &types());
     assert_eq!(found[0].leaves.len(), 1);
@@ -283,7 +284,7 @@ fn leaf(place: Place) -> Leaf {
         place,
         kind: Kind::Text,
         type_name: String::new(),
-        unit: "",
+        unit: String::new(),
         description: String::new(),
     }
 }

@@ -285,6 +285,24 @@ fn a_plc_that_sends_too_fast_is_read_instead() {
 }
 
 #[test]
+fn values_far_apart_take_several_requests_at_once_and_no_notifications() {
+    // Further from each other than any block is long: each needs a handle, or a place of a sum read, of its own.
+    let symbols =
+        (0..600).flat_map(|i| symbol(&format!("MAIN.ch{i:03}"), (0x4020, 5_000 * i, 4), 3, "DINT", "")).collect();
+    let mut memory = vec![0; 5_000 * 600];
+    (0..600_u32).for_each(|i| memory[5_000 * i as usize..][..4].copy_from_slice(&i.to_le_bytes()));
+    let bench = Bench::start(Plc { symbols, memory: [(0x4020, memory)].into(), ..Plc::default() }, FAST);
+    let note = bench.notes("there are not enough notification handles");
+    assert!(note.starts_with("fast: ") && note.ends_with("it is read with sum reads instead"), "{note}");
+    let right: Vec<f64> = (0..600).map(f64::from).collect();
+    assert!(bench.wait_for("fast", 3).iter().all(|frame| numbers(frame) == right));
+    // Two requests make a frame.
+    let frames = bench.frames("fast").len() as u64;
+    let asked = bench.peer.asked(9, 0xF083);
+    assert!(frames >= 3 && asked >= 2 * frames, "{asked} for {frames}");
+}
+
+#[test]
 fn bad_messages_are_counted_and_the_next_is_taken() {
     let bench = Bench::start(plc(), FAST);
     let handle = bench.handle(0x4020, 0);
