@@ -190,6 +190,43 @@ async fn each_plc_goes_on_by_itself_and_one_with_few_handles_is_read() {
     assert_eq!(few.stop().requests["write"] + other.stop().requests["write"], 0);
 }
 
+/// Tells a PLC to run (5) or stop (6), as an engineering tool does.
+fn control(plc: &PlcServer, state: u16) {
+    use std::io::{Read, Write};
+    let mut tool = std::net::TcpStream::connect(plc.address()).unwrap();
+    let mut request = vec![0, 0, 40, 0, 0, 0];
+    for (net_id, port) in [([5, 12, 20, 1, 1, 1], 851_u16), ([10, 0, 0, 9, 1, 1], 30_000)] {
+        request.extend(net_id);
+        request.extend(port.to_le_bytes());
+    }
+    // WriteControl, a request; 8 bytes: ADS state, device state, no data.
+    request.extend([5, 0, 4, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    request.extend(state.to_le_bytes());
+    request.extend([0; 6]);
+    tool.write_all(&request).unwrap();
+    let mut answer = [0; 42];
+    tool.read_exact(&mut answer).unwrap();
+    assert_eq!((&answer[30..34], &answer[38..]), (&[0; 4][..], &[0; 4][..]), "refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_of_a_plc_is_followed() {
+    let plc = plc(PlcOptions::default());
+    let server = TestServer::with(&source("pad", &plc, FAST)).await;
+    wait_for_rows(&server, "fast", 100).await;
+    for (state, name) in [(6, "Stop"), (5, "Run")] {
+        control(&plc, state);
+        until(name, async || {
+            let newest = server.sql("select state from \"pad.state\" order by time desc limit 1").await;
+            (newest["rows"][0][0] == name).then_some(())
+        })
+        .await;
+    }
+    // Its task went on meanwhile, and so did the cycles.
+    assert_eq!(card(&server, "pad").await["plc"]["connections"], "1");
+    server.stop().await;
+}
+
 #[test]
 fn the_command_line_lists_symbols() {
     let plc = plc(PlcOptions::default());
