@@ -20,9 +20,15 @@ pub(crate) struct Parts<'a> {
     segment: &'a Arc<Segment>,
     block: &'a BlockRef,
     residents: &'a Residents,
-    /// As long as the block; what was not read is zero.
+    /// As long as the block; what was not read is anything.
     bytes: Vec<u8>,
     front: Front,
+}
+
+impl Drop for Parts<'_> {
+    fn drop(&mut self) {
+        self.residents.keep_buffer(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl<'a> Parts<'a> {
@@ -37,7 +43,7 @@ impl<'a> Parts<'a> {
         residents: &'a Residents,
     ) -> Result<Option<Parts<'a>>, ScanError> {
         let damaged = |error: FormatError| stream.damaged(segment, block, error);
-        let mut bytes = vec![0; block.len as usize];
+        let mut bytes = residents.buffer(block.len as usize);
         let (least, of_channel, of_row) = FIRST_BYTES;
         let channels = stream.stream.layout.channels.len();
         let first = (least + of_channel * channels + of_row * block.rows as usize).min(bytes.len());

@@ -88,7 +88,7 @@ impl Scanner {
                 Ok(batch) => batch,
                 Err(error) => return Some(Err(error)),
             };
-            let mut keep = rows_within(&batch, &self.scan);
+            let mut keep = rows_within(&batch, &self.scan, block.time_sorted);
             if self.cut(&mut keep, |row| batch.rows[row as usize]) {
                 let block = (segment, block);
                 if self.scan.newest_first { self.blocks.push_back(block) } else { self.blocks.push_front(block) }
@@ -155,12 +155,23 @@ impl Iterator for Scanner {
     }
 }
 
-/// The rows of a batch within times and rows.
-fn rows_within(batch: &Batch, scan: &Scan) -> Vec<u32> {
-    (0..batch.len())
-        .filter(|&i| scan.rows.contains(&batch.rows[i]) && scan.time.contains(&batch.time(i)))
-        .map(|i| i as u32)
-        .collect()
+/// The rows of a batch within times and rows; its rows are consecutive, and its times `sorted` or not.
+fn rows_within(batch: &Batch, scan: &Scan, sorted: bool) -> Vec<u32> {
+    let (len, first) = (batch.len() as u64, batch.rows.first().copied().unwrap_or(0));
+    let from = scan.rows.start.saturating_sub(first).min(len) as u32;
+    let to = scan.rows.end.saturating_sub(first).min(len) as u32;
+    if !sorted {
+        return (from..to).filter(|&row| scan.time.contains(&batch.time(row as usize))).collect();
+    }
+    let before = |time: i64| {
+        let (mut low, mut high) = (0, len as usize);
+        while low < high {
+            let middle = low.midpoint(high);
+            if batch.time(middle) < time { low = middle + 1 } else { high = middle }
+        }
+        low as u32
+    };
+    (from.max(before(scan.time.start))..to.min(before(scan.time.end))).collect()
 }
 
 /// Some rows of a batch.

@@ -19,7 +19,13 @@ const FILES_MAX: usize = 256;
 pub(crate) struct Residents {
     clock: AtomicU64,
     kept: Mutex<Kept>,
+    /// Memory for blocks that are read in parts, of what was read before.
+    buffers: Mutex<Vec<Vec<u8>>>,
 }
+
+/// Most buffers that are kept, and the most bytes of one.
+const BUFFERS: usize = 4;
+const BUFFER_BYTES: usize = 512 << 10;
 
 #[derive(Default)]
 struct Kept {
@@ -29,6 +35,21 @@ struct Kept {
 }
 
 impl Residents {
+    /// Memory of so many bytes, of which nobody may believe anything that was not read into it.
+    pub(crate) fn buffer(&self, len: usize) -> Vec<u8> {
+        let mut buffer = self.buffers.lock().pop().unwrap_or_default();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Keeps such memory for the next.
+    pub(crate) fn keep_buffer(&self, buffer: Vec<u8>) {
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < BUFFERS && buffer.capacity() <= BUFFER_BYTES {
+            buffers.push(buffer);
+        }
+    }
+
     /// An instant of use.
     pub(super) fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
