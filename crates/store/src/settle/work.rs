@@ -184,6 +184,9 @@ impl Work {
             match &mut self.stage {
                 Stage::Footers => {
                     self.read_footer(residents)?;
+                    if matches!(self.stage, Stage::Judge { .. }) && room.by_slots && self.is_packed(room) {
+                        return Err(Stop::NotWorthIt);
+                    }
                     return Ok(Done::Going);
                 }
                 Stage::Ready => return Ok(Done::Judged),
@@ -243,6 +246,14 @@ impl Work {
             self.begin_judging();
         }
         Ok(())
+    }
+
+    /// Whether no two of the segments can become one: they are full, and of large blocks, which no codec halves.
+    fn is_packed(&self, room: &Room) -> bool {
+        let places = &self.reader.places;
+        let rows: u64 = places.iter().map(|at| u64::from(at.block.rows)).sum();
+        let full = |segment: &Arc<Segment>| segment.state.lock().bytes > room.segment_bytes / 8 * 5;
+        rows >= 2 * SMALL_ROWS as u64 * places.len() as u64 && self.sources.iter().all(full)
     }
 
     /// Cuts what there is into pieces. Arrays stay in the blocks that they are in: what they take in memory their bytes on
