@@ -36,7 +36,8 @@ pub(super) fn table(results: &[EmbeddedResult]) -> Table {
             bytes.map_or("–".into(), |bytes| format!("{bytes:.2}")),
             format!("{:.2}", loaded.written_bytes as f64 / result.size_bytes as f64),
             format!("{:.0}", result.size_bytes as f64 / 1048576.0),
-            format!("{:.0}", loaded.rss_mib),
+            // Reading the course took more than the engine, where it is not above that.
+            if loaded.rss_mib < 0.5 { "–".into() } else { format!("{:.0}", loaded.rss_mib) },
             format!("{:.1}", result.recovery_s * 1e3),
             format!("{:.1}", read.open_s * 1e3),
             format!("{:.2}", read.range_s * 1e3),
@@ -146,7 +147,7 @@ frames with the same commits, all of them synced, is killed when it has taken th
 process; a figure counts only if every row that was committed is there and the sums agree. An engine that is slower than the \
 time limit takes less of a course. *CPU* is of all threads while it loads (with sealing and compaction, as far as they ran by \
 then), *bytes/point* of the files once it was opened again (of Strongback its blocks, of MariaDB its tables' files, without \
-what is preallocated), *written/size* what the kernel says was written against what the files take, *recovery* the opening \
+what is preallocated), *written/size* what the kernel says was written against what the files take, *memory* the most that it held beyond what reading the course took before, *recovery* the opening \
 after the kill until the newest row is read, *open* the next one (of MariaDB both with the start of the server), *range* the \
 middle hundredth of the first stream, *aggregate* count, sum, least and greatest of each stream's first channel, in rows, \
 *scan* every value read into the client.
