@@ -12,6 +12,8 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 
 const MAGIC: &[u8; 4] = b"SBWL";
+/// 2026-06-01T00:00:00Z: where courses begin.
+pub(super) const BEGIN_NS: i64 = 1_780_272_000_000_000_000;
 /// Bytes of a frame before its cells.
 const FRAME_HEAD_BYTES: usize = 12;
 

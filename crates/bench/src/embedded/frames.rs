@@ -3,14 +3,12 @@
 
 use fastrand::Rng;
 
-use super::course::{CourseStream, CourseWriter, Kind};
+use super::course::{BEGIN_NS, CourseStream, CourseWriter, Kind};
 
 /// Channels of a frame.
 pub(super) const CHANNELS: usize = 100;
 /// Time between two frames.
-const PERIOD_NS: i64 = 40_000_000;
-/// 2026-06-01T00:00:00Z.
-const BEGIN_NS: i64 = 1_780_272_000_000_000_000;
+pub(super) const PERIOD_NS: i64 = 40_000_000;
 
 /// Its one stream.
 pub(super) fn streams() -> Vec<CourseStream> {

@@ -3,11 +3,9 @@
 
 use strongback_store::{ChannelType, Value};
 
-use super::course::{CourseStream, CourseWriter, Kind};
+use super::course::{BEGIN_NS, CourseStream, CourseWriter, Kind};
 use crate::recording::{RecordedFrame, Recording};
 
-/// 2026-06-01T00:00:00Z.
-const BEGIN_NS: i64 = 1_780_272_000_000_000_000;
 /// Pad time that is made once and comes again, moved on in time.
 const LAP_S: u32 = 30;
 

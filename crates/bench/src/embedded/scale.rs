@@ -16,14 +16,11 @@ use strongback_store::{
     StoreOptions, StreamId, StreamKey, StreamSpec, Value,
 };
 
+use super::course::BEGIN_NS;
 use super::engine::{Phase, rss_mib};
+use super::frames::PERIOD_NS;
 use super::{first_line, folder_bytes};
 use crate::table::{Table, short};
-
-/// 2026-06-01T00:00:00Z.
-const BEGIN_NS: i64 = 1_780_272_000_000_000_000;
-/// The streams' period.
-const PERIOD_NS: i64 = 40_000_000;
 
 /// Options of the process that fills or opens.
 #[derive(Clone, Debug, clap::Args)]

@@ -8,12 +8,10 @@
 
 use fastrand::Rng;
 
-use super::course::{CourseStream, CourseWriter, Kind};
+use super::course::{BEGIN_NS, CourseStream, CourseWriter, Kind};
 
 /// Clock unit of the logger.
 const TICK_NS: i64 = 50_000;
-/// 2026-06-01T00:00:00Z.
-const BEGIN_NS: i64 = 1_780_272_000_000_000_000;
 
 struct Parameter {
     name: &'static str,
