@@ -42,7 +42,7 @@ use crate::stream::StreamId;
 
 pub use encode::{BlockMeta, Encoder};
 pub(crate) use encode::{finish, put_section};
-pub(crate) use front::{Front, front_bytes};
+pub(crate) use front::{Front, begin};
 pub use read::{Block, ColumnEntry, decode};
 pub(crate) use read::{absent, checked_body};
 

@@ -203,12 +203,7 @@ impl Chunk {
 
     /// First row of `0..len` at or after a time, in a sorted chunk.
     pub(crate) fn lower_bound(&self, time: i64, len: usize) -> usize {
-        let (mut low, mut high) = (0, len);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.time(middle) < time { low = middle + 1 } else { high = middle }
-        }
-        low
+        lower_bound(len, |row| self.time(row) < time)
     }
 
     /// State of a cell; absent beyond the shape.
@@ -392,4 +387,13 @@ pub(crate) fn push_wider(values: &mut ColumnValues, value: Value<'_>) {
         }
         (_, values) => push_filler(values, 1),
     }
+}
+/// The first of `0..len` that is not `before`; those that are come first.
+pub(crate) fn lower_bound(len: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low.midpoint(high);
+        if before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }

@@ -48,11 +48,11 @@ impl<'a> Parts<'a> {
         let channels = stream.stream.layout.channels.len();
         let first = (least + of_channel * channels + of_row * block.rows as usize).min(bytes.len());
         segment.read_into(&mut bytes[..first], block.offset.into(), residents)?;
-        let Some(front) = block::front_bytes(&bytes).map_err(damaged)? else { return Ok(None) };
-        if let Some(more) = bytes.get_mut(first..front).filter(|more| !more.is_empty()) {
+        let Some(begun) = block::begin(&bytes).map_err(damaged)? else { return Ok(None) };
+        if let Some(more) = bytes.get_mut(first..begun.1).filter(|more| !more.is_empty()) {
             segment.read_into(more, u64::from(block.offset) + first as u64, residents)?;
         }
-        let front = Front::read(&bytes).map_err(damaged)?;
+        let front = Front::read(begun, &bytes).map_err(damaged)?;
         let header = front.header();
         if (header.stream, header.first_row) != (stream.stream.id, block.first_row) {
             return Err(stream.misplaced(segment, block, header.stream, Some(&header.first_row)));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, lower_bound};
 use crate::directory::{BlockRef, Segment};
 use crate::elements;
 use crate::refusal::ScanError;
@@ -163,14 +163,7 @@ fn rows_within(batch: &Batch, scan: &Scan, sorted: bool) -> Vec<u32> {
     if !sorted {
         return (from..to).filter(|&row| scan.time.contains(&batch.time(row as usize))).collect();
     }
-    let before = |time: i64| {
-        let (mut low, mut high) = (0, len as usize);
-        while low < high {
-            let middle = low.midpoint(high);
-            if batch.time(middle) < time { low = middle + 1 } else { high = middle }
-        }
-        low as u32
-    };
+    let before = |time: i64| lower_bound(len as usize, |row| batch.time(row) < time) as u32;
     (from.max(before(scan.time.start))..to.min(before(scan.time.end))).collect()
 }
 

@@ -328,8 +328,9 @@ impl Sealer {
             Stop::Disk(error) if !is_full(&error) => return Err(error),
             stop => stop,
         };
-        self.settle.counts.written_bytes += work.wasted_bytes();
-        self.written_bytes += work.wasted_bytes();
+        let wasted = work.wasted_bytes();
+        self.settle.counts.written_bytes += wasted;
+        self.written_bytes += wasted;
         if let Some(id) = self.settle.under_way.take() {
             if let Some(new) = work.compared() {
                 store.shared.residents.forget(&[new]);

@@ -60,12 +60,21 @@ impl Parts<'_> {
     }
 }
 
-/// How many bytes the front of the block has that these begin with. None: it is not parted, and is read whole.
+/// The header of a parted block, and how many bytes its front has.
+pub(crate) type Begun = (BlockHeader, usize);
+
+/// How a parted block begins, of which at least the header and the section behind it must be there. None: it is not
+/// parted, and is read whole.
 ///
 /// # Errors
 /// When it is no block, or its header is damaged.
-pub(crate) fn front_bytes(bytes: &[u8]) -> Result<Option<usize>, FormatError> {
+pub(crate) fn begin(bytes: &[u8]) -> Result<Option<Begun>, FormatError> {
     let header = read_header(bytes)?;
+    Ok(front_bytes(&header, bytes)?.map(|front| (header, front)))
+}
+
+/// Bytes of the front of the block with this header; none: it is not parted.
+pub(super) fn front_bytes(header: &BlockHeader, bytes: &[u8]) -> Result<Option<usize>, FormatError> {
     let mut cursor = Cursor::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
     if header.mixed || cursor.u8("section")? != SECTION_FRONT {
         return Ok(None);
@@ -88,16 +97,16 @@ pub(crate) struct Front {
     tiles: Range<usize>,
     /// Of each channel.
     checksums: Vec<u32>,
+    /// Where in the block its places are said.
+    said_at: usize,
 }
 
 impl Front {
-    /// Reads the front of the block that these begin with: [`front_bytes`] of it must be there.
+    /// Reads the front of the block that these begin with, as [`begin`] found it.
     ///
     /// # Errors
-    /// When it is not parted, is damaged, newer, or contradicts itself.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Front, FormatError> {
-        let header = read_header(bytes)?;
-        let front = front_bytes(bytes)?.ok_or(malformed("a block that is not parted"))?;
+    /// When it is damaged, newer, or contradicts itself.
+    pub(crate) fn read((header, front): Begun, bytes: &[u8]) -> Result<Front, FormatError> {
         let bytes = Cursor::new(bytes).take(front, "front of a block")?;
         let (said, covered) = bytes.split_at(HEADER_BYTES + FRONT_SECTION_BYTES);
         let expected = Cursor::new(&said[said.len() - 4..]).u32("checksum of the front")?;
@@ -110,12 +119,13 @@ impl Front {
             if kind == SECTION_VALUES {
                 let (Some(directory), Some(places)) = (directory, places) else { break };
                 let at = front - cursor.remaining();
-                return Front::of(header, directory, places, at..at + length, front);
+                return Front::of((header, front), directory, places, at..at + length);
             }
+            let at = front - cursor.remaining();
             let section = cursor.take(length, "section")?;
             match kind {
                 SECTION_DIRECTORY => directory = Some(section),
-                SECTION_PLACES => places = Some(section),
+                SECTION_PLACES => places = Some((at, section)),
                 skippable if skippable & SKIPPABLE != 0 => {}
                 unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
             }
@@ -124,11 +134,10 @@ impl Front {
     }
 
     fn of(
-        header: BlockHeader,
+        (header, front): Begun,
         directory: &[u8],
-        places: &[u8],
+        (said_at, places): (usize, &[u8]),
         values: Range<usize>,
-        front: usize,
     ) -> Result<Front, FormatError> {
         let columns = read_directory(directory, header.rows, values.len())?;
         let system: usize = columns[..SYSTEM_COLUMNS].iter().map(ColumnEntry::bytes).sum();
@@ -150,7 +159,7 @@ impl Front {
         if cursor.remaining() > 0 {
             return Err(malformed("bytes left behind the checksums of the channels"));
         }
-        Ok(Front { header, columns, values, statistics, tiles, checksums })
+        Ok(Front { header, columns, values, statistics, tiles, checksums, said_at })
     }
 
     /// Its header.
@@ -208,16 +217,23 @@ impl Front {
         Block::of_front(self.header.clone(), Cow::Borrowed(&self.columns), self.places(), bytes)
     }
 
-    /// Where values, statistics and tiles are.
-    pub(super) fn places(&self) -> (Range<usize>, Option<Range<usize>>, Range<usize>) {
-        (self.values.clone(), self.statistics(), self.tiles.clone())
+    /// As [`Front::block`], for good.
+    ///
+    /// # Errors
+    /// When there are fewer bytes.
+    pub(super) fn into_block(self, bytes: &[u8]) -> Result<Block<'_>, FormatError> {
+        let places = self.places();
+        Block::of_front(self.header, Cow::Owned(self.columns), places, bytes)
     }
 
-    /// Its directory.
-    pub(super) fn into_columns(self) -> Vec<ColumnEntry> {
-        self.columns
+    /// Where values, statistics and tiles are.
+    fn places(&self) -> Places {
+        (self.values.clone(), self.statistics(), self.tiles.clone())
     }
 }
+
+/// Of values, statistics and tiles, in a block.
+pub(super) type Places = (Range<usize>, Option<Range<usize>>, Range<usize>);
 
 fn check(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatError> {
     let found = crc32c::crc32c(bytes);
@@ -235,28 +251,16 @@ pub(super) fn forge_checksums(bytes: &mut [u8]) {
     }
     let crc = crc32c::crc32c(&bytes[..92]);
     bytes[92..96].copy_from_slice(&crc.to_le_bytes());
-    let Ok(Some(front)) = front_bytes(bytes) else { return };
+    let Ok(Some((header, front))) = begin(bytes) else { return };
     let put = |bytes: &mut [u8]| {
         let Some(crc) = bytes.get(covered..front).map(crc32c::crc32c) else { return };
         bytes[covered - 4..covered].copy_from_slice(&crc.to_le_bytes());
     };
     put(bytes);
-    let Ok(read) = Front::read(bytes) else { return };
-    let mut cursor = Cursor::new(&bytes[covered..front]);
-    let mut places = None;
-    while let (Ok(kind), Ok(length)) = (cursor.u8(""), cursor.count("", front)) {
-        let at = front - cursor.remaining();
-        if kind == SECTION_PLACES {
-            places = Some(at);
-        }
-        if kind == SECTION_VALUES || cursor.take(length, "").is_err() {
-            break;
-        }
-    }
-    let Some(places) = places else { return };
-    let of_statistics = read.statistics().map(|range| (places + 8, range));
+    let Ok(read) = Front::read((header, front), bytes) else { return };
+    let of_statistics = read.statistics().map(|range| (read.said_at + 8, range));
     let of_channels =
-        (0..read.checksums.len()).map(|n| (places + PLACES_BYTES + 4 * n, read.channel(n).unwrap_or_default()));
+        (0..read.checksums.len()).map(|n| (read.said_at + PLACES_BYTES + 4 * n, read.channel(n).unwrap_or_default()));
     for (at, range) in of_statistics.into_iter().chain(of_channels) {
         let Some(crc) = bytes.get(range).map(crc32c::crc32c) else { continue };
         bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());

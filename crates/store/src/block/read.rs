@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::front::{Front, Places, front_bytes};
 use super::{
-    BlockHeader, Front, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_FRONT, SECTION_STATISTICS,
-    SECTION_VALUES, SKIPPABLE, SYSTEM_COLUMNS, read_header_and_crc,
+    BlockHeader, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_STATISTICS, SECTION_VALUES,
+    SKIPPABLE, SYSTEM_COLUMNS, read_header_and_crc,
 };
 use crate::array::ArrayType;
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
@@ -81,15 +82,9 @@ impl<'a> Block<'a> {
         if header.mixed {
             return Err(malformed("a mixed block where one stream's is expected"));
         }
-        if body.first() == Some(&SECTION_FRONT) {
-            let front = Front::read(bytes)?;
-            let places = front.places();
-            return Self::of_front(
-                header,
-                Cow::Owned(front.into_columns()),
-                places,
-                &bytes[..HEADER_BYTES + body.len()],
-            );
+        if let Some(front) = front_bytes(&header, bytes)? {
+            let whole = &bytes[..HEADER_BYTES + body.len()];
+            return Front::read((header, front), bytes)?.into_block(whole);
         }
         let (directory, statistics, values) = read_sections(body)?;
         let columns = Cow::Owned(read_directory(directory, header.rows, values.len())?);
@@ -100,7 +95,7 @@ impl<'a> Block<'a> {
     pub(super) fn of_front(
         header: BlockHeader,
         columns: Cow<'a, [ColumnEntry]>,
-        (values, statistics, tiles): (Range<usize>, Option<Range<usize>>, Range<usize>),
+        (values, statistics, tiles): Places,
         bytes: &'a [u8],
     ) -> Result<Self, FormatError> {
         let tiles_at = tiles.start;

@@ -289,7 +289,10 @@ impl FaultDisk {
         if let Some(file) = images.live.get(name) {
             let mut file = file.lock();
             file.live[offset] ^= with;
-            file.durable[offset] ^= with;
+            // What was never synced has no durable byte to rot.
+            if let Some(byte) = file.durable.get_mut(offset) {
+                *byte ^= with;
+            }
         }
     }
 

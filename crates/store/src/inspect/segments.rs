@@ -345,8 +345,8 @@ fn add_points(stream: StreamId, channels: usize, points: u64, found: &mut Inspec
 /// Decodes every value of a block and compares its statistics; returns its channels and points.
 fn verify(bytes: &[u8], inspection: &mut Inspection) -> Result<(usize, u64), FormatError> {
     let block = Block::read(bytes)?;
-    if block::front_bytes(bytes)?.is_some() {
-        Front::read(bytes)?.check_all(bytes)?;
+    if let Some(begun) = block::begin(bytes)? {
+        Front::read(begun, bytes)?.check_all(bytes)?;
     }
     let types: Vec<ChannelType> = block.columns().iter().map(|column| column.channel_type).collect();
     let said = block.statistics()?;

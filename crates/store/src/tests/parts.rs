@@ -1,10 +1,10 @@
 //! Few columns of a wide block are read without the others.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fastrand::Rng;
 
+use super::pyramid::counted;
 use crate::directory::file_name;
 use crate::disk::fault::FaultDisk;
 use crate::*;
@@ -63,25 +63,15 @@ fn scan(store: &Store, id: StreamId, columns: &[usize]) -> Result<Vec<Batch>, Sc
     store.view().scan(Scan::all(id, columns)).collect()
 }
 
-/// Bytes and reads of the disk, footers at hand.
-fn counted<T>(disk: &FaultDisk, read: impl Fn() -> T) -> (T, u64, u64) {
-    let counters = || (disk.faults.reads.load(Ordering::Relaxed), disk.faults.read_bytes.load(Ordering::Relaxed));
-    read();
-    let before = counters();
-    let found = read();
-    let after = counters();
-    (found, after.0 - before.0, after.1 - before.1)
-}
-
 #[test]
 fn few_columns_read_few_bytes_and_the_same_cells() {
     let disk = FaultDisk::new(1);
     let (store, id) = wide(&disk);
     let all: Vec<usize> = (0..CHANNELS).collect();
-    let (whole, whole_reads, whole_bytes) = counted(&disk, || scan(&store, id, &all).expect("reads"));
+    let (whole, (whole_reads, whole_bytes)) = counted(&disk, || scan(&store, id, &all).expect("reads"));
     assert_eq!(whole.iter().map(Batch::len).sum::<usize>(), ROWS);
     for columns in [vec![0], vec![59], vec![17, 3], vec![8, 9, 10], vec![], vec![4, 30, 31, 55]] {
-        let (found, reads, bytes) = counted(&disk, || scan(&store, id, &columns).expect("reads"));
+        let (found, (reads, bytes)) = counted(&disk, || scan(&store, id, &columns).expect("reads"));
         println!("{columns:?}: {bytes} of {whole_bytes} bytes, {reads} of {whole_reads} reads");
         assert!(bytes * 3 < whole_bytes && reads <= whole_reads * (2 + columns.len() as u64), "{columns:?}");
         assert_eq!(found.len(), whole.len());
@@ -98,7 +88,7 @@ fn few_columns_read_few_bytes_and_the_same_cells() {
     }
     // Statistics without the columns.
     let reduce = || store.view().reduce(id, ChannelIndex(1), i64::MIN..i64::MAX, 1).expect("reduced");
-    let (_, _, bytes) = counted(&disk, reduce);
+    let (_, (_, bytes)) = counted(&disk, reduce);
     assert!(bytes * 3 < whole_bytes, "{bytes} of {whole_bytes} bytes");
 }
 

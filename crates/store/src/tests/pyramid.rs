@@ -157,14 +157,14 @@ fn many_blocks_say_together_what_each_says() {
     }
 }
 
-/// Bytes and reads of the disk, index and files at hand.
-fn counted<T>(disk: &FaultDisk, read: impl Fn() -> T) -> (u64, u64) {
+/// What is read, and the reads and bytes of the disk for it, index and files at hand.
+pub(super) fn counted<T>(disk: &FaultDisk, read: impl Fn() -> T) -> (T, (u64, u64)) {
     let counters = || (disk.faults.reads.load(Ordering::Relaxed), disk.faults.read_bytes.load(Ordering::Relaxed));
     read();
     let before = counters();
-    read();
+    let found = read();
     let after = counters();
-    (after.0 - before.0, after.1 - before.1)
+    (found, (after.0 - before.0, after.1 - before.1))
 }
 
 #[test]
@@ -174,10 +174,10 @@ fn a_long_span_reads_few_bytes() {
     let time = store.view().time_range(id).expect("rows");
     let reduce = || store.view().reduce(id, ChannelIndex(0), i64::MIN..i64::MAX, 1).expect("reduced");
     let weigh = || store.view().weigh(id, ChannelIndex(0), time.0..time.1 + 1).expect("weighed");
-    let before = (counted(&disk, reduce), counted(&disk, weigh));
+    let before = (counted(&disk, reduce).1, counted(&disk, weigh).1);
     assert!(store.settle(now).expect("settled") >= 1);
     let decoded = store.stats().blocks_decoded;
-    let after = (counted(&disk, reduce), counted(&disk, weigh));
+    let after = (counted(&disk, reduce).1, counted(&disk, weigh).1);
     println!("reduce {:?} became {:?}, weigh {:?} became {:?} (reads, bytes)", before.0, after.0, before.1, after.1);
     // All blocks before; now the table, and the groups of the topmost level and the one below it.
     assert!(before.0.0 >= STEPS as u64 && before.0.1 > 200_000);
