@@ -3,6 +3,7 @@
 //   curl -X POST localhost:8080/dev/freeze?s=5    no word for 5 seconds, as after SIGSTOP
 //   curl -X POST localhost:8080/dev/quiet?table=fti.bay&s=10   one table stops
 //   curl -X POST localhost:8080/dev/store?state=disk%20full    any store state; `recording` mends it
+//   curl -X POST localhost:8080/dev/older?on=1    no account of a source stream by stream, as from an older server
 //   curl -X POST localhost:8080/dev/drop?n=5      ingest drops; /dev/conflate?n=3, /dev/lose, /dev/cut
 // Its values are invented; nothing of it is built into the page.
 import { readFileSync, existsSync } from "node:fs";
@@ -97,6 +98,24 @@ function series(ch, from, to, points) {
   return { buckets, gaps: s.gaps.map((g) => [String(timeOf(s, g.from)), String(timeOf(s, g.to))]) };
 }
 
+// The account of a source: the recorded one as of now for `fti`, hundreds of streams for `range`.
+const account = JSON.parse(readFileSync(new URL("../src/recorded/source.json", import.meta.url), "utf8"));
+const accountNs = 1_790_000_000_000_000_000n;
+let older = false;
+function accountOf(name) {
+  const late = nowNs() - accountNs;
+  const moved = JSON.parse(JSON.stringify(account), (key, v) => (/_time$|since$/.test(key) && v !== null ? String(BigInt(v) + (/since/.test(key) ? bootNs - accountNs : late)) : v));
+  const rise = Math.round(Number(nowNs() - bootNs) / 4e7);
+  for (const s of moved.streams) {
+    if (s.status !== "ok" && s.status !== "slow") continue;
+    s.received = String(Number(s.received) + rise);
+    s.rate_hz = +(s.rate_hz + noise(s.stream, rise) / 20).toFixed(2);
+  }
+  if (name === "fti") return moved;
+  const many = Array.from({ length: 412 }, (_, i) => ({ ...moved.streams[i % 97 === 5 ? 3 : i % 61 === 7 ? 1 : 0], stream: 100 + i, name: `${name}.node{unit=${i}}`, lost: i % 50 === 3 ? "4" : "0", filled: "0" }));
+  return { ...moved, name, status: "ok", streams: many, rejected: [], unknown_streams: {} };
+}
+
 const globs = (p) => new RegExp(`^${p.replace(/[.+^${}()|[\]\\]/g, "\\$&").replace(/\*/g, ".*").replace(/\?/g, ".")}$`);
 const matching = (patterns) => patterns.flatMap((p) => channels.filter((c) => globs(p).test(c.name) || globs(p).test(c.name.replace(/\{.*/, ""))));
 
@@ -129,14 +148,19 @@ const http = createServer(async (request, response) => {
     case "/api/history": return answer({ series: matching(q("channels").split(/,(?![^{]*})/)).map((c) => ({ channel: c, ...series(streams[c.stream].channels.find((x) => x.c === c), instant(q("from")), instant(q("to")), Number(q("points", "1000"))) })) });
     case "/api/state": { const at = instant(q("at")); return answer({ at: String(at), state: matching([q("channels") || "*"]).map((c) => { const s = streams[c.stream]; const r = Math.min(rowAt(s, at), s.next - 1); const time = timeOf(s, r); return { channel: c, value: s.channels.find((x) => x.c === c).f(Number(time - bootNs) / 1e9), time: String(time), receive_time: String(time), age_ns: String(at - time), status: "fresh" }; }) }); }
     case "/api/sql": { const { sql } = JSON.parse(body); if (!/^\s*select/i.test(sql)) return answer({ error: "only SELECT here", sqlstate: "42601" }, 400); return answer({ columns: [{ name: "name", type: "text" }, { name: "unit", type: "text" }, { name: "stream", type: "int4" }], rows: channels.slice(0, 500).map((c) => [c.name, c.unit, c.stream]), truncated: channels.length > 500, elapsed_ms: 1.2 }); }
+    case "/api/doctor": if (older) break; return answer({ findings: [
+      { cause: "lost", wrong: true, source: "fti", stream: "fti.bay{bay=1}", from: String(bootNs - 9_000_000_000n), to: String(bootNs - 7_000_000_000n), count: "62", text: "62 frames were lost before the receiver: their sequence numbers never came.", advice: "Look at the network between the source and this machine." },
+      { cause: "duplicate", wrong: false, source: "fti", stream: "fti.bay{bay=1}", from: null, to: null, count: "12", text: "12 frames came twice and are stored once.", advice: "" }] });
+    case "/dev/older": older = q("on") !== "0"; return answer({});
     case "/dev/freeze": frozenUntil = Date.now() + Number(q("s", "5")) * 1000; return answer({});
     case "/dev/quiet": for (const s of streams) if (s.table === q("table")) s.quietUntil = Date.now() + Number(q("s", "10")) * 1000; return answer({});
     case "/dev/store": store = q("state", "recording"); return answer({});
     case "/dev/drop": dropped += Number(q("n", "1")); return answer({});
     case "/dev/conflate": conflated += Number(q("n", "1")); return answer({});
     case "/dev/cut": for (const c of clients) c.socket.terminate(); return answer({});
-    case "/dev/lose": { const s = streams[1]; const g = { from: s.next, to: s.next + 25 }; s.gaps.push(g); const row = { id: gapRows.length + 1, stream: String(s.id), source: "fti", from_time: String(timeOf(s, g.from)), to_time: String(timeOf(s, g.to)), from_sequence: String(g.from), to_sequence: String(g.to), count: 25, cause: "network", open: 25, words: "25 packets, 500 ms · lost before the receiver (sequence)" }; gapRows.unshift(row); broadcast({ type: "gap", ...row }); return answer(row); }
+    case "/dev/lose": { const s = streams[1]; const g = { from: s.next, to: s.next + 25 }; s.gaps.push(g); const row = { id: gapRows.length + 1, stream: s.id, stream_name: "fti.bay", source: "fti", from_time: String(timeOf(s, g.from)), to_time: String(timeOf(s, g.to)), from_sequence: String(g.from), to_sequence: String(g.to), count: 25, cause: "sequence", open: 25, words: "25 packets, 500 ms · lost before the receiver (sequence)" }; gapRows.unshift(row); broadcast({ type: "gap", ...row }); return answer(row); }
   }
+  if (url.pathname.startsWith("/api/sources/") && !older) return answer(accountOf(decodeURIComponent(url.pathname.slice(13))));
   if (url.pathname.startsWith("/api")) return answer({ error: "no such path", code: "not_found" }, 404);
   const path = join(dist, normalize(url.pathname === "/" ? "/index.html" : url.pathname));
   if (!path.startsWith(dist) || !existsSync(path)) return answer({ error: "no such path", code: "not_found" }, 404);

@@ -1,6 +1,6 @@
 // REST calls of the page, and the token that a server beyond loopback asks for.
 import type {
-  Channel, Event, EventLevel, Gap, HistorySeries, ServerView, Source, SqlAnswer, StateRow,
+  Channel, Event, EventLevel, Finding, Gap, HistorySeries, ServerView, Source, SourceAccount, SqlAnswer, StateRow,
 } from "./message";
 
 /** An answer that is not 2xx, in the server's words. */
@@ -73,12 +73,22 @@ export async function catalogVersion(): Promise<string> {
   return (await call<{ version: string }>("api/channels" + query({ limit: 1 }))).version;
 }
 
-export async function sources(): Promise<Source[]> {
-  return (await call<{ sources: Source[] }>("api/sources")).sources;
+export async function sources(signal?: AbortSignal): Promise<Source[]> {
+  return (await call<{ sources: Source[] }>("api/sources", { signal })).sources;
 }
 
-export async function gaps(from: bigint, limit: number): Promise<Gap[]> {
-  return (await call<{ gaps: Gap[] }>("api/gaps" + query({ from: from.toString(), limit }))).gaps;
+/** One source, stream by stream. */
+export async function source(name: string, signal?: AbortSignal): Promise<SourceAccount> {
+  return call("api/sources/" + encodeURIComponent(name), { signal });
+}
+
+export async function gaps(from: bigint, limit: number, signal?: AbortSignal): Promise<Gap[]> {
+  return (await call<{ gaps: Gap[] }>("api/gaps" + query({ from: from.toString(), limit }), { signal })).gaps;
+}
+
+/** What explains missing data, of all sources, the likeliest first. */
+export async function doctor(signal?: AbortSignal): Promise<Finding[]> {
+  return (await call<{ findings: Finding[] }>("api/doctor", { signal })).findings;
 }
 
 export async function events(from: bigint, limit: number): Promise<Event[]> {

@@ -73,6 +73,7 @@ export interface Heartbeat {
 export interface Gap {
   id: number | string;
   stream: string | number | null;
+  stream_name: string;
   source: string;
   from_time: NsText;
   to_time: NsText;
@@ -136,6 +137,105 @@ export interface Source {
   status: SourceStatus;
   kernel_drops: string | number;
   unknown_streams: Record<string, string | number>;
+  future?: string | number;
+  type_conflicts?: string | number;
+  plc?: Plc;
+}
+
+/** What only a PLC has. */
+export interface Plc {
+  connected: boolean;
+  connections: string | number;
+  symbols: string | number;
+  missing: string | number;
+  troubles: { stream: string; symbol: string; why: string }[];
+  handles: string | number;
+  samples: string | number;
+  timeouts: string | number;
+  dropped_cycles: string | number;
+  late: string | number;
+  clock_sets: string | number;
+  program_changes: string | number;
+  rate_alarms: string | number;
+}
+
+export type StreamStatus = "ok" | "slow" | "silent" | "never";
+
+/** The clock of a stream's source against that of reception. */
+export interface StreamClock {
+  offset_ns: string | number;
+  drift_ppm: number;
+  spread_ns: string | number;
+  state: "good" | "learning" | "jumped" | "never set" | "gone";
+  jumps: string | number;
+  since: NsText;
+}
+
+/** Times between frames: `counts[i]` are those up to `edges_ns[i]`, the last those beyond all edges. */
+export interface InterArrival {
+  nominal_ns: string | number | null;
+  edges_ns: (string | number)[];
+  counts: (string | number)[];
+  over: { limit_ns: string | number; count: string | number }[];
+}
+
+export interface SourceStream {
+  stream: number;
+  name: string;
+  received: string | number;
+  stored: string | number;
+  duplicate: string | number;
+  reduced: string | number;
+  rejected: string | number;
+  lost: string | number;
+  filled: string | number;
+  late: string | number;
+  restarts: string | number;
+  rate_hz: number;
+  expected_rate_hz: number | null;
+  expected: "given" | "learnt" | "none";
+  last_receive_time: NsText | null;
+  last_source_time: NsText | null;
+  status: StreamStatus;
+  status_since: NsText;
+  clock?: StreamClock | null;
+  inter_arrival?: InterArrival | null;
+}
+
+/** One of the newest that was rejected for a reason. */
+export interface Rejected {
+  reason: string;
+  count: string | number;
+  last_time: NsText;
+  from: string | null;
+  text: string;
+  /** Hexadecimal, at most 64 bytes. */
+  bytes: string;
+}
+
+/** A source stream by stream. */
+export interface SourceAccount {
+  name: string;
+  kind: string;
+  address: string;
+  status: SourceStatus;
+  streams: SourceStream[];
+  rejected: Rejected[];
+  unknown_streams: Record<string, string | number>;
+  kernel_drops: string | number;
+}
+
+/** Why data is missing, and what to do. */
+export interface Finding {
+  cause: string;
+  wrong: boolean;
+  source: string | null;
+  stream: string | null;
+  from: NsText | null;
+  to: NsText | null;
+  count: string | number | null;
+  text: string;
+  advice: string;
 }
 
 export type Freshness = "fresh" | "stale" | "gap" | "never";
