@@ -47,6 +47,7 @@ class Account {
   gapsCut = $state(false);
   readonly streamPaces = new Paces();
   private answeredMs = -Infinity;
+  private hasDoctor = true;
   private readonly openedMs = performance.now();
 
   constructor(readonly name: string) {}
@@ -95,13 +96,15 @@ class Account {
   }
 
   async askDoctor(signal: AbortSignal): Promise<void> {
-    if (document.hidden) return;
+    if (document.hidden || !this.hasDoctor) return;
     try {
       const findings = await api.doctor(AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]));
       this.findings = findings.filter((f) => this.isOwn(f));
-    } catch {
+    } catch (e) {
       // The page's own reasons stand in for it; a server that does not answer is told of by the account.
-      if (!signal.aborted) this.findings = null;
+      if (signal.aborted) return;
+      this.findings = null;
+      this.hasDoctor = !(e instanceof api.ApiError && e.status === 404);
     }
   }
 

@@ -42,15 +42,29 @@ describe("poll", () => {
     await b.run(1000);
     expect(b.asked.map((a) => a.at)).toEqual([0, 1000]);
   });
-  it("never has two questions open: a slow answer delays the next, which leaves the server a pause", async () => {
+  it("never has two questions open: a slow answer delays the next, and leaves the server a pause", async () => {
     const b = bench();
     await b.run(7300);
     expect(b.asked.length).toBe(1);
     b.asked[0]!.answer();
-    await b.run(7399);
+    await b.run(9299);
     expect(b.asked.length).toBe(1);
-    await b.run(7400);
-    expect(b.asked.map((a) => a.at)).toEqual([0, 7400]);
+    await b.run(9300);
+    expect(b.asked.map((a) => a.at)).toEqual([0, 9300]);
+    await b.run(10_200);
+    b.asked[1]!.answer();
+    await b.run(11_099);
+    expect(b.asked.length).toBe(2);
+    await b.run(11_100);
+    expect(b.asked.length).toBe(3);
+  });
+  it("waits a little even where its turns are shorter than that", async () => {
+    const b = bench(10);
+    b.asked[0]!.answer();
+    await b.run(99);
+    expect(b.asked.length).toBe(1);
+    await b.run(100);
+    expect(b.asked.length).toBe(2);
   });
   it("ends: the open question is aborted, none follows", async () => {
     const b = bench();

@@ -16,8 +16,8 @@ export const pageClock: PollClock = {
   },
 };
 
-/** After an answer that took longer than its turn, at least this long is waited. */
-const LEAST_PAUSE_MS = 100;
+/** Between an answer and the next question lies as long as the answer took, within these: who asks much leaves time. */
+const PAUSE_MS = { least: 100, most: 2000 };
 
 /**
  * Asks at once and then every `everyMs`, counted from when it last asked. `ask` handles its own failures; its
@@ -32,7 +32,9 @@ export function poll(everyMs: number, ask: (signal: AbortSignal) => Promise<void
       await ask(end.signal);
     } finally {
       if (!end.signal.aborted) {
-        callOff = clock.after(Math.max(LEAST_PAUSE_MS, everyMs - (clock.now() - begin)), () => void turn());
+        const took = clock.now() - begin;
+        const pause = Math.min(PAUSE_MS.most, Math.max(PAUSE_MS.least, took));
+        callOff = clock.after(Math.max(pause, everyMs - took), () => void turn());
       }
     }
   };
