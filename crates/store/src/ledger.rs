@@ -72,6 +72,8 @@ pub(crate) struct SequenceTracker {
     /// Times of the frame with the highest sequence.
     receive_time: i64,
     source_time: Option<i64>,
+    /// Source time that was the highest of late, and its reception: a source's clock may be set back.
+    ahead: Option<(i64, i64)>,
     missing: Vec<Interval>,
     /// Session and highest sequence of the rows taken for sealing.
     pub(crate) sealed: Option<(u32, i64)>,
@@ -85,6 +87,7 @@ impl SequenceTracker {
             range: None,
             receive_time: NONE,
             source_time: None,
+            ahead: None,
             missing: Vec::new(),
             sealed: None,
         }
@@ -125,7 +128,7 @@ impl SequenceTracker {
         }
         let sequence = highest + step;
         let newer = match (source_time, self.source_time) {
-            (Some(now), Some(before)) => Some(now > before),
+            (Some(now), Some(before)) => Some(now > before.max(self.ahead_at(receive_time))),
             _ => None,
         };
         let quiet = receive_time.saturating_sub(self.receive_time) > REORDER_NS;
@@ -141,6 +144,11 @@ impl SequenceTracker {
             };
         }
         let within = -step <= REORDER_FRAMES;
+        let missing = self.missing.iter().find(|i| (i.from..=i.to).contains(&sequence));
+        // One that is waited for came late, whatever a clock that was set says meanwhile.
+        if let Some(interval) = missing.filter(|_| within && !quiet) {
+            return (sequence, Seen::Filled { gap: interval.gap });
+        }
         // A source that goes on in time while its sequence falls back began anew.
         if newer == Some(true) || newer.is_none() && (!within || quiet) {
             return (wire, Seen::Restart);
@@ -148,7 +156,7 @@ impl SequenceTracker {
         if sequence < lowest {
             return (sequence, Seen::Late);
         }
-        match self.missing.iter().find(|i| (i.from..=i.to).contains(&sequence)) {
+        match missing {
             Some(interval) => (sequence, Seen::Filled { gap: interval.gap }),
             None => (sequence, Seen::Duplicate),
         }
@@ -158,7 +166,7 @@ impl SequenceTracker {
     pub(crate) fn take(&mut self, sequence: i64, seen: Seen, times: (i64, Option<i64>), gap: u64) -> u32 {
         if seen == Seen::Restart {
             self.session += 1;
-            self.range = None;
+            (self.range, self.ahead) = (None, None);
             self.missing.clear();
         }
         self.place(sequence, times, gap);
@@ -168,6 +176,9 @@ impl SequenceTracker {
     fn place(&mut self, sequence: i64, times: (i64, Option<i64>), gap: u64) {
         let (lowest, highest) = self.range.unwrap_or((sequence, sequence));
         if sequence >= highest {
+            if let Some(source_time) = times.1.filter(|time| *time >= self.ahead_at(times.0)) {
+                self.ahead = Some((source_time, times.0));
+            }
             (self.receive_time, self.source_time) = times;
         }
         if sequence > highest + 1 {
@@ -234,6 +245,12 @@ impl SequenceTracker {
                 }
             }
         }
+    }
+
+    /// How far ahead the source's clock was within the time in which frames may come out of order.
+    fn ahead_at(&self, receive_time: i64) -> i64 {
+        let recent = self.ahead.filter(|(_, received)| receive_time.saturating_sub(*received) <= REORDER_NS);
+        recent.map_or(i64::MIN, |(source_time, _)| source_time)
     }
 
     fn miss(&mut self, interval: Interval) {
@@ -456,6 +473,21 @@ mod tests {
     fn late_frames_fill_and_twice_is_a_duplicate() {
         let (_, counts, _) = run(1 << 32, &[(5, 5), (8, 8), (7, 7), (7, 7), (6, 6), (6, 6), (8, 8), (4, 4)]);
         assert_eq!(counts, [2, 2, 3, 1, 0]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_makes_no_restart_of_what_comes_late_or_twice() {
+        // Ahead by 1,000 from sequence 6 on, and back at 9: 5 and 7 come late, 8 again.
+        let frames = [(4, 4), (6, 1_006), (5, 5), (8, 1_008), (9, 9), (7, 1_007), (8, 1_008), (10, 10)];
+        assert_eq!(run(1 << 32, &frames).1, [2, 2, 1, 0, 0]);
+        // A restart while a clock is behind what it was is one once nothing can be late any more.
+        let mut tracker = SequenceTracker::new(1 << 32);
+        for (sequence, at, source) in [(5, 0, 1_000), (6, 1, 10)] {
+            let (sequence, seen) = tracker.judge(sequence, at, Some(source));
+            tracker.take(sequence, seen, (at, Some(source)), 0);
+        }
+        assert_eq!(tracker.judge(5, 2, Some(1_000)).1, Seen::Duplicate);
+        assert_eq!(tracker.judge(5, 2 + REORDER_NS, Some(500)).1, Seen::Restart);
     }
 
     #[test]
