@@ -91,6 +91,20 @@ pub struct GroupConfig {
     /// How arrays of numbers become channels.
     #[serde(default)]
     pub arrays: Arrays,
+    /// How values of enumerations are stored.
+    #[serde(default)]
+    pub enumerations: Enumerations,
+}
+
+/// How values of enumerations are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Enumerations {
+    /// As the names that the program gives them: text. A number without a name is written as it is.
+    #[default]
+    Names,
+    /// As numbers; the names stand in the channel's description.
+    Numbers,
 }
 
 /// How the values of a group of symbols come.

@@ -1,9 +1,12 @@
 //! A group of symbols at work: its memory image, and the frames made of it.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
-use strongback_store::{ChannelIndex, ChannelSpec, Clock, FrameBatch, FrameHead, Reject, StreamId, StreamSpec};
+use strongback_store::{
+    ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Reject, StreamId, StreamSpec,
+};
 
 use super::cycle::{Cycles, RateWatch};
 use super::error::AdsError;
@@ -13,7 +16,7 @@ use super::plan::Block;
 use super::select::channel_name;
 use super::value::Kind;
 use super::wire::{Place, unix_ns};
-use crate::config::ReadMode;
+use crate::config::{Enumerations, ReadMode};
 use crate::sink::Sink;
 
 /// Numbers of cycles count modulo this: they never come round.
@@ -24,12 +27,14 @@ const LATE_NS: i64 = 100_000_000;
 const TOO_FAST: f64 = 2.0;
 
 /// Where a channel's value lies in the image.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Field {
     at: usize,
     size: usize,
     kind: Kind,
     channel: ChannelIndex,
+    /// Names of the numbers of an enumeration, if it is stored as them.
+    names: Option<Arc<[(i64, String)]>>,
 }
 
 /// A block, and what became of it.
@@ -137,10 +142,12 @@ impl Group {
     ) -> Result<Group, Reject> {
         let is_cyclic = layout.mode != ReadMode::OnChangeNotification;
         let cycle_ns = layout.cycle.as_nanos() as i64;
+        let is_named = |leaf: &Leaf| layout.enumerations == Enumerations::Names && !leaf.names.is_empty();
+        let channel_type = |leaf: &Leaf| if is_named(leaf) { ChannelType::String } else { leaf.kind.channel_type() };
         let channel = |leaf: &Leaf| ChannelSpec {
             unit: leaf.unit.clone(),
             description: leaf.description.clone(),
-            ..ChannelSpec::new(channel_name(layout, &leaf.name), leaf.kind.channel_type())
+            ..ChannelSpec::new(channel_name(layout, &leaf.name), channel_type(leaf))
         };
         let spec = StreamSpec {
             key: layout.key.clone(),
@@ -156,6 +163,7 @@ impl Group {
             size: leaf.place.size as usize,
             kind: leaf.kind,
             channel: *channel,
+            names: is_named(leaf).then(|| leaf.names.clone().into()),
         };
         let fields = leaves.iter().zip(&channels).map(field).collect();
         let mode = if past.is_read { ReadMode::CyclicRead } else { layout.mode };
@@ -254,9 +262,11 @@ impl Group {
                 continue;
             }
             for field in &self.fields[part.leaves.clone()] {
-                if let Some(bytes) = image.bytes.get(field.at..field.at + field.size) {
-                    field.kind.push(bytes, field.channel, batch);
-                }
+                let Some(bytes) = image.bytes.get(field.at..field.at + field.size) else { continue };
+                match &field.names {
+                    None => field.kind.push(bytes, field.channel, batch),
+                    Some(names) => field.kind.push_name(names, bytes, field.channel, batch),
+                };
             }
         }
         batch.end();

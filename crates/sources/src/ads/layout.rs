@@ -7,7 +7,7 @@ use strongback_store::{Clock, StreamKey};
 use super::address::NetId;
 use super::leaf::Arrays;
 use super::wire::TCP_PORT;
-use crate::config::{ClockConfig, GroupConfig, ReadMode, SourceConfig, SourceKind};
+use crate::config::{ClockConfig, Enumerations, GroupConfig, ReadMode, SourceConfig, SourceKind};
 use crate::layout::{LayoutError, check_name};
 
 /// AMS port of the first PLC of TwinCAT 3.
@@ -92,6 +92,8 @@ pub struct GroupLayout {
     pub cycle: Duration,
     /// How arrays become channels.
     pub arrays: Arrays,
+    /// How values of enumerations are stored.
+    pub enumerations: Enumerations,
 }
 
 fn with_port(host: &str) -> Result<String, String> {
@@ -219,5 +221,6 @@ fn compile_group(group: &GroupConfig, port: u16, path: &str) -> Result<GroupLayo
         // To 100 ns, the unit of ADS.
         cycle: Duration::from_nanos((cycle_ms * 1e4).round() as u64 * 100),
         arrays: group.arrays,
+        enumerations: group.enumerations,
     })
 }

@@ -54,6 +54,8 @@ pub struct Leaf {
     pub unit: String,
     /// Comment in the program, and the values of an enumeration.
     pub description: String,
+    /// Numbers of an enumeration and their names.
+    pub names: Vec<(i64, String)>,
 }
 
 /// A part of a symbol that makes no leaf, and why.
@@ -269,6 +271,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
                 type_name: member.type_name.clone().into_owned(),
                 unit: String::new(),
                 description: member.comment.clone().into_owned(),
+                names: Vec::new(),
             };
             return found(Ok(leaf));
         }
@@ -328,6 +331,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
                 type_name: part.type_name.to_owned(),
                 unit: unit_of(type_name, part.comment).to_owned(),
                 description: part.comment.to_owned(),
+                names: Vec::new(),
             };
             return found(Ok(leaf));
         }
@@ -378,6 +382,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
             type_name: part.type_name.to_owned(),
             unit: unit_of(root, part.comment).to_owned(),
             description,
+            names: values.iter().map(|(name, number)| (*number, name.clone().into_owned())).collect(),
         })
     }
 }

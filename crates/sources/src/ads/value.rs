@@ -62,7 +62,40 @@ fn plain(element: ElementType, bytes: &[u8]) -> Option<Value<'static>> {
     })
 }
 
+/// A number as one of an enumeration's.
+fn integer(element: ElementType, bytes: &[u8]) -> Option<i64> {
+    Some(match plain(element, bytes)? {
+        Value::I8(v) => v.into(),
+        Value::I16(v) => v.into(),
+        Value::I32(v) => v.into(),
+        Value::I64(v) => v,
+        Value::U8(v) => v.into(),
+        Value::U16(v) => v.into(),
+        Value::U32(v) => v.into(),
+        // As the program has it: 64 bits.
+        Value::U64(v) => v as i64,
+        _ => return None,
+    })
+}
+
 impl Kind {
+    /// Adds the name of the number in `bytes`, or the number as text if it has none. Says whether there was one.
+    pub fn push_name(
+        self,
+        names: &[(i64, String)],
+        bytes: &[u8],
+        channel: ChannelIndex,
+        batch: &mut FrameBatch,
+    ) -> bool {
+        let Kind::Plain(element) = self else { return false };
+        let Some(number) = integer(element, bytes) else { return false };
+        match names.iter().find(|(of, _)| *of == number) {
+            Some((_, name)) => batch.push(channel, Value::String(name)),
+            None => batch.push(channel, Value::String(&number.to_string())),
+        }
+        true
+    }
+
     /// The type of its channel.
     pub fn channel_type(self) -> ChannelType {
         match self {
@@ -155,6 +188,27 @@ mod tests {
         assert_eq!(value(Kind::Array(ElementType::Bool), &[0, 7]).as_deref(), Some("[Bool(false), Bool(true)]"));
         assert_eq!(value(Kind::Array(ElementType::I16), &[1, 0, 2, 0]).as_deref(), Some("[I16(1), I16(2)]"));
         assert_eq!(value(Kind::Array(ElementType::I16), &[1, 0, 2]), None);
+    }
+
+    #[test]
+    fn numbers_of_an_enumeration_are_its_names() {
+        let names = [(0, "CLOSED".to_owned()), (-1, "FAULT".to_owned()), (300, "OPEN".to_owned())];
+        let name = |kind: Kind, bytes: &[u8]| {
+            let mut batch = FrameBatch::new();
+            batch.begin(FrameHead { stream: StreamId(0), receive_time: 0, source_time: None, sequence: None });
+            kind.push_name(&names, bytes, ChannelIndex(0), &mut batch);
+            batch.end();
+            let cell = batch.frame(0).cells().next().map(|(_, cell)| format!("{:?}", cell.unwrap()));
+            cell
+        };
+        let i16 = Kind::Plain(ElementType::I16);
+        assert_eq!(name(i16, &[0, 0]).as_deref(), Some("String(\"CLOSED\")"));
+        assert_eq!(name(i16, &[0xff, 0xff]).as_deref(), Some("String(\"FAULT\")"));
+        assert_eq!(name(i16, &[0x2c, 1]).as_deref(), Some("String(\"OPEN\")"));
+        assert_eq!(name(i16, &[7, 0]).as_deref(), Some("String(\"7\")"));
+        assert_eq!(name(Kind::Plain(ElementType::U16), &[0xff, 0xff]).as_deref(), Some("String(\"65535\")"));
+        assert_eq!(name(i16, &[0]), None);
+        assert_eq!(name(Kind::Text, &[0, 0]), None);
     }
 
     #[test]

@@ -286,6 +286,7 @@ fn leaf(place: Place) -> Leaf {
         type_name: String::new(),
         unit: String::new(),
         description: String::new(),
+        names: Vec::new(),
     }
 }
 
