@@ -279,6 +279,8 @@ pub struct SymbolsArgs {
 pub enum SimulateCommand {
     /// A launch pad in countdown: iNET-X over UDP, line protocol over TCP, 68,500 points/s; its PLC over ADS with --plc
     Pad(strongback_sim::PadArgs),
+    /// A network that fails, between senders and receivers: loses, doubles, delays, reorders, spoils, cuts, and counts it
+    Faults(strongback_sim::FaultsArgs),
 }
 
 fn parse_span(text: &str) -> Result<Duration, String> {

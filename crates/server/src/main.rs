@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Command::Store(command) => recorder::run(&command),
         Command::Sources(SourcesCommand::Ads(AdsCommand::Symbols(args))) => symbols::run(&args),
         Command::Simulate(SimulateCommand::Pad(args)) => strongback_sim::run_pad(args).map(|_| Outcome::Done),
+        Command::Simulate(SimulateCommand::Faults(args)) => strongback_sim::run_faults(&args).map(|_| Outcome::Done),
         Command::Bench(command) => bench::run(&command),
     })
 }

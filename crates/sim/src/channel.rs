@@ -156,6 +156,11 @@ pub struct PadStream {
 }
 
 impl PadStream {
+    /// Its iNET-X stream id and the frames in each of its packets, if it is sent as those.
+    pub fn packet(&self) -> Option<(u32, u32)> {
+        self.inetx_id.map(|id| (id, self.burst))
+    }
+
     pub(crate) fn new(table: &str, source: PadSource, steps_hz: (u64, u64), random: Random) -> Self {
         let (every, phase) = steps_hz;
         PadStream {

@@ -116,7 +116,8 @@ impl PlcArgs {
     }
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
+/// A time with its unit.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().map_err(|_| format!("{text:?} is not a time such as 30s, 5m or 2h"))?;
     let seconds = match &text[digits..] {

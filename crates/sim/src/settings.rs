@@ -23,6 +23,30 @@ pub fn pad_config_at(fti: SocketAddr) -> String {
     config(&fti.to_string())
 }
 
+/// The part of `strongback.toml` that reads the pad's PLC over ADS: a group for each stream that the pad sends as lines
+/// without it, of the same names.
+pub fn plc_config(plc: SocketAddr) -> String {
+    let mut out = format!("\n[[source]]\nname = \"plc\"\nkind = \"ads\"\nhost = \"{plc}\"\n");
+    for stream in Pad::new(PadOptions::default()).streams() {
+        let (symbols, exclude) = match stream.source {
+            PadSource::PlcFast => ("FAST.".to_owned(), "\"FAST.cycle*\", \"FAST.strain_????\""),
+            // Structures and arrays of the same values.
+            PadSource::Plc => {
+                (stream.table.replacen("plc.", "MAIN.", 1) + ".", "\"*.tank.*\", \"*.raw[*\", \"*.load[*\"")
+            }
+            _ => continue,
+        };
+        let _ = write!(
+            out,
+            "\n[[source.group]]\ntable = \"{}\"\nsymbols = [\"{symbols}*\"]\nexclude = [{exclude}]\nstrip = \"{symbols}\"\n\
+             mode = \"cyclic-notification\"\ncycle_ms = {:.1}\n",
+            stream.table,
+            stream.period_ns as f64 / 1e6
+        );
+    }
+    out
+}
+
 fn config(fti: &str) -> String {
     let pad = Pad::new(PadOptions::default());
     let mut out = String::from("# The simulated launch pad.\n\n");

@@ -24,7 +24,7 @@ mod service;
 mod symbols;
 mod task;
 mod types;
-mod wire;
+pub(crate) mod wire;
 
 pub use report::PlcReport;
 pub use server::{CycleUnit, PlcOptions, PlcServer};

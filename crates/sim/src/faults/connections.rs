@@ -1,0 +1,377 @@
+//! A relay of connections: one direction is meddled with, the other passed on as it is.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, poll};
+
+use super::form::{Begins, Framing};
+use super::lane::{Lane, Message};
+use super::relay::{Clock, Ends, Relay, wait_for};
+use super::report::RelayReport;
+
+/// Bytes that may wait in a direction before its sender is not read any more.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Bytes read at once.
+const READ_BYTES: usize = 256 << 10;
+/// How long to try to reach the receiver.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often to look whether it was reached.
+const CONNECT_LOOK_NS: i64 = 5_000_000;
+/// How long a connection that is cut may take to hand over what was sent before.
+const CUT_PATIENCE_NS: i64 = 2_000_000_000;
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 256;
+
+/// One end of a connection.
+struct End {
+    stream: TcpStream,
+    /// Bytes that go out here.
+    out: VecDeque<u8>,
+    /// Nothing comes in any more.
+    ended: bool,
+    /// Nothing goes out any more.
+    shut: bool,
+}
+
+impl End {
+    fn new(stream: TcpStream) -> io::Result<End> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(End { stream, out: VecDeque::new(), ended: false, shut: false })
+    }
+
+    /// Reads what is there, up to a bound. An error is the end as well.
+    fn read(&mut self, into: &mut Vec<u8>) {
+        let mut buffer = [0; 16 << 10];
+        let mut room = READ_BYTES;
+        while room > 0 && !self.ended {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => self.ended = true,
+                Ok(n) => {
+                    into.extend_from_slice(&buffer[..n]);
+                    room = room.saturating_sub(n);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.ended = true,
+            }
+        }
+    }
+
+    /// Writes what can be taken; says whether the end is still there.
+    fn write(&mut self) -> bool {
+        while !self.out.is_empty() {
+            match self.stream.write(self.out.as_slices().0) {
+                Ok(0) => return false,
+                Ok(n) => drop(self.out.drain(..n)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// Says that nothing more comes, once all went out.
+    fn shut_when_done(&mut self) {
+        if self.out.is_empty() && !self.shut {
+            self.shut = true;
+            // One that is gone cannot be told.
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// A connection through the relay.
+struct Connection {
+    id: u64,
+    /// Whose messages are meddled with.
+    sender: End,
+    receiver: End,
+    /// What of the sender is no whole message yet.
+    unread: Vec<u8>,
+    /// Messages cannot be told any more: bytes pass as they are.
+    unframed: bool,
+    /// Until when what was sent before the cut may still go out.
+    cut_until_ns: Option<i64>,
+}
+
+/// A connection whose receiver is not reached yet.
+struct Reaching {
+    near: TcpStream,
+    far: Receiver<io::Result<TcpStream>>,
+}
+
+/// Relays connections until it is told to stop.
+pub(crate) struct Connections<F> {
+    ends: Ends,
+    listener: TcpListener,
+    form: F,
+    lane: Lane<F>,
+    connections: Vec<Connection>,
+    reaching: Vec<Reaching>,
+    cut_every_ns: Option<i64>,
+    next_cut_ns: i64,
+    taken: u64,
+    unreachable: u64,
+    cuts: u64,
+}
+
+impl<F: Framing> Connections<F> {
+    pub(crate) fn open(ends: Ends, form: F, lane: Lane<F>, cut_every_ns: Option<i64>) -> anyhow::Result<Self> {
+        let listener =
+            TcpListener::bind(ends.listen).with_context(|| format!("cannot listen on tcp {}", ends.listen))?;
+        listener.set_nonblocking(true)?;
+        Ok(Connections {
+            ends: Ends { listen: listener.local_addr()?, ..ends },
+            listener,
+            form,
+            lane,
+            connections: Vec::new(),
+            reaching: Vec::new(),
+            cut_every_ns,
+            next_cut_ns: cut_every_ns.unwrap_or(i64::MAX),
+            taken: 0,
+            unreachable: 0,
+            cuts: 0,
+        })
+    }
+
+    fn wait(&self, clock: &Clock, until_ns: i64) {
+        let mut due = self.lane.next_due_ns().map_or(until_ns, |due| due.min(until_ns)).min(self.next_cut_ns);
+        if !self.reaching.is_empty() {
+            due = due.min(clock.now_ns() + CONNECT_LOOK_NS);
+        }
+        let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        for connection in &self.connections {
+            let full = self.is_full(connection);
+            let ends = [(&connection.sender, full), (&connection.receiver, connection.is_back_full())];
+            for (end, full) in ends {
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::POLLIN, !end.ended && !full);
+                flags.set(PollFlags::POLLOUT, !end.out.is_empty());
+                // An end that hung up is told of whether or not it is asked for.
+                if !flags.is_empty() {
+                    fds.push(PollFd::new(end.stream.as_fd(), flags));
+                }
+            }
+        }
+        // An interrupted poll is another turn.
+        let _ = poll(&mut fds, wait_for(due - clock.now_ns()));
+    }
+
+    fn is_full(&self, connection: &Connection) -> bool {
+        self.lane.waiting_bytes() + connection.receiver.out.len() > WAITING_BYTES_MAX
+    }
+
+    fn accept(&mut self) {
+        while let Ok((near, _)) = self.listener.accept() {
+            self.taken += 1;
+            if self.connections.len() + self.reaching.len() >= CONNECTIONS_MAX {
+                self.unreachable += 1;
+                continue;
+            }
+            let (reached, far) = channel();
+            let to: SocketAddr = self.ends.to;
+            // On a thread of its own: a receiver that does not answer must not hold up the others.
+            let connect = move || drop(reached.send(TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)));
+            match std::thread::Builder::new().name("faults-connect".into()).spawn(connect) {
+                Ok(_) => self.reaching.push(Reaching { near, far }),
+                Err(_) => self.unreachable += 1,
+            }
+        }
+    }
+
+    fn reach(&mut self) {
+        for Reaching { near, far } in std::mem::take(&mut self.reaching) {
+            let far = match far.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.reaching.push(Reaching { near, far });
+                    continue;
+                }
+                Ok(Ok(stream)) => stream,
+                // Not reached: the sender sees its connection end.
+                Ok(Err(_)) | Err(TryRecvError::Disconnected) => {
+                    self.unreachable += 1;
+                    continue;
+                }
+            };
+            let (sender, receiver) = if self.form.receiver_is_near() { (far, near) } else { (near, far) };
+            let (Ok(sender), Ok(receiver)) = (End::new(sender), End::new(receiver)) else {
+                self.unreachable += 1;
+                continue;
+            };
+            self.connections.push(Connection {
+                id: self.taken,
+                sender,
+                receiver,
+                unread: Vec::new(),
+                unframed: false,
+                cut_until_ns: None,
+            });
+        }
+    }
+
+    /// Cuts every connection as a failing link does: what was handed on arrives, what waits does not.
+    fn cut_all(&mut self, now_ns: i64) {
+        for at in 0..self.connections.len() {
+            if self.connections[at].cut_until_ns.is_some() {
+                continue;
+            }
+            self.read(at, now_ns);
+            self.cuts += 1;
+            let connection = &mut self.connections[at];
+            connection.sender.ended = true;
+            connection.sender.out.clear();
+            connection.cut_until_ns = Some(now_ns + CUT_PATIENCE_NS);
+            // The sender learns of it at once.
+            let _ = connection.sender.stream.shutdown(Shutdown::Both);
+            connection.sender.shut = true;
+            self.lane.cut(connection.id);
+        }
+    }
+
+    fn read(&mut self, at: usize, now_ns: i64) {
+        if self.is_full(&self.connections[at]) {
+            return;
+        }
+        let connection = &mut self.connections[at];
+        let mut back = Vec::new();
+        if !connection.is_back_full() {
+            connection.receiver.read(&mut back);
+        }
+        // After a cut the receiver is read for nothing but its end: unread bytes would reset the connection.
+        if connection.cut_until_ns.is_none() {
+            connection.sender.out.extend(back);
+        }
+        if connection.sender.ended {
+            return;
+        }
+        let mut unread = std::mem::take(&mut connection.unread);
+        connection.sender.read(&mut unread);
+        let id = connection.id;
+        let mut start = 0;
+        while start < unread.len() {
+            let begins =
+                if self.connections[at].unframed { Begins::Lost } else { self.form.first(&unread[start..], id) };
+            let (length, parts) = match begins {
+                Begins::More => break,
+                Begins::Message(length, parts) => (length, parts),
+                Begins::Lost => {
+                    self.connections[at].unframed = true;
+                    (unread.len() - start, Vec::new())
+                }
+            };
+            let parts = parts.into_iter().map(|(name, units)| (self.lane.flow(&name), units)).collect();
+            let bytes = unread[start..start + length].to_vec();
+            self.lane.take(now_ns, Message { route: id, bytes, parts });
+            start += length;
+        }
+        unread.drain(..start);
+        let connection = &mut self.connections[at];
+        if connection.sender.ended {
+            let last = self.lane.flush(id);
+            connection.receiver.out.extend(last.into_iter().flatten());
+            connection.receiver.out.extend(unread);
+        } else {
+            connection.unread = unread;
+        }
+    }
+
+    fn hand_on(&mut self, now_ns: i64) {
+        while let Some((id, bytes)) = self.lane.due(now_ns) {
+            if let Some(connection) = self.connections.iter_mut().find(|c| c.id == id) {
+                connection.receiver.out.extend(bytes);
+            }
+        }
+    }
+
+    fn write(&mut self, now_ns: i64) {
+        let mut gone = Vec::new();
+        for connection in &mut self.connections {
+            if connection.cut_until_ns.is_some() {
+                connection.receiver.read(&mut Vec::new());
+            }
+            let there = connection.receiver.write() && connection.sender.write();
+            if connection.sender.ended {
+                connection.receiver.shut_when_done();
+            }
+            if connection.receiver.ended {
+                connection.sender.shut_when_done();
+            }
+            let done = connection.sender.ended && connection.receiver.ended && connection.receiver.out.is_empty();
+            if !there || done || connection.cut_until_ns.is_some_and(|until| until <= now_ns) {
+                gone.push(connection.id);
+            }
+        }
+        for id in gone {
+            self.lane.cut(id);
+            self.connections.retain(|c| c.id != id);
+        }
+    }
+}
+
+impl<F: Framing> Relay for Connections<F> {
+    fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    fn report(&self) -> RelayReport {
+        let flows = self.lane.flows();
+        RelayReport {
+            kind: self.ends.kind.name(),
+            listen: self.ends.listen,
+            to: self.ends.to,
+            all: flows.values().fold(Default::default(), |all, one| all + *one),
+            flows,
+            clock_jumps: self.lane.clock_jumps(),
+            connections: self.taken,
+            unreachable: self.unreachable,
+            cuts: self.cuts,
+            send_errors: 0,
+        }
+    }
+
+    fn turn(&mut self, clock: &Clock, until_ns: i64) {
+        self.wait(clock, until_ns);
+        let now_ns = clock.now_ns();
+        self.accept();
+        self.reach();
+        if now_ns >= self.next_cut_ns {
+            self.next_cut_ns = now_ns.saturating_add(self.cut_every_ns.unwrap_or(i64::MAX));
+            self.cut_all(now_ns);
+        }
+        for at in 0..self.connections.len() {
+            self.read(at, now_ns);
+        }
+        self.hand_on(now_ns);
+        self.write(now_ns);
+    }
+
+    fn finish(&mut self, clock: &Clock) {
+        for at in 0..self.connections.len() {
+            self.read(at, clock.now_ns());
+            let id = self.connections[at].id;
+            for bytes in self.lane.flush(id) {
+                self.connections[at].receiver.out.extend(bytes);
+            }
+            self.connections[at].sender.ended = true;
+            self.connections[at].cut_until_ns = Some(clock.now_ns() + CUT_PATIENCE_NS);
+        }
+        while !self.connections.is_empty() {
+            self.wait(clock, clock.now_ns() + CONNECT_LOOK_NS);
+            self.write(clock.now_ns());
+        }
+    }
+}
+
+impl Connection {
+    fn is_back_full(&self) -> bool {
+        self.sender.out.len() > WAITING_BYTES_MAX
+    }
+}
