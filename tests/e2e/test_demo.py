@@ -14,8 +14,8 @@ KEYS = {
     "points_stored",
     "points_duplicate",
     "points_rejected",
-    "gaps_found",
-    "gaps_made",
+    "missing_found",
+    "missing_made",
     "bytes_per_point",
     "latency_ms",
     "rss_mb_max",
@@ -35,4 +35,4 @@ def test_demo_ends_with_a_summary(tmp_path: pathlib.Path) -> None:
     number = {key: int(summary[key]) for key in KEYS - {"bytes_per_point", "latency_ms", "rss_mb_max", "cpu_s"}}
     assert number["points_in"] > 50_000
     assert number["points_stored"] + number["points_duplicate"] + number["points_rejected"] == number["points_in"]
-    assert number["gaps_found"] == number["gaps_made"]
+    assert number["missing_found"] == number["missing_made"]

@@ -1,8 +1,15 @@
-//! `strongback demo`: a server and, as a separate process on real loopback sockets, the simulated launch pad.
+//! `strongback demo`: a server and, as separate processes on real loopback sockets, the simulated launch pad and the
+//! faults between its packets and the server.
+//!
+//! ```text
+//!  pad ─┬─ iNET-X ─→ faults ─→ server ─→ page
+//!       ├─ lines ────────────→
+//!       └─ PLC ←──── ADS ─────
+//! ```
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Stdio;
+mod helper;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +17,10 @@ use anyhow::{Context, bail};
 use futures::{SinkExt, StreamExt};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
+use self::helper::Helper;
 use crate::cli::DemoArgs;
 use crate::clock::now_ns;
 use crate::config::{Config, Listen};
@@ -25,10 +31,12 @@ use crate::serve::{Running, runtime, stop_signal, with_flags};
 
 /// Latencies kept for the summary: at the pad's rate about ten minutes.
 const LATENCIES: usize = 100_000;
-/// How long the simulator may take to end once told.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+/// What happens to packets on their way.
+const FAULTS: &str = "--loss 0.001 --burst 4 --duplicate 0.0005 --reorder 0.0005 --garble 0.0002 --jitter 1ms";
 /// How long what was sent may take to arrive.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+/// It has arrived when nothing comes for this long.
+const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
 /// The summary of a demo.
 #[derive(Debug, Serialize)]
@@ -41,10 +49,10 @@ struct Summary {
     points_stored: u64,
     points_duplicate: u64,
     points_rejected: u64,
-    /// Gaps found by sequence.
-    gaps_found: u64,
-    /// Gaps made, by the simulator's own count.
-    gaps_made: u64,
+    /// Frames of packets that the ledger says are missing.
+    missing_found: u64,
+    /// Frames of packets that did not get through, by the count of the faults.
+    missing_made: u64,
     /// Bytes of sealed blocks by the points in them; null if nothing was sealed.
     bytes_per_point: Option<f64>,
     /// From the kernel's receive stamp to a WebSocket subscriber that has decoded the update.
@@ -57,6 +65,7 @@ struct Summary {
     kernel_drops: u64,
     not_recorded: u64,
     simulator: Value,
+    faults: Value,
 }
 
 /// Runs the demo until its duration is over, or Ctrl-C or SIGTERM.
@@ -64,22 +73,24 @@ struct Summary {
 /// # Errors
 /// What keeps server or simulator from running.
 pub fn run(args: &DemoArgs) -> anyhow::Result<Outcome> {
-    let (config, folder) = configuration(args)?;
-    let outcome = runtime()?.block_on(demo(args, config));
+    let (config, plc, folder) = configuration(args)?;
+    let outcome = runtime()?.block_on(demo(args, config, plc));
     drop(folder);
     outcome
 }
 
-/// The pad's configuration with the flags over it, and the temporary folder if none was named.
-fn configuration(args: &DemoArgs) -> anyhow::Result<(Config, Option<tempfile::TempDir>)> {
-    let mut config = match &args.serve.config {
-        Some(file) => Config::read(file)?,
+/// The pad's configuration with the flags over it, where its PLC is to listen, and the temporary folder if none was
+/// named. With a configuration of the user the PLC's channels come as lines.
+fn configuration(args: &DemoArgs) -> anyhow::Result<(Config, Option<SocketAddr>, Option<tempfile::TempDir>)> {
+    let (mut config, plc) = match &args.serve.config {
+        Some(file) => (Config::read(file)?, None),
         None => {
-            let mut text = strongback_sim::pad_config_at(SocketAddr::from(([127, 0, 0, 1], 0)));
-            for name in ["avionics", "plc"] {
-                text.push_str(&format!("\n[[ilp.source]]\nprefix = \"{name}.\"\nname = \"{name}\"\n"));
-            }
-            Config::parse(&text, "the demo's configuration")?
+            // Given back at once: the pad takes it before anybody else is likely to.
+            let plc = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+            let mut text = strongback_sim::pad_config_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+            text.push_str(&strongback_sim::plc_config(plc));
+            text.push_str("\n[[ilp.source]]\nprefix = \"avionics.\"\nname = \"avionics\"\n");
+            (Config::parse(&text, "the demo's configuration")?, Some(plc))
         }
     };
     let folder = match (&args.serve.data, &args.serve.config) {
@@ -95,10 +106,10 @@ fn configuration(args: &DemoArgs) -> anyhow::Result<(Config, Option<tempfile::Te
     if config.ilp.listen == Listen::Off {
         bail!("the simulated pad sends line protocol over TCP: --ilp cannot be off");
     }
-    Ok((config, folder))
+    Ok((config, plc, folder))
 }
 
-async fn demo(args: &DemoArgs, config: Config) -> anyhow::Result<Outcome> {
+async fn demo(args: &DemoArgs, config: Config, plc: Option<SocketAddr>) -> anyhow::Result<Outcome> {
     let token = config.token()?;
     let stopped = stop_signal();
     let running = Running::start(config, strongback_sim::launch_view()).await?;
@@ -109,31 +120,26 @@ async fn demo(args: &DemoArgs, config: Config) -> anyhow::Result<Outcome> {
     let latencies = Arc::new(Latencies::new(LATENCIES));
     let watching = tokio::spawn(watch(running.http, token, latencies.clone()));
     let started = std::time::Instant::now();
-    let mut pad = start_pad(&running, args)?;
-    let output = pad.stdout.take().context("the simulator has no output")?;
-    let mut lines = BufReader::new(output).lines();
-    let reading = tokio::spawn(async move {
-        let mut last = String::new();
-        while let Ok(Some(line)) = lines.next_line().await {
-            last = line;
-        }
-        last
-    });
+    let mut faults = start_faults(&running)?;
+    let listening = faults.first().await?;
+    let fti = listening["listening"][0]["listen"].as_str().context("the faults listen nowhere")?.to_owned();
+    let mut pad = start_pad(&running, args, fti, plc)?;
 
     let lost = tokio::select! {
-        _ = pad.wait() => None,
+        ended = pad.ended() => {
+            ended?;
+            None
+        }
         lost = running.until_stopped(stopped) => Some(lost),
     };
     let by_itself = lost.is_none();
-    end(&mut pad).await?;
-    let status = pad.wait().await?;
-    let report = reading.await?;
+    let (status, simulator) = pad.end().await?;
+    let (_, faults) = faults.end().await?;
     if by_itself && !status.success() {
         running.stop().await?;
         bail!("the simulator ended with {status}");
     }
-    let simulator: Value = serde_json::from_str(&report).unwrap_or(Value::Null);
-    settle(&running, &simulator).await;
+    settle(&running).await;
     watching.abort();
     let duration_s = started.elapsed().as_secs_f64();
 
@@ -159,8 +165,12 @@ async fn demo(args: &DemoArgs, config: Config) -> anyhow::Result<Outcome> {
             points_stored: fanout.points - fanout.points_duplicate - fanout.points_rejected,
             points_duplicate: fanout.points_duplicate,
             points_rejected: fanout.points_rejected,
-            gaps_found: server.ledger.gaps_found(),
-            gaps_made: simulator["gaps_made"].as_u64().unwrap_or(0),
+            missing_found: cards
+                .iter()
+                .filter(|c| c.kind == "inetx")
+                .map(|c| c.lost.0.saturating_sub(c.filled.0))
+                .sum(),
+            missing_made: missing_made(&faults),
             bytes_per_point: (stats.block_points > 0).then(|| stats.block_bytes as f64 / stats.block_points as f64),
             latency_ms: latencies.quantiles(),
             rss_mb_max: memory::resident_peak_bytes() as f64 / 1e6,
@@ -169,47 +179,59 @@ async fn demo(args: &DemoArgs, config: Config) -> anyhow::Result<Outcome> {
             kernel_drops: cards.iter().map(|c| c.kernel_drops.0).sum(),
             not_recorded: fanout.not_recorded,
             simulator,
+            faults,
         }
     };
     print(&summary, args.json)?;
-    // Gaps that the pad made are the demo's purpose; anything beyond is our loss.
+    // What the faults kept back is the demo's purpose; anything beyond is our loss.
     Ok(if summary.kernel_drops > 0 || summary.not_recorded > 0 { Outcome::DataLost } else { Outcome::Done })
 }
 
-/// Starts this program again as the simulator.
-fn start_pad(running: &Running, args: &DemoArgs) -> anyhow::Result<Child> {
-    let program: PathBuf = std::env::current_exe().context("this program cannot be found")?;
-    let fti = running.packets.first().context("the configuration has no packet source for the pad")?.1;
+/// Starts what loses, doubles and delays packets on their way to the server.
+fn start_faults(running: &Running) -> anyhow::Result<Helper> {
+    let to = running.packets.first().context("the configuration has no packet source for the pad")?.1;
+    let mut arguments: Vec<String> = ["simulate", "faults", "--json", "--inetx"].map(str::to_owned).to_vec();
+    arguments.push(format!("127.0.0.1:0={to}"));
+    arguments.extend(FAULTS.split_whitespace().map(str::to_owned));
+    Helper::start("the faults", &arguments)
+}
+
+/// Starts the simulated pad.
+fn start_pad(running: &Running, args: &DemoArgs, fti: String, plc: Option<SocketAddr>) -> anyhow::Result<Helper> {
     let ilp = running.ilp.context("line protocol is off")?;
-    let mut command = Command::new(program);
-    command.args(["simulate", "pad", "--json"]);
-    command.args(["--fti", &fti.to_string(), "--ilp", &ilp.to_string(), "--http", &running.http.to_string()]);
+    let mut arguments: Vec<String> = ["simulate", "pad", "--json", "--loss", "0", "--fti"].map(str::to_owned).to_vec();
+    arguments.extend([fti, "--ilp".to_owned(), ilp.to_string(), "--http".to_owned(), running.http.to_string()]);
+    if let Some(plc) = plc {
+        arguments.extend(["--plc".to_owned(), plc.to_string()]);
+    }
     if let Some(duration) = args.duration {
-        command.args(["--duration", &format!("{}s", duration.as_secs_f64())]);
+        arguments.extend(["--duration".to_owned(), format!("{}s", duration.as_secs_f64())]);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-    command.spawn().context("the simulator does not start")
+    Helper::start("the simulator", &arguments)
 }
 
-/// Asks the simulator to end; it prints its report then.
-async fn end(pad: &mut Child) -> anyhow::Result<()> {
-    let Some(id) = pad.id() else { return Ok(()) };
-    let id = nix::unistd::Pid::from_raw(i32::try_from(id)?);
-    // It may have ended this moment.
-    let _ = nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM);
-    if tokio::time::timeout(END_PATIENCE, pad.wait()).await.is_err() {
-        tracing::warn!("the simulator did not end and is killed");
-        pad.kill().await?;
-    }
-    Ok(())
+/// Frames of the pad's packets that the faults kept back or spoilt.
+fn missing_made(faults: &Value) -> u64 {
+    let flows = &faults["relays"][0]["flows"];
+    let pad = strongback_sim::Pad::new(strongback_sim::PadOptions::default());
+    let missing = |(id, frames): (u32, u32)| {
+        let flow = &flows[format!("{id:#010x}")];
+        let packets = ["lost", "silenced", "garbled"].iter().filter_map(|what| flow[*what].as_u64()).sum::<u64>();
+        packets * u64::from(frames)
+    };
+    pad.streams().iter().filter_map(|stream| stream.packet()).map(missing).sum()
 }
 
-/// Waits until all that the simulator sent is here.
-async fn settle(running: &Running, simulator: &Value) {
-    let sent = simulator["points_sent"].as_u64().unwrap_or(0);
+/// Waits until nothing more comes of what was sent.
+async fn settle(running: &Running) {
     let until = tokio::time::Instant::now() + SETTLE_PATIENCE;
-    while running.server.ingest.live().fanout().points < sent && tokio::time::Instant::now() < until {
+    let points = || running.server.ingest.live().fanout().points;
+    let (mut before, mut since) = (points(), tokio::time::Instant::now());
+    while since.elapsed() < SETTLED_AFTER && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(10)).await;
+        if points() != before {
+            (before, since) = (points(), tokio::time::Instant::now());
+        }
     }
 }
 
@@ -261,7 +283,7 @@ fn print(summary: &Summary, as_json: bool) -> anyhow::Result<()> {
         "points           {} in, {} stored, {} duplicate, {} rejected",
         s.points_in, s.points_stored, s.points_duplicate, s.points_rejected
     );
-    println!("gaps             {} found, {} made", s.gaps_found, s.gaps_made);
+    println!("missing frames   {} found, {} made", s.missing_found, s.missing_made);
     match s.bytes_per_point {
         Some(bytes) => println!("on disk          {bytes:.2} bytes a point, times included"),
         None => println!("on disk          nothing sealed yet"),
