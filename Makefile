@@ -1,7 +1,7 @@
 # Strongback: `make demo` shows it, `make test` proves it. `make help` lists the rest.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo build bench test crash clean
+.PHONY: help demo build bench test crash faults clean
 
 help: ## this list
 	@echo "make demo [ARGS=\"…\"]   build and run the demo on http://127.0.0.1:8080  (ARGS=\"--duration 30s --headless\")"
@@ -9,6 +9,7 @@ help: ## this list
 	@echo "make bench             the benchmarks: target/strongback bench --help"
 	@echo "make test              everything: format, lints, licences, Rust, web, end to end with real clients"
 	@echo "make crash             the full kill -9 test, 200 rounds (make test runs 5)"
+	@echo "make faults            ten minutes of the pad through faults, the books compared (make test runs 15 s)"
 	@echo "make clean             remove what was built in this folder (caches stay)"
 	@echo
 	@echo "CARGO_TARGET_DIR is respected. What the tests build once is kept in \$${XDG_CACHE_HOME:-~/.cache}/strongback."
@@ -25,6 +26,10 @@ bench: ## the release binary, and the benchmarks beside it
 
 test: ## all tests
 	@scripts/test.sh
+
+faults: ## ten minutes of the pad through faults, the books of both sides compared
+	@scripts/build.sh bench
+	@exec target/strongback bench faults --duration-s 600 $(ARGS)
 
 crash: ## the full kill -9 test
 	@scripts/build.sh bench

@@ -49,6 +49,9 @@ client_tests() {
 crash_test() {
   "$STRONGBACK" bench crash --rounds "${STRONGBACK_CRASH_ROUNDS:-5}"
 }
+fault_test() {
+  "$STRONGBACK" bench faults --quick
+}
 
 printf 'Strongback tests: %s, %s, %s cores\n' "$(rustc --version 2>/dev/null)" "$(uname -sr)" "$(nproc)"
 phase setup "$root/scripts/setup-test.sh"
@@ -72,5 +75,6 @@ phase rust-tests rust_tests
 phase c-client scripts/test-c.sh
 phase clients client_tests
 phase crash crash_test
+phase faults fault_test
 phase page page_tests
 finish

@@ -1,6 +1,6 @@
 //! The command line: one line a benchmark.
 
-use crate::{crash, embedded, ingest, live, query};
+use crate::{crash, embedded, faults, ingest, live, query, sources};
 
 /// Benchmarks. Each prints its tables, the machine, and what its figures were worth on disk.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -19,8 +19,12 @@ pub enum BenchCommand {
     Live(live::LiveArguments),
     /// The last 500 ms of 8 channels over the PostgreSQL wire
     Query(query::QueryArguments),
+    /// Decoding alone, packets at rising rates, a PLC at 1 kHz, kernel stamps
+    Sources(sources::SourcesArguments),
     /// Kills the server again and again while it writes, and compares every row
     Crash(crash::CrashArguments),
+    /// The whole simulated pad through processes that lose, double, delay and cut, and compares the books
+    Faults(faults::FaultsArguments),
 }
 
 /// Runs a benchmark.
@@ -35,6 +39,8 @@ pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::EmbeddedScale(arguments) => embedded::run_scale(arguments),
         BenchCommand::Live(arguments) => live::run(arguments),
         BenchCommand::Query(arguments) => query::run(arguments),
+        BenchCommand::Sources(arguments) => sources::run(arguments),
         BenchCommand::Crash(arguments) => crash::run(arguments).map(drop),
+        BenchCommand::Faults(arguments) => faults::run(arguments),
     }
 }

@@ -5,6 +5,7 @@
 pub mod command;
 pub mod crash;
 pub mod embedded;
+pub mod faults;
 mod feeder;
 pub mod http;
 pub mod ingest;
@@ -14,6 +15,7 @@ pub mod peers;
 pub mod query;
 pub mod recording;
 pub mod serving;
+pub mod sources;
 pub mod table;
 
 pub use command::{BenchCommand, run_bench};

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::http::HttpConnection;
 
@@ -51,6 +52,41 @@ pub struct Usage {
     pub rss_mib_max: f64,
 }
 
+/// Addresses of a server on this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports {
+    /// Page, REST, line protocol over HTTP.
+    pub http: SocketAddr,
+    /// Line protocol over TCP.
+    pub ilp: SocketAddr,
+    /// PostgreSQL wire.
+    pub pg: SocketAddr,
+    /// iNET-X.
+    pub fti: SocketAddr,
+}
+
+impl Ports {
+    /// Ports that nobody has, all different.
+    ///
+    /// # Errors
+    /// As the system has them.
+    pub fn reserve<const N: usize>() -> anyhow::Result<[Ports; N]> {
+        // Held together, so that they differ.
+        let mut held = Vec::new();
+        let mut tcp = || -> anyhow::Result<SocketAddr> {
+            held.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+            Ok(held[held.len() - 1].local_addr()?)
+        };
+        let mut packets = Vec::new();
+        let mut all = Vec::new();
+        for _ in 0..N {
+            packets.push(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?);
+            all.push(Ports { http: tcp()?, ilp: tcp()?, pg: tcp()?, fti: packets[packets.len() - 1].local_addr()? });
+        }
+        all.try_into().map_err(|_| anyhow::anyhow!("as many as were asked for"))
+    }
+}
+
 /// A running `strongback serve`.
 pub struct ServerProcess {
     child: Child,
@@ -72,15 +108,20 @@ impl ServerProcess {
     /// # Errors
     /// A server that ends or stays silent; its last words are in the message.
     pub fn start(program: &ServerProgram, dir: &Path) -> anyhow::Result<ServerProcess> {
+        let [ports] = Ports::reserve()?;
+        ServerProcess::start_at(program, dir, &ports, &strongback_sim::pad_config_at(ports.fti))
+    }
+
+    /// The same at given ports, with a configuration that listens for packets as it says.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::start`].
+    pub fn start_at(program: &ServerProgram, dir: &Path, ports: &Ports, text: &str) -> anyhow::Result<ServerProcess> {
         let program = program.path()?;
         let log = dir.join("server.log");
-        // Held together, so that they differ.
-        let ports = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-        let [http, ilp, pg] = ports.map(|port| port.and_then(|p| p.local_addr()));
-        let (http, ilp, pg) = (http?, ilp?, pg?);
-        let fti = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let Ports { http, ilp, pg, fti } = *ports;
         let config = dir.join("strongback.toml");
-        File::create(&config)?.write_all(strongback_sim::pad_config_at(fti).as_bytes())?;
+        File::create(&config)?.write_all(text.as_bytes())?;
         let file = File::create(&log)?;
         let child = Command::new(&program)
             .arg("serve")
@@ -193,6 +234,108 @@ impl Drop for PadProcess {
     }
 }
 
+/// A process beside the server, whose standard output is kept.
+pub struct Helper {
+    name: String,
+    child: Child,
+    out: PathBuf,
+    log: PathBuf,
+}
+
+impl Helper {
+    /// Starts a program with its words; `name` is that of its files in the folder.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(program: &Path, dir: &Path, name: &str, words: &[&str]) -> anyhow::Result<Helper> {
+        let (out, log) = (dir.join(format!("{name}.json")), dir.join(format!("{name}.log")));
+        let child = Command::new(program)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(File::create(&out)?)
+            .stderr(File::create(&log)?)
+            .spawn()
+            .with_context(|| program.display().to_string())?;
+        Ok(Helper { name: name.to_owned(), child, out, log })
+    }
+
+    /// Waits until it said its first line.
+    ///
+    /// # Errors
+    /// It ends, or says nothing.
+    pub fn wait_for_line(&mut self) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        while !std::fs::read_to_string(&self.out)?.contains('\n') {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended at its start with {status}: {}", self.name, self.last_words());
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!("{} did not start within {PATIENCE:?}", self.name);
+            }
+            std::thread::park_timeout(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Waits until it ended by itself.
+    ///
+    /// # Errors
+    /// It fails, or goes on.
+    pub fn wait(&mut self, patience: Duration) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        loop {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("{} ended with {status}: {}", self.name, self.last_words()),
+                None if begin.elapsed() > patience => bail!("{} did not end within {patience:?}", self.name),
+                None => std::thread::park_timeout(LOOK),
+            }
+        }
+    }
+
+    /// Ends it; its report.
+    ///
+    /// # Errors
+    /// It does not end with code 0, or says nothing.
+    pub fn stop(mut self) -> anyhow::Result<Value> {
+        end(&mut self.child).with_context(|| format!("{}: {}", self.name, self.last_words()))?;
+        self.report()
+    }
+
+    /// The last line that it said.
+    ///
+    /// # Errors
+    /// There is none, or it is no JSON.
+    pub fn report(&self) -> anyhow::Result<Value> {
+        let said = std::fs::read_to_string(&self.out)?;
+        let last = said.lines().last().with_context(|| format!("{} reported nothing", self.name))?;
+        serde_json::from_str(last).with_context(|| format!("the report of {}: {last}", self.name))
+    }
+
+    fn last_words(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        put_away(&mut self.child);
+    }
+}
+
+/// Beside the pad's groups: a thousand neighbours, between two copies of the number of their cycle.
+pub const STRAIN: &str = r#"
+[[source.group]]
+table = "plc.strain"
+symbols = ["FAST.cycle", "FAST.strain_????", "FAST.cycle_end"]
+mode = "cyclic-notification"
+cycle_ms = 1.0
+"#;
+
+/// SIGTERM; it must end with code 0.
 fn end(child: &mut Child) -> anyhow::Result<()> {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
@@ -207,6 +350,7 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
     }
 }
 
+/// Kills what still runs.
 fn put_away(child: &mut Child) {
     if matches!(child.try_wait(), Ok(None)) {
         // It is on its way out with us; what cannot be killed is gone already.

@@ -1,0 +1,185 @@
+//! The server's books, asked for as its clients ask, and compared.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+
+use super::{StreamBooks, number};
+use crate::http::HttpConnection;
+
+/// Longest wait for an answer.
+const ANSWER: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What a server says of its sources.
+pub(super) struct Books {
+    http: HttpConnection,
+}
+
+impl Books {
+    pub(super) fn open(http: SocketAddr) -> anyhow::Result<Books> {
+        Ok(Books { http: HttpConnection::open(http, ANSWER)? })
+    }
+
+    fn get(&mut self, path: &str) -> anyhow::Result<Value> {
+        let answer = self.http.get(path)?;
+        ensure!(answer.status == 200, "{path}: {} {}", answer.status, answer.body);
+        Ok(serde_json::from_str(&answer.body)?)
+    }
+
+    /// Numbers of the only row of a query.
+    fn row(&mut self, sql: &str) -> anyhow::Result<Vec<u64>> {
+        let answer = self.http.post("/api/sql", json!({ "sql": sql }).to_string().as_bytes())?;
+        ensure!(answer.status == 200, "{sql}: {} {}", answer.status, answer.body);
+        let answer: Value = serde_json::from_str(&answer.body)?;
+        let row = answer["rows"][0].as_array().with_context(|| format!("{sql}: no row"))?;
+        row.iter().map(|cell| number(cell).with_context(|| sql.to_owned())).collect()
+    }
+
+    fn source(&mut self, name: &str) -> anyhow::Result<Value> {
+        self.get(&format!("/api/sources/{name}"))
+    }
+
+    /// Waits until nothing more comes.
+    pub(super) fn settle(&mut self, quiet: Duration, patience: Duration) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        let (mut before, mut since) = (Value::Null, Instant::now());
+        loop {
+            let sources = self.get("/api/sources")?;
+            let sources = sources["sources"].as_array().context("sources")?;
+            // The server's own streams go on.
+            let received = sources.iter().filter(|s| s["kind"] != "internal").map(|s| s["received"].clone()).collect();
+            if received != before {
+                (before, since) = (received, Instant::now());
+            } else if since.elapsed() >= quiet {
+                return Ok(());
+            }
+            ensure!(begin.elapsed() < patience, "frames still come {patience:?} after the pad's end");
+            std::thread::park_timeout(LOOK);
+        }
+    }
+
+    /// Names of a source's streams.
+    pub(super) fn streams_of(&mut self, source: &str) -> anyhow::Result<Vec<String>> {
+        let source = self.source(source)?;
+        let streams = source["streams"].as_array().context("streams")?;
+        Ok(streams.iter().filter_map(|s| s["name"].as_str()).map(str::to_owned).collect())
+    }
+
+    /// The server's counts of a stream: everything but what was sent.
+    fn stream(&mut self, source: &str, stream: &str) -> anyhow::Result<StreamBooks> {
+        let source = self.source(source)?;
+        let of = source["streams"].as_array().context("streams")?.iter().find(|s| s["name"] == stream);
+        let of = of.with_context(|| format!("{stream} is not among the streams of {}", source["name"]))?;
+        let books = StreamBooks {
+            stream: stream.to_owned(),
+            sent: 0,
+            delivered: 0,
+            received: number(&of["received"])?,
+            stored: number(&of["stored"])?,
+            duplicate: number(&of["duplicate"])?,
+            reduced: number(&of["reduced"])?,
+            rejected: number(&of["rejected"])?,
+            missing: self.row(&format!(
+                "select coalesce(sum(open), 0) from strongback.gaps where stream_name = '{}'",
+                stream.replace('\'', "''")
+            ))?[0],
+        };
+        let StreamBooks { received, stored, duplicate, reduced, rejected, .. } = books;
+        if received != stored + duplicate + reduced + rejected {
+            bail!(
+                "{stream}: received {received} ≠ {stored} stored + {duplicate} duplicate + {reduced} reduced + {rejected} rejected"
+            );
+        }
+        let lost = number(&of["lost"])?.checked_sub(number(&of["filled"])?).context("more filled than lost")?;
+        ensure!(lost == books.missing, "{stream}: {lost} lost and not filled, the gaps say {}", books.missing);
+        let table = stream.split('{').next().unwrap_or(stream);
+        let rows = self.row(&format!("select count(*) from \"{table}\" where {}", conditions(stream)))?[0];
+        ensure!(rows == stored, "{stream}: {stored} stored, SQL finds {rows}");
+        Ok(books)
+    }
+
+    /// A stream of packets with a sequence: what did not go on whole is missing, what went on is stored.
+    pub(super) fn packets(&mut self, stream: &str, tally: &Value, frames: u64) -> anyhow::Result<StreamBooks> {
+        let of = |name: &str| Ok::<u64, anyhow::Error>(number(&tally[name])? * frames);
+        let mut books = self.stream("fti", stream)?;
+        (books.sent, books.delivered) = (of("taken")?, of("delivered")?);
+        let StreamBooks { sent, delivered, stored, missing, duplicate, .. } = books;
+        ensure!(delivered == stored, "{stream}: {delivered} frames were handed on, {stored} are stored");
+        ensure!(sent == stored + missing, "{stream}: sent {sent} ≠ {stored} stored + {missing} missing");
+        let copies = of("duplicates")?;
+        ensure!(duplicate == copies, "{stream}: {copies} copies were made, {duplicate} found");
+        Ok(books)
+    }
+
+    /// A stream of cycles: each is stored or missing; `counter` are channels with the PLC's own count of them, at the
+    /// begin and the end of its memory.
+    pub(super) fn cycles(&mut self, stream: &str, counter: Option<(&str, &str)>) -> anyhow::Result<StreamBooks> {
+        let mut books = self.stream("plc", stream)?;
+        let numbers = self.row(&format!("select min(sequence), max(sequence), count(sequence) from \"{stream}\""))?;
+        let [first, last, numbered] = numbers[..] else { bail!("{stream}: {numbers:?}") };
+        books.sent = last - first + 1;
+        books.delivered = numbered;
+        let StreamBooks { sent, stored, missing, .. } = books;
+        ensure!(numbered == stored, "{stream}: {} of {stored} frames have no number", stored - numbered);
+        ensure!(sent == stored + missing, "{stream}: {sent} cycles ≠ {stored} stored + {missing} missing");
+        if let Some((begin, end)) = counter {
+            let sql = format!("select count(*) from \"{stream}\" where \"{begin}\" <> \"{end}\"");
+            ensure!(self.row(&sql)?[0] == 0, "{stream}: frames of two cycles");
+            let sql = format!(
+                "select max(\"{begin}\") - min(\"{begin}\") + 1, count(distinct \"{begin}\") from \"{stream}\""
+            );
+            let counted = self.row(&sql)?;
+            ensure!(counted[0] == sent, "{stream}: the PLC counted {} cycles, {sent} are numbered", counted[0]);
+            ensure!(counted[1] == stored, "{stream}: {} cycles are stored as {stored} frames", counted[1]);
+        }
+        Ok(books)
+    }
+
+    /// A stream of lines: what went on is stored, what went on twice was recognised.
+    pub(super) fn lines(&mut self, flow: &str, tally: &Value) -> anyhow::Result<StreamBooks> {
+        let stream = match flow.split_once(',') {
+            Some((table, tags)) => format!("{table}{{{tags}}}"),
+            None => flow.to_owned(),
+        };
+        let of = |name: &str| number(&tally[name]);
+        let mut books = self.stream("avionics", &stream)?;
+        (books.sent, books.delivered) = (of("taken")?, of("delivered")?);
+        let StreamBooks { delivered, stored, .. } = books;
+        ensure!(delivered == stored, "{stream}: {delivered} lines were handed on, {stored} are stored");
+        Ok(books)
+    }
+
+    /// What a source refused that made no frame.
+    pub(super) fn rejected(&mut self, source: &str, garbled: u64) -> anyhow::Result<()> {
+        let of = self.get("/api/sources")?;
+        let of = of["sources"].as_array().context("sources")?.iter().find(|s| s["name"] == source).cloned();
+        let of = of.with_context(|| format!("no source {source}"))?;
+        let by = of["rejected_by"].as_object().context("rejected_by")?;
+        let refused = by.values().map(number).sum::<anyhow::Result<u64>>()?;
+        ensure!(refused == garbled, "{source}: {garbled} messages were spoilt, {refused} refused: {by:?}");
+        let drops = number(&of["kernel_drops"])?;
+        ensure!(drops == 0, "{source}: the kernel dropped {drops} datagrams: this machine is too busy");
+        Ok(())
+    }
+
+    /// Samples of notifications that a source took.
+    pub(super) fn samples(&mut self, source: &str, delivered: u64) -> anyhow::Result<()> {
+        let of = self.get("/api/sources")?;
+        let of = of["sources"].as_array().context("sources")?.iter().find(|s| s["name"] == source).cloned();
+        let samples = number(&of.with_context(|| format!("no source {source}"))?["plc"]["samples"])?;
+        ensure!(samples == delivered, "{source}: {delivered} samples were handed on, {samples} taken");
+        Ok(())
+    }
+}
+
+/// The tags of a stream's name as conditions: `table{a=1}`.
+fn conditions(stream: &str) -> String {
+    let tags = stream.split_once('{').map_or("", |(_, tags)| tags.trim_end_matches('}'));
+    let tags = tags.split(',').filter_map(|tag| tag.split_once('='));
+    let all: Vec<String> = tags.map(|(name, value)| format!("\"{name}\" = '{value}'")).collect();
+    if all.is_empty() { "true".to_owned() } else { all.join(" and ") }
+}
