@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::sys::time::TimeSpec;
+
 /// The time now, nanoseconds since 1970 UTC.
 pub type Now = Arc<dyn Fn() -> i64 + Send + Sync>;
 
@@ -15,4 +17,9 @@ pub fn wall_clock() -> Now {
             Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),
         }
     })
+}
+
+/// A kernel's receive stamp in nanoseconds since 1970 UTC.
+pub(crate) fn kernel_ns(stamp: TimeSpec) -> i64 {
+    stamp.tv_sec().saturating_mul(1_000_000_000).saturating_add(stamp.tv_nsec())
 }

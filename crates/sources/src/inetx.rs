@@ -6,4 +6,4 @@ pub mod source;
 
 pub use decoder::{DecodeError, Decoded, Decoder};
 pub use packet::{Packet, PacketError, PayloadInformation};
-pub use source::{Running, Source, StartError};
+pub use source::{Running, Source};

@@ -53,13 +53,16 @@ pub mod layout;
 pub mod leap;
 pub mod rows;
 pub mod sink;
+pub mod start;
 pub mod throttle;
 pub mod udp;
+pub mod worker;
 
 pub use clock::{Now, wall_clock};
 pub use config::SourceConfig;
 pub use layout::{LayoutError, SourceLayout};
 pub use sink::Sink;
+pub use start::StartError;
 
 /// Bytes of the longest name (table, channel, tag key or value), as the store has it.
 pub const MAX_NAME_BYTES: usize = 1_024;

@@ -1,26 +1,26 @@
 //! Datagrams from a UDP socket: received in batches, stamped by the kernel, counted, handed to a decoder.
 //! First stage of the path of a sample. It never waits on what comes after it.
 
-use std::io::{IoSliceMut, PipeReader, PipeWriter, Write};
+use std::io::{IoSliceMut, PipeReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrStorage, bind, getsockopt,
     recvmmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeSpec;
 
-use crate::clock::Now;
+use crate::clock::{Now, kernel_ns};
 use crate::counts::{self, PacketCounts};
 use crate::throttle::Throttle;
+use crate::worker::{Worker, readable_or_woken, woken_within};
 
 /// Datagrams taken from the kernel at once: enough to make the system call cheap, few enough that the first
 /// does not wait for the last.
@@ -28,7 +28,7 @@ const BATCH_DATAGRAMS: usize = 32;
 /// Bytes of the largest datagram there can be.
 const DATAGRAM_BYTES: usize = 65_536;
 /// How long to leave a socket alone that returns errors.
-const ERROR_PAUSE_MS: u16 = 100;
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a socket cannot be had. Each names the address and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -185,8 +185,7 @@ pub trait Datagrams: Send {
 /// A thread that receives until it is stopped.
 #[derive(Debug)]
 pub struct Receiver {
-    wake: PipeWriter,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker,
 }
 
 impl Receiver {
@@ -201,29 +200,16 @@ impl Receiver {
         now: Now,
         datagrams: impl Datagrams + 'static,
     ) -> std::io::Result<Receiver> {
-        let (wait, wake) = std::io::pipe()?;
         counts.receive_buffer_bytes.store(socket.receive_buffer_bytes as u64, Relaxed);
-        let thread = std::thread::Builder::new()
-            .name(format!("udp-{name}"))
-            .spawn(move || receive_until_woken(&socket.socket, &wait, &counts, &now, datagrams))?;
-        Ok(Receiver { wake, thread: Some(thread) })
+        let worker = Worker::start(format!("udp-{name}"), move |wait| {
+            receive_until_woken(&socket.socket, wait, &counts, &now, datagrams);
+        })?;
+        Ok(Receiver { worker })
     }
 
     /// Takes what the kernel still has, then ends the thread. Returns once it has ended.
     pub fn stop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A pipe that cannot be written has lost its reader: the thread has ended already.
-            let _ = self.wake.write_all(&[1]);
-            if thread.join().is_err() {
-                tracing::error!("a receiver thread panicked");
-            }
-        }
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.stop();
+        self.worker.stop();
     }
 }
 
@@ -242,28 +228,16 @@ fn receive_until_woken(
         match receive_batch(socket, &mut buffer, counts, now, &mut kernel_drops, &mut datagrams) {
             Ok(()) | Err(Errno::EINTR) => {}
             Err(_) if stopping => return,
-            Err(Errno::EAGAIN) => stopping = wait_readable(socket, wait, PollTimeout::NONE),
+            Err(Errno::EAGAIN) => stopping = readable_or_woken([socket.as_fd()], wait, None),
             Err(errno) => {
                 counts::add(&counts.socket_errors, 1);
                 if let Some(held) = log.pass(now()) {
                     tracing::error!(%errno, held, "receiving failed; trying again");
                 }
-                stopping = wait_readable_pipe(wait, PollTimeout::from(ERROR_PAUSE_MS));
+                stopping = woken_within(wait, ERROR_PAUSE);
             }
         }
     }
-}
-
-/// Waits for a datagram or the wake; says whether it was woken.
-fn wait_readable(socket: &UdpSocket, wait: &PipeReader, timeout: PollTimeout) -> bool {
-    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(wait.as_fd(), PollFlags::POLLIN)];
-    // An interrupted poll is tried again by the caller's next turn.
-    poll(&mut fds, timeout).is_ok() && fds[1].any().unwrap_or(true)
-}
-
-fn wait_readable_pipe(wait: &PipeReader, timeout: PollTimeout) -> bool {
-    let mut fds = [PollFd::new(wait.as_fd(), PollFlags::POLLIN)];
-    poll(&mut fds, timeout).is_ok() && fds[0].any().unwrap_or(true)
 }
 
 fn receive_batch(
@@ -286,7 +260,7 @@ fn receive_batch(
         for control in message.cmsgs().into_iter().flatten() {
             match control {
                 ControlMessageOwned::ScmTimestampns(t) => {
-                    stamp = Some(t.tv_sec() * 1_000_000_000 + t.tv_nsec());
+                    stamp = Some(kernel_ns(t));
                 }
                 ControlMessageOwned::RxqOvfl(total) => {
                     counts::add(&counts.kernel_drops, total.wrapping_sub(*kernel_drops) as u64);

@@ -15,7 +15,7 @@ use super::address::{AmsAddress, NetId};
 use super::counts::AdsCounts;
 use super::layout::Target;
 use super::wire::{self, AnswerError, Kind, Request, WireError};
-use crate::clock::Now;
+use crate::clock::{Now, kernel_ns};
 use crate::counts::add;
 
 /// Bytes that the receive buffer begins with.
@@ -369,7 +369,7 @@ impl<T: Copy> Connection<T> {
                 let mut stamp = None;
                 for control in message.cmsgs().into_iter().flatten() {
                     if let ControlMessageOwned::ScmTimestampns(t) = control {
-                        stamp = Some(t.tv_sec() * 1_000_000_000 + t.tv_nsec());
+                        stamp = Some(kernel_ns(t));
                     }
                 }
                 (message.bytes, stamp)

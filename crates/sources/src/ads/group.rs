@@ -50,6 +50,13 @@ pub(crate) struct Part {
     pub(crate) error: Option<AdsError>,
 }
 
+impl Part {
+    /// The block it reads.
+    pub(crate) fn block(&self) -> Block {
+        Block { place: self.place, leaves: self.leaves.clone() }
+    }
+}
+
 /// Bytes of a group's blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Image {

@@ -1,13 +1,13 @@
 //! What is asked of a PLC, and when: its program first, then notifications and readings until it changes, goes, or the
 //! source stops. Handles are given back at the end of each.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::connection::{Arrival, Connection, Lost, Turn};
 use super::counts::Trouble;
 use super::error::AdsError;
-use super::group::{Group, Past};
+use super::group::{Group, Part, Past};
 use super::intake::{Flight, Intake, Reading, STATE_PERIOD, Tag};
 use super::layout::{AdsLayout, READ_CYCLE_MS_MIN};
 use super::plan::{self, Wanted};
@@ -65,6 +65,11 @@ impl Asking<Tag> for (&mut Intake, u32) {
         let (id, outcome) = self.0.wanted.answer.take()?;
         (id == self.1).then_some(outcome)
     }
+}
+
+/// AMS ports, each once, ascending.
+fn distinct(ports: impl Iterator<Item = u16>) -> BTreeSet<u16> {
+    ports.collect()
 }
 
 /// One connection at work.
@@ -198,10 +203,7 @@ impl<'a> Session<'a> {
         self.absent.clear();
         let mut selections: Vec<Selection> = vec![Selection::default(); self.layout.groups.len()];
         let mut troubles: Vec<Trouble> = Vec::new();
-        let mut ports: Vec<u16> = self.layout.groups.iter().map(|group| group.port).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        for port in ports {
+        for port in distinct(self.layout.groups.iter().map(|group| group.port)) {
             let indices: Vec<usize> =
                 (0..self.layout.groups.len()).filter(|g| self.layout.groups[*g].port == port).collect();
             for (index, selection) in indices.iter().zip(self.look_at(port, &indices)?) {
@@ -296,9 +298,7 @@ impl<'a> Session<'a> {
     fn plan(&mut self) -> Result<(), Halt> {
         self.ticks.clear();
         self.to_add.clear();
-        let mut ports: Vec<u16> = self.intake.groups.iter().map(|group| group.port).collect();
-        ports.sort_unstable();
-        ports.dedup();
+        let ports = distinct(self.intake.groups.iter().map(|group| group.port));
         let notified: Vec<usize> =
             (0..self.intake.groups.len()).filter(|g| self.intake.groups[*g].mode != ReadMode::CyclicRead).collect();
         let wanted: Vec<Wanted<'_>> = notified
@@ -368,8 +368,7 @@ impl<'a> Session<'a> {
     fn cut_requests(&mut self, g: usize) {
         let group = &self.intake.groups[g];
         // Parts that were split stand before those that took their place.
-        let parts: Vec<plan::Block> =
-            group.parts.iter().map(|part| plan::Block { place: part.place, leaves: part.leaves.clone() }).collect();
+        let parts: Vec<plan::Block> = group.parts.iter().map(Part::block).collect();
         let first = group.parts.iter().position(|part| part.active).unwrap_or(0);
         let requests: Vec<_> = plan::requests(&parts[first..], 1)
             .into_iter()
@@ -394,7 +393,7 @@ impl<'a> Session<'a> {
             if now >= look_at_state {
                 look_at_state = now + STATE_PERIOD;
                 self.connection.send(self.layout.target.port, &Request::State, Tag::State)?;
-                for port in self.intake.groups.iter().map(|g| g.port).collect::<std::collections::BTreeSet<_>>() {
+                for port in distinct(self.intake.groups.iter().map(|group| group.port)) {
                     if self.intake.version(port).is_some() {
                         self.connection.send(port, &Request::Read(VERSION_PLACE), Tag::Version(port))?;
                     }
@@ -526,12 +525,11 @@ impl<'a> Session<'a> {
         let group = &mut self.intake.groups[g];
         let mut blocks = Vec::new();
         for (at, part) in group.parts.iter().enumerate() {
-            let whole = plan::Block { place: part.place, leaves: part.leaves.clone() };
             if reading.refused.contains(&at) {
                 let leaves = &group.leaves;
                 blocks.extend(part.leaves.clone().map(|i| plan::Block { place: leaves[i].place, leaves: i..i + 1 }));
             } else {
-                blocks.push(whole);
+                blocks.push(part.block());
             }
         }
         group.clear_parts();

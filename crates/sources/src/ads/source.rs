@@ -1,14 +1,9 @@
 //! A PLC as a source: its thread, which connects, reads, and connects again.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{PipeReader, PipeWriter, Write};
-use std::os::fd::AsFd;
+use std::io::PipeReader;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use strongback_store::Reject;
+use std::time::Duration;
 
 use super::connection::Connection;
 use super::counts::AdsCounts;
@@ -20,32 +15,13 @@ use super::session::Session;
 use crate::clock::Now;
 use crate::counts::get;
 use crate::sink::Sink;
+use crate::start::StartError;
 use crate::throttle::Throttle;
+use crate::worker::{Worker, woken_within};
 
 /// Pause before the first attempt to connect again; it doubles up to the longest.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-
-/// Why a source does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The store refuses the stream of its state.
-    #[error("source {name}: {source}")]
-    Stream {
-        /// Name of the source.
-        name: String,
-        /// Why.
-        source: Reject,
-    },
-    /// No thread can be had.
-    #[error("source {name}: {source}")]
-    Thread {
-        /// Name of the source.
-        name: String,
-        /// Why.
-        source: std::io::Error,
-    },
-}
 
 /// Starts sources that read PLCs.
 #[derive(Debug)]
@@ -62,14 +38,12 @@ impl Source {
         let counts = Arc::new(AdsCounts::default());
         let intake = Intake::new(&layout, sink, Arc::clone(&counts), Arc::clone(&now))
             .map_err(|source| StartError::Stream { name: name.clone(), source })?;
-        let thread = |source| StartError::Thread { name: name.clone(), source };
-        let (wait, wake) = std::io::pipe().map_err(thread)?;
         let of_thread = Arc::clone(&counts);
-        let thread = std::thread::Builder::new()
-            .name(format!("ads-{name}"))
-            .spawn(move || connect_until_woken(&layout, intake, &of_thread, &now, &wait))
-            .map_err(thread)?;
-        Ok(Running { name, address, counts, wake, thread: Some(thread) })
+        let worker = Worker::start(format!("ads-{name}"), move |wait| {
+            connect_until_woken(&layout, intake, &of_thread, &now, wait);
+        })
+        .map_err(|source| StartError::Thread { name: name.clone(), source })?;
+        Ok(Running { name, address, counts, worker })
     }
 }
 
@@ -82,47 +56,18 @@ pub struct Running {
     pub address: String,
     /// What it counted so far.
     pub counts: Arc<AdsCounts>,
-    wake: PipeWriter,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker,
 }
 
 impl Running {
     /// Asks the source to stop; [`Running::stop`] waits for it.
     pub fn begin_stop(&mut self) {
-        if self.thread.is_some() {
-            // A pipe that cannot be written has lost its reader: the thread has ended already.
-            let _ = self.wake.write_all(&[1]);
-        }
+        self.worker.begin_stop();
     }
 
     /// Gives back what the PLC keeps for it, then ends the thread. Returns once it has ended.
     pub fn stop(&mut self) {
-        self.begin_stop();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!(source = self.name, "the thread of a PLC panicked");
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// Waits; says whether it was woken.
-fn woken_within(wait: &PipeReader, time: Duration) -> bool {
-    let until = Instant::now() + time;
-    loop {
-        let left = until.saturating_duration_since(Instant::now()).as_millis().min(60_000) as i32;
-        let mut fds = [PollFd::new(wait.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
-            Ok(0) if Instant::now() >= until => return false,
-            Ok(0) | Err(nix::errno::Errno::EINTR) => {}
-            _ => return true,
-        }
+        self.worker.stop();
     }
 }
 

@@ -2,16 +2,16 @@
 //! counted and logged, and the connection lives. While the store pushes back, nothing is read, and TCP makes the
 //! sender wait.
 
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::{PipeReader, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use memchr::memchr;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use parking_lot::Mutex;
 
@@ -21,6 +21,7 @@ use super::{Ingress, MAX_LINE_BYTES};
 use crate::clock::Now;
 use crate::counts::add;
 use crate::throttle::{Throttle, hex_sample};
+use crate::worker::{Worker, readable_or_woken, woken_within};
 
 /// Bytes a connection's buffer has at first.
 const FIRST_BUFFER_BYTES: usize = 64 << 10;
@@ -33,15 +34,14 @@ const KEEPALIVE_IDLE_S: u32 = 60;
 const KEEPALIVE_INTERVAL_S: u32 = 10;
 const KEEPALIVE_PROBES: u32 = 3;
 /// How long to wait before accepting again when the system has no more descriptors.
-const ACCEPT_PAUSE_MS: u16 = 100;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener at work. Dropping it stops it.
 #[derive(Debug)]
 pub struct Listener {
     /// Where it listens.
     pub address: SocketAddr,
-    wake: PipeWriter,
-    thread: Option<JoinHandle<()>>,
+    acceptor: Worker,
     connections: Arc<Connections>,
 }
 
@@ -66,30 +66,23 @@ impl Listener {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (wait, wake) = std::io::pipe()?;
         let connections = Arc::new(Connections::default());
-        let acceptor = Acceptor {
+        let accepting = Acceptor {
             ingress,
             now,
             connections: Arc::clone(&connections),
             log: Arc::new(Mutex::new(Throttle::new(3, 10_000_000_000))),
             next_number: 0,
         };
-        let thread = std::thread::Builder::new()
-            .name("ilp-accept".to_owned())
-            .spawn(move || acceptor.accept_until_woken(&listener, &wait))?;
+        let acceptor =
+            Worker::start("ilp-accept".to_owned(), move |wait| accepting.accept_until_woken(&listener, wait))?;
         tracing::info!(%address, "taking line protocol");
-        Ok(Listener { address, wake, thread: Some(thread), connections })
+        Ok(Listener { address, acceptor, connections })
     }
 
     /// Takes no more connections, reads what the kernel still has of the open ones, then ends them.
     pub fn stop(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
-        // A pipe that cannot be written has lost its reader: the thread has ended already.
-        let _ = self.wake.write_all(&[1]);
-        if thread.join().is_err() {
-            tracing::error!("the thread that accepts line protocol panicked");
-        }
+        self.acceptor.stop();
         let open: Vec<Connection> = self.connections.lock().drain().map(|(_, c)| c).collect();
         for connection in &open {
             // Its reader sees the end after what was received already.
@@ -123,19 +116,14 @@ impl Acceptor {
             match listener.accept() {
                 Ok((stream, peer)) => self.admit(stream, peer),
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    let mut fds = [
-                        PollFd::new(wait.as_fd(), PollFlags::POLLIN),
-                        PollFd::new(listener.as_fd(), PollFlags::POLLIN),
-                    ];
-                    if poll(&mut fds, PollTimeout::NONE).is_ok() && fds[0].any().unwrap_or(true) {
+                    if readable_or_woken([listener.as_fd()], wait, None) {
                         return;
                     }
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.warn(|held| tracing::error!(%error, held, "cannot accept a line protocol connection"));
-                    let mut fds = [PollFd::new(wait.as_fd(), PollFlags::POLLIN)];
-                    if poll(&mut fds, PollTimeout::from(ACCEPT_PAUSE_MS)).is_ok() && fds[0].any().unwrap_or(true) {
+                    if woken_within(wait, ACCEPT_PAUSE) {
                         return;
                     }
                 }

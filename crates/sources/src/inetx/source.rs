@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use strongback_store::{FrameBatch, Outcome, Reject};
+use strongback_store::{FrameBatch, Outcome};
 
 use super::decoder::{DecodeError, Decoded, Decoder};
 use super::packet::PacketError;
@@ -11,37 +11,9 @@ use crate::clock::Now;
 use crate::counts::{self, PacketCounts};
 use crate::layout::SourceLayout;
 use crate::sink::Sink;
+use crate::start::StartError;
 use crate::throttle::{Throttle, hex_sample};
-use crate::udp::{Datagrams, Listen, Receiver, Socket, SocketError};
-
-/// Why a source does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Its socket cannot be had.
-    #[error("source {name}: {source}")]
-    Socket {
-        /// Name of the source.
-        name: String,
-        /// Why.
-        source: SocketError,
-    },
-    /// The store refuses one of its streams.
-    #[error("source {name}: {source}")]
-    Stream {
-        /// Name of the source.
-        name: String,
-        /// Why.
-        source: Reject,
-    },
-    /// No thread can be had.
-    #[error("source {name}: {source}")]
-    Thread {
-        /// Name of the source.
-        name: String,
-        /// Why.
-        source: std::io::Error,
-    },
-}
+use crate::udp::{Datagrams, Listen, Receiver, Socket};
 
 /// Starts iNET-X sources.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use strongback_sources::config::SourceConfig;
-use strongback_sources::inetx::{Running, Source, StartError};
+use strongback_sources::StartError;
+use strongback_sources::inetx::{Running, Source};
 use strongback_sources::udp::SocketError;
 use strongback_sources::{SourceLayout, wall_clock};
 
