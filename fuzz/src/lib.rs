@@ -1,4 +1,4 @@
-//! Where the targets begin: bytes of real stores and captured messages of PLCs, written to `corpus/TARGET` when a target starts.
+//! Where the targets begin: bytes of real stores, captured messages of PLCs and captured packets, written to `corpus/TARGET` when a target starts.
 
 use std::path::Path;
 
@@ -16,6 +16,9 @@ pub fn seed(target: &str) {
     let captures = ["adslib-answers.ams", "rust-ads-answers.ams"]
         .map(|name| std::fs::read(root.join("../crates/sources/tests/data/ads").join(name)).expect("a capture"));
     found.extend(strongback_sources::ads::fuzzing::corpus(&captures.each_ref().map(Vec::as_slice)));
+    let captures = ["inetx_test.pcap", "valid_paligned.pcap", "mpegts_input.pcap"]
+        .map(|name| std::fs::read(root.join("../crates/sources/tests/data/inetx").join(name)).expect("a capture"));
+    found.extend(strongback_sources::inetx::fuzzing::corpus(&captures.each_ref().map(Vec::as_slice)));
     let folder = root.join("corpus").join(target);
     std::fs::create_dir_all(&folder).expect("a folder for the corpus");
     for (n, (_, bytes)) in found.iter().enumerate().filter(|(_, (of, _))| *of == target) {

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use serde::Serialize;
 use strongback_query::SourceRow;
-use strongback_sources::ads::{AdsCounts, Note, Trouble};
+use strongback_sources::ads::{AdsCounts, Trouble};
 use strongback_sources::counts::{self, PacketCounts};
 use strongback_sources::ilp::IlpCounts;
+use strongback_sources::inetx::Tally;
+use strongback_sources::notes::Note;
 use strongback_store::Counts;
 
 use crate::ingest::Ingest;
@@ -20,7 +22,7 @@ use crate::json::Big;
 const SILENT_AFTER_NS: i64 = 2_000_000_000;
 /// Below this part of its expected rate a source is slow.
 const SLOW: f64 = 0.9;
-/// Notes of one PLC that are taken at once.
+/// Notes of one source that are taken at once.
 const NOTES_AT_ONCE: usize = 16;
 /// How long a source shows that it dropped.
 const DROPPING_FOR: Duration = Duration::from_secs(5);
@@ -93,11 +95,77 @@ pub struct SourceCard {
     pub unknown_streams: BTreeMap<String, u64>,
     /// Values that went to a second column because their type did not fit the first.
     pub type_conflicts: Big<u64>,
+    /// What packets say of themselves, over all streams of a packet source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<PacketCard>,
     /// What only a PLC has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plc: Option<PlcCard>,
     #[serde(skip)]
     points: u64,
+}
+
+/// What packets say of themselves and of their chassis.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PacketCard {
+    /// Packets whose payload the chassis marked as erroneous.
+    pub payload_errors: Big<u64>,
+    /// Messages the chassis says it lost.
+    pub chassis_lost: Big<u64>,
+    /// Packets sent by a timeout of the chassis.
+    pub timeouts: Big<u64>,
+    /// Packets whose PTP stamp was no time.
+    pub bad_ptp: Big<u64>,
+    /// Packets with the stamp of a clock that was never set.
+    pub never_set: Big<u64>,
+    /// Blocks of parser-aligned payloads.
+    pub blocks: Big<u64>,
+    /// Those with an error.
+    pub block_errors: Big<u64>,
+    /// Those that made no frame, as the layout has no entry for their bus.
+    pub unmapped_blocks: Big<u64>,
+}
+
+impl PacketCard {
+    /// Of one stream id.
+    pub fn of(tally: &Tally) -> PacketCard {
+        let big = |counter| Big(counts::get(counter));
+        PacketCard {
+            payload_errors: big(&tally.payload_errors),
+            chassis_lost: big(&tally.chassis_lost),
+            timeouts: big(&tally.timeouts),
+            bad_ptp: big(&tally.bad_ptp),
+            never_set: big(&tally.never_set),
+            blocks: big(&tally.blocks),
+            block_errors: big(&tally.block_errors),
+            unmapped_blocks: big(&tally.unmapped_blocks),
+        }
+    }
+
+    /// The counters, each with its name.
+    pub fn counters(&self) -> [(&'static str, u64); 8] {
+        [
+            ("payload_errors", self.payload_errors.0),
+            ("chassis_lost", self.chassis_lost.0),
+            ("chassis_timeouts", self.timeouts.0),
+            ("bad_ptp", self.bad_ptp.0),
+            ("never_set", self.never_set.0),
+            ("blocks", self.blocks.0),
+            ("block_errors", self.block_errors.0),
+            ("unmapped_blocks", self.unmapped_blocks.0),
+        ]
+    }
+
+    fn add(&mut self, other: &PacketCard) {
+        self.payload_errors.0 += other.payload_errors.0;
+        self.chassis_lost.0 += other.chassis_lost.0;
+        self.timeouts.0 += other.timeouts.0;
+        self.bad_ptp.0 += other.bad_ptp.0;
+        self.never_set.0 += other.never_set.0;
+        self.blocks.0 += other.blocks.0;
+        self.block_errors.0 += other.block_errors.0;
+        self.unmapped_blocks.0 += other.unmapped_blocks.0;
+    }
 }
 
 /// What a source that reads a PLC counts beside frames.
@@ -188,15 +256,24 @@ impl Roster {
         self.cards().iter().map(|c| c.kernel_drops.0).sum()
     }
 
-    /// What PLCs have to say since this was last asked, by the name of the source.
+    /// What sources have to say since this was last asked, by the name of the source.
     pub fn take_notes(&self) -> Vec<(String, Note)> {
         let sources = self.sources.read();
-        let plcs = sources.iter().filter_map(|source| match &source.own {
-            Own::Plc(plc) => Some((&source.name, plc)),
-            _ => None,
+        let notes = sources.iter().filter_map(|source| match &source.own {
+            Own::Plc(plc) => Some((&source.name, &plc.notes)),
+            Own::Packets(packets) => Some((&source.name, &packets.notes)),
+            Own::Lines(_) | Own::Nothing => None,
         });
-        plcs.flat_map(|(name, plc)| plc.take_notes(NOTES_AT_ONCE).into_iter().map(|note| (name.clone(), note)))
-            .collect()
+        notes.flat_map(|(name, notes)| notes.take(NOTES_AT_ONCE).into_iter().map(|note| (name.clone(), note))).collect()
+    }
+
+    /// What the packets of each stream of a source say of themselves; none where it receives no packets.
+    pub fn packets(&self, source: &str) -> Option<Arc<PacketCounts>> {
+        let sources = self.sources.read();
+        match &sources.iter().find(|s| s.name == source)?.own {
+            Own::Packets(packets) => Some(packets.clone()),
+            _ => None,
+        }
     }
 
     /// Looks at all streams and sources anew. `now` is nanoseconds since 1970 UTC.
@@ -324,6 +401,9 @@ fn add_own(card: &mut SourceCard, own: &Own) {
             if others > 0 {
                 card.unknown_streams.insert("others".to_owned(), others);
             }
+            let mut said = PacketCard::default();
+            packets.tallies().iter().for_each(|tally| said.add(&PacketCard::of(tally)));
+            card.packets = Some(said);
         }
         Own::Lines(lines) => {
             card.rejected_by = lines.rejected.snapshot().into_iter().collect();
@@ -354,6 +434,7 @@ fn is_store_reason(reason: &str) -> bool {
             | "not_recorded"
             | "log_full"
             | "short_payload"
+            | "bad_block"
     )
 }
 

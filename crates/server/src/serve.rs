@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::cli::ServeArgs;
 use crate::clock::now_ns;
+use crate::clocks::Clocks;
 use crate::config::Config;
 use crate::http;
 use crate::ingest::Ingest;
@@ -231,10 +232,12 @@ impl Running {
         let mut sources = Vec::new();
         for layout in layouts.packets {
             let running = inetx::Source::start(layout, sink.clone(), wall_clock())?;
-            roster.add(&running.name, "inetx", running.address.to_string(), Own::Packets(running.counts.clone()));
+            let addresses: Vec<String> = running.addresses.iter().map(SocketAddr::to_string).collect();
+            roster.add(&running.name, "inetx", addresses.join(", "), Own::Packets(running.counts.clone()));
             sources.push(running);
         }
-        let packets = sources.iter().map(|s| (s.name.clone(), s.address)).collect();
+        let addresses = |s: &inetx::Running| -> Vec<_> { s.addresses.iter().map(|a| (s.name.clone(), *a)).collect() };
+        let packets = sources.iter().flat_map(addresses).collect();
         let mut reading = Vec::new();
         for layout in layouts.plcs {
             let running = ads::Source::start(layout, sink.clone(), wall_clock())?;
@@ -249,6 +252,7 @@ impl Running {
             ingress,
             ledger,
             roster,
+            clocks: Clocks::default(),
             query,
             readers: Readers::start().context("no threads for readers")?,
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
@@ -264,7 +268,11 @@ impl Running {
             None => PgAuth::Trust,
         };
         let sql = Sql { server: server.clone(), auth, listener: pg_listener };
-        let tasks = vec![tokio::spawn(pulse::beat(server.clone())), tokio::spawn(pulse::follow(server.clone()))];
+        let tasks = vec![
+            tokio::spawn(pulse::beat(server.clone())),
+            tokio::spawn(pulse::follow(server.clone())),
+            tokio::spawn(pulse::look_at_own_clock(server.clone())),
+        ];
         let sql = tokio::spawn(sql.serve());
         let serving = tokio::spawn(http::serve(http_listener, server.clone()));
         Ok(Running { server, http, ilp, pg, packets, plcs, sources, reading, listener, threads, tasks, sql, serving })

@@ -32,7 +32,7 @@ pub mod value;
 pub mod wire;
 
 pub use address::{AmsAddress, NetId};
-pub use counts::{AdsCounts, Note, Trouble};
+pub use counts::{AdsCounts, Trouble};
 pub(crate) use layout::foreign_key;
 pub use layout::{AdsLayout, GroupLayout, Target};
 pub use leaf::{Arrays, Leaf};

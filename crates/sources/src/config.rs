@@ -22,6 +22,9 @@ pub struct SourceConfig {
     /// Network interface to join a multicast group on: its name (`eth1`) or one of its addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Further addresses and multicast groups, each on its interface. What comes twice is kept once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupAddress>,
     /// Time scale of the packets' PTP stamps; the packets do not say.
     #[serde(default)]
     pub ptp_scale: PtpScale,
@@ -56,6 +59,17 @@ pub struct SourceConfig {
     /// Groups of symbols, each a stream.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group: Vec<GroupConfig>,
+}
+
+/// One of `groups`: where to listen.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupAddress {
+    /// Address and port; a multicast group is joined.
+    pub address: String,
+    /// Network interface to join it on: its name or one of its addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
 }
 
 /// One `[[source.group]]`: symbols that are read together, and form one stream.
@@ -171,9 +185,69 @@ pub struct StreamConfig {
     /// Nominal time between packets in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<f64>,
+    /// How its payload is laid out.
+    #[serde(default)]
+    pub payload: PayloadKind,
     /// Channels of its payload.
     #[serde(default)]
     pub channel: Vec<ChannelConfig>,
+    /// Of a parser-aligned payload: the blocks that become frames, by their bus.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub block: Vec<BlockConfig>,
+}
+
+/// How a payload is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PayloadKind {
+    /// Channels at fixed places.
+    #[default]
+    Fixed,
+    /// A run of blocks, each a message of a bus.
+    ParserAligned,
+}
+
+/// One `[[source.stream.block]]`: blocks of a parser-aligned payload, each a frame.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockConfig {
+    /// Bus id of the blocks; left out: of all buses that no other entry names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<u8>,
+    /// Table its frames go to.
+    pub table: String,
+    /// Tags of the stream.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// What of the block's header becomes channels, under these names.
+    #[serde(default = "default_headers")]
+    pub headers: Vec<BlockHeader>,
+    /// Channels of its message; offsets count from the message's first byte. What a short message does not reach is
+    /// absent from its frame.
+    #[serde(default)]
+    pub channel: Vec<ChannelConfig>,
+}
+
+fn default_headers() -> Vec<BlockHeader> {
+    vec![BlockHeader::Error]
+}
+
+/// A field of a block's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockHeader {
+    /// Whether the message has an error (bool).
+    Error,
+    /// Which one (u8).
+    ErrorCode,
+    /// Number of the message (u8).
+    MessageCount,
+    /// Bus it was seen on (u8).
+    BusId,
+    /// Nanoseconds since the packet's stamp (u32).
+    ElapsedNs,
+    /// Bytes of the message (u16).
+    SizeBytes,
 }
 
 /// One `[[source.stream.channel]]`.

@@ -1,9 +1,13 @@
 //! Counters of a source: written by its threads, read by metrics and `/api/sources`.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+
+use crate::inetx::Tally;
+use crate::notes::Notes;
 
 /// Rejections by reason. The set of reasons is small and fixed by the code; it is bounded all the same.
 #[derive(Debug, Default)]
@@ -86,14 +90,10 @@ pub struct PacketCounts {
     pub unknown_streams: UnknownStreams,
     /// Datagrams the kernel dropped because the receive buffer was full.
     pub kernel_drops: AtomicU64,
-    /// Packets whose chassis marked the payload as erroneous.
-    pub payload_errors: AtomicU64,
-    /// Messages that chassis say they lost.
-    pub chassis_lost: AtomicU64,
-    /// Packets sent by a timeout of their chassis.
-    pub timeouts: AtomicU64,
-    /// Packets whose PTP stamp was no time.
-    pub bad_ptp: AtomicU64,
+    /// What the packets of each stream id say of themselves, in the order of the layout; none before the source runs.
+    pub tallies: OnceLock<Vec<Tally>>,
+    /// What people are to know of.
+    pub notes: Notes,
     /// Datagrams without a kernel stamp (they got the thread's time).
     pub unstamped: AtomicU64,
     /// Reception of the newest datagram, nanoseconds since 1970 UTC; 0 before the first.
@@ -102,6 +102,13 @@ pub struct PacketCounts {
     pub receive_buffer_bytes: AtomicU64,
     /// Errors of the socket.
     pub socket_errors: AtomicU64,
+}
+
+impl PacketCounts {
+    /// What the packets of each stream id say of themselves.
+    pub fn tallies(&self) -> &[Tally] {
+        self.tallies.get().map_or(&[], Vec::as_slice)
+    }
 }
 
 /// A counter's value.

@@ -337,13 +337,16 @@ impl<'a> Import<'a> {
             *self.report.rejected.entry("unknown_stream").or_default() += 1;
             return;
         };
-        let decoder = &self.decoders[decoder];
+        let decoder = &mut self.decoders[decoder];
         if let Err(error) = decoder.decode_packet(&packet, datagram.time, &mut self.batch) {
             *self.report.rejected.entry(reason(&error)).or_default() += 1;
-            if let DecodeError::ShortPayload { layout, .. } = error {
-                for stream in decoder.streams_of(layout) {
-                    self.sink.count_rejected(stream, 1);
-                }
+            let streams = match error {
+                DecodeError::ShortPayload { layout, .. } => decoder.streams_of(layout).take(usize::MAX),
+                DecodeError::Block { layout, .. } => decoder.streams_of(layout).take(1),
+                DecodeError::Packet(_) | DecodeError::UnknownStream { .. } => return,
+            };
+            for stream in streams {
+                self.sink.count_rejected(stream, 1);
             }
         }
     }
@@ -378,8 +381,10 @@ impl<'a> Import<'a> {
 
 /// Whether a datagram was sent to where a source listens: its port, and its group or any address of a machine.
 fn listens_to(layout: &SourceLayout, datagram: &Datagram<'_>) -> bool {
-    let (listen, to) = (layout.listen, datagram.destination);
-    listen.port() == to.port()
-        && (listen.ip().is_multicast() == to.ip().is_multicast())
-        && (!listen.ip().is_multicast() || listen.ip() == to.ip())
+    let to = datagram.destination;
+    layout.listen.iter().map(|listen| listen.address).any(|listen| {
+        listen.port() == to.port()
+            && (listen.ip().is_multicast() == to.ip().is_multicast())
+            && (!listen.ip().is_multicast() || listen.ip() == to.ip())
+    })
 }

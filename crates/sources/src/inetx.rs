@@ -1,9 +1,14 @@
 //! iNET-X: the packet format of airborne acquisition chassis, over UDP.
 
+pub mod blocks;
 pub mod decoder;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod packet;
 pub mod source;
+mod tally;
 
-pub use decoder::{DecodeError, Decoded, Decoder};
+pub use decoder::{DecodeError, Decoded, Decoder, Stamp};
 pub use packet::{Packet, PacketError, PayloadInformation};
 pub use source::{Running, Source};
+pub use tally::Tally;

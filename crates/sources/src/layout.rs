@@ -1,5 +1,8 @@
 //! Layouts: where in a packet each channel is. Made from the configuration once, checked whole, then only read.
 
+mod blocks;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use hashbrown::{HashMap, HashSet};
@@ -7,8 +10,12 @@ use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec, V
 
 use crate::ads::{AdsLayout, foreign_key};
 use crate::config::{
-    ChannelConfig, ClockConfig, Endian, PtpScale, SourceConfig, SourceKind, StoredFloat, StreamConfig, WireType,
+    ChannelConfig, ClockConfig, Endian, PayloadKind, PtpScale, SourceConfig, SourceKind, StoredFloat, StreamConfig,
+    WireType,
 };
+use crate::udp::Listen;
+
+pub use blocks::BlockLayout;
 
 /// Bytes of the largest UDP payload: no channel can lie beyond.
 const MAX_PAYLOAD_BYTES: usize = 65_507;
@@ -18,6 +25,8 @@ const MAX_CHANNELS: usize = 4_096;
 const MAX_SAMPLES: u32 = 32_768;
 /// Coefficients of a polynomial.
 const MAX_COEFFICIENTS: usize = 16;
+/// Addresses and groups of one source.
+const MAX_LISTENS: usize = 64;
 /// Wire sequences of iNET-X count modulo this.
 pub const SEQUENCE_MODULUS: u64 = 1 << 32;
 
@@ -45,11 +54,11 @@ pub struct SourceLayout {
     /// Protocol.
     pub kind: SourceKind,
     /// Where it listens.
-    pub listen: SocketAddr,
-    /// Interface to join a multicast group on.
-    pub interface: Option<String>,
+    pub listen: Vec<Listen>,
     /// Time scale of its stamps.
     pub ptp_scale: PtpScale,
+    /// Which time is `time`.
+    pub clock: Clock,
     /// Bytes of kernel receive buffer to ask for.
     pub receive_buffer_bytes: usize,
     /// Streams it knows.
@@ -80,8 +89,10 @@ pub struct StreamLayout {
     pub id: u32,
     /// Bytes a payload must have so that every channel lies within.
     pub payload_bytes: usize,
-    /// The table of the packet itself, then one for each number of samples.
+    /// The table of the packet itself, then one for each number of samples; or for each entry of blocks.
     pub tables: Vec<TableLayout>,
+    /// Of a parser-aligned payload: which blocks go where.
+    pub blocks: Option<BlockLayout>,
 }
 
 /// Channels of a packet that go to one stream of the store.
@@ -261,11 +272,13 @@ pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
         match source.kind {
             SourceKind::Inetx => {
                 let layout = source.compile(&path)?;
-                if layout.listen.port() != 0 && !addresses.insert((layout.listen, layout.interface.clone())) {
-                    return Err(LayoutError::new(
-                        format!("{path}.listen"),
-                        format!("{} belongs to another source too", source.listen),
-                    ));
+                for listen in layout.listen.iter().filter(|listen| listen.address.port() != 0) {
+                    if !addresses.insert(listen.clone()) {
+                        return Err(LayoutError::new(
+                            format!("{path}.listen"),
+                            format!("{} belongs to another source too", listen.address),
+                        ));
+                    }
                 }
                 for (s, stream) in layout.streams.iter().enumerate() {
                     for table in &stream.tables {
@@ -299,18 +312,7 @@ impl SourceConfig {
     /// The first key that is wrong.
     pub fn compile(&self, path: &str) -> Result<SourceLayout, LayoutError> {
         check_name(&self.name, &format!("{path}.name"))?;
-        let listen: SocketAddr = self.listen.parse().map_err(|_| {
-            LayoutError::new(
-                format!("{path}.listen"),
-                format!("{:?} is not an address and port, as 127.0.0.1:4440 or [ff02::1]:4440", self.listen),
-            )
-        })?;
-        if self.interface.is_some() && !listen.ip().is_multicast() {
-            return Err(LayoutError::new(
-                format!("{path}.interface"),
-                format!("only a multicast group is joined on an interface, and {} is none", listen.ip()),
-            ));
-        }
+        let listen = self.listens(path)?;
         if !(4_096..=1 << 30).contains(&self.receive_buffer_bytes) {
             return Err(LayoutError::new(
                 format!("{path}.receive_buffer_bytes"),
@@ -333,31 +335,76 @@ impl SourceConfig {
             name: self.name.clone(),
             kind: self.kind,
             listen,
-            interface: self.interface.clone(),
             ptp_scale: self.ptp_scale,
+            clock: self.store_clock(),
             receive_buffer_bytes: self.receive_buffer_bytes,
             streams,
             by_id,
         })
     }
 
+    /// Where it listens: `listen`, and `groups`.
+    fn listens(&self, path: &str) -> Result<Vec<Listen>, LayoutError> {
+        let first = (!self.listen.is_empty() || self.groups.is_empty())
+            .then(|| (path.to_owned(), "listen", &self.listen, &self.interface));
+        if self.interface.is_some() && first.is_none() {
+            let why = "belongs to `listen`, and there is none: give each of `groups` its own";
+            return Err(LayoutError::new(format!("{path}.interface"), why));
+        }
+        let others = self.groups.iter().enumerate();
+        let others =
+            others.map(|(i, group)| (format!("{path}.groups[{i}]"), "address", &group.address, &group.interface));
+        let mut listens: Vec<Listen> = Vec::new();
+        for (path, key, text, interface) in first.into_iter().chain(others) {
+            let address: SocketAddr = text.parse().map_err(|_| {
+                LayoutError::new(
+                    format!("{path}.{key}"),
+                    format!("{text:?} is not an address and port, as 127.0.0.1:4440 or [ff02::1]:4440"),
+                )
+            })?;
+            if interface.is_some() && !address.ip().is_multicast() {
+                return Err(LayoutError::new(
+                    format!("{path}.interface"),
+                    format!("only a multicast group is joined on an interface, and {} is none", address.ip()),
+                ));
+            }
+            let listen = Listen { address, interface: interface.clone() };
+            if address.port() != 0 && listens.contains(&listen) {
+                return Err(LayoutError::new(format!("{path}.{key}"), format!("{address} stands here twice")));
+            }
+            if listens.len() == MAX_LISTENS {
+                return Err(LayoutError::new(path, format!("a source has at most {MAX_LISTENS} addresses")));
+            }
+            listens.push(listen);
+        }
+        Ok(listens)
+    }
+
+    fn store_clock(&self) -> Clock {
+        match self.clock {
+            ClockConfig::Receive => Clock::Receive,
+            ClockConfig::Source => Clock::Source,
+        }
+    }
+
     fn compile_stream(&self, stream: &StreamConfig, path: &str) -> Result<StreamLayout, LayoutError> {
         check_name(&stream.table, &format!("{path}.table"))?;
-        for (key, value) in &stream.tags {
-            check_name(key, &format!("{path}.tags"))?;
-            check_name(value, &format!("{path}.tags.{key}"))?;
-        }
-        if stream.channel.is_empty() {
-            return Err(LayoutError::new(format!("{path}.channel"), "a stream needs at least one channel"));
-        }
+        check_tags(&stream.tags, path)?;
         let period_ns = match stream.period_ms {
             None => None,
             Some(ms) => Some(nanoseconds(ms, 1e6, &format!("{path}.period_ms"))?),
         };
-        let clock = match self.clock {
-            ClockConfig::Receive => Clock::Receive,
-            ClockConfig::Source => Clock::Source,
-        };
+        let clock = self.store_clock();
+        match stream.payload {
+            PayloadKind::ParserAligned => return blocks::compile(stream, &self.name, clock, period_ns, path),
+            PayloadKind::Fixed if !stream.block.is_empty() => {
+                return Err(LayoutError::new(format!("{path}.block"), "only with payload = \"parser-aligned\""));
+            }
+            PayloadKind::Fixed if stream.channel.is_empty() => {
+                return Err(LayoutError::new(format!("{path}.channel"), "a stream needs at least one channel"));
+            }
+            PayloadKind::Fixed => {}
+        }
         let mut tables: Vec<TableLayout> = Vec::new();
         let mut payload_bytes = 0;
         let mut names = HashSet::new();
@@ -405,16 +452,31 @@ impl SourceConfig {
             if table.fields.len() == MAX_CHANNELS {
                 return Err(LayoutError::new(path, format!("a stream has at most {MAX_CHANNELS} channels")));
             }
-            table.spec.channels.push(ChannelSpec {
-                unit: channel.unit.clone(),
-                description: channel.description.clone(),
-                ..ChannelSpec::new(channel.name.as_str(), stored)
-            });
+            table.spec.channels.push(channel.spec(stored));
             table.fields.push(field);
         }
         tables.sort_by_key(|t| t.samples);
-        Ok(StreamLayout { id: stream.id, payload_bytes, tables })
+        Ok(StreamLayout { id: stream.id, payload_bytes, tables, blocks: None })
     }
+}
+
+impl ChannelConfig {
+    /// The channel as the store shall know it.
+    fn spec(&self, stored: ChannelType) -> ChannelSpec {
+        ChannelSpec {
+            unit: self.unit.clone(),
+            description: self.description.clone(),
+            ..ChannelSpec::new(self.name.as_str(), stored)
+        }
+    }
+}
+
+fn check_tags(tags: &BTreeMap<String, String>, path: &str) -> Result<(), LayoutError> {
+    for (key, value) in tags {
+        check_name(key, &format!("{path}.tags"))?;
+        check_name(value, &format!("{path}.tags.{key}"))?;
+    }
+    Ok(())
 }
 
 /// First byte after the last word of a field.

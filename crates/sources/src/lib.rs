@@ -51,6 +51,8 @@ pub mod inetx;
 pub mod instant;
 pub mod layout;
 pub mod leap;
+pub mod multicast;
+pub mod notes;
 pub mod rows;
 pub mod sink;
 pub mod start;

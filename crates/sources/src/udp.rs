@@ -2,15 +2,13 @@
 //! First stage of the path of a sample. It never waits on what comes after it.
 
 use std::io::{IoSliceMut, PipeReader};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrStorage, bind, getsockopt,
     recvmmsg, setsockopt, socket, sockopt,
@@ -19,6 +17,8 @@ use nix::sys::time::TimeSpec;
 
 use crate::clock::{Now, kernel_ns};
 use crate::counts::{self, PacketCounts};
+use crate::multicast::{Change, Membership};
+use crate::notes::Note;
 use crate::throttle::Throttle;
 use crate::worker::{Worker, readable_or_woken, woken_within};
 
@@ -29,6 +29,8 @@ const BATCH_DATAGRAMS: usize = 32;
 const DATAGRAM_BYTES: usize = 65_536;
 /// How long to leave a socket alone that returns errors.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
+/// Time between two looks whether multicast groups are still joined.
+const MEMBERSHIP_LOOK: Duration = Duration::from_secs(1);
 
 /// Why a socket cannot be had. Each names the address and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -56,32 +58,27 @@ pub enum SocketError {
 }
 
 /// What to listen to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listen {
     /// Address and port; a multicast group is joined.
     pub address: SocketAddr,
     /// Interface to join a multicast group on, by name or address.
     pub interface: Option<String>,
-    /// Bytes of receive buffer to ask for.
-    pub receive_buffer_bytes: usize,
 }
 
 /// A bound socket with its options set.
 #[derive(Debug)]
-pub struct Socket {
+struct Socket {
     socket: UdpSocket,
     /// Bytes of receive buffer the kernel gave.
-    pub receive_buffer_bytes: usize,
+    receive_buffer_bytes: usize,
+    /// Datagrams that the kernel dropped so far, modulo 2³².
+    kernel_drops: u32,
 }
 
 impl Socket {
-    /// Makes a socket, joins its group, asks for kernel stamps, the drop counter and a large buffer.
-    ///
-    /// # Errors
-    /// Where the address cannot be bound, the group not joined, the interface not found.
-    pub fn open(listen: &Listen) -> Result<Socket, SocketError> {
-        let address = listen.address;
-        let failed = |doing: &'static str| move |source: std::io::Error| SocketError::Socket { address, doing, source };
+    /// Makes a socket, asks for kernel stamps, the drop counter and a large buffer.
+    fn open(address: SocketAddr, asked_bytes: usize) -> Result<Socket, SocketError> {
         let errno = |doing: &'static str| move |e: Errno| SocketError::Socket { address, doing, source: e.into() };
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -91,86 +88,25 @@ impl Socket {
         setsockopt(&fd, sockopt::ReceiveTimestampns, &true).map_err(errno("no kernel stamps"))?;
         setsockopt(&fd, sockopt::RxqOvfl, &1).map_err(errno("no drop counter"))?;
         // The forced size needs CAP_NET_ADMIN; without it the system's limit holds.
-        if setsockopt(&fd, sockopt::RcvBufForce, &listen.receive_buffer_bytes).is_err() {
-            setsockopt(&fd, sockopt::RcvBuf, &listen.receive_buffer_bytes).map_err(errno("no receive buffer"))?;
+        if setsockopt(&fd, sockopt::RcvBufForce, &asked_bytes).is_err() {
+            setsockopt(&fd, sockopt::RcvBuf, &asked_bytes).map_err(errno("no receive buffer"))?;
         }
         bind(fd.as_raw_fd(), &SockaddrStorage::from(address)).map_err(errno("cannot listen"))?;
         let socket = UdpSocket::from(fd);
-        match address.ip() {
-            IpAddr::V4(group) if group.is_multicast() => {
-                let on = match &listen.interface {
-                    None => Ipv4Addr::UNSPECIFIED,
-                    Some(name) => ipv4_of(address, name)?,
-                };
-                socket.join_multicast_v4(&group, &on).map_err(failed("cannot join the group"))?;
-            }
-            IpAddr::V6(group) if group.is_multicast() => {
-                let on = match &listen.interface {
-                    None => 0,
-                    Some(name) => index_of(address, name)?,
-                };
-                socket.join_multicast_v6(&group, on).map_err(failed("cannot join the group"))?;
-            }
-            _ => {}
-        }
         // Linux keeps twice what was asked for, the second half for its own books.
         let got = getsockopt(&socket, sockopt::RcvBuf).map_err(errno("no receive buffer"))? / 2;
-        if got < listen.receive_buffer_bytes {
+        if got < asked_bytes {
             tracing::warn!(
-                %address, asked_bytes = listen.receive_buffer_bytes, got_bytes = got,
-                "small receive buffer: bursts may be lost; raise it with `sysctl -w net.core.rmem_max={}`",
-                listen.receive_buffer_bytes
+                %address, asked_bytes, got_bytes = got,
+                "small receive buffer: bursts may be lost; raise it with `sysctl -w net.core.rmem_max={asked_bytes}`"
             );
         }
-        Ok(Socket { socket, receive_buffer_bytes: got })
+        Ok(Socket { socket, receive_buffer_bytes: got, kernel_drops: 0 })
     }
 
-    /// Where it listens: the port it got where it asked for 0.
-    ///
-    /// # Errors
-    /// As the system has them.
-    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.socket.local_addr()
     }
-}
-
-fn no_interface(address: SocketAddr, interface: &str) -> SocketError {
-    let mut known: Vec<String> = getifaddrs().into_iter().flatten().map(|i| i.interface_name).collect();
-    known.sort();
-    known.dedup();
-    SocketError::NoInterface { address, interface: interface.to_owned(), known: known.join(", ") }
-}
-
-/// The IPv4 address of an interface given by name or address.
-fn ipv4_of(address: SocketAddr, interface: &str) -> Result<Ipv4Addr, SocketError> {
-    if let Ok(ip) = interface.parse() {
-        return Ok(ip);
-    }
-    getifaddrs()
-        .into_iter()
-        .flatten()
-        .filter(|i| i.interface_name == interface)
-        .find_map(|i| i.address.and_then(|a| a.as_sockaddr_in().map(|v4| v4.ip())))
-        .ok_or_else(|| no_interface(address, interface))
-}
-
-/// The index of an interface given by name or address.
-fn index_of(address: SocketAddr, interface: &str) -> Result<u32, SocketError> {
-    let name = match interface.parse::<IpAddr>() {
-        Err(_) => interface.to_owned(),
-        Ok(ip) => getifaddrs()
-            .into_iter()
-            .flatten()
-            .find(|i| i.address.as_ref().and_then(ip_of) == Some(ip))
-            .map(|i| i.interface_name)
-            .ok_or_else(|| no_interface(address, interface))?,
-    };
-    if_nametoindex(name.as_str()).map_err(|_| no_interface(address, interface))
-}
-
-fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
-    let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-    v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
 }
 
 /// What takes the datagrams of a receiver, on its thread.
@@ -180,6 +116,41 @@ pub trait Datagrams: Send {
 
     /// All datagrams that were there have been handed over.
     fn batch_end(&mut self);
+}
+
+/// Sockets of one receiver, and the groups that are joined for them.
+#[derive(Debug)]
+pub struct Sockets {
+    sockets: Vec<Socket>,
+    memberships: Vec<Membership>,
+}
+
+impl Sockets {
+    /// Listens on each address once, and joins the groups on their interfaces.
+    ///
+    /// # Errors
+    /// Where an address cannot be bound, a group not joined, an interface not found.
+    pub fn open(listens: &[Listen], receive_buffer_bytes: usize) -> Result<Sockets, SocketError> {
+        let mut opened = Sockets { sockets: Vec::new(), memberships: Vec::new() };
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for listen in listens {
+            // A group on two interfaces is one socket: each datagram comes once from each.
+            if listen.address.port() == 0 || !addresses.contains(&listen.address) {
+                addresses.push(listen.address);
+                opened.sockets.push(Socket::open(listen.address, receive_buffer_bytes)?);
+            }
+            opened.memberships.extend(Membership::join(listen)?);
+        }
+        Ok(opened)
+    }
+
+    /// Where they listen: the ports they got where they asked for 0.
+    ///
+    /// # Errors
+    /// As the system has them.
+    pub fn local_addrs(&self) -> std::io::Result<Vec<SocketAddr>> {
+        self.sockets.iter().map(Socket::local_addr).collect()
+    }
 }
 
 /// A thread that receives until it is stopped.
@@ -195,14 +166,15 @@ impl Receiver {
     /// Where no thread can be had.
     pub fn start(
         name: &str,
-        socket: Socket,
+        sockets: Sockets,
         counts: Arc<PacketCounts>,
         now: Now,
         datagrams: impl Datagrams + 'static,
     ) -> std::io::Result<Receiver> {
-        counts.receive_buffer_bytes.store(socket.receive_buffer_bytes as u64, Relaxed);
+        let bytes = sockets.sockets.iter().map(|socket| socket.receive_buffer_bytes as u64).sum();
+        counts.receive_buffer_bytes.store(bytes, Relaxed);
         let worker = Worker::start(format!("udp-{name}"), move |wait| {
-            receive_until_woken(&socket.socket, wait, &counts, &now, datagrams);
+            receive_until_woken(sockets, wait, &counts, &now, datagrams);
         })?;
         Ok(Receiver { worker })
     }
@@ -214,38 +186,72 @@ impl Receiver {
 }
 
 fn receive_until_woken(
-    socket: &UdpSocket,
+    mut receiving: Sockets,
     wait: &PipeReader,
     counts: &PacketCounts,
     now: &Now,
     mut datagrams: impl Datagrams,
 ) {
     let mut buffer = vec![0_u8; BATCH_DATAGRAMS * DATAGRAM_BYTES];
-    let mut kernel_drops = 0_u32;
     let mut log = Throttle::new(1, 10_000_000_000);
+    let mut looked = Instant::now();
     let mut stopping = false;
     loop {
-        match receive_batch(socket, &mut buffer, counts, now, &mut kernel_drops, &mut datagrams) {
-            Ok(()) | Err(Errno::EINTR) => {}
-            Err(_) if stopping => return,
-            Err(Errno::EAGAIN) => stopping = readable_or_woken([socket.as_fd()], wait, None),
-            Err(errno) => {
-                counts::add(&counts.socket_errors, 1);
-                if let Some(held) = log.pass(now()) {
-                    tracing::error!(%errno, held, "receiving failed; trying again");
+        let (mut received, mut failed) = (false, false);
+        for socket in &mut receiving.sockets {
+            match receive_batch(socket, &mut buffer, counts, now, &mut datagrams) {
+                Ok(()) | Err(Errno::EINTR) => received = true,
+                Err(Errno::EAGAIN) => {}
+                Err(errno) => {
+                    failed = true;
+                    counts::add(&counts.socket_errors, 1);
+                    if let Some(held) = log.pass(now()) {
+                        tracing::error!(%errno, held, "receiving failed; trying again");
+                    }
                 }
-                stopping = woken_within(wait, ERROR_PAUSE);
             }
         }
+        let look = !receiving.memberships.is_empty();
+        if look && looked.elapsed() >= MEMBERSHIP_LOOK {
+            looked = Instant::now();
+            for membership in &mut receiving.memberships {
+                look_at(membership, counts, now);
+            }
+        }
+        if received {
+            continue;
+        }
+        if stopping {
+            return;
+        }
+        stopping = if failed {
+            woken_within(wait, ERROR_PAUSE)
+        } else {
+            let time = look.then(|| MEMBERSHIP_LOOK.saturating_sub(looked.elapsed()));
+            readable_or_woken(receiving.sockets.iter().map(|socket| socket.socket.as_fd()), wait, time)
+        };
     }
 }
 
+/// Looks whether a group is still joined, and tells what changed.
+fn look_at(membership: &mut Membership, counts: &PacketCounts, now: &Now) {
+    let (level, text) = match membership.look() {
+        None => return,
+        Some(Change::Gone) => {
+            let words = membership.words();
+            ("warning", format!("{words} is no longer received: the interface is gone; joined again when it is back"))
+        }
+        Some(Change::Back) => ("info", format!("{} is joined again: its interface is back", membership.words())),
+    };
+    tracing::warn!("{text}");
+    counts.notes.add(Note { time: now(), level, text });
+}
+
 fn receive_batch(
-    socket: &UdpSocket,
+    socket: &mut Socket,
     buffer: &mut [u8],
     counts: &PacketCounts,
     now: &Now,
-    kernel_drops: &mut u32,
     datagrams: &mut impl Datagrams,
 ) -> Result<(), Errno> {
     let mut slices: Vec<[IoSliceMut<'_>; 1]> =
@@ -253,7 +259,7 @@ fn receive_batch(
     // Made anew for each call: the kernel shortens the control lengths it fills, and a reused header would cut
     // off the drop counter, which comes only with the first drop.
     let mut headers = MultiHeaders::<()>::preallocate(BATCH_DATAGRAMS, Some(nix::cmsg_space!(TimeSpec, u32)));
-    let messages = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
+    let messages = recvmmsg(socket.socket.as_raw_fd(), &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
     let mut last = None;
     for message in messages {
         let mut stamp = None;
@@ -263,8 +269,8 @@ fn receive_batch(
                     stamp = Some(kernel_ns(t));
                 }
                 ControlMessageOwned::RxqOvfl(total) => {
-                    counts::add(&counts.kernel_drops, total.wrapping_sub(*kernel_drops) as u64);
-                    *kernel_drops = total;
+                    counts::add(&counts.kernel_drops, total.wrapping_sub(socket.kernel_drops) as u64);
+                    socket.kernel_drops = total;
                 }
                 _ => {}
             }

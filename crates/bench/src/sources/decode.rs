@@ -84,7 +84,7 @@ fn measure(what: &str, span: Duration, mut work: impl FnMut() -> (u64, u64)) -> 
 
 fn packets(what: &str, channels: usize, more: &str, span: Duration) -> anyhow::Result<DecodeRate> {
     let config: SourceConfig = toml::from_str(&super::packet_source("127.0.0.1:0", 1, channels, more))?;
-    let decoder = Decoder::bind(config.compile("source")?, &Nowhere::default()).context("the layout's streams")?;
+    let mut decoder = Decoder::bind(config.compile("source")?, &Nowhere::default()).context("the layout's streams")?;
     let packet = super::packet(0, 0, channels);
     let mut batch = FrameBatch::new();
     Ok(measure(what, span, || {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::Serialize;
 use strongback_sources::counts::PacketCounts;
-use strongback_sources::udp::{Datagrams, Listen, Receiver, Socket};
+use strongback_sources::udp::{Datagrams, Listen, Receiver, Sockets};
 use strongback_sources::wall_clock;
 
 use crate::table::Table;
@@ -66,12 +66,12 @@ impl Datagrams for Take {
 /// Measures for a time.
 pub(super) fn run(span: Duration) -> anyhow::Result<Stamps> {
     let busy_threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let listen = Listen { address: "127.0.0.1:0".parse()?, interface: None, receive_buffer_bytes: 1 << 20 };
-    let socket = Socket::open(&listen)?;
-    let address = socket.local_addr()?;
+    let listen = Listen { address: "127.0.0.1:0".parse()?, interface: None };
+    let sockets = Sockets::open(&[listen], 1 << 20)?;
+    let address = sockets.local_addrs()?[0];
     let taken = Arc::new(Mutex::new(Vec::new()));
     let take = Take(taken.clone(), wall_clock());
-    let mut receiver = Receiver::start("stamps", socket, Arc::new(PacketCounts::default()), wall_clock(), take)?;
+    let mut receiver = Receiver::start("stamps", sockets, Arc::new(PacketCounts::default()), wall_clock(), take)?;
     let stop = AtomicBool::new(false);
     let now = wall_clock();
     std::thread::scope(|scope| -> anyhow::Result<()> {

@@ -1,16 +1,14 @@
 //! Counters and troubles of a PLC: written by its thread, read by metrics and `/api/sources`.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use crate::counts::Rejections;
+use crate::notes::Notes;
 
 /// Troubles that are kept one by one; all are counted.
 pub const TROUBLES_MAX: usize = 1_000;
-/// Notes that wait for the server to take them.
-const NOTES_MAX: usize = 256;
 
 /// A symbol that gives no values, and why.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -21,17 +19,6 @@ pub struct Trouble {
     pub symbol: String,
     /// Why.
     pub why: String,
-}
-
-/// Something that people are to know of: an event of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// When, nanoseconds since 1970 UTC.
-    pub time: i64,
-    /// `info`, `watch`, `warning`, `critical`.
-    pub level: &'static str,
-    /// In words.
-    pub text: String,
 }
 
 /// Counters of a PLC.
@@ -77,7 +64,8 @@ pub struct AdsCounts {
     /// Newest reception, nanoseconds since 1970 UTC; 0 before the first.
     pub last_receive_time: AtomicI64,
     troubles: Mutex<Vec<Trouble>>,
-    notes: Mutex<VecDeque<Note>>,
+    /// What people are to know of.
+    pub notes: Notes,
 }
 
 impl AdsCounts {
@@ -90,20 +78,5 @@ impl AdsCounts {
         self.missing.store(troubles.len() as u64, Relaxed);
         troubles.truncate(TROUBLES_MAX);
         *self.troubles.lock() = troubles;
-    }
-
-    /// The oldest notes, up to `most`: whoever takes them passes them on.
-    pub fn take_notes(&self, most: usize) -> Vec<Note> {
-        let mut notes = self.notes.lock();
-        let count = notes.len().min(most);
-        notes.drain(..count).collect()
-    }
-
-    pub(crate) fn note(&self, note: Note) {
-        let mut notes = self.notes.lock();
-        if notes.len() == NOTES_MAX {
-            notes.pop_front();
-        }
-        notes.push_back(note);
     }
 }

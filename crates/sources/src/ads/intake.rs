@@ -13,7 +13,7 @@ use strongback_store::{
 };
 
 use super::connection::Arrival;
-use super::counts::{AdsCounts, Note, Trouble};
+use super::counts::{AdsCounts, Trouble};
 use super::error::AdsError;
 use super::group::{Group, Image, Shown};
 use super::layout::AdsLayout;
@@ -21,6 +21,7 @@ use super::wire::{self, AnswerError, Notification, Place};
 use crate::clock::Now;
 use crate::config::ReadMode;
 use crate::counts::add;
+use crate::notes::Note;
 use crate::sink::Sink;
 use crate::throttle::{Throttle, hex_sample};
 
@@ -402,7 +403,7 @@ impl Intake {
             "info" => tracing::info!(source = self.name, "{text}"),
             _ => tracing::warn!(source = self.name, "{text}"),
         }
-        self.counts.note(Note { time: (self.now)(), level, text });
+        self.counts.notes.add(Note { time: (self.now)(), level, text });
     }
 
     fn answer(&mut self, tag: Tag, result: Result<&[u8], AnswerError>, receive_time: i64) {

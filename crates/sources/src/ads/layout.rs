@@ -131,6 +131,7 @@ pub(crate) fn foreign_key(source: &SourceConfig) -> Option<(&'static str, &'stat
             vec![
                 ("listen", !source.listen.is_empty()),
                 ("interface", source.interface.is_some()),
+                ("groups", !source.groups.is_empty()),
                 ("stream", !source.stream.is_empty()),
             ]
         }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use strongback_store::{FrameBatch, Outcome};
 
-use super::decoder::{DecodeError, Decoded, Decoder};
+use super::decoder::{DecodeError, Decoder};
 use super::packet::PacketError;
+use super::tally::Watch;
 use crate::clock::Now;
 use crate::counts::{self, PacketCounts};
 use crate::layout::SourceLayout;
 use crate::sink::Sink;
 use crate::start::StartError;
 use crate::throttle::{Throttle, hex_sample};
-use crate::udp::{Datagrams, Listen, Receiver, Socket};
+use crate::udp::{Datagrams, Receiver, Sockets};
 
 /// Starts iNET-X sources.
 #[derive(Debug)]
@@ -26,21 +27,18 @@ impl Source {
     /// Where a stream, the socket or the thread cannot be had.
     pub fn start(layout: SourceLayout, sink: Arc<dyn Sink>, now: Now) -> Result<Running, StartError> {
         let name = layout.name.clone();
-        let listen = Listen {
-            address: layout.listen,
-            interface: layout.interface.clone(),
-            receive_buffer_bytes: layout.receive_buffer_bytes,
-        };
+        let (listen, receive_buffer_bytes) = (layout.listen.clone(), layout.receive_buffer_bytes);
         let decoder =
             Decoder::bind(layout, sink.as_ref()).map_err(|source| StartError::Stream { name: name.clone(), source })?;
-        let socket = Socket::open(&listen).map_err(|source| StartError::Socket { name: name.clone(), source })?;
-        let address = socket.local_addr().map_err(|source| StartError::Thread { name: name.clone(), source })?;
+        let sockets = Sockets::open(&listen, receive_buffer_bytes)
+            .map_err(|source| StartError::Socket { name: name.clone(), source })?;
+        let addresses = sockets.local_addrs().map_err(|source| StartError::Thread { name: name.clone(), source })?;
         let counts = Arc::new(PacketCounts::default());
         let intake = Intake::new(name.clone(), decoder, sink, Arc::clone(&counts), Arc::clone(&now));
-        let receiver = Receiver::start(&name, socket, Arc::clone(&counts), now, intake)
+        let receiver = Receiver::start(&name, sockets, Arc::clone(&counts), now, intake)
             .map_err(|source| StartError::Thread { name: name.clone(), source })?;
-        tracing::info!(source = name, %address, "receiving iNET-X");
-        Ok(Running { name, address, counts, receiver })
+        tracing::info!(source = name, ?addresses, "receiving iNET-X");
+        Ok(Running { name, addresses, counts, receiver })
     }
 }
 
@@ -50,7 +48,7 @@ pub struct Running {
     /// Name of the source.
     pub name: String,
     /// Where it listens.
-    pub address: SocketAddr,
+    pub addresses: Vec<SocketAddr>,
     /// What it counted so far.
     pub counts: Arc<PacketCounts>,
     receiver: Receiver,
@@ -72,6 +70,7 @@ pub(crate) struct Intake {
     now: Now,
     batch: FrameBatch,
     log: Throttle,
+    watch: Watch,
 }
 
 impl Intake {
@@ -84,7 +83,10 @@ impl Intake {
     ) -> Self {
         // Two rejected datagrams a ten seconds are enough to know what is wrong; the counters have the rest.
         let log = Throttle::new(2, 10_000_000_000);
-        Intake { name, decoder, sink, counts, now, batch: FrameBatch::new(), log }
+        let (watch, tallies) = Watch::new(decoder.layout());
+        // Set by nobody else: the counters are this source's own.
+        let _ = counts.tallies.set(tallies);
+        Intake { name, decoder, sink, counts, now, batch: FrameBatch::new(), log, watch }
     }
 
     fn refuse(&mut self, error: &DecodeError, bytes: &[u8]) {
@@ -100,6 +102,12 @@ impl Intake {
             }
             DecodeError::ShortPayload { layout, .. } => {
                 for stream in self.decoder.streams_of(*layout) {
+                    self.sink.count_rejected(stream, 1);
+                }
+            }
+            // Of the packet's own table: which blocks it would have had nobody knows.
+            DecodeError::Block { layout, .. } => {
+                for stream in self.decoder.streams_of(*layout).take(1) {
                     self.sink.count_rejected(stream, 1);
                 }
             }
@@ -119,16 +127,8 @@ pub(crate) fn reason(error: &DecodeError) -> &'static str {
         DecodeError::Packet(PacketError::Length { .. }) => "length",
         DecodeError::UnknownStream { .. } => "unknown_stream",
         DecodeError::ShortPayload { .. } => "short_payload",
+        DecodeError::Block { .. } => "bad_block",
     }
-}
-
-/// Adds what a packet said of itself to the counters.
-pub(crate) fn count_decoded(counts: &PacketCounts, decoded: Decoded) {
-    counts::add(&counts.frames, decoded.frames as u64);
-    counts::add(&counts.payload_errors, decoded.payload_error as u64);
-    counts::add(&counts.chassis_lost, decoded.chassis_lost as u64);
-    counts::add(&counts.timeouts, decoded.timeout as u64);
-    counts::add(&counts.bad_ptp, decoded.bad_ptp as u64);
 }
 
 /// Adds what became of frames to the counters.
@@ -148,7 +148,12 @@ pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome]) {
 impl Datagrams for Intake {
     fn datagram(&mut self, bytes: &[u8], receive_time: i64) {
         match self.decoder.decode(bytes, receive_time, &mut self.batch) {
-            Ok(decoded) => count_decoded(&self.counts, decoded),
+            Ok(decoded) => {
+                counts::add(&self.counts.frames, decoded.frames.into());
+                if let Some(tally) = self.counts.tallies().get(decoded.layout) {
+                    self.watch.packet(&decoded, receive_time, tally, &self.counts.notes);
+                }
+            }
             Err(error) => self.refuse(&error, bytes),
         }
     }

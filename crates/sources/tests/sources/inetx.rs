@@ -1,7 +1,7 @@
 //! iNET-X layouts and packets to frames.
 
-use strongback_sources::config::SourceConfig;
-use strongback_sources::inetx::{DecodeError, Decoder, Packet};
+use strongback_sources::config::{ClockConfig, SourceConfig};
+use strongback_sources::inetx::{DecodeError, Decoder, Packet, Stamp};
 use strongback_sources::layout::{SourceLayout, compile_all};
 use strongback_store::{ChannelType, Clock, FrameBatch, Value};
 
@@ -30,7 +30,7 @@ fn decode(
     datagram: &[u8],
 ) -> (FrameBatch, Result<strongback_sources::inetx::Decoded, DecodeError>) {
     let sink = Recording::new();
-    let decoder = Decoder::bind(layout, sink.as_ref()).unwrap();
+    let mut decoder = Decoder::bind(layout, sink.as_ref()).unwrap();
     let mut batch = FrameBatch::new();
     let decoded = decoder.decode(datagram, NOW, &mut batch);
     (batch, decoded)
@@ -142,7 +142,7 @@ fn ptp_times_are_tai_or_utc_as_configured_and_nonsense_is_no_time() {
     let mut config = with_channels(channel);
     let time = |config: &SourceConfig, ptp| {
         let (batch, decoded) = decode(config.compile("s").unwrap(), &inetx(0xDD, 0, ptp, &[1]));
-        (batch.frame(0).head().source_time, decoded.unwrap().bad_ptp)
+        (batch.frame(0).head().source_time, decoded.unwrap().stamp == Stamp::Bad)
     };
     assert_eq!(time(&config, (1_700_000_000, 1)), (Some(1_700_000_000_000_000_001), false));
     assert_eq!(time(&config, (755, 749_999_500)), (Some(755_749_999_500), false));
@@ -154,10 +154,41 @@ fn ptp_times_are_tai_or_utc_as_configured_and_nonsense_is_no_time() {
 }
 
 #[test]
+fn the_stamps_of_a_clock_that_was_never_set_are_no_time() {
+    let channel = "[[stream.channel]]\nname = 'c'\noffset = 0\ntype = 'u8'";
+    let config = with_channels(channel);
+    let look = |config: &SourceConfig, ptp| {
+        let (batch, decoded) = decode(config.compile("s").unwrap(), &inetx(0xDD, 0, ptp, &[1]));
+        let decoded = decoded.unwrap();
+        (decoded.stamp, decoded.stamp_ns, batch.frame(0).head().source_time)
+    };
+    // Those of real captures, the end of 1999, and a year ahead of the reception.
+    for ptp in [(755, 749_999_500), (74_070, 0), (946_684_799, 999_999_999), (1_700_000_000 + 366 * 86_400, 1)] {
+        let stamp = i64::from(ptp.0) * 1_000_000_000 + i64::from(ptp.1);
+        // Kept as it is where nothing depends on it.
+        assert_eq!(look(&config, ptp), (Stamp::NeverSet, stamp, Some(stamp)));
+        let by_source = SourceConfig { clock: ClockConfig::Source, ..config.clone() };
+        assert_eq!(look(&by_source, ptp), (Stamp::NeverSet, stamp, None));
+    }
+    for ptp in [(946_684_800, 0), (1_405_511_470, 0), (1_700_000_000 + 366 * 86_400, 0)] {
+        let by_source = SourceConfig { clock: ClockConfig::Source, ..config.clone() };
+        let stamp = i64::from(ptp.0) * 1_000_000_000;
+        assert_eq!(look(&by_source, ptp), (Stamp::Set, stamp, Some(stamp)));
+    }
+    // A receiver whose own clock was not set cannot tell.
+    let sink = Recording::new();
+    let by_source = SourceConfig { clock: ClockConfig::Source, ..config };
+    let mut decoder = Decoder::bind(by_source.compile("s").unwrap(), sink.as_ref()).unwrap();
+    let mut batch = FrameBatch::new();
+    decoder.decode(&inetx(0xDD, 0, (755, 0), &[1]), 9_000_000_000, &mut batch).unwrap();
+    assert_eq!(batch.frame(0).head().source_time, Some(755_000_000_000));
+}
+
+#[test]
 fn the_clock_is_the_configured_one() {
     let channel = "[[stream.channel]]\nname = 'c'\noffset = 0\ntype = 'u8'";
     assert_eq!(layout(channel).streams[0].tables[0].spec.clock, Clock::Receive);
-    let config = SourceConfig { clock: strongback_sources::config::ClockConfig::Source, ..with_channels(channel) };
+    let config = SourceConfig { clock: ClockConfig::Source, ..with_channels(channel) };
     assert_eq!(config.compile("s").unwrap().streams[0].tables[0].spec.clock, Clock::Source);
 }
 
@@ -228,6 +259,26 @@ fn layout_faults_name_their_key() {
         (
             source("name = 'a'\nkind = 'inetx'\nlisten = '127.0.0.1:1'\ninterface = 'eth0'"),
             "interface",
+            "only a multicast group",
+        ),
+        (
+            source("name = 'a'\nkind = 'inetx'\ninterface = 'eth0'\ngroups = [{ address = '239.1.2.3:1' }]"),
+            "interface",
+            "belongs to `listen`",
+        ),
+        (
+            source("name = 'a'\nkind = 'inetx'\ngroups = [{ address = '239.1.2.3:1' }, { address = '239.1.2.3' }]"),
+            "groups[1].address",
+            "not an address and port",
+        ),
+        (
+            source("name = 'a'\nkind = 'inetx'\nlisten = '239.1.2.3:1'\ngroups = [{ address = '239.1.2.3:1' }]"),
+            "groups[0].address",
+            "stands here twice",
+        ),
+        (
+            source("name = 'a'\nkind = 'inetx'\ngroups = [{ address = '127.0.0.1:1', interface = 'lo' }]"),
+            "groups[0].interface",
             "only a multicast group",
         ),
         (

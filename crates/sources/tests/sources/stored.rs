@@ -1,15 +1,17 @@
 //! Sources into a real store: what they wrote is what is read back, and nothing is lost or doubled unsaid.
 
 use std::io::Write;
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strongback_sources::config::SourceConfig;
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress, Precision};
 use strongback_sources::import::{self, ImportConfig, ImportReport};
+use strongback_sources::inetx::Source;
 use strongback_sources::{Sink, wall_clock};
 use strongback_store::{
     Appended, ChannelIndex, CommitNumber, FrameBatch, Refusal, Reject, Scan, Store, StoreOptions, Stream, StreamId,
@@ -17,6 +19,7 @@ use strongback_store::{
 };
 
 use crate::import::sample_layout;
+use crate::packets::inetx;
 use crate::recording::{Kept, eventually};
 
 const NOW: i64 = 1_700_000_000_000_000_000;
@@ -136,6 +139,59 @@ fn the_sample_is_accounted_for_to_the_frame() {
     assert_eq!((from, to), (&2_000, &2_009));
     // 1999 came at 1.999 s, 2010 at 2.010 s.
     assert_eq!((*from_time, *to_time), (NOW + 1_999_000_000, NOW + 2_010_000_000));
+}
+
+/// Two interfaces were captured: 25 of 26 sequence numbers come twice.
+#[test]
+fn packets_captured_twice_are_kept_once() {
+    let sink = Stored::new();
+    let text = "name = 'x'\nkind = 'inetx'\nlisten = '127.0.0.1:1'\n[[stream]]\nid = 0xDC\ntable = 'video'
+        channel = [{ name = 'first', offset = 0, type = 'u32' }]";
+    let layout = toml::from_str::<SourceConfig>(text).unwrap().compile("source[0]").unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/inetx/mpegts_input.pcap");
+    let config = ImportConfig { run: "twice".to_owned(), sources: vec![layout] };
+    let report = import::run(&path, &config, sink.as_ref(), |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!((report.packets, report.stored(), report.duplicate()), (51, 26, 25));
+    let counts = sink.store.counts(sink.stream("video{run=twice}").id);
+    assert_eq!((counts.received, counts.lost, counts.late, counts.restarts), (51, 0, 0, 0));
+}
+
+/// The same packets in two groups, in each order and with some missing in one of them.
+#[test]
+fn packets_on_redundant_paths_are_kept_once() {
+    let sink = Stored::new();
+    let text = "name = 'x'\nkind = 'inetx'\n
+        groups = [{ address = '239.192.7.5:0', interface = 'lo' }, { address = '239.192.7.6:0', interface = 'lo' }]
+        [[stream]]\nid = 1\ntable = 'fixed'\nchannel = [{ name = 'c', offset = 0, type = 'u32' }]
+        [[stream]]\nid = 2\ntable = 'packets'\npayload = 'parser-aligned'\n[[stream.block]]\ntable = 'blocks'";
+    let layout = toml::from_str::<SourceConfig>(text).unwrap().compile("source[0]").unwrap();
+    let mut running = Source::start(layout, Arc::clone(&sink) as _, wall_clock()).unwrap();
+    let [one, other] = running.addresses[..] else { panic!("{:?}", running.addresses) };
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let send = |to, sequence: u32| {
+        let stamp = (1_700_000_000, sequence * 1_000_000);
+        sender.send_to(&inetx(1, sequence, stamp, &sequence.to_be_bytes()), to).unwrap();
+        // Two blocks of nothing but their headers.
+        let blocks = [[0, 2, 0, 3, 0, 0, 0, 0], [0, 2, 1, 3, 0, 0, 0, 1]].concat();
+        sender.send_to(&inetx(2, sequence, stamp, &blocks), to).unwrap();
+    };
+    for sequence in 0..300 {
+        let (first, second) = if sequence % 3 == 0 { (other, one) } else { (one, other) };
+        send(first, sequence);
+        // Every tenth is lost on one path.
+        if sequence % 10 != 5 {
+            send(second, sequence);
+        }
+    }
+    running.stop();
+    let counts = |name: &str| sink.store.counts(sink.stream(name).id);
+    for name in ["fixed", "packets"] {
+        let counts = counts(name);
+        assert_eq!((counts.received, counts.stored, counts.duplicate), (570, 300, 270), "{name}");
+        // Where the other path is read later, what only it has is missing until then.
+        assert_eq!((counts.lost, counts.restarts), (counts.filled, 0), "{name}");
+    }
+    assert_eq!(counts("blocks").stored, 600);
 }
 
 #[test]

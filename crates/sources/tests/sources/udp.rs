@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use strongback_sources::config::SourceConfig;
 use strongback_sources::StartError;
+use strongback_sources::config::SourceConfig;
 use strongback_sources::inetx::{Running, Source};
 use strongback_sources::udp::SocketError;
 use strongback_sources::{SourceLayout, wall_clock};
@@ -36,7 +36,7 @@ fn datagrams_arrive_in_order_with_kernel_stamps() {
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
     let before = wall_clock()();
     for sequence in 0..500 {
-        sender.send_to(&packet(sequence), running.address).unwrap();
+        sender.send_to(&packet(sequence), running.addresses[0]).unwrap();
     }
     let frames = sink.wait_for_frames(500);
     let after = wall_clock()();
@@ -60,7 +60,7 @@ fn bad_datagrams_are_counted_and_disturb_nothing() {
     let sink = Recording::new();
     let running = start(&sink, layout("127.0.0.1:0", ""));
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let send = |bytes: &[u8]| sender.send_to(bytes, running.address).unwrap();
+    let send = |bytes: &[u8]| sender.send_to(bytes, running.addresses[0]).unwrap();
     send(&packet(1));
     send(&[]);
     send(&packet(2)[..10]);
@@ -101,7 +101,7 @@ fn multicast_groups_are_joined_on_an_interface() {
         let sender = UdpSocket::bind(send_from).unwrap();
         sender.set_multicast_loop_v4(true).unwrap();
         nix::sys::socket::setsockopt(&sender, nix::sys::socket::sockopt::IpMulticastTtl, &1).unwrap();
-        sender.send_to(&packet(9), running.address).unwrap();
+        sender.send_to(&packet(9), running.addresses[0]).unwrap();
         assert_eq!(sink.wait_for_frames(1)[0].sequence, Some(9), "{listen} on {interface}");
     }
     let mut none = layout("239.192.7.1:0", "interface = 'nosuch0'");
@@ -112,7 +112,7 @@ fn multicast_groups_are_joined_on_an_interface() {
         }
         other => panic!("{other:?}"),
     }
-    none.listen = "[ff15::77:1]:0".parse().unwrap();
+    none.listen[0].address = "[ff15::77:1]:0".parse().unwrap();
     assert!(matches!(Source::start(none, Recording::new(), wall_clock()), Err(StartError::Socket { .. })));
 }
 
@@ -124,7 +124,7 @@ fn ipv6_works_like_ipv4() {
     }
     let sink = Recording::new();
     let running = start(&sink, layout("[::1]:0", ""));
-    UdpSocket::bind("[::1]:0").unwrap().send_to(&packet(3), running.address).unwrap();
+    UdpSocket::bind("[::1]:0").unwrap().send_to(&packet(3), running.addresses[0]).unwrap();
     assert_eq!(sink.wait_for_frames(1)[0].sequence, Some(3));
 }
 
@@ -134,13 +134,13 @@ fn a_stop_takes_what_the_kernel_has() {
     let mut running = start(&sink, layout("127.0.0.1:0", ""));
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
     for sequence in 0..100 {
-        sender.send_to(&packet(sequence), running.address).unwrap();
+        sender.send_to(&packet(sequence), running.addresses[0]).unwrap();
     }
     running.stop();
     assert_eq!(sink.frames().len(), 100);
     // The port is free again, and a second stop is none.
     running.stop();
-    UdpSocket::bind(running.address).unwrap();
+    UdpSocket::bind(running.addresses[0]).unwrap();
 }
 
 #[test]
@@ -153,13 +153,13 @@ fn drops_of_the_kernel_are_counted() {
     // The sink's lock stalls the receiver until the buffer has overflown.
     sink.while_stalled(|| {
         for sequence in 0..2_000 {
-            sender.send_to(&packet(sequence), running.address).unwrap();
+            sender.send_to(&packet(sequence), running.addresses[0]).unwrap();
         }
     });
     // The counter travels with the next datagram that arrives.
     let mut sent = 2_000;
     eventually("drops", || {
-        sender.send_to(&packet(sent), running.address).unwrap();
+        sender.send_to(&packet(sent), running.addresses[0]).unwrap();
         sent += 1;
         let drops = running.counts.kernel_drops.load(Relaxed);
         (drops > 0 && drops + running.counts.received.load(Relaxed) == sent as u64).then_some(())

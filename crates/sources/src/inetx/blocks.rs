@@ -1,0 +1,181 @@
+//! Parser-aligned payloads: a run of blocks, each a message that a bus monitor saw. All words are big-endian.
+//!
+//! | offset | size | field | meaning |
+//! |---|---|---|---|
+//! | 0 | 2 | errors and length | bit 15 error; bits 14–9 error code; bits 8–0 length of the block in words of 32 bits, these two included |
+//! | 2 | 1 | message count | of the parser, over all its buses, wraps at 2⁸ |
+//! | 3 | 1 | bus id | |
+//! | 4 | 4 | elapsed time | nanoseconds since the packet's stamp |
+//! | 8 | 4 × (length − 2) | message | |
+
+/// Bytes before a block's message.
+pub const BLOCK_HEADER_BYTES: usize = 8;
+
+/// A block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block<'a> {
+    /// The message has an error.
+    pub error: bool,
+    /// Which one.
+    pub error_code: u8,
+    /// Number of the message.
+    pub message_count: u8,
+    /// Bus it was seen on.
+    pub bus_id: u8,
+    /// When it was seen, nanoseconds since the packet's stamp.
+    pub elapsed_ns: u32,
+    /// The message, filled up to a multiple of four bytes.
+    pub message: &'a [u8],
+}
+
+/// Why a payload is no run of blocks. Offsets are bytes in the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockError {
+    /// The payload ends within a block's header.
+    #[error("block {block}: {found_bytes} bytes are left for its header of {BLOCK_HEADER_BYTES}")]
+    Truncated {
+        /// Which block, from 0.
+        block: usize,
+        /// Where it begins.
+        offset: usize,
+        /// Bytes there.
+        found_bytes: usize,
+    },
+    /// Its length is less than its header's, or more than what is left.
+    #[error("block {block}: a length of {words} words of 32 bits, where 2 to {most_words} can be")]
+    Length {
+        /// Which block, from 0.
+        block: usize,
+        /// Where it begins.
+        offset: usize,
+        /// Its length by its own account.
+        words: u16,
+        /// Words that are left.
+        most_words: usize,
+    },
+}
+
+impl BlockError {
+    /// Where the block begins in the payload.
+    pub fn offset(&self) -> usize {
+        match self {
+            BlockError::Truncated { offset, .. } | BlockError::Length { offset, .. } => *offset,
+        }
+    }
+}
+
+/// The blocks of a payload. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Blocks<'a> {
+    payload: &'a [u8],
+    offset: usize,
+    count: usize,
+}
+
+impl<'a> Blocks<'a> {
+    /// Of a packet's payload.
+    pub fn new(payload: &'a [u8]) -> Blocks<'a> {
+        Blocks { payload, offset: 0, count: 0 }
+    }
+}
+
+impl<'a> Iterator for Blocks<'a> {
+    type Item = Result<Block<'a>, BlockError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (block, offset) = (self.count, self.offset);
+        let rest = self.payload.get(offset..).filter(|rest| !rest.is_empty())?;
+        let Some(&[first, second, message_count, bus_id, e0, e1, e2, e3]) = rest.first_chunk::<BLOCK_HEADER_BYTES>()
+        else {
+            self.offset = self.payload.len();
+            return Some(Err(BlockError::Truncated { block, offset, found_bytes: rest.len() }));
+        };
+        let word = u16::from_be_bytes([first, second]);
+        let words = word & 0x1FF;
+        let Some(message) = rest.get(BLOCK_HEADER_BYTES..usize::from(words) * 4) else {
+            self.offset = self.payload.len();
+            return Some(Err(BlockError::Length { block, offset, words, most_words: rest.len() / 4 }));
+        };
+        self.offset += usize::from(words) * 4;
+        self.count += 1;
+        Some(Ok(Block {
+            error: word >> 15 == 1,
+            error_code: (word >> 9 & 0x3F) as u8,
+            message_count,
+            bus_id,
+            elapsed_ns: u32::from_be_bytes([e0, e1, e2, e3]),
+            message,
+        }))
+    }
+}
+
+/// Packets seen lately. Blocks have no numbers of their own that the store could tell copies by, so a packet that comes
+/// again is told here: by its sequence and its stamp, among as many as the store looks back for late ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Sequence and stamp, at the place of the sequence.
+    packets: Box<[Option<(u32, u32, u32)>]>,
+}
+
+/// Packets that are remembered: the store's window for late frames.
+const SEEN_PACKETS: usize = 1_024;
+
+impl Default for Seen {
+    fn default() -> Self {
+        Seen { packets: vec![None; SEEN_PACKETS].into() }
+    }
+}
+
+impl Seen {
+    /// Whether a packet came before; it is remembered.
+    pub(crate) fn came_before(&mut self, sequence: u32, stamp: (u32, u32)) -> bool {
+        let packet = Some((sequence, stamp.0, stamp.1));
+        std::mem::replace(&mut self.packets[sequence as usize % SEEN_PACKETS], packet) == packet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        fn whole(bytes: &[u8]) -> Result<Vec<Block<'_>>, BlockError> {
+            Blocks::new(bytes).collect()
+        }
+        let good = [0x86, 3, 9, 7, 0, 1, 0, 0, 1, 2, 3, 4];
+        let block = Block {
+            error: true,
+            error_code: 3,
+            message_count: 9,
+            bus_id: 7,
+            elapsed_ns: 65_536,
+            message: &[1, 2, 3, 4],
+        };
+        let two = [good, good].concat();
+        assert_eq!(whole(&two), Ok(vec![block; 2]));
+        assert_eq!(whole(&[]), Ok(vec![]));
+        let truncated = whole(&[&good[..], &good[..7]].concat()).unwrap_err();
+        assert_eq!(truncated, BlockError::Truncated { block: 1, offset: 12, found_bytes: 7 });
+        for words in [0, 1, 4, 0x1FF] {
+            let mut bad = [good, good].concat();
+            bad[12..14].copy_from_slice(&u16::to_be_bytes(words));
+            let error = whole(&bad).unwrap_err();
+            assert_eq!(error, BlockError::Length { block: 1, offset: 12, words, most_words: 3 });
+            assert_eq!(error.offset(), 12);
+        }
+    }
+
+    #[test]
+    fn a_packet_is_known_by_its_sequence_and_stamp() {
+        let mut seen = Seen::default();
+        assert!(!seen.came_before(7, (1, 2)));
+        assert!(seen.came_before(7, (1, 2)));
+        // A source that began anew.
+        assert!(!seen.came_before(7, (3, 2)));
+        assert!(!seen.came_before(7 + SEEN_PACKETS as u32, (4, 0)));
+        assert!(!seen.came_before(7, (3, 2)));
+        assert!(!seen.came_before(8, (3, 2)));
+    }
+}
