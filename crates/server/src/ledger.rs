@@ -211,7 +211,8 @@ fn words(cause: &str, count: u64, from: i64, to: i64) -> String {
     }
 }
 
-fn span(ns: i64) -> String {
+/// A length of time in words.
+pub(crate) fn span(ns: i64) -> String {
     match ns.max(0) as f64 {
         ns if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
         ns if ns < 1e9 => format!("{:.0} ms", ns / 1e6),

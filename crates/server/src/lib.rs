@@ -27,6 +27,7 @@ pub mod check;
 pub mod cli;
 pub mod client;
 pub mod clock;
+pub mod clocks;
 pub mod config;
 pub mod demo;
 pub mod export;

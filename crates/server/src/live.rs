@@ -23,6 +23,8 @@ use parking_lot::{Mutex, MutexGuard};
 use strongback_store::{Appended, FrameBatch, Outcome, Reject, Store, StreamId, View};
 use tokio::sync::{broadcast, watch};
 
+use crate::clocks::arrival::Arrivals;
+
 use subscription::{Match, Subscription};
 
 /// Events and gaps that wait for a client at most; a client further behind loses the oldest and is told.
@@ -68,6 +70,8 @@ pub struct Fanout {
     /// Newest `receive_time` of each stream, by id; `i64::MIN` if none came since start.
     last_receive: Vec<i64>,
     newest_receive: i64,
+    /// When frames arrived, and how long after their stamps.
+    pub arrivals: Arrivals,
     /// Frames that reached screens but not the store.
     pub not_recorded: u64,
     /// Values that came since start.
@@ -92,6 +96,7 @@ impl Default for Fanout {
             subscriptions: Vec::new(),
             last_receive: Vec::new(),
             newest_receive: i64::MIN,
+            arrivals: Arrivals::default(),
             not_recorded: 0,
             points: 0,
             points_duplicate: 0,
@@ -131,6 +136,7 @@ impl Fanout {
                 }
             };
             let stream = head.stream;
+            self.arrivals.frame(stream, head.receive_time, head.source_time, now);
             let Some(entries) = self.by_stream.get(at).filter(|e| !e.is_empty()) else { continue };
             let now_lost = lost(stream);
             let gap = self.lost.insert(stream, now_lost).is_some_and(|before| before < now_lost);
@@ -275,6 +281,7 @@ impl Live {
     /// holds the fan-out's lock over the swap of the store and passes it in.
     pub fn rewind(fanout: &mut Fanout, epoch: u32, next_row: impl Fn(StreamId) -> u64) {
         fanout.lost.clear();
+        fanout.arrivals.clear();
         for subscription in &fanout.subscriptions {
             subscription.rewind(epoch, &next_row);
         }

@@ -9,6 +9,7 @@ use strongback_query::EventRow;
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::now_ns;
+use crate::clocks;
 use crate::ledger::{EventCard, GapCard};
 use crate::server::Server;
 
@@ -34,7 +35,7 @@ pub async fn beat(server: Arc<Server>) {
             let looking = server.clone();
             note(&server).await;
             // On a reader thread: with many streams it takes milliseconds.
-            if let Err(error) = server.readers.spawn(move || looking.roster.look(&looking.ingest, now_ns())).await {
+            if let Err(error) = server.readers.spawn(move || look(&looking)).await {
                 tracing::error!(%error, "the sources could not be looked at");
             }
         }
@@ -79,16 +80,45 @@ pub async fn beat(server: Arc<Server>) {
     }
 }
 
-/// Makes events of what PLCs have to say. While nothing is recorded it is in the log alone.
+/// Looks at the sources and their clocks.
+fn look(server: &Server) {
+    let now = now_ns();
+    server.roster.look(&server.ingest, now);
+    for event in server.clocks.look(&server.ingest, now) {
+        tracing::warn!(source = event.source, "{}", event.text);
+        record(server, &event);
+    }
+}
+
+/// Makes an event. While nothing is recorded it is in the log alone.
+fn record(server: &Server, event: &EventRow) {
+    if let Err(error) = server.ledger.record(&server.ingest, event) {
+        tracing::warn!(source = event.source, "not among the events: {error}: {}", event.text);
+    }
+}
+
+/// Records what is known of the clock of this machine, now and then.
+pub async fn look_at_own_clock(server: Arc<Server>) {
+    let period = Duration::from_nanos(clocks::PERIOD_NS.unsigned_abs());
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let looking = server.clone();
+        let look = move || clocks::record_node(&looking.ingest, &clocks::node::look(), now_ns());
+        if let Err(error) = server.readers.spawn(look).await {
+            tracing::error!(%error, "the clock of this machine could not be looked at");
+        }
+    }
+}
+
+/// Makes events of what sources have to say.
 async fn note(server: &Arc<Server>) {
     let noting = server.clone();
     let record = move || {
         for (source, note) in noting.roster.take_notes() {
             let level = note.level.to_owned();
-            let event = EventRow { time_ns: note.time, level, source, text: note.text };
-            if let Err(error) = noting.ledger.record(&noting.ingest, &event) {
-                tracing::warn!(source = event.source, "not among the events: {error}: {}", event.text);
-            }
+            record(&noting, &EventRow { time_ns: note.time, level, source, text: note.text });
         }
     };
     if let Err(error) = server.readers.spawn(record).await {

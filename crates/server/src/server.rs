@@ -6,6 +6,7 @@ use std::time::Instant;
 use strongback_sources::ilp::Ingress;
 use tokio::sync::{Semaphore, watch};
 
+use crate::clocks::Clocks;
 use crate::config::Config;
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
@@ -27,6 +28,8 @@ pub struct Server {
     pub ledger: Arc<Ledger>,
     /// Sources and their rates.
     pub roster: Arc<Roster>,
+    /// Clocks of the sources.
+    pub clocks: Clocks,
     /// SQL.
     pub query: Engine,
     /// Threads for reads that block.

@@ -9,7 +9,7 @@
 //! ```
 //! Records state what is, so a later one replaces an earlier one.
 //!
-//! Invariants: segments of `strongback.` tables, of runs that are not released, and those that would take a group
+//! Invariants: segments of `strongback.` tables (but for those of [`MEASURED`]), of runs that are not released, and those that would take a group
 //! below its minimum are never dropped for space.
 
 use crate::checkpoint::Entries;
@@ -17,6 +17,9 @@ use crate::fields::{Put, Take};
 use crate::options::RetentionGroup;
 use crate::pattern::Pattern;
 use crate::stream::StreamKey;
+
+/// Tables of the server's own that are measurements, one row after the other: they go with what sources send.
+const MEASURED: [&str; 2] = ["strongback.clocks", "strongback.node_clock"];
 
 /// Number of a retention group. The first three are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,10 +87,10 @@ impl Default for Groups {
 }
 
 impl Groups {
-    /// The group that a new stream belongs to: the store's own, its run's, the first configured one whose pattern
+    /// The group that a new stream belongs to: the ledger's, its run's, the first configured one whose pattern
     /// it matches.
     pub(crate) fn of(&self, key: &StreamKey) -> Group {
-        if key.is_internal() {
+        if key.is_internal() && !MEASURED.contains(&key.table.as_str()) {
             return Group::LEDGER;
         }
         if let Some(run) = key.tag("run").and_then(|name| self.find(Kind::Run, name)) {
@@ -249,5 +252,22 @@ impl Groups {
             _ => return None,
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurements_of_the_server_go_with_the_data_and_the_ledger_does_not() {
+        let groups = Groups::default();
+        let of = |table: &str| groups.of(&StreamKey::new(table, [("stream".to_owned(), "a".to_owned())]));
+        for table in ["strongback.gaps", "strongback.events", "strongback.imports", "strongback.definitions"] {
+            assert_eq!(of(table), Group::LEDGER, "{table}");
+        }
+        for table in ["strongback.clocks", "strongback.node_clock", "fti.bay"] {
+            assert_eq!(of(table), Group::DATA, "{table}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `/metrics`: Prometheus text.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,11 +9,12 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
-use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Opts, TextEncoder};
+use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, TextEncoder};
 
 use super::answer::Failure;
+use crate::clocks::{self, estimate::Reading};
 use crate::memory;
-use crate::roster::{PlcCard, SourceCard};
+use crate::roster::{PacketCard, PlcCard, SourceCard};
 use crate::server::Server;
 
 /// Families built anew for each scrape from counters that live elsewhere.
@@ -101,6 +103,75 @@ fn plcs(all: &mut Families, cards: &[SourceCard]) -> prometheus::Result<()> {
     Ok(())
 }
 
+/// What packets say of themselves, by stream id.
+fn packets(all: &mut Families, server: &Server, cards: &[SourceCard]) -> prometheus::Result<()> {
+    let mut counted: BTreeMap<&'static str, Vec<(Vec<String>, u64)>> = BTreeMap::new();
+    for card in cards {
+        let Some(packets) = server.roster.packets(&card.name) else { continue };
+        for tally in packets.tallies() {
+            for (name, count) in PacketCard::of(tally).counters() {
+                let labels = vec![card.name.clone(), format!("{:#010x}", tally.id)];
+                counted.entry(name).or_default().push((labels, count));
+            }
+        }
+    }
+    let help = |name: &str| match name {
+        "payload_errors" => "Packets whose payload the chassis marked as erroneous.",
+        "chassis_lost" => "Messages the chassis says it lost.",
+        "chassis_timeouts" => "Packets sent by a timeout of the chassis.",
+        "bad_ptp" => "Packets whose PTP stamp was no time.",
+        "never_set" => "Packets with the stamp of a clock that was never set.",
+        "blocks" => "Blocks of parser-aligned payloads.",
+        "block_errors" => "Blocks with an error.",
+        _ => "Blocks of a bus that the layout has no entry for.",
+    };
+    for (name, values) in counted {
+        let full = format!("strongback_packet_{name}_total");
+        all.add(true, &full, help(name), &["source", "stream_id"], values)?;
+    }
+    Ok(())
+}
+
+/// The clocks of the sources, by stream: as many as are recorded.
+fn source_clocks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
+    type Get = fn(&Reading) -> f64;
+    let gauges: [(&str, &str, Get); 4] = [
+        ("offset_seconds", "Source's clock less that of reception, least way included.", |r| r.offset_ns as f64 / 1e9),
+        ("drift_ppm", "What the source's clock gains, millionths.", |r| r.drift_ppm),
+        ("spread_seconds", "How much later than the quickest frames come typically.", |r| r.spread_ns as f64 / 1e9),
+        ("jumps", "Jumps of the source's clock since start.", |r| r.jumps as f64),
+    ];
+    let catalog = server.ingest.store().catalog();
+    let clocks: Vec<(&str, String, &str, Reading)> = server
+        .clocks
+        .readings()
+        .into_iter()
+        .take(clocks::RECORDED_MAX)
+        .filter_map(|(id, reading)| {
+            let stream = catalog.stream(id)?;
+            Some((stream.source.as_str(), stream.key.to_string(), reading.state.name(), reading))
+        })
+        .collect();
+    for (name, help, get) in gauges {
+        let opts = Opts::new(format!("strongback_source_clock_{name}"), help);
+        let family = GaugeVec::new(opts, &["source", "stream"])?;
+        for (source, stream, _, reading) in &clocks {
+            family.get_metric_with_label_values(&[*source, stream.as_str()])?.set(get(reading));
+        }
+        all.0.extend(family.collect());
+    }
+    let states = clocks
+        .iter()
+        .map(|(source, stream, state, _)| (vec![(*source).to_owned(), stream.clone(), (*state).to_owned()], 1));
+    all.add(
+        false,
+        "strongback_source_clock_state",
+        "1, labelled with how well the clock is known.",
+        &["source", "stream", "state"],
+        states,
+    )
+}
+
 fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     let mut all = Families(server.ingest.commit_histogram().collect());
     let cards = server.roster.cards();
@@ -158,6 +229,8 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
         unknown,
     )?;
     plcs(&mut all, &cards)?;
+    packets(&mut all, server, &cards)?;
+    source_clocks(&mut all, server)?;
     all.counter("strongback_gaps_total", "Gaps found since start.", server.ledger.gaps_found())?;
 
     let stats = server.ingest.store().stats();
