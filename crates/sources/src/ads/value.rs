@@ -198,8 +198,7 @@ mod tests {
             batch.begin(FrameHead { stream: StreamId(0), receive_time: 0, source_time: None, sequence: None });
             kind.push_name(&names, bytes, ChannelIndex(0), &mut batch);
             batch.end();
-            let cell = batch.frame(0).cells().next().map(|(_, cell)| format!("{:?}", cell.unwrap()));
-            cell
+            batch.frame(0).cells().next().map(|(_, cell)| format!("{:?}", cell.unwrap()))
         };
         let i16 = Kind::Plain(ElementType::I16);
         assert_eq!(name(i16, &[0, 0]).as_deref(), Some("String(\"CLOSED\")"));
