@@ -130,6 +130,9 @@ pub(crate) fn open(
             if identity != found.identity {
                 return Err(OpenError::Copied { path: disk.path(), origin: found.origin });
             }
+            // Files that were made before a sync of the folder failed, or never came, are seen and not durable: what is
+            // written into them would go with their names.
+            disk.sync().map_err(io_error(disk_ref, ""))?;
             SuperblockFile { file, now: found }
         }
         None => {

@@ -33,12 +33,18 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
     }
 }
 
+/// Seeds beyond the usual ones that found something once. In a folder: a file whose name was not durable was used.
+/// In a fixed size: the model itself expected one slot more than there is beside settle's.
+const FOUND_ONCE: [(bool, &[u64]); 2] = [(false, &[326]), (true, &[449, 537, 571])];
+
 fn run_all(fixed: bool, usual: u64) {
     let seeds = seeds(usual);
     let mut all = Ran::default();
     let (mut rounds, count) = (0, seeds.end - seeds.start);
     let mut failed = Vec::new();
-    for seed in seeds {
+    let again =
+        FOUND_ONCE.iter().filter(|(of_fixed, _)| *of_fixed == fixed).flat_map(|(_, seeds)| seeds.iter().copied());
+    for seed in seeds.chain(again) {
         let ran = std::panic::catch_unwind(|| run(seed, fixed, None)).unwrap_or_else(|_| Err("panicked".into()));
         match ran {
             Ok(ran) => {
