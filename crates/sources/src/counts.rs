@@ -1,5 +1,6 @@
 //! Counters of a source: written by its threads, read by metrics and `/api/sources`.
 
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -9,30 +10,102 @@ use parking_lot::Mutex;
 use crate::inetx::Tally;
 use crate::notes::Notes;
 
-/// Rejections by reason. The set of reasons is small and fixed by the code; it is bounded all the same.
+/// Most bytes kept of what was rejected.
+pub const SAMPLE_BYTES: usize = 64;
+/// Most bytes kept of why.
+const SAMPLE_TEXT_BYTES: usize = 512;
+/// Shortest time between two samples of a reason: a flood of bad datagrams costs a comparison each.
+const SAMPLE_SPACING_NS: i64 = 250_000_000;
+/// Most reasons; what is beyond is counted under [`OTHER_REASONS`].
+const REASONS_MAX: usize = 64;
+/// The reason of what has one too many.
+const OTHER_REASONS: &str = "other";
+
+/// One rejected datagram, line or message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Who sent it, where that is known.
+    pub from: Option<SocketAddr>,
+    /// What is wrong with it, in words.
+    pub text: String,
+    /// Its first [`SAMPLE_BYTES`] bytes; empty where it was a frame already.
+    pub bytes: Vec<u8>,
+}
+
+impl Sample {
+    /// Of bytes that nobody is known to have sent.
+    pub fn new(text: &(impl std::fmt::Display + ?Sized), bytes: &[u8]) -> Sample {
+        Sample { from: None, text: text.to_string(), bytes: bytes[..bytes.len().min(SAMPLE_BYTES)].to_vec() }
+    }
+
+    /// The same, with who sent it.
+    pub fn sent_by(self, peer: Option<SocketAddr>) -> Sample {
+        Sample { from: peer, ..self }
+    }
+}
+
+/// What was rejected for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The reason, as metrics have it.
+    pub reason: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Reception of the newest, nanoseconds since 1970 UTC.
+    pub last_time: i64,
+    /// One of the newest: at most a quarter of a second older than that.
+    pub sample: Sample,
+    sampled: i64,
+}
+
+/// Rejections by reason, each with a sample. The set of reasons is small and fixed by the code; it is bounded all the
+/// same.
 #[derive(Debug, Default)]
 pub struct Rejections {
-    by_reason: Mutex<Vec<(&'static str, u64)>>,
+    by_reason: Mutex<Vec<Rejected>>,
 }
 
 impl Rejections {
-    /// Counts `n` rejections for a reason.
-    pub fn add(&self, reason: &'static str, n: u64) {
+    /// Counts `n` rejections for a reason at `time`, nanoseconds since 1970 UTC. `sample` is called a few times a
+    /// second at most.
+    pub fn add(&self, reason: &'static str, n: u64, time: i64, sample: impl FnOnce() -> Sample) {
         let mut list = self.by_reason.lock();
-        match list.iter_mut().find(|(have, _)| *have == reason) {
-            Some((_, count)) => *count += n,
-            None => list.push((reason, n)),
+        let reason = match list.len() < REASONS_MAX || list.iter().any(|have| have.reason == reason) {
+            true => reason,
+            false => OTHER_REASONS,
+        };
+        let bounded = |mut sample: Sample| {
+            sample.bytes.truncate(SAMPLE_BYTES);
+            let end = sample.text.floor_char_boundary(SAMPLE_TEXT_BYTES);
+            sample.text.truncate(end);
+            sample
+        };
+        let Some(have) = list.iter_mut().find(|have| have.reason == reason) else {
+            list.push(Rejected { reason, count: n, last_time: time, sample: bounded(sample()), sampled: time });
+            return;
+        };
+        have.count += n;
+        have.last_time = time;
+        // A clock that was set back begins anew.
+        if time < have.sampled || time.saturating_sub(have.sampled) >= SAMPLE_SPACING_NS {
+            have.sampled = time;
+            have.sample = bounded(sample());
         }
     }
 
     /// Every reason counted so far.
     pub fn snapshot(&self) -> Vec<(&'static str, u64)> {
-        self.by_reason.lock().clone()
+        self.by_reason.lock().iter().map(|have| (have.reason, have.count)).collect()
     }
 
     /// Sum over all reasons.
     pub fn total(&self) -> u64 {
-        self.by_reason.lock().iter().map(|(_, n)| n).sum()
+        self.by_reason.lock().iter().map(|have| have.count).sum()
+    }
+
+    /// Every reason with a sample.
+    pub fn samples(&self) -> Vec<Rejected> {
+        self.by_reason.lock().clone()
     }
 }
 
@@ -120,5 +193,41 @@ pub fn get(counter: &AtomicU64) -> u64 {
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     if n != 0 {
         counter.fetch_add(n, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_new_few_and_short() {
+        let rejections = Rejections::default();
+        let mut made = 0;
+        // A thousand a second for ten seconds.
+        for n in 0..10_000_i64 {
+            rejections.add("version", 1, n * 1_000_000, || {
+                made += 1;
+                Sample::new(&format!("number {n} {}", "é".repeat(1_000)), &[7; 1_000])
+            });
+        }
+        let [version] = &rejections.samples()[..] else { panic!("one reason") };
+        assert_eq!((version.count, version.last_time, made), (10_000, 9_999_000_000, 40));
+        assert!(version.sample.text.starts_with("number 9750 "), "{}", version.sample.text);
+        assert!(version.sample.text.len() <= 512 && version.sample.bytes == [7; 64]);
+        // A clock set back does not stop them.
+        rejections.add("version", 2, 5, || Sample::new("after", b""));
+        assert_eq!((rejections.samples()[0].count, rejections.samples()[0].sample.text.as_str()), (10_002, "after"));
+    }
+
+    #[test]
+    fn reasons_are_bounded_and_none_is_lost() {
+        let rejections = Rejections::default();
+        for n in 0..1_000_u32 {
+            let reason: &'static str = Box::leak(format!("r{n}").into_boxed_str());
+            rejections.add(reason, 1, n.into(), Sample::default);
+        }
+        assert!(rejections.snapshot().len() <= REASONS_MAX + 1);
+        assert_eq!(rejections.snapshot().iter().map(|(_, n)| n).sum::<u64>(), 1_000);
     }
 }

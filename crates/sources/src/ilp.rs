@@ -105,7 +105,7 @@ impl Ingress {
         let mut writer = self.idle.lock().pop().unwrap_or_else(|| self.writer());
         let mut report = WriteReport::default();
         writer.write(body, writer::Origin::Body, precision.unit_ns(), receive_time, &mut report);
-        self.counts.add_report(body.len() as u64, &report);
+        self.counts.add_report(body.len() as u64, &report, body, receive_time, None);
         self.counts.last_receive_time.store(receive_time, Relaxed);
         let mut idle = self.idle.lock();
         if idle.len() < MAX_IDLE_WRITERS {

@@ -16,7 +16,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 
 use crate::clock::{Now, kernel_ns};
-use crate::counts::{self, PacketCounts};
+use crate::counts::{self, PacketCounts, Sample};
 use crate::multicast::{Change, Membership};
 use crate::notes::Note;
 use crate::throttle::Throttle;
@@ -109,10 +109,23 @@ impl Socket {
     }
 }
 
+/// Who sent a datagram; looked at only where that is asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peer(Option<SockaddrStorage>);
+
+impl Peer {
+    /// Its address and port, where the kernel said them.
+    pub fn address(&self) -> Option<SocketAddr> {
+        let address = self.0.as_ref()?;
+        let v4 = address.as_sockaddr_in().map(|a| SocketAddr::from((a.ip(), a.port())));
+        v4.or_else(|| address.as_sockaddr_in6().map(|a| SocketAddr::from((a.ip(), a.port()))))
+    }
+}
+
 /// What takes the datagrams of a receiver, on its thread.
 pub trait Datagrams: Send {
     /// Takes one datagram. It must not wait.
-    fn datagram(&mut self, bytes: &[u8], receive_time: i64);
+    fn datagram(&mut self, bytes: &[u8], receive_time: i64, peer: &Peer);
 
     /// All datagrams that were there have been handed over.
     fn batch_end(&mut self);
@@ -258,7 +271,8 @@ fn receive_batch(
         buffer.chunks_exact_mut(DATAGRAM_BYTES).map(|chunk| [IoSliceMut::new(chunk)]).collect();
     // Made anew for each call: the kernel shortens the control lengths it fills, and a reused header would cut
     // off the drop counter, which comes only with the first drop.
-    let mut headers = MultiHeaders::<()>::preallocate(BATCH_DATAGRAMS, Some(nix::cmsg_space!(TimeSpec, u32)));
+    let mut headers =
+        MultiHeaders::<SockaddrStorage>::preallocate(BATCH_DATAGRAMS, Some(nix::cmsg_space!(TimeSpec, u32)));
     let messages = recvmmsg(socket.socket.as_raw_fd(), &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
     let mut last = None;
     for message in messages {
@@ -281,13 +295,15 @@ fn receive_batch(
         });
         last = Some(receive_time);
         let bytes = message.iovs().next().unwrap_or_default();
+        let peer = Peer(message.address);
         counts::add(&counts.received, 1);
         counts::add(&counts.bytes, bytes.len() as u64);
         if message.flags.contains(MsgFlags::MSG_TRUNC) {
-            counts.rejected.add("oversized", 1);
+            let sample = || Sample::new(&format!("more than {DATAGRAM_BYTES} bytes"), bytes).sent_by(peer.address());
+            counts.rejected.add("oversized", 1, receive_time, sample);
             continue;
         }
-        datagrams.datagram(bytes, receive_time);
+        datagrams.datagram(bytes, receive_time, &peer);
     }
     if let Some(receive_time) = last {
         counts.last_receive_time.store(receive_time, Relaxed);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::Serialize;
 use strongback_sources::counts::PacketCounts;
-use strongback_sources::udp::{Datagrams, Listen, Receiver, Sockets};
+use strongback_sources::udp::{Datagrams, Listen, Peer, Receiver, Sockets};
 use strongback_sources::wall_clock;
 
 use crate::table::Table;
@@ -52,7 +52,7 @@ impl Spread {
 struct Take(Arc<Mutex<Vec<[i64; 3]>>>, strongback_sources::Now);
 
 impl Datagrams for Take {
-    fn datagram(&mut self, bytes: &[u8], receive_time: i64) {
+    fn datagram(&mut self, bytes: &[u8], receive_time: i64, _: &Peer) {
         let now = (self.1)();
         let Some(sent) = bytes.first_chunk().map(|bytes| i64::from_le_bytes(*bytes)) else { return };
         if let Ok(mut all) = self.0.lock() {

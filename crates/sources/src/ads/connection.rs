@@ -16,7 +16,7 @@ use super::counts::AdsCounts;
 use super::layout::Target;
 use super::wire::{self, AnswerError, Kind, Request, WireError};
 use crate::clock::{Now, kernel_ns};
-use crate::counts::add;
+use crate::counts::{Sample, add};
 
 /// Bytes that the receive buffer begins with.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -413,7 +413,7 @@ impl<T: Copy> Connection<T> {
                 Ok(Some(cut)) => cut,
                 Ok(None) => break,
                 Err(source) => {
-                    counts.rejected.add(source.reason(), 1);
+                    counts.rejected.add(source.reason(), 1, receive_time, || Sample::new(&source, bytes));
                     return Err(Lost::Wire { host: self.host.clone(), source });
                 }
             };
@@ -421,7 +421,8 @@ impl<T: Copy> Connection<T> {
             self.answered = true;
             match cut.message {
                 Err(error) => {
-                    counts.rejected.add(error.reason(), 1);
+                    let message = || Sample::new(&error, &bytes[..cut.size_bytes.min(bytes.len())]);
+                    counts.rejected.add(error.reason(), 1, receive_time, message);
                     take(Arrival::Bad(error), receive_time);
                 }
                 Ok(message) => match message.kind {
@@ -436,7 +437,8 @@ impl<T: Copy> Connection<T> {
                                 take(Arrival::Answer { tag: pending.tag, result }, receive_time);
                             }
                             None => {
-                                counts.rejected.add("unknown_answer", 1);
+                                let text = || format!("an answer with invoke id {invoke_id}, which nobody waits for");
+                                counts.rejected.add("unknown_answer", 1, receive_time, || Sample::new(&text(), bytes));
                                 take(Arrival::Stray { invoke_id }, receive_time);
                             }
                         }

@@ -20,7 +20,7 @@ use super::layout::AdsLayout;
 use super::wire::{self, AnswerError, Notification, Place};
 use crate::clock::Now;
 use crate::config::ReadMode;
-use crate::counts::add;
+use crate::counts::{Sample, add};
 use crate::notes::Note;
 use crate::sink::Sink;
 use crate::throttle::{Throttle, hex_sample};
@@ -260,8 +260,7 @@ impl Intake {
                     _ => self.wanted.timeouts = 0,
                 }
                 if let Err(AnswerError::Wire(error)) = &result {
-                    self.counts.rejected.add(error.reason(), 1);
-                    self.warn(&format!("an answer ({tag:?}): {error}"), &[]);
+                    self.reject(error.reason(), &format!("an answer ({tag:?}): {error}"), &[]);
                 }
                 self.answer(tag, result, receive_time);
             }
@@ -275,6 +274,12 @@ impl Intake {
         }
     }
 
+    /// Counts a message that makes no frame, and says so.
+    fn reject(&mut self, reason: &'static str, text: &str, bytes: &[u8]) {
+        self.counts.rejected.add(reason, 1, (self.now)(), || Sample::new(text, bytes));
+        self.warn(text, bytes);
+    }
+
     fn warn(&mut self, text: &str, sample: &[u8]) {
         if let Some(held) = self.log.pass((self.now)()) {
             tracing::warn!(source = self.name, held, sample = hex_sample(sample), "{text}");
@@ -285,8 +290,7 @@ impl Intake {
         let notification = match Notification::parse(data) {
             Ok(notification) => notification,
             Err(error) => {
-                self.counts.rejected.add(error.reason(), 1);
-                return self.warn(&format!("a notification: {error}"), data);
+                return self.reject(error.reason(), &format!("a notification: {error}"), data);
             }
         };
         let now = Instant::now();
@@ -314,9 +318,9 @@ impl Intake {
                 }
                 Some(Watch::Gone) => {}
                 None => {
-                    self.counts.rejected.add("unknown_handle", 1);
                     let handle = sample.handle;
-                    self.warn(&format!("a notification of handle {handle}, which nobody asked for"), data);
+                    let text = format!("a notification of handle {handle}, which nobody asked for");
+                    self.reject("unknown_handle", &text, data);
                 }
             }
         }
@@ -354,8 +358,7 @@ impl Intake {
             // What a PLC sends once for a handle that is no longer valid.
             self.wanted.look_again.get_or_insert_with(|| format!("{text}: the handle is no longer valid"));
         }
-        self.counts.rejected.add("wrong_length", 1);
-        self.warn(&text, data);
+        self.reject("wrong_length", &text, data);
     }
 
     pub(crate) fn check_version(&mut self, port: u16, version: u8) -> bool {
@@ -502,8 +505,8 @@ impl Intake {
         let bytes = match result.map(wire::read_bytes) {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(error)) => {
-                self.counts.rejected.add(error.reason(), 1);
-                return self.warn(&format!("{}: an answer to a sum read: {error}", self.groups[group].name), &[]);
+                let text = format!("{}: an answer to a sum read: {error}", self.groups[group].name);
+                return self.reject(error.reason(), &text, &[]);
             }
             Err(AnswerError::Ads(error)) => {
                 self.wanted.look_again.get_or_insert_with(|| format!("a sum read was refused: {error}"));
@@ -514,8 +517,7 @@ impl Intake {
         let mut results = match wire::sum_results(bytes, places) {
             Ok(results) => results,
             Err(error) => {
-                self.counts.rejected.add(error.reason(), 1);
-                return self.warn(&format!("{}: {error}", self.groups[group].name), bytes);
+                return self.reject(error.reason(), &format!("{}: {error}", self.groups[group].name), bytes);
             }
         };
         // The first is the symbol version: a program that changed has other things at these places.
@@ -534,7 +536,8 @@ impl Intake {
                 }
                 Err(AnswerError::Ads(error)) => Some(error),
                 Err(_) => {
-                    self.counts.rejected.add("wrong_length", 1);
+                    let text = || format!("{}: an answer to a sum read is too short", of.name);
+                    self.counts.rejected.add("wrong_length", 1, (self.now)(), || Sample::new(&text(), bytes));
                     continue;
                 }
             };
@@ -610,7 +613,10 @@ impl Intake {
             match outcome {
                 Outcome::Stored { .. } | Outcome::Reduced { .. } => stored += 1,
                 Outcome::Duplicate => duplicate += 1,
-                Outcome::Rejected(reject) => self.counts.rejected.add(reject.reason(), 1),
+                Outcome::Rejected(reject) => {
+                    let sample = || Sample::new(reject, b"");
+                    self.counts.rejected.add(reject.reason(), 1, (self.now)(), sample);
+                }
             }
         }
         add(&self.counts.stored, stored);

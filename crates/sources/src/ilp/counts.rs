@@ -1,9 +1,12 @@
 //! Counters of the line protocol, TCP and HTTP together.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
+use memchr::memchr;
+
 use super::writer::WriteReport;
-use crate::counts::{Rejections, add};
+use crate::counts::{Rejections, SAMPLE_BYTES, Sample, add};
 
 /// What came by line protocol and what became of it.
 #[derive(Debug, Default)]
@@ -35,14 +38,26 @@ pub struct IlpCounts {
 }
 
 impl IlpCounts {
-    pub(crate) fn add_report(&self, bytes: u64, report: &WriteReport) {
+    /// Adds what became of the lines of `buffer`, which came at `receive_time` from `peer`.
+    pub(crate) fn add_report(
+        &self,
+        bytes: u64,
+        report: &WriteReport,
+        buffer: &[u8],
+        receive_time: i64,
+        peer: Option<SocketAddr>,
+    ) {
         add(&self.bytes, bytes);
         add(&self.received, report.received());
         add(&self.stored, report.stored);
         add(&self.duplicate, report.duplicate);
         add(&self.type_conflicts, report.type_conflicts);
-        for (reason, n) in &report.reasons {
-            self.rejected.add(reason, *n);
+        for ((reason, n), (offset, text)) in report.reasons.iter().zip(&report.samples) {
+            let line = || {
+                let line = buffer.get(*offset..).unwrap_or_default();
+                &line[..memchr(b'\n', &line[..line.len().min(SAMPLE_BYTES)]).unwrap_or(line.len())]
+            };
+            self.rejected.add(reason, *n, receive_time, || Sample::new(text, line()).sent_by(peer));
         }
     }
 }

@@ -19,7 +19,7 @@ use super::parser::{Fault, Precision};
 use super::writer::{Origin, WriteReport, Writer};
 use super::{Ingress, MAX_LINE_BYTES};
 use crate::clock::Now;
-use crate::counts::add;
+use crate::counts::{Sample, add};
 use crate::throttle::{Throttle, hex_sample};
 use crate::worker::{Worker, readable_or_woken, woken_within};
 
@@ -280,7 +280,7 @@ impl Reader {
         let unit_ns = Precision::Nanoseconds.unit_ns();
         let consumed =
             self.writer.write(&self.buffer[..self.filled], Origin::Connection, unit_ns, receive_time, &mut report);
-        counts.add_report(0, &report);
+        counts.add_report(0, &report, &self.buffer[..consumed], receive_time, Some(self.peer));
         if let Some(error) = &report.first_error {
             let held = self.log.lock().pass(receive_time);
             if let Some(held) = held {
@@ -328,8 +328,10 @@ impl Reader {
     fn reject_pending(&mut self, fault: Fault) {
         let counts = self.ingress.counts();
         add(&counts.received, 1);
-        counts.rejected.add(fault.reason(), 1);
-        let held = self.log.lock().pass((self.now)());
+        let now = (self.now)();
+        let sample = || Sample::new(&fault, &self.buffer[..self.filled]).sent_by(Some(self.peer));
+        counts.rejected.add(fault.reason(), 1, now, sample);
+        let held = self.log.lock().pass(now);
         if let Some(held) = held {
             tracing::warn!(
                 peer = %self.peer, line = self.lines_before + 1, held,

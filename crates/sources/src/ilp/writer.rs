@@ -33,6 +33,8 @@ pub struct WriteReport {
     pub rejected: u64,
     /// Rejected lines by reason.
     pub reasons: Vec<(&'static str, u64)>,
+    /// For each of these, where a line that was rejected for it begins, and what is wrong with that.
+    pub(crate) samples: Vec<(usize, String)>,
     /// Values that went to a second column because their type does not fit the first.
     pub type_conflicts: u64,
     /// The first line that was rejected.
@@ -54,11 +56,14 @@ impl WriteReport {
         self.accepted() + self.rejected
     }
 
-    fn reject(&mut self, reason: &'static str) {
+    fn reject(&mut self, reason: &'static str, offset: usize, message: impl FnOnce() -> String) {
         self.rejected += 1;
         match self.reasons.iter_mut().find(|(have, _)| *have == reason) {
             Some((_, n)) => *n += 1,
-            None => self.reasons.push((reason, 1)),
+            None => {
+                self.reasons.push((reason, 1));
+                self.samples.push((offset, message()));
+            }
         }
     }
 }
@@ -382,20 +387,21 @@ fn kind_of(value: &FieldValue<'_>) -> ChannelType {
     }
 }
 
-/// Counts a rejected line; its words are made only if it is the first so far. Its number is found at the end.
+/// Counts a rejected line; its words are made only if it is the first so far, or the first for its reason. Its number
+/// is found at the end.
 fn reject(report: &mut WriteReport, offset: usize, rejection: Rejection) {
     let (reason, column) = match &rejection {
         Rejection::Fault(at) => (at.fault.reason(), at.offset as u64 + 1),
         Rejection::Store(reject) => (reject.reason(), 1),
         Rejection::NoStream(_) => ("no_stream", 1),
     };
-    report.reject(reason);
+    let message = || match &rejection {
+        Rejection::Fault(at) => at.fault.to_string(),
+        Rejection::Store(reject) => reject.to_string(),
+        Rejection::NoStream(refusal) => Reject::Refused(refusal.clone()).to_string(),
+    };
+    report.reject(reason, offset, message);
     if report.first_error.as_ref().is_none_or(|first| offset < first.offset) {
-        let message = match rejection {
-            Rejection::Fault(at) => at.fault.to_string(),
-            Rejection::Store(reject) => reject.to_string(),
-            Rejection::NoStream(refusal) => Reject::Refused(refusal).to_string(),
-        };
-        report.first_error = Some(LineError { line: 0, column, message, offset });
+        report.first_error = Some(LineError { line: 0, column, message: message(), offset });
     }
 }

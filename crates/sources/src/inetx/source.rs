@@ -9,12 +9,12 @@ use super::decoder::{DecodeError, Decoder};
 use super::packet::PacketError;
 use super::tally::Watch;
 use crate::clock::Now;
-use crate::counts::{self, PacketCounts};
+use crate::counts::{self, PacketCounts, Sample};
 use crate::layout::SourceLayout;
 use crate::sink::Sink;
 use crate::start::StartError;
 use crate::throttle::{Throttle, hex_sample};
-use crate::udp::{Datagrams, Receiver, Sockets};
+use crate::udp::{Datagrams, Peer, Receiver, Sockets};
 
 /// Starts iNET-X sources.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub(crate) struct Intake {
     counts: Arc<PacketCounts>,
     now: Now,
     batch: FrameBatch,
+    /// Reception of the newest datagram.
+    newest: i64,
     log: Throttle,
     watch: Watch,
 }
@@ -86,16 +88,20 @@ impl Intake {
         let (watch, tallies) = Watch::new(decoder.layout());
         // Set by nobody else: the counters are this source's own.
         let _ = counts.tallies.set(tallies);
-        Intake { name, decoder, sink, counts, now, batch: FrameBatch::new(), log, watch }
+        Intake { name, decoder, sink, counts, now, batch: FrameBatch::new(), newest: 0, log, watch }
     }
 
-    fn refuse(&mut self, error: &DecodeError, bytes: &[u8]) {
-        self.counts.rejected.add(reason(error), 1);
+    fn refuse(&mut self, error: &DecodeError, bytes: &[u8], receive_time: i64, peer: &Peer) {
+        // Before its reason: who finds that finds the id.
+        let is_new = match error {
+            DecodeError::UnknownStream { stream_id } => self.counts.unknown_streams.add(*stream_id),
+            _ => false,
+        };
+        let sample = || Sample::new(error, bytes).sent_by(peer.address());
+        self.counts.rejected.add(reason(error), 1, receive_time, sample);
         match error {
-            DecodeError::UnknownStream { stream_id } => {
-                if self.counts.unknown_streams.add(*stream_id)
-                    && let Some(held) = self.log.pass((self.now)())
-                {
+            DecodeError::UnknownStream { .. } => {
+                if is_new && let Some(held) = self.log.pass((self.now)()) {
                     tracing::warn!(source = self.name, held, sample = hex_sample(bytes), "{error}");
                 }
                 return;
@@ -132,13 +138,15 @@ pub(crate) fn reason(error: &DecodeError) -> &'static str {
 }
 
 /// Adds what became of frames to the counters.
-pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome]) {
+pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome], now: i64) {
     let (mut stored, mut duplicate) = (0, 0);
     for outcome in outcomes {
         match outcome {
             Outcome::Stored { .. } | Outcome::Reduced { .. } => stored += 1,
             Outcome::Duplicate => duplicate += 1,
-            Outcome::Rejected(reject) => counts.rejected.add(reject.reason(), 1),
+            Outcome::Rejected(reject) => {
+                counts.rejected.add(reject.reason(), 1, now, || Sample::new(reject, b""));
+            }
         }
     }
     counts::add(&counts.stored, stored);
@@ -146,7 +154,8 @@ pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome]) {
 }
 
 impl Datagrams for Intake {
-    fn datagram(&mut self, bytes: &[u8], receive_time: i64) {
+    fn datagram(&mut self, bytes: &[u8], receive_time: i64, peer: &Peer) {
+        self.newest = receive_time;
         match self.decoder.decode(bytes, receive_time, &mut self.batch) {
             Ok(decoded) => {
                 counts::add(&self.counts.frames, decoded.frames.into());
@@ -154,7 +163,7 @@ impl Datagrams for Intake {
                     self.watch.packet(&decoded, receive_time, tally, &self.counts.notes);
                 }
             }
-            Err(error) => self.refuse(&error, bytes),
+            Err(error) => self.refuse(&error, bytes, receive_time, peer),
         }
     }
 
@@ -163,7 +172,7 @@ impl Datagrams for Intake {
             return;
         }
         let appended = self.sink.accept(&self.batch);
-        count_outcomes(&self.counts, &appended.outcomes);
+        count_outcomes(&self.counts, &appended.outcomes, self.newest);
         self.batch.clear();
         if let Err(error) = self.decoder.rebind_if_stale(self.sink.as_ref())
             && let Some(held) = self.log.pass((self.now)())

@@ -36,6 +36,11 @@ fn a_bad_line_is_counted_and_the_connection_lives() {
     stream.write_all(b"m v=4 4\n").unwrap();
     sink.wait_for_frames(3);
     assert_eq!(ingress.counts().rejected.snapshot(), [("syntax", 1), ("invalid_utf8", 1)]);
+    // Each with a line and who sent it.
+    let samples = ingress.counts().rejected.samples();
+    let bytes: Vec<&[u8]> = samples.iter().map(|s| s.sample.bytes.as_slice()).collect();
+    assert_eq!(bytes, [&b"m v=x 2"[..], b"\xff\xff"]);
+    assert!(samples.iter().all(|s| s.sample.from == Some(stream.local_addr().unwrap()) && !s.sample.text.is_empty()));
     assert_eq!(ingress.counts().received.load(Relaxed), 5);
     assert_eq!(ingress.counts().connections.load(Relaxed), 1);
 }
