@@ -116,6 +116,8 @@ pub struct RecoveryReport {
     pub frames: u64,
     /// Whether the last shutdown was clean.
     pub clean: bool,
+    /// When the newest commit that was found was made, nanoseconds since 1970 UTC; none in a new store.
+    pub last_commit: Option<i64>,
     /// Bytes of the log beyond the last whole commit.
     pub torn_bytes: u64,
     /// What was durable and is not as it was written.

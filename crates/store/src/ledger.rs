@@ -278,6 +278,8 @@ pub enum GapCause {
     NotRecorded,
     /// Rows that were durable and lay in a damaged place of the disk: "damaged".
     Damaged,
+    /// A stream without sequences, of which the period is given, did not come: "silence".
+    Silence,
     /// As `NotRecorded`, but whoever sent the frames was told and may send them again, so nothing is known lost:
     /// "refused".
     Refused,
@@ -295,6 +297,7 @@ impl GapCause {
             GapCause::NotRecorded => "not recorded",
             GapCause::Damaged => "damaged",
             GapCause::Refused => "refused",
+            GapCause::Silence => "silence",
         }
     }
 }
@@ -357,7 +360,12 @@ pub(crate) fn named_gap(shape: &RowShape, words: &[u64], text: &[u8]) -> Option<
 const COLUMNS: [(&str, ChannelType, &str, &str); 13] = [
     ("id", ChannelType::U64, "", "names the gap; a filled row has the id of the gap it fills"),
     ("stream", ChannelType::U32, "", "number of the stream; null where there is none"),
-    ("cause", ChannelType::String, "", "sequence, filled, restart, kernel, torn, not recorded, damaged, refused"),
+    (
+        "cause",
+        ChannelType::String,
+        "",
+        "sequence, filled, restart, kernel, torn, not recorded, damaged, refused, silence",
+    ),
     ("source", ChannelType::String, "", "name of the source"),
     ("name", ChannelType::String, "", "name of the stream"),
     ("gap_session", ChannelType::U32, "", "session of the sequences"),

@@ -143,7 +143,7 @@ impl Store {
             options,
             origin,
             epoch: opened.report.epoch,
-            report: opened.report,
+            report: RecoveryReport { last_commit: opened.last_commit, ..opened.report },
             writer: Mutex::new(writer),
             log: Mutex::new(Committer {
                 log: opened.log,
@@ -215,9 +215,13 @@ impl Store {
     }
 
     /// Adds a row to `strongback.gaps` with the next commit, for a loss that only its caller can see (a
-    /// kernel's drop counter). The store chooses the `id`.
+    /// kernel's drop counter), and adds it to what its stream lost. The store chooses the `id`.
     pub fn report_gap(&self, gap: Gap) {
-        self.inner.writer.lock().gaps.push(gap);
+        let mut writer = self.inner.writer.lock();
+        if let Some(stream) = gap.stream.and_then(|id| writer.streams.get_mut(id as usize)) {
+            stream.counts.lost += gap.count;
+        }
+        writer.gaps.push(gap);
     }
 
     /// Appends frames: visible to views at once, durable with the next commit. Values are converted exactly

@@ -93,6 +93,34 @@ fn lost_frames_are_rows_and_late_ones_fill_them() {
 }
 
 #[test]
+fn what_a_caller_found_missing_is_lost_of_its_stream() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(dir.path());
+    assert_eq!(store.recovery().last_commit, None, "a new store");
+    let (s, x) = stream(&store, Clock::Receive, None);
+    send(&store, s, x, &[(0, 1), (1, 2)]);
+    let gap = Gap {
+        id: 0,
+        stream: Some(s.0),
+        cause: GapCause::Silence,
+        source: "fti".into(),
+        name: "fti.bay".into(),
+        session: None,
+        sequence: None,
+        rows: None,
+        time: (T0 + 2, T0 + 50),
+        count: 47,
+    };
+    store.report_gap(gap.clone());
+    store.report_gap(Gap { stream: None, count: 5, ..gap });
+    store.commit(T0 + 60).expect("committed");
+    assert_eq!(store.counts(s).lost, 47);
+    // What is open says when it was last written.
+    drop(store);
+    assert_eq!(open(dir.path()).recovery().last_commit, Some(T0 + 60));
+}
+
+#[test]
 fn what_fills_a_gap_names_it_after_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(dir.path());
