@@ -38,6 +38,7 @@ Examples:
   curl -d 'tank p=31.7,t=90i' http://127.0.0.1:8080/write
   psql -h 127.0.0.1 -p 5433 strongback -c 'select * from tank'
   strongback export --from now-10m --channels 'tank.*' --format csv > tank.csv
+  strongback doctor tank.p --at now-1h          why is there nothing?
 
 Exit codes:
   0  done
@@ -46,6 +47,9 @@ Exit codes:
   3  done, but data was lost (or was found damaged); the report says what
   4  the disk failed, and the store could not be opened again
   130  stopped by Ctrl-C; what was taken until then is on the disk";
+
+const DOCTOR_HELP: &str = "\
+Exit codes: 0 nothing is wrong, 1 something is, 2 nobody could be asked";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -60,6 +64,9 @@ pub enum Command {
     Import(ImportArgs),
     /// Write stored data to standard output
     Export(ExportArgs),
+    /// Say why data is missing: asks a running server what it knows of a channel, or of everything
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(DoctorArgs),
     /// List named runs, or release one: what was imported is kept until then
     #[command(subcommand)]
     Run(RunCommand),
@@ -185,6 +192,25 @@ pub struct ExportArgs {
     /// File to write instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// Flags of `doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Channel or pattern, as in 'avionics.*{acu=1}' [default: everything]
+    pub channel: Option<String>,
+    /// The instant of which data is missing: nanoseconds since 1970, RFC 3339, or now-10m [default: now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub at: Option<String>,
+    /// Server to ask
+    #[arg(long, value_name = "ADDR", default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// File with the server's token
+    #[arg(long, value_name = "FILE")]
+    pub auth_token_file: Option<PathBuf>,
+    /// The findings as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Form of an export.

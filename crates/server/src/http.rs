@@ -6,6 +6,7 @@
 
 pub mod answer;
 mod catalog;
+mod doctor;
 mod export;
 mod guard;
 mod health;
@@ -15,6 +16,7 @@ mod notes;
 mod page;
 mod reading;
 mod runs;
+mod source;
 mod sql;
 mod write;
 
@@ -73,11 +75,13 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/health", get(health::health))
         .route("/api/channels", get(catalog::channels))
         .route("/api/sources", get(catalog::sources))
+        .route("/api/sources/{name}", get(source::source))
         .route("/api/view", get(catalog::view))
         .route("/api/gaps", get(notes::gaps))
         .route("/api/events", get(notes::events).post(notes::add_event))
         .route("/api/history", get(reading::history))
         .route("/api/state", get(reading::state))
+        .route("/api/doctor", get(doctor::doctor))
         .route("/api/runs", get(runs::list))
         .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/export", get(export::export))

@@ -17,6 +17,7 @@ use strongback_store::{
 use crate::clock::now_ns;
 use crate::ingest::{Ingest, Ticket};
 use crate::json::Big;
+use crate::starts;
 
 /// Most gaps, and most events, kept in memory.
 pub const ROWS_MAX: usize = 100_000;
@@ -157,6 +158,24 @@ impl Ledger {
         self.rows.read().found
     }
 
+    /// Times without a server, as the events of its starts say them, oldest first.
+    pub fn outages(&self) -> Vec<(i64, i64)> {
+        self.rows.read().events.iter().filter_map(starts::outage).collect()
+    }
+
+    /// The newest event of a source that is more than information.
+    pub fn newest_trouble(&self, source: &str) -> Option<String> {
+        let rows = self.rows.read();
+        rows.events.iter().rev().find(|e| e.source == source && e.level != LEVELS[0]).map(|e| e.text.clone())
+    }
+
+    /// As [`Ledger::record`]; an event that cannot be recorded, because nothing is now, is in the log alone.
+    pub fn record_or_say(&self, ingest: &Ingest, event: &EventRow) {
+        if let Err(error) = self.record(ingest, event) {
+            tracing::warn!(source = event.source, "not among the events: {error}: {}", event.text);
+        }
+    }
+
     /// Appends an event to `strongback.events`; it reaches memory and screens by the follower.
     ///
     /// # Errors
@@ -205,6 +224,7 @@ fn words(cause: &str, count: u64, from: i64, to: i64) -> String {
         "restart" => "the source began its sequence anew; nothing is known lost".to_owned(),
         "torn" => format!("{frames}, {span} · not durable when the server was cut off"),
         "not recorded" => format!("{frames}, {span} · shown live, not recorded: the store refused"),
+        "silence" => format!("{frames}, {span} · nothing came (by the period of the stream)"),
         "damaged" => format!("{frames} · stored before, lost with a damaged place of the disk"),
         "refused" => format!("{frames}, {span} · refused; the sender was told and may send them again"),
         other => format!("{frames}, {span} · {other}"),

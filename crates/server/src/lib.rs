@@ -30,6 +30,8 @@ pub mod clock;
 pub mod clocks;
 pub mod config;
 pub mod demo;
+pub mod doctor;
+pub mod expectation;
 pub mod export;
 pub mod history;
 pub mod http;
@@ -51,7 +53,9 @@ pub mod roster;
 pub mod runs;
 pub mod serve;
 pub mod server;
+pub mod silences;
 pub mod sql;
+pub mod starts;
 pub mod symbols;
 pub mod ws;
 

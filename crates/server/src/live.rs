@@ -67,8 +67,8 @@ pub struct Fanout {
     /// Frames known lost of each subscribed stream when last looked at.
     lost: HashMap<StreamId, u64>,
     subscriptions: Vec<Arc<Subscription>>,
-    /// Newest `receive_time` of each stream, by id; `i64::MIN` if none came since start.
-    last_receive: Vec<i64>,
+    /// What came of each stream, by id.
+    newest: Vec<Newest>,
     newest_receive: i64,
     /// When frames arrived, and how long after their stamps.
     pub arrivals: Arrivals,
@@ -82,6 +82,20 @@ pub struct Fanout {
     pub points_rejected: u64,
 }
 
+/// What came of a stream since start.
+#[derive(Debug, Clone, Copy)]
+pub struct Newest {
+    /// Newest `receive_time`, nanoseconds since 1970 UTC.
+    pub receive_time: i64,
+    /// `source_time` of that frame.
+    pub source_time: Option<i64>,
+    /// Frames, without those that came twice.
+    pub frames: u64,
+}
+
+/// Nothing came yet.
+const NOTHING: Newest = Newest { receive_time: i64::MIN, source_time: None, frames: 0 };
+
 #[derive(Debug, Clone)]
 struct Entry {
     subscription: Arc<Subscription>,
@@ -94,7 +108,7 @@ impl Default for Fanout {
             by_stream: Vec::new(),
             lost: HashMap::new(),
             subscriptions: Vec::new(),
-            last_receive: Vec::new(),
+            newest: Vec::new(),
             newest_receive: i64::MIN,
             arrivals: Arrivals::default(),
             not_recorded: 0,
@@ -113,10 +127,14 @@ impl Fanout {
             self.points += points;
             let head = frame.head();
             let at = head.stream.0 as usize;
-            if self.last_receive.len() <= at {
-                self.last_receive.resize(at + 1, i64::MIN);
+            if self.newest.len() <= at {
+                self.newest.resize(at + 1, NOTHING);
             }
-            self.last_receive[at] = self.last_receive[at].max(head.receive_time);
+            let newest = &mut self.newest[at];
+            newest.frames += u64::from(!matches!(outcome, Outcome::Duplicate));
+            if head.receive_time >= newest.receive_time {
+                (newest.receive_time, newest.source_time) = (head.receive_time, head.source_time);
+            }
             self.newest_receive = self.newest_receive.max(head.receive_time);
             let row = match outcome {
                 // What a reduction leaves out is shown all the same.
@@ -151,9 +169,9 @@ impl Fanout {
         self.by_stream.get(stream.0 as usize).is_some_and(|e| !e.is_empty())
     }
 
-    /// Newest `receive_time` of a stream since start, nanoseconds since 1970 UTC.
-    pub fn last_receive(&self, stream: StreamId) -> Option<i64> {
-        self.last_receive.get(stream.0 as usize).copied().filter(|t| *t > i64::MIN)
+    /// What came of a stream since start, if anything did.
+    pub fn newest_of(&self, stream: StreamId) -> Option<Newest> {
+        self.newest.get(stream.0 as usize).copied().filter(|newest| newest.receive_time > i64::MIN)
     }
 
     /// Newest `receive_time` of all streams since start, nanoseconds since 1970 UTC.

@@ -14,9 +14,16 @@ pub enum Outcome {
     Done,
     /// Done, but data was lost or found damaged.
     DataLost,
+    /// A doctor found something wrong.
+    Findings,
     /// Stopped by Ctrl-C; what was taken until then is on the disk.
     Stopped,
 }
+
+/// A question that found no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:#}")]
+pub struct CannotAsk(pub anyhow::Error);
 
 /// Says what went wrong, if anything, and gives the exit code: see `strongback --help`.
 pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
@@ -30,9 +37,11 @@ pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
 pub fn code(result: &anyhow::Result<Outcome>) -> u8 {
     match result {
         Ok(Outcome::Done) => 0,
+        Ok(Outcome::Findings) => 1,
         Ok(Outcome::DataLost) => 3,
         Ok(Outcome::Stopped) => 130,
         Err(error) if error.is::<ConfigError>() || error.is::<DefinitionError>() => 2,
+        Err(error) if error.is::<CannotAsk>() => 2,
         Err(error) if error.is::<StoreLost>() => 4,
         Err(_) => 1,
     }

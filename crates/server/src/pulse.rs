@@ -83,17 +83,12 @@ pub async fn beat(server: Arc<Server>) {
 /// Looks at the sources and their clocks.
 fn look(server: &Server) {
     let now = now_ns();
-    server.roster.look(&server.ingest, now);
+    for event in server.roster.look(&server.ingest, now) {
+        server.ledger.record_or_say(&server.ingest, &event);
+    }
     for event in server.clocks.look(&server.ingest, now) {
         tracing::warn!(source = event.source, "{}", event.text);
-        record(server, &event);
-    }
-}
-
-/// Makes an event. While nothing is recorded it is in the log alone.
-fn record(server: &Server, event: &EventRow) {
-    if let Err(error) = server.ledger.record(&server.ingest, event) {
-        tracing::warn!(source = event.source, "not among the events: {error}: {}", event.text);
+        server.ledger.record_or_say(&server.ingest, &event);
     }
 }
 
@@ -118,7 +113,8 @@ async fn note(server: &Arc<Server>) {
     let record = move || {
         for (source, note) in noting.roster.take_notes() {
             let level = note.level.to_owned();
-            record(&noting, &EventRow { time_ns: note.time, level, source, text: note.text });
+            let event = EventRow { time_ns: note.time, level, source, text: note.text };
+            noting.ledger.record_or_say(&noting.ingest, &event);
         }
     };
     if let Err(error) = server.readers.spawn(record).await {

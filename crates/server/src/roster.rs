@@ -7,16 +7,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use serde::Serialize;
-use strongback_query::SourceRow;
+use strongback_query::{EventRow, SourceRow};
 use strongback_sources::ads::{AdsCounts, Trouble};
-use strongback_sources::counts::{self, PacketCounts};
+use strongback_sources::counts::{self, PacketCounts, Rejected};
 use strongback_sources::ilp::IlpCounts;
 use strongback_sources::inetx::Tally;
 use strongback_sources::notes::Note;
-use strongback_store::Counts;
+use strongback_store::{Clock, Counts, Gap, GapCause, Store, Stream, StreamId};
 
+use crate::expectation::{Ended, Expectation, Seen, Turn};
 use crate::ingest::Ingest;
 use crate::json::Big;
+use crate::live::Newest;
+use crate::silences::Silences;
 
 /// A source without a fixed cycle is silent after this long.
 const SILENT_AFTER_NS: i64 = 2_000_000_000;
@@ -232,12 +235,20 @@ struct Rate {
     dropped_at: Option<Instant>,
 }
 
+/// What is expected of each stream, by its number, and what is to be told of them.
+#[derive(Debug, Default)]
+struct Streams {
+    expectations: Vec<Expectation>,
+    silences: Silences,
+}
+
 /// All sources.
 #[derive(Debug, Default)]
 pub struct Roster {
     sources: RwLock<Vec<Source>>,
     cards: RwLock<Arc<Vec<SourceCard>>>,
     rates: parking_lot::Mutex<HashMap<String, Rate>>,
+    streams: parking_lot::Mutex<Streams>,
 }
 
 impl Roster {
@@ -276,8 +287,74 @@ impl Roster {
         }
     }
 
-    /// Looks at all streams and sources anew. `now` is nanoseconds since 1970 UTC.
-    pub fn look(&self, ingest: &Ingest, now: i64) {
+    /// What was rejected of a source, by reason, each with a sample.
+    pub fn rejected(&self, source: &str) -> Vec<Rejected> {
+        let sources = self.sources.read();
+        match sources.iter().find(|s| s.name == source).map(|s| &s.own) {
+            Some(Own::Packets(packets)) => packets.rejected.samples(),
+            Some(Own::Lines(lines)) => lines.rejected.samples(),
+            Some(Own::Plc(plc)) => plc.rejected.samples(),
+            Some(Own::Nothing) | None => Vec::new(),
+        }
+    }
+
+    /// Packets of a source that no layout is for, by stream id.
+    pub fn unknown_streams(&self, source: &str) -> BTreeMap<String, u64> {
+        match self.sources.read().iter().find(|s| s.name == source).map(|s| &s.own) {
+            Some(Own::Packets(packets)) => unknown_streams(packets),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    /// What is expected of streams, and how they do, as last looked at.
+    pub fn expectations(&self, streams: impl Iterator<Item = StreamId>) -> Vec<Expectation> {
+        let of = self.streams.lock();
+        streams.map(|stream| of.expectations.get(stream.0 as usize).cloned().unwrap_or_default()).collect()
+    }
+
+    /// Counts what streams that are silent at the end of all missed until then.
+    pub fn finish(&self, ingest: &Ingest, now: i64) {
+        let store = ingest.store();
+        let mut streams = self.streams.lock();
+        for (stream, expectation) in store.catalog().streams.iter().zip(&mut streams.expectations) {
+            if let Some(ended) = expectation.finish(now) {
+                count_missing(&store, stream, &ended);
+            }
+        }
+    }
+
+    /// Looks at one stream of a kind of source.
+    fn look_at(streams: &mut Streams, store: &Store, stream: &Stream, kind: &str, newest: Option<Newest>, now: i64) {
+        // Of what is written once nothing is expected.
+        if matches!(kind, "internal" | "import") {
+            return;
+        }
+        let at = stream.id.0 as usize;
+        if streams.expectations.len() <= at {
+            streams.expectations.resize_with(at + 1, Expectation::default);
+        }
+        let source = newest.and_then(|newest| newest.source_time);
+        let received = newest.map(|newest| newest.receive_time);
+        let turn = streams.expectations[at].look(&Seen {
+            now,
+            frames: newest.map_or(0, |newest| newest.frames),
+            received,
+            source,
+            time: source.filter(|_| stream.clock == Clock::Source).or(received),
+            given_ns: stream.expected_period_ns,
+            // What a PLC has no period for it sends when something changes.
+            may_learn: kind != "ads",
+        });
+        if let Some(ended) = &turn.ended {
+            count_missing(store, stream, ended);
+        }
+        if turn != Turn::default() {
+            streams.silences.add(&stream.source, &stream.key.to_string(), &turn, now);
+        }
+    }
+
+    /// Looks at all streams and sources anew, and returns what there is to tell. `now` is nanoseconds since 1970 UTC.
+    pub fn look(&self, ingest: &Ingest, now: i64) -> Vec<EventRow> {
         let store = ingest.store();
         let catalog = store.catalog();
         let mut cards: Vec<SourceCard> = Vec::new();
@@ -295,11 +372,12 @@ impl Roster {
         }
         let mut expected: Vec<Option<f64>> = vec![Some(0.0); cards.len()];
         let mut longest_period: Vec<i64> = vec![0; cards.len()];
-        let last: Vec<Option<i64>> = {
+        let newest: Vec<Option<Newest>> = {
             let fanout = ingest.live().fanout();
-            catalog.streams.iter().map(|s| fanout.last_receive(s.id)).collect()
+            catalog.streams.iter().map(|s| fanout.newest_of(s.id)).collect()
         };
-        for (stream, last) in catalog.streams.iter().zip(last) {
+        let mut streams = self.streams.lock();
+        for (stream, newest) in catalog.streams.iter().zip(newest) {
             let at = *index.entry(stream.source.clone()).or_insert_with(|| {
                 let kind = if stream.key.is_internal() { "internal" } else { "import" };
                 cards.push(SourceCard { name: stream.source.clone(), kind, ..SourceCard::default() });
@@ -309,7 +387,8 @@ impl Roster {
             });
             let card = &mut cards[at];
             add_counts(card, &store.counts(stream.id));
-            card.last_receive_time = card.last_receive_time.map(|t| t.0).max(last).map(Big);
+            card.last_receive_time = card.last_receive_time.map(|t| t.0).max(newest.map(|n| n.receive_time)).map(Big);
+            Roster::look_at(&mut streams, &store, stream, card.kind, newest, now);
             let period = stream.expected_period_ns.filter(|p| *p > 0);
             expected[at] = expected[at].zip(period).map(|(sum, p)| sum + 1e9 / p as f64);
             longest_period[at] = longest_period[at].max(period.unwrap_or(0));
@@ -319,6 +398,7 @@ impl Roster {
             self.judge(card, now, period);
         }
         *self.cards.write() = Arc::new(cards);
+        streams.silences.take_due(now)
     }
 
     fn judge(&self, card: &mut SourceCard, now: i64, period: i64) {
@@ -386,8 +466,33 @@ impl Roster {
     }
 }
 
+/// Adds the row of `strongback.gaps` for what a silence cost, where nothing else counts that: a sequence does, and what
+/// is learnt is an estimate.
+fn count_missing(store: &Store, stream: &Stream, ended: &Ended) {
+    let counts_itself = stream.sequence_modulus.is_some() || stream.expected_period_ns.is_none();
+    let Some((count, from, to)) = ended.missing.filter(|_| !counts_itself) else { return };
+    store.report_gap(Gap {
+        id: 0,
+        stream: Some(stream.id.0),
+        cause: GapCause::Silence,
+        source: stream.source.clone(),
+        name: stream.key.to_string(),
+        session: None,
+        sequence: None,
+        rows: None,
+        time: (from, to),
+        count,
+    });
+}
+
 fn round(rate: f64) -> f64 {
     (rate * 10.0).round() / 10.0
+}
+
+fn unknown_streams(packets: &PacketCounts) -> BTreeMap<String, u64> {
+    let (known, others) = packets.unknown_streams.snapshot();
+    let known = known.into_iter().map(|(id, n)| (format!("{id:#010x}"), n));
+    known.chain((others > 0).then(|| ("others".to_owned(), others))).collect()
 }
 
 /// What never became a frame is known to the source alone; frames are counted by the store.
@@ -396,11 +501,7 @@ fn add_own(card: &mut SourceCard, own: &Own) {
         Own::Packets(packets) => {
             card.kernel_drops = Big(counts::get(&packets.kernel_drops));
             card.rejected_by = packets.rejected.snapshot().into_iter().collect();
-            let (known, others) = packets.unknown_streams.snapshot();
-            card.unknown_streams = known.into_iter().map(|(id, n)| (format!("{id:#010x}"), n)).collect();
-            if others > 0 {
-                card.unknown_streams.insert("others".to_owned(), others);
-            }
+            card.unknown_streams = unknown_streams(packets);
             let mut said = PacketCard::default();
             packets.tallies().iter().for_each(|tally| said.add(&PacketCard::of(tally)));
             card.packets = Some(said);

@@ -28,6 +28,7 @@ use crate::readers::Readers;
 use crate::roster::{Own, Roster};
 use crate::server::Server;
 use crate::sql::{Engine, Sql};
+use crate::starts;
 
 /// Threads of the runtime for HTTP and live.
 const RUNTIME_THREADS: usize = 2;
@@ -220,6 +221,12 @@ impl Running {
             std::thread::Builder::new().name("maintain".into()).spawn(move || maintenance.run_maintenance())?,
         ];
 
+        let store = ingest.store();
+        if let Some(last) = store.recovery().last_commit.filter(|_| store.stats().streams > 0) {
+            ledger.record_or_say(&ingest, &starts::event(store.epoch(), last, now_ns()));
+        }
+        drop(store);
+
         let listener = match config.ilp.listen.address() {
             Some(address) => Some(
                 Listener::start(address, ingress.clone(), wall_clock())
@@ -263,6 +270,8 @@ impl Running {
             stopping: watch::Sender::new(false),
             config,
         });
+        // Who asks for the sources at once shall find them; there is nothing to tell yet.
+        server.roster.look(&ingest, now_ns());
         let auth = match &token {
             Some(token) => PgAuth::password(token).context("no randomness for passwords")?,
             None => PgAuth::Trust,
@@ -361,6 +370,7 @@ impl Running {
         for task in &self.tasks {
             task.abort();
         }
+        self.server.roster.finish(&self.server.ingest, now_ns());
         self.server.ingest.stop();
         let threads = std::mem::take(&mut self.threads);
         let ingest = self.server.ingest.clone();

@@ -53,7 +53,7 @@ pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
     parts.iter().map(|p| Pattern::parse(p).map_err(|e| Failure::bad_request(e.to_string()))).collect()
 }
 
-fn scan_failure(error: ScanError) -> Failure {
+pub(super) fn scan_failure(error: ScanError) -> Failure {
     match error {
         ScanError::Expired | ScanError::BlobExpired { .. } | ScanError::ViewTooOld => {
             Failure::unavailable(error.to_string())

@@ -44,7 +44,7 @@ fn opening(disk: &FaultDisk) -> Opening {
 }
 
 /// Asks again until the answer is right, or says what it was.
-async fn until<T: std::fmt::Debug>(mut ask: impl AsyncFnMut() -> Result<T, String>) -> T {
+pub(crate) async fn until<T: std::fmt::Debug>(mut ask: impl AsyncFnMut() -> Result<T, String>) -> T {
     let end = tokio::time::Instant::now() + PATIENCE;
     loop {
         match ask().await {

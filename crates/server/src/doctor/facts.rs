@@ -1,0 +1,245 @@
+//! The facts: what the server, its store and its sources know about the channels that were asked for.
+
+use std::collections::{BTreeSet, HashMap};
+
+use strongback_store::{CellState, ChannelIndex, Clock, Pattern, Reduction, Scan, ScanError, Stream, StreamId, View};
+
+use super::judgement::{NEAR_NS, RECENT_NS};
+use super::{ChannelFacts, Facts, FrameFacts, GapFacts, InFrame, RejectedFacts, SourceFacts, StreamFacts};
+use crate::expectation::{Expectation, Status};
+use crate::ledger::ROWS_MAX;
+use crate::live::Newest;
+use crate::roster::SourceCard;
+use crate::server::Server;
+
+/// Streams looked at one by one.
+const STREAMS_MAX: usize = 2_000;
+/// Channels of one stream looked at one by one.
+const CHANNELS_MAX: usize = 1_000;
+/// Channels whose names are compared with one that is not there.
+const NAMES_MAX: usize = 50_000;
+/// Names that are suggested.
+const NEAREST: usize = 3;
+
+/// Gathers what is known about channels, or everything, at an instant, or now. Reads the disk: for a reader thread.
+///
+/// # Errors
+/// What keeps frames from being read.
+pub fn gather(
+    server: &Server,
+    channel: Option<&str>,
+    patterns: &[Pattern],
+    at: Option<i64>,
+    now: i64,
+) -> Result<Facts, ScanError> {
+    let view = server.ingest.store().view();
+    let catalog = view.catalog().clone();
+    let cards = server.roster.cards();
+    let is_live = |source: &str| cards.iter().any(|c| c.name == source && !matches!(c.kind, "internal" | "import"));
+    let mut chosen: Vec<(&Stream, Vec<ChannelIndex>)> = Vec::new();
+    for stream in &catalog.streams {
+        let channels = || (0..stream.layout.channels.len() as u16).map(ChannelIndex);
+        let columns: Vec<ChannelIndex> = channels()
+            .filter(|c| patterns.iter().any(|p| p.matches(&stream.key, &stream.layout.channel(*c).name)))
+            .collect();
+        if channel.is_none() && !stream.key.is_internal() && is_live(&stream.source) || !columns.is_empty() {
+            chosen.push((stream, columns));
+        }
+    }
+    if chosen.is_empty() {
+        // The name of a table is as good.
+        let named = catalog.streams.iter().filter(|s| patterns.iter().any(|p| p.matches_stream(&s.key)));
+        chosen.extend(named.map(|s| (s.as_ref(), Vec::new())));
+    }
+    let streams_left = chosen.len().saturating_sub(STREAMS_MAX);
+    chosen.truncate(STREAMS_MAX);
+    let expectations = server.roster.expectations(chosen.iter().map(|(s, _)| s.id));
+    let range = match at {
+        Some(at) => at.saturating_sub(NEAR_NS)..at.saturating_add(NEAR_NS),
+        None => now.saturating_sub(RECENT_NS)..now,
+    };
+    let mut gaps = gaps_of(server, &range);
+    let mut streams = Vec::with_capacity(chosen.len());
+    for ((stream, columns), of) in chosen.iter().zip(&expectations) {
+        let facts = StreamFacts {
+            live: is_live(&stream.source),
+            gaps: gaps.remove(&Some(stream.id)).unwrap_or_default(),
+            ..of_stream(server, &view, stream, columns, of, at)?
+        };
+        streams.push(facts);
+    }
+    let wanted: BTreeSet<&str> = streams.iter().map(|s| s.source.as_str()).collect();
+    let everything = channel.is_none() || streams.is_empty();
+    let sources = cards.iter().filter(|card| !matches!(card.kind, "internal" | "import"));
+    let sources = sources.filter(|card| everything || wanted.contains(card.name.as_str()));
+    let refusal = server.ingest.refusal().filter(|r| *r != strongback_store::Refusal::LogFull);
+    Ok(Facts {
+        now,
+        at,
+        channel: channel.map(str::to_owned),
+        nearest: match (channel, streams.is_empty()) {
+            (Some(name), true) => nearest(name, &catalog.streams),
+            _ => Vec::new(),
+        },
+        started: now.saturating_sub(i64::try_from(server.started.elapsed().as_nanos()).unwrap_or(i64::MAX)),
+        // Where the present explains nothing, it is left out.
+        refusal: refusal.filter(|_| at.is_none_or(|at| at > now - RECENT_NS)).map(|r| r.to_string()),
+        outages: server.ledger.outages(),
+        gaps: gaps.remove(&None).unwrap_or_default(),
+        sources: sources.map(|card| of_source(server, card)).collect(),
+        streams,
+        streams_left,
+    })
+}
+
+/// Gap rows that touch a range, by stream and cause.
+fn gaps_of(server: &Server, range: &std::ops::Range<i64>) -> HashMap<Option<StreamId>, Vec<GapFacts>> {
+    let mut gaps: HashMap<Option<StreamId>, Vec<GapFacts>> = HashMap::new();
+    for gap in server.ledger.gaps(range, ROWS_MAX) {
+        // Those of `refused` are not missing as far as is known, and still not there.
+        let count = if gap.cause == "refused" { gap.count } else { gap.open };
+        if count == 0 && gap.cause != "torn" {
+            continue;
+        }
+        let of = gaps.entry(gap.stream).or_default();
+        match of.iter_mut().find(|have| have.cause == gap.cause) {
+            Some(have) => {
+                have.count = have.count.saturating_add(count);
+                have.time = (have.time.0.min(gap.from_time_ns), have.time.1.max(gap.to_time_ns));
+            }
+            None => of.push(GapFacts { cause: gap.cause, time: (gap.from_time_ns, gap.to_time_ns), count }),
+        }
+    }
+    gaps
+}
+
+fn of_source(server: &Server, card: &SourceCard) -> SourceFacts {
+    let rejected = server.roster.rejected(&card.name).into_iter().map(|r| RejectedFacts {
+        reason: r.reason.to_owned(),
+        count: r.count,
+        last_time: r.last_time,
+        text: r.sample.text,
+        from: r.sample.from.map(|peer| peer.to_string()),
+        bytes: r.sample.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    });
+    let away = card.plc.as_ref().is_some_and(|plc| !plc.connected);
+    let troubles = card.plc.iter().flat_map(|plc| &plc.troubles);
+    let mut unknown: Vec<(String, u64)> = server.roster.unknown_streams(&card.name).into_iter().collect();
+    unknown.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    SourceFacts {
+        name: card.name.clone(),
+        kind: card.kind.to_owned(),
+        address: card.address.clone(),
+        connected: card.plc.as_ref().map(|plc| plc.connected),
+        why: if away { server.ledger.newest_trouble(&card.name) } else { None },
+        troubles: troubles.map(|t| (t.stream.clone(), t.symbol.clone(), t.why.clone())).collect(),
+        unknown,
+        rejected: rejected.collect(),
+        kernel_drops: (card.kernel_drops.0, card.status == "dropping"),
+    }
+}
+
+fn of_stream(
+    server: &Server,
+    view: &View,
+    stream: &Stream,
+    columns: &[ChannelIndex],
+    of: &Expectation,
+    at: Option<i64>,
+) -> Result<StreamFacts, ScanError> {
+    let counts = server.ingest.store().counts(stream.id);
+    let newest_live = server.ingest.live().fanout().newest_of(stream.id);
+    let rows = view.next_row(stream.id);
+    let columns = &columns[..columns.len().min(CHANNELS_MAX)];
+    let all = Scan { batch_rows: 1, ..Scan::all(stream.id, Vec::new()) };
+    let last = Scan { newest_first: true, ..Scan::all(stream.id, columns.to_vec()) };
+    let last = Scan { batch_rows: 1, ..last };
+    let source_clock = stream.clock == Clock::Source;
+    let (newest, mut in_frame) = match newest_live {
+        _ if rows == 0 => (None, Vec::new()),
+        // Its stamps are known without reading it.
+        Some(Newest { receive_time, source_time, .. }) if columns.is_empty() || at.is_some() => {
+            let time = source_time.filter(|_| source_clock).unwrap_or(receive_time);
+            (Some(FrameFacts { row: rows - 1, time, receive_time }), Vec::new())
+        }
+        _ => frame(view, last.clone())?,
+    };
+    let (mut oldest, mut before, mut after) = (None, None, None);
+    if let Some(at) = at {
+        oldest = frame(view, all.clone())?.0;
+        (before, in_frame) = frame(view, Scan { time: i64::MIN..at.saturating_add(1), ..last })?;
+        after = frame(view, Scan { time: at.saturating_add(1)..i64::MAX, ..all })?.0;
+    }
+    let cells = match columns {
+        [] => Vec::new(),
+        columns => view.state_at(stream.id, at.unwrap_or(i64::MAX - 1), columns)?,
+    };
+    let channels = columns.iter().zip(cells).enumerate().map(|(i, (column, cell))| {
+        let channel = stream.layout.channel(*column);
+        ChannelFacts {
+            name: stream.key.channel_name(&channel.name),
+            in_frame: in_frame.get(i).copied().unwrap_or_default(),
+            value: cell.map(|cell| (cell.time, cell.row)),
+            reduction: Some(channel.reduction).filter(|r| *r != Reduction::None).map(|r| r.to_string()),
+        }
+    });
+    Ok(StreamFacts {
+        name: stream.key.to_string(),
+        source: stream.source.clone(),
+        live: true,
+        has_sequence: stream.sequence_modulus.is_some(),
+        source_clock,
+        expected: of.expected(),
+        expected_rate_hz: of.expected_rate_hz(),
+        rate_hz: of.rate_hz(),
+        status: match of.status() {
+            // It came between two looks.
+            Status::Never if newest_live.is_some() => Status::Ok,
+            status => status,
+        },
+        since: of.since(),
+        duplicate: counts.duplicate,
+        reduced: counts.reduced,
+        oldest,
+        newest,
+        before,
+        after,
+        gaps: Vec::new(),
+        channels: channels.collect(),
+    })
+}
+
+/// The first frame of a scan, and what it has of the scan's columns.
+fn frame(view: &View, scan: Scan) -> Result<(Option<FrameFacts>, Vec<InFrame>), ScanError> {
+    for batch in view.scan(scan) {
+        let batch = batch?;
+        if let (Some(row), Some(receive_time)) = (batch.rows.first(), batch.receive_time.first()) {
+            let frame = FrameFacts { row: *row, time: batch.time(0), receive_time: *receive_time };
+            let in_frame = batch.columns.iter().map(|column| match column.cell(0) {
+                Ok(_) | Err(CellState::Value | CellState::Unknown) => InFrame::There,
+                Err(CellState::Unchanged) => InFrame::Unchanged,
+                Err(CellState::Absent) => InFrame::Absent,
+            });
+            return Ok((Some(frame), in_frame.collect()));
+        }
+    }
+    Ok((None, Vec::new()))
+}
+
+/// Names that are nearly what was asked for.
+fn nearest(name: &str, streams: &[std::sync::Arc<Stream>]) -> Vec<String> {
+    let asked = name.to_lowercase();
+    let names = streams
+        .iter()
+        .filter(|s| !s.key.is_internal())
+        .flat_map(|stream| stream.layout.channels.iter().map(|channel| stream.key.channel_name(&channel.name)));
+    let far = |full: &str| {
+        let plain = full.split('{').next().unwrap_or(full).to_lowercase();
+        strsim::damerau_levenshtein(&asked, &plain).min(strsim::damerau_levenshtein(&asked, &full.to_lowercase()))
+    };
+    let mut found: Vec<(usize, String)> = names.take(NAMES_MAX).map(|full| (far(&full), full)).collect();
+    found.retain(|(distance, _)| *distance <= (asked.chars().count() / 2).max(3));
+    found.sort();
+    found.truncate(NEAREST);
+    found.into_iter().map(|(_, full)| full).collect()
+}

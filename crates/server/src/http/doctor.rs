@@ -1,0 +1,42 @@
+//! `/api/doctor`: why data is missing.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::answer::{self, Failure, Parameters};
+use super::reading::{patterns, scan_failure};
+use crate::clock::now_ns;
+use crate::doctor::{facts, judge};
+use crate::instant;
+use crate::server::Server;
+
+/// Parameters of `/api/doctor`.
+#[derive(Debug, Deserialize)]
+pub(super) struct DoctorQuery {
+    channel: Option<String>,
+    at: Option<String>,
+}
+
+/// `GET /api/doctor`
+pub(super) async fn doctor(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<DoctorQuery>,
+) -> Result<Response, Failure> {
+    let now = now_ns();
+    let at = match query.at.as_deref() {
+        None | Some("" | "now") => None,
+        Some(text) => Some(instant::parse(text, now).map_err(Failure::bad_request)?),
+    };
+    let channel = query.channel.filter(|channel| !channel.is_empty());
+    let patterns = channel.as_deref().map_or(Ok(Vec::new()), patterns)?;
+    let read = server.clone();
+    let report = move || {
+        let facts = facts::gather(&read, channel.as_deref(), &patterns, at, now);
+        facts.map(|facts| judge(&facts))
+    };
+    let report = server.readers.spawn(report).await.map_err(Failure::internal)?.map_err(scan_failure)?;
+    Ok(answer::json(&report))
+}

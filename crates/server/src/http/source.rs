@@ -1,0 +1,143 @@
+//! `/api/sources/{name}`: one source, its streams, and samples of what it sent in vain.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use serde::Serialize;
+use strongback_sources::counts::Rejected;
+use strongback_store::{Counts, Stream};
+
+use super::answer::{self, Failure};
+use crate::expectation::{Expectation, Expected, Status};
+use crate::json::Big;
+use crate::live::Newest;
+use crate::server::Server;
+
+/// A stream of a source.
+#[derive(Debug, Serialize)]
+struct StreamCard {
+    stream: u32,
+    name: String,
+    received: Big<u64>,
+    stored: Big<u64>,
+    duplicate: Big<u64>,
+    reduced: Big<u64>,
+    rejected: Big<u64>,
+    lost: Big<u64>,
+    filled: Big<u64>,
+    late: Big<u64>,
+    restarts: Big<u64>,
+    rate_hz: f64,
+    expected_rate_hz: Option<f64>,
+    expected: Expected,
+    loss: &'static str,
+    last_receive_time: Option<Big<i64>>,
+    last_source_time: Option<Big<i64>>,
+    status: Status,
+    status_since: Big<i64>,
+}
+
+impl StreamCard {
+    fn new(stream: &Stream, counts: &Counts, newest: Option<Newest>, of: &Expectation) -> StreamCard {
+        StreamCard {
+            stream: stream.id.0,
+            name: stream.key.to_string(),
+            received: Big(counts.received),
+            stored: Big(counts.stored),
+            duplicate: Big(counts.duplicate),
+            reduced: Big(counts.reduced),
+            rejected: Big(counts.rejected),
+            lost: Big(counts.lost),
+            filled: Big(counts.filled),
+            late: Big(counts.late),
+            restarts: Big(counts.restarts),
+            rate_hz: rounded(of.rate_hz()),
+            expected_rate_hz: of.expected_rate_hz().map(rounded),
+            expected: of.expected(),
+            loss: match (stream.sequence_modulus, of.expected()) {
+                (Some(_), _) => "by sequence",
+                (None, Expected::Given) => "by period",
+                (None, _) => "not knowable",
+            },
+            last_receive_time: newest.map(|n| Big(n.receive_time)),
+            last_source_time: newest.and_then(|n| n.source_time).map(Big),
+            status: match of.status() {
+                // Of the server's own tables nothing is expected, and between two looks something may have come.
+                Status::Never if newest.is_some() => Status::Ok,
+                status => status,
+            },
+            status_since: Big(of.since()),
+        }
+    }
+}
+
+/// What a source sent in vain for one reason.
+#[derive(Debug, Serialize)]
+struct RejectedCard {
+    reason: &'static str,
+    count: Big<u64>,
+    last_time: Big<i64>,
+    from: Option<String>,
+    text: String,
+    bytes: String,
+}
+
+impl From<Rejected> for RejectedCard {
+    fn from(rejected: Rejected) -> RejectedCard {
+        RejectedCard {
+            reason: rejected.reason,
+            count: Big(rejected.count),
+            last_time: Big(rejected.last_time),
+            from: rejected.sample.from.map(|peer| peer.to_string()),
+            text: rejected.sample.text,
+            bytes: rejected.sample.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+}
+
+/// Four digits are enough for a rate.
+fn rounded(hz: f64) -> f64 {
+    if hz <= 0.0 || !hz.is_finite() {
+        return 0.0;
+    }
+    let step = 10_f64.powi(3 - hz.log10().floor() as i32);
+    (hz * step).round() / step
+}
+
+/// `GET /api/sources/{name}`
+pub(super) async fn source(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
+    let reading = server.clone();
+    let read = move || {
+        let cards = reading.roster.cards();
+        let card = cards.iter().find(|card| card.name == name)?;
+        let store = reading.ingest.store();
+        let catalog = store.catalog();
+        let streams: Vec<&Arc<Stream>> = catalog.streams.iter().filter(|s| s.source == name).collect();
+        let newest: Vec<_> = {
+            let fanout = reading.ingest.live().fanout();
+            streams.iter().map(|s| fanout.newest_of(s.id)).collect()
+        };
+        let expectations = reading.roster.expectations(streams.iter().map(|s| s.id));
+        let cards = streams.iter().zip(newest).zip(&expectations);
+        let cards: Vec<StreamCard> =
+            cards.map(|((s, newest), of)| StreamCard::new(s, &store.counts(s.id), newest, of)).collect();
+        let rejected: Vec<RejectedCard> = reading.roster.rejected(&name).into_iter().map(RejectedCard::from).collect();
+        Some(answer::json(&serde_json::json!({
+            "name": card.name,
+            "kind": card.kind,
+            "address": card.address,
+            "status": card.status,
+            "streams": cards,
+            "rejected": rejected,
+            "unknown_streams": reading.roster.unknown_streams(&name),
+            "kernel_drops": card.kernel_drops,
+        })))
+    };
+    let found = server.readers.spawn(read).await.map_err(Failure::internal)?;
+    found.ok_or_else(|| Failure {
+        status: axum::http::StatusCode::NOT_FOUND,
+        code: "not_found",
+        message: "no such source; /api/sources lists those there are".to_owned(),
+    })
+}
