@@ -194,6 +194,8 @@ export interface SourceStream {
   rate_hz: number;
   expected_rate_hz: number | null;
   expected: "given" | "learnt" | "none";
+  /** By what a missing frame is noticed. */
+  loss?: "by sequence" | "by period" | "not knowable";
   last_receive_time: NsText | null;
   last_source_time: NsText | null;
   status: StreamStatus;

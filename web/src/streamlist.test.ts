@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { SourceAccount } from "./message";
-import { filters, frameAge, listed, missingOf, streamClass } from "./streamlist";
+import { filters, frameAge, listed, missingOf, newestOf, streamClass } from "./streamlist";
 
 const { streams } = JSON.parse(readFileSync(new URL("./recorded/source.json", import.meta.url), "utf8")) as SourceAccount;
 const names = (list: typeof streams) => list.map((s) => s.name);
@@ -28,6 +28,10 @@ describe("stream list", () => {
   it("colours only what needs attention", () => {
     const never = streams.find((s) => s.status === "never")!;
     expect([streamClass(streams[0]!), streamClass(streams[1]!), streamClass(never), streamClass({ ...never, expected: "none" })]).toEqual(["", "watch", "watch", ""]);
+  });
+  it("finds the newest frame", () => {
+    expect(newestOf([])).toBe(null);
+    expect(newestOf([null, "9", null, "1000", "999", null])).toBe("1000");
   });
   it("tells the age of a frame", () => {
     const S = 1_000_000_000n;

@@ -53,3 +53,8 @@ export function frameAge(lastNs: string | null, lookedNs: bigint | null, nowNs: 
   const age = atLook !== null && atLook < 1_000_000_000n && nowNs - lookedNs! < LOOK_NS ? atLook : nowNs - last;
   return age > 0n ? age : 0n;
 }
+
+/** The latest of instants, those that are not known left out. */
+export function newestOf(all: (string | null)[]): string | null {
+  return all.reduce((a, b) => (a === null || (b !== null && BigInt(b) > BigInt(a)) ? b : a), null);
+}
