@@ -140,6 +140,19 @@ export interface Source {
   future?: string | number;
   type_conflicts?: string | number;
   plc?: Plc;
+  packets?: PacketTally;
+}
+
+/** What packets say of themselves; only of a packet source. */
+export interface PacketTally {
+  payload_errors: string | number;
+  chassis_lost: string | number;
+  timeouts: string | number;
+  bad_ptp: string | number;
+  never_set: string | number;
+  blocks: string | number;
+  block_errors: string | number;
+  unmapped_blocks: string | number;
 }
 
 /** What only a PLC has. */
@@ -202,6 +215,7 @@ export interface SourceStream {
   status_since: NsText;
   clock?: StreamClock | null;
   inter_arrival?: InterArrival | null;
+  packets?: PacketTally;
 }
 
 /** One of the newest that was rejected for a reason. */

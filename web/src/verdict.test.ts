@@ -44,6 +44,7 @@ describe("verdict", () => {
     ["kernel drops before", { card: { ...card, kernel_drops: "5" }, account: null }, "watch: 5 datagrams dropped by the kernel since the server started"],
     ["rejected", { card: { ...card, rejected: "3", rejected_by: { bad_time: "3" } } }, "info: rejected: bad time 3"],
     ["unknown", { account: { ...well, unknown_streams: { "0x0000dead": 1 } } }, "watch: 1 packet that no layout is configured for: stream 0x0000dead"],
+    ["lost in the chassis", { card: { ...card, packets: { payload_errors: "0", chassis_lost: "3", timeouts: "0", bad_ptp: "0", never_set: "0", blocks: "0", block_errors: "0", unmapped_blocks: "0" } } }, "watch: 3 messages lost in the chassis, by its own word"],
     ["future", { card: { ...card, future: "2" } }, "watch: 2 frames with a time far ahead of their reception"],
   ])("says of a source that is %s why", (_, input, words) => expect(said(input)).toEqual(words === "" ? [] : [words]));
   it("says once that a source with one stream is silent", () => {

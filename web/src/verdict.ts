@@ -59,6 +59,7 @@ export function reasons({ card, account, gaps, nowNs }: VerdictInput): Reason[] 
     const all = unknown.reduce((sum, [, n]) => sum + BigInt(n), 0n);
     say("watch", `${count(all)} ${all === 1n ? "packet" : "packets"} that no layout is configured for: stream ${some(unknown.map(([id]) => id))}`);
   }
+  if (big(card?.packets?.chassis_lost) > 0n) say("watch", `${count(card!.packets!.chassis_lost)} messages lost in the chassis, by its own word`);
   if (card?.plc && big(card.plc.missing) > 0n) {
     say("watch", `${count(card.plc.missing)} of the PLC's symbols give no values`);
   }
