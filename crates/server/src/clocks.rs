@@ -14,11 +14,13 @@ pub mod estimate;
 pub mod node;
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use serde::Serialize;
 use strongback_query::EventRow;
 use strongback_sources::Sink;
+use strongback_sources::inetx::Tally;
 use strongback_store::{
     Catalog, ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, StreamId, StreamKey, StreamSpec,
     Value,
@@ -82,6 +84,22 @@ impl From<Reading> for ClockCard {
             jumps: Big(reading.jumps),
             since: Big(reading.since),
         }
+    }
+}
+
+impl ClockCard {
+    /// Of a stream whose packets have stamps of a clock that was never set, unless the estimate knows that already.
+    pub fn never_set(tally: &Tally, estimated: Option<&Reading>) -> Option<ClockCard> {
+        let offset_ns = tally.off_ns.load(Relaxed);
+        let is_known = estimated.is_some_and(|reading| reading.state == ClockState::NeverSet);
+        (offset_ns != 0 && !is_known).then(|| ClockCard {
+            offset_ns: Big(offset_ns),
+            drift_ppm: 0.0,
+            spread_ns: Big(0),
+            state: ClockState::NeverSet.name(),
+            jumps: Big(estimated.map_or(0, |reading| reading.jumps)),
+            since: Big(tally.since.load(Relaxed)),
+        })
     }
 }
 

@@ -1,18 +1,27 @@
 //! `/api/sources/{name}`: one source, its streams, and samples of what it sent in vain.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::Serialize;
 use strongback_sources::counts::Rejected;
-use strongback_store::{Counts, Stream};
+use strongback_sources::inetx::Tally;
+use strongback_store::{Counts, Stream, StreamKey};
 
 use super::answer::{self, Failure};
+use crate::clocks::arrival::Histogram;
+use crate::clocks::estimate::Reading;
+use crate::clocks::{ArrivalCard, ClockCard};
 use crate::expectation::{Expectation, Expected, Status};
 use crate::json::Big;
 use crate::live::Newest;
+use crate::roster::PacketCard;
 use crate::server::Server;
+
+/// Streams whose histograms are copied under one hold of the fan-out's lock.
+const LOCKED_STREAMS: usize = 256;
 
 /// A stream of a source.
 #[derive(Debug, Serialize)]
@@ -36,6 +45,10 @@ struct StreamCard {
     last_source_time: Option<Big<i64>>,
     status: Status,
     status_since: Big<i64>,
+    clock: Option<ClockCard>,
+    inter_arrival: Option<ArrivalCard>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packets: Option<PacketCard>,
 }
 
 impl StreamCard {
@@ -68,6 +81,27 @@ impl StreamCard {
                 status => status,
             },
             status_since: Big(of.since()),
+            clock: None,
+            inter_arrival: None,
+            packets: None,
+        }
+    }
+
+    /// Adds what is known of its clock, of the times between its frames, and what its packets say of themselves.
+    fn with_times(
+        self,
+        clock: Option<Reading>,
+        counts: Option<Histogram>,
+        period_ns: Option<i64>,
+        tally: Option<&Tally>,
+    ) -> Self {
+        // Stamps that are not believed make no frame's source_time: only the packets know of them.
+        let never_set = tally.and_then(|tally| ClockCard::never_set(tally, clock.as_ref()));
+        StreamCard {
+            clock: never_set.or(clock.map(ClockCard::from)),
+            inter_arrival: counts.map(|counts| ArrivalCard::new(&counts, period_ns)),
+            packets: tally.map(PacketCard::of),
+            ..self
         }
     }
 }
@@ -120,8 +154,26 @@ pub(super) async fn source(State(server): State<Arc<Server>>, Path(name): Path<S
         };
         let expectations = reading.roster.expectations(streams.iter().map(|s| s.id));
         let cards = streams.iter().zip(newest).zip(&expectations);
-        let cards: Vec<StreamCard> =
-            cards.map(|((s, newest), of)| StreamCard::new(s, &store.counts(s.id), newest, of)).collect();
+        let cards = cards.map(|((s, newest), of)| StreamCard::new(s, &store.counts(s.id), newest, of));
+        let packets = reading.roster.packets(&name);
+        let tallies: HashMap<&StreamKey, &Tally> = packets
+            .iter()
+            .flat_map(|packets| packets.tallies())
+            .flat_map(|tally| tally.keys.iter().map(move |key| (key, tally)))
+            .collect();
+        let mut arrivals: Vec<Option<Histogram>> = Vec::with_capacity(streams.len());
+        for some in streams.chunks(LOCKED_STREAMS) {
+            let fanout = reading.ingest.live().fanout();
+            arrivals.extend(some.iter().map(|s| fanout.arrivals.histogram(s.id)));
+        }
+        let cards: Vec<StreamCard> = cards
+            .zip(&streams)
+            .zip(arrivals)
+            .map(|((card, stream), arrivals)| {
+                let (clock, tally) = (reading.clocks.reading(stream.id), tallies.get(&stream.key).copied());
+                card.with_times(clock, arrivals, stream.expected_period_ns, tally)
+            })
+            .collect();
         let rejected: Vec<RejectedCard> = reading.roster.rejected(&name).into_iter().map(RejectedCard::from).collect();
         Some(answer::json(&serde_json::json!({
             "name": card.name,

@@ -1,6 +1,7 @@
 //! A real server on free ports with a real store: what clients see.
 
 mod client;
+mod clocks;
 mod doctor;
 mod faults;
 mod live;
