@@ -101,10 +101,11 @@ class Account {
       const findings = await api.doctor(AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]));
       this.findings = findings.filter((f) => this.isOwn(f));
     } catch (e) {
-      // The page's own reasons stand in for it; a server that does not answer is told of by the account.
-      if (signal.aborted) return;
+      // Of a server that does not answer the account tells; what it found stays, marked as old as all else is.
+      if (signal.aborted || !(e instanceof api.ApiError)) return;
+      // The page's own reasons stand in for it.
       this.findings = null;
-      this.hasDoctor = !(e instanceof api.ApiError && e.status === 404);
+      this.hasDoctor = e.status !== 404;
     }
   }
 
