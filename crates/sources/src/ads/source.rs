@@ -5,7 +5,7 @@ use std::io::PipeReader;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::{Connection, Lost};
 use super::counts::AdsCounts;
 use super::group::Past;
 use super::intake::Intake;
@@ -82,6 +82,7 @@ fn connect_until_woken(layout: &AdsLayout, mut intake: Intake, counts: &AdsCount
     let mut pause = PAUSE;
     let mut log = Throttle::new(3, 60_000_000_000);
     let mut told = String::new();
+    let mut refusals = 0_u32;
     loop {
         let before = get(&counts.connections);
         let lost = match Connection::open(&layout.target) {
@@ -101,13 +102,17 @@ fn connect_until_woken(layout: &AdsLayout, mut intake: Intake, counts: &AdsCount
         if get(&counts.connections) > before {
             pause = PAUSE;
         }
-        let text = lost.to_string();
-        // The same again and again is told now and then.
-        if text != told {
-            intake.tell("warning", text.clone());
-            told = text;
-        } else if let Some(held) = log.pass(now()) {
-            tracing::warn!(source = layout.name, held, "{text}");
+        refusals = if matches!(lost, Lost::Refused { .. }) { refusals.saturating_add(1) } else { 0 };
+        // Nobody listens for a moment while a PLC starts: the next attempt tells, if it is no better.
+        if refusals != 1 {
+            let text = lost.to_string();
+            // The same again and again is told now and then.
+            if text != told {
+                intake.tell("warning", text.clone());
+                told = text;
+            } else if let Some(held) = log.pass(now()) {
+                tracing::warn!(source = layout.name, held, "{text}");
+            }
         }
         if woken_within(wait, jittered(pause)) {
             return;
