@@ -107,8 +107,13 @@ impl Books {
         let of = |name: &str| Ok::<u64, anyhow::Error>(number(&tally[name])? * frames);
         let mut books = self.stream("fti", stream)?;
         (books.sent, books.delivered) = (of("taken")?, of("delivered")?);
-        let StreamBooks { sent, delivered, stored, missing, duplicate, .. } = books;
-        ensure!(delivered == stored, "{stream}: {delivered} frames were handed on, {stored} are stored");
+        let StreamBooks { sent, delivered, stored, missing, rejected, duplicate, .. } = books;
+        // What a store that was too slow refused is rejected, and missing.
+        let taken = stored + rejected;
+        ensure!(
+            delivered == taken,
+            "{stream}: {delivered} frames were handed on, {stored} are stored, {rejected} refused"
+        );
         ensure!(sent == stored + missing, "{stream}: sent {sent} ≠ {stored} stored + {missing} missing");
         let copies = of("duplicates")?;
         ensure!(duplicate == copies, "{stream}: {copies} copies were made, {duplicate} found");
