@@ -335,7 +335,12 @@ async fn a_time_without_a_server_is_told_and_so_is_a_wrong_clock() {
     assert_eq!(server.sql("select count(*) from strongback.events").await["rows"][0][0], "0", "a new store");
     server.stop().await;
     let server = TestServer::on(folder.path(), "").await;
-    let events = server.sql("select time_ns, text from strongback.events").await["rows"].clone();
+    // Events are read by a follower, a moment after they are recorded.
+    let events = until(async || {
+        let events = server.sql("select time_ns, text from strongback.events").await["rows"].clone();
+        if events[0][1].is_string() { Ok(events) } else { Err("the start is no event".to_owned()) }
+    })
+    .await;
     let text = events[0][1].as_str().unwrap();
     assert!(text.starts_with("server started (epoch 2): nothing was recorded since "), "{events}");
     let started = big(&events[0][0]);
