@@ -35,7 +35,13 @@ let pace: ReturnType<typeof setInterval> | null = null;
 const page = () => browser.page;
 const view = () => page().getByTestId("source-view");
 const nowNs = () => BigInt(Date.now()) * 1_000_000n;
-const frame = (at: number) => packet(STREAM, at, nowNs(), Buffer.from([0x01, 0x42]));
+const made = new Map<number, Buffer>();
+/** The packet of a sequence, always the same bytes: an old sequence with a newer time would be a restart of its source. */
+function frame(at: number): Buffer {
+  const bytes = made.get(at) ?? packet(STREAM, at, nowNs(), Buffer.from([0x01, 0x42]));
+  made.set(at, bytes);
+  return bytes;
+}
 const row = () => page().locator('[data-testid="stream"][data-stream="fti.bay{bay=1}"]');
 const figure = (name: string) => view().locator(`.figures [data-figure="${name}"]`).innerText();
 
@@ -76,8 +82,9 @@ describe("the view of a source", () => {
 
   it("counts what is missing, what came twice and what was refused, each where it belongs", async () => {
     for (; sequence < 50; sequence++) {
+      const bytes = frame(sequence);
       // Five are lost on the way.
-      if (sequence < 20 || sequence >= 25) await sender.send(frame(sequence));
+      if (sequence < 20 || sequence >= 25) await sender.send(bytes);
     }
     await sender.send(frame(30));
     await sender.send(frame(sequence).subarray(0, 20));
