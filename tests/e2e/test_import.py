@@ -42,8 +42,8 @@ def headers(*, capture: pathlib.Path) -> dict[int, list[tuple[int, int]]]:
 
 
 def imported(*, server: Server, capture: pathlib.Path, ids: list[int]) -> None:
-    """Imports a capture into the store of a stopped server, then starts it."""
-    config = '[[source]]\nname = "fti"\nkind = "inetx"\nlisten = "127.0.0.1:0"\nptp_scale = "utc"\nclock = "source"\n'
+    """Imports a capture into the store of a stopped server, then starts it; stamps of clocks never set are kept raw."""
+    config = '[[source]]\nname = "fti"\nkind = "inetx"\nlisten = "127.0.0.1:0"\nptp_scale = "utc"\nclock = "receive"\n'
     for stream_id in ids:
         config += f"""
 [[source.stream]]
