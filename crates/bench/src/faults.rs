@@ -200,7 +200,8 @@ fn measure(arguments: &FaultsArguments, dir: &Path) -> anyhow::Result<FaultsResu
     for (flow, tally) in relays[1]["flows"].as_object().context("flows")? {
         lines.push(books.lines(flow, tally)?);
     }
-    books.rejected("avionics", number(&relays[1]["all"]["garbled"])?)?;
+    // A line that cannot be read belongs to no source of lines in particular.
+    books.rejected("ilp", number(&relays[1]["all"]["garbled"])?)?;
     server.stop()?;
     Ok(FaultsResult { machine: Machine::look(dir)?, duration_s, numbered, lines, reports })
 }
