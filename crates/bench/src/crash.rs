@@ -27,7 +27,7 @@ use self::stored::Stored;
 use self::subscriber::{Agreement, Sighting, Subscriber};
 use self::writer::{Acknowledgements, Writer};
 use crate::http::HttpConnection;
-use crate::serving::ServerProgram;
+use crate::serving::{ServerProgram, last_lines};
 
 /// Longest wait for a started server to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -376,10 +376,7 @@ impl Server {
     }
 
     fn last_words(&self) -> String {
-        let log = std::fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        last_lines(&self.log, 20)
     }
 }
 

@@ -19,13 +19,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::books::Books;
+use crate::http::count;
 use crate::machine::Machine;
-use crate::serving::{Helper, Ports, STRAIN, ServerProcess, ServerProgram};
+use crate::serving::{Helper, Ports, STRAIN, ServerProcess, ServerProgram, start_pad};
 use crate::table::Table;
 
-/// Frames that a packet of each iNET-X stream carries, and its stream in the store.
-const PACKETS: [(&str, &str, u64); 3] =
-    [("0x000000dd", "fti.bay", 1), ("0x000000de", "fti.vibration.x20", 20), ("0x000000df", "fti.discretes", 1)];
 /// How long what was sent may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What is sent is all there when nothing more comes for this long.
@@ -145,30 +143,8 @@ fn measure(arguments: &FaultsArguments, dir: &Path) -> anyhow::Result<FaultsResu
         helper.wait_for_line()?;
     }
     println!("the pad sends for {duration_s} s through faults of seed {seed}");
-    let mut pad = Helper::start(
-        &program,
-        dir,
-        "pad",
-        &[
-            "simulate",
-            "pad",
-            "--json",
-            "--loss",
-            "0",
-            "--t0",
-            "62s",
-            "--duration",
-            &format!("{duration_s}s"),
-            "--fti",
-            &relay_fti.to_string(),
-            "--ilp",
-            &relay_ilp.to_string(),
-            "--plc",
-            &plc.to_string(),
-            "--plc-program-change-after",
-            &format!("{}s", duration_s / 2),
-        ],
-    )?;
+    let more = format!("--loss 0 --duration {duration_s}s --plc {plc} --plc-program-change-after {}s", duration_s / 2);
+    let mut pad = start_pad(&program, dir, relay_fti, relay_ilp, &more)?;
     pad.wait(Duration::from_secs(duration_s) + PATIENCE)?;
     let mut reports = vec![pad.report()?];
     for helper in between {
@@ -177,38 +153,36 @@ fn measure(arguments: &FaultsArguments, dir: &Path) -> anyhow::Result<FaultsResu
     let mut books = Books::open(ports.http)?;
     books.settle(QUIET, PATIENCE)?;
     let relays: Vec<&Value> = reports[1..].iter().map(|report| &report["relays"][0]).collect();
-    let packets_sent = number(&reports[0]["packets_sent"])?;
-    let taken = number(&relays[0]["all"]["taken"])?;
+    let packets_sent = count(&reports[0]["packets_sent"])?;
+    let taken = count(&relays[0]["all"]["taken"])?;
     if packets_sent != taken {
         bail!(
             "the pad sent {packets_sent} packets, the faults took {taken}: this machine is too busy for a comparison"
         );
     }
     let mut numbered = Vec::new();
-    for (id, stream, frames) in PACKETS {
-        numbered.push(books.packets(stream, &relays[0]["flows"][id], frames)?);
+    let pad = strongback_sim::Pad::new(strongback_sim::PadOptions::default());
+    for stream in pad.streams() {
+        let Some((id, frames)) = stream.packet() else { continue };
+        let flow = &relays[0]["flows"][format!("{id:#010x}")];
+        numbered.push(books.packets(&stream.table, flow, frames.into())?);
     }
-    books.rejected("fti", number(&relays[0]["all"]["garbled"])?)?;
+    books.rejected("fti", count(&relays[0]["all"]["garbled"])?)?;
     numbered.push(books.cycles("plc.strain", Some(("FAST.cycle", "FAST.cycle_end")))?);
     for stream in books.streams_of("plc")? {
         if stream != "plc.strain" && stream != "plc.state" {
             numbered.push(books.cycles(&stream, None)?);
         }
     }
-    books.samples("plc", number(&relays[2]["all"]["delivered"])?)?;
+    books.samples("plc", count(&relays[2]["all"]["delivered"])?)?;
     let mut lines = Vec::new();
     for (flow, tally) in relays[1]["flows"].as_object().context("flows")? {
         lines.push(books.lines(flow, tally)?);
     }
     // A line that cannot be read belongs to no source of lines in particular.
-    books.rejected("ilp", number(&relays[1]["all"]["garbled"])?)?;
+    books.rejected("ilp", count(&relays[1]["all"]["garbled"])?)?;
     server.stop()?;
     Ok(FaultsResult { machine: Machine::look(dir)?, duration_s, numbered, lines, reports })
-}
-
-fn number(value: &Value) -> anyhow::Result<u64> {
-    let number = value.as_u64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
-    number.with_context(|| format!("{value} is no count"))
 }
 
 fn print(result: &FaultsResult) {

@@ -5,6 +5,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
 /// Longest body of an answer that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
@@ -42,6 +45,38 @@ impl HttpConnection {
     /// Sends a POST and reads its answer.
     pub fn post(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
         self.request("POST", path, body)
+    }
+
+    /// The JSON of a GET that must succeed.
+    ///
+    /// # Errors
+    /// No answer, another status than 200, or no JSON.
+    pub fn json(&mut self, path: &str) -> anyhow::Result<Value> {
+        let answer = self.get(path)?;
+        ensure!(answer.status == 200, "{path}: {} {}", answer.status, answer.body);
+        Ok(serde_json::from_str(&answer.body)?)
+    }
+
+    /// What `/api/sources` says of a source.
+    ///
+    /// # Errors
+    /// As [`HttpConnection::json`], and a source that is not there.
+    pub fn source(&mut self, name: &str) -> anyhow::Result<Value> {
+        let answer = self.json("/api/sources")?;
+        let of = answer["sources"].as_array().context("sources")?.iter().find(|source| source["name"] == name);
+        of.cloned().with_context(|| format!("no source {name}"))
+    }
+
+    /// Counts in the first row of a query.
+    ///
+    /// # Errors
+    /// No answer, an error of SQL, no row, or a cell that is no count.
+    pub fn sql_row(&mut self, sql: &str) -> anyhow::Result<Vec<u64>> {
+        let answer = self.post("/api/sql", json!({ "sql": sql }).to_string().as_bytes())?;
+        ensure!(answer.status == 200, "{sql}: {} {}", answer.status, answer.body);
+        let answer: Value = serde_json::from_str(&answer.body)?;
+        let row = answer["rows"][0].as_array().with_context(|| format!("{sql}: no row"))?;
+        row.iter().map(|cell| count(cell).with_context(|| sql.to_owned())).collect()
     }
 
     fn request(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
@@ -90,6 +125,15 @@ impl HttpConnection {
         line.truncate(line.trim_end().len());
         Ok(())
     }
+}
+
+/// A count as JSON has it: a number, or the text of one.
+///
+/// # Errors
+/// It is neither.
+pub fn count(value: &Value) -> anyhow::Result<u64> {
+    let count = value.as_u64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
+    count.with_context(|| format!("{value} is no count"))
 }
 
 #[cfg(test)]

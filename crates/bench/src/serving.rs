@@ -155,8 +155,8 @@ impl ServerProcess {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn start_pad(&self, dir: &Path) -> anyhow::Result<PadProcess> {
-        start_pad(&self.program, dir, self.fti, self.ilp)
+    pub fn start_pad(&self, dir: &Path) -> anyhow::Result<Helper> {
+        start_pad(&self.program, dir, self.fti, self.ilp, "")
     }
 
     /// What it has used.
@@ -173,10 +173,7 @@ impl ServerProcess {
     }
 
     fn last_words(&self) -> String {
-        let log = std::fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(12)..].join("\n")
+        last_lines(&self.log, 12)
     }
 }
 
@@ -186,52 +183,25 @@ impl Drop for ServerProcess {
     }
 }
 
-/// A running `strongback simulate pad`.
-pub struct PadProcess {
-    child: Child,
-}
-
 /// Starts the pad against any line-protocol server.
 ///
 /// # Errors
 /// The program cannot be started.
-pub fn start_pad_at(program: &ServerProgram, dir: &Path, ilp: SocketAddr) -> anyhow::Result<PadProcess> {
+pub fn start_pad_at(program: &ServerProgram, dir: &Path, ilp: SocketAddr) -> anyhow::Result<Helper> {
     // Its packets go to a port that this socket had: nobody listens there.
     let fti = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-    start_pad(&program.path()?, dir, fti, ilp)
+    start_pad(&program.path()?, dir, fti, ilp, "")
 }
 
-fn start_pad(program: &Path, dir: &Path, fti: SocketAddr, ilp: SocketAddr) -> anyhow::Result<PadProcess> {
-    let log = File::create(dir.join("pad.log"))?;
-    let child = Command::new(program)
-        .args(["simulate", "pad", "--t0", "62s", "--fti", &fti.to_string(), "--ilp", &ilp.to_string()])
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .with_context(|| program.display().to_string())?;
-    Ok(PadProcess { child })
-}
-
-impl PadProcess {
-    /// SIGTERM; it must end with code 0.
-    ///
-    /// # Errors
-    /// Another code, or no end.
-    pub fn stop(mut self) -> anyhow::Result<()> {
-        end(&mut self.child).context("the simulated pad")
-    }
-
-    /// What it has used.
-    pub fn usage(&self) -> Usage {
-        usage(self.child.id())
-    }
-}
-
-impl Drop for PadProcess {
-    fn drop(&mut self) {
-        put_away(&mut self.child);
-    }
+/// Starts the pad against anything, with `more` of its flags.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn start_pad(program: &Path, dir: &Path, fti: SocketAddr, ilp: SocketAddr, more: &str) -> anyhow::Result<Helper> {
+    let (fti, ilp) = (fti.to_string(), ilp.to_string());
+    let mut words = vec!["simulate", "pad", "--json", "--t0", "62s", "--fti", &fti, "--ilp", &ilp];
+    words.extend(more.split_whitespace());
+    Helper::start(program, dir, "pad", &words)
 }
 
 /// A process beside the server, whose standard output is kept.
@@ -293,6 +263,11 @@ impl Helper {
         }
     }
 
+    /// What it has used.
+    pub fn usage(&self) -> Usage {
+        usage(self.child.id())
+    }
+
     /// Ends it; its report.
     ///
     /// # Errors
@@ -313,10 +288,7 @@ impl Helper {
     }
 
     fn last_words(&self) -> String {
-        let log = std::fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(5)..].join("\n")
+        last_lines(&self.log, 5)
     }
 }
 
@@ -334,6 +306,14 @@ symbols = ["FAST.cycle", "FAST.strain_????", "FAST.cycle_end"]
 mode = "cyclic-notification"
 cycle_ms = 1.0
 "#;
+
+/// The end of a log.
+pub(crate) fn last_lines(log: &Path, count: usize) -> String {
+    let log = std::fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
 
 /// SIGTERM; it must end with code 0.
 fn end(child: &mut Child) -> anyhow::Result<()> {

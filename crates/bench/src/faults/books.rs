@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{StreamBooks, number};
-use crate::http::HttpConnection;
+use super::StreamBooks;
+use crate::http::{HttpConnection, count};
 
 /// Longest wait for an answer.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -24,23 +24,9 @@ impl Books {
         Ok(Books { http: HttpConnection::open(http, ANSWER)? })
     }
 
-    fn get(&mut self, path: &str) -> anyhow::Result<Value> {
-        let answer = self.http.get(path)?;
-        ensure!(answer.status == 200, "{path}: {} {}", answer.status, answer.body);
-        Ok(serde_json::from_str(&answer.body)?)
-    }
-
-    /// Numbers of the only row of a query.
-    fn row(&mut self, sql: &str) -> anyhow::Result<Vec<u64>> {
-        let answer = self.http.post("/api/sql", json!({ "sql": sql }).to_string().as_bytes())?;
-        ensure!(answer.status == 200, "{sql}: {} {}", answer.status, answer.body);
-        let answer: Value = serde_json::from_str(&answer.body)?;
-        let row = answer["rows"][0].as_array().with_context(|| format!("{sql}: no row"))?;
-        row.iter().map(|cell| number(cell).with_context(|| sql.to_owned())).collect()
-    }
-
+    /// A source in detail.
     fn source(&mut self, name: &str) -> anyhow::Result<Value> {
-        self.get(&format!("/api/sources/{name}"))
+        self.http.json(&format!("/api/sources/{name}"))
     }
 
     /// Waits until nothing more comes.
@@ -48,7 +34,7 @@ impl Books {
         let begin = Instant::now();
         let (mut before, mut since) = (Value::Null, Instant::now());
         loop {
-            let sources = self.get("/api/sources")?;
+            let sources = self.http.json("/api/sources")?;
             let sources = sources["sources"].as_array().context("sources")?;
             // The server's own streams go on.
             let received = sources.iter().filter(|s| s["kind"] != "internal").map(|s| s["received"].clone()).collect();
@@ -78,12 +64,12 @@ impl Books {
             stream: stream.to_owned(),
             sent: 0,
             delivered: 0,
-            received: number(&of["received"])?,
-            stored: number(&of["stored"])?,
-            duplicate: number(&of["duplicate"])?,
-            reduced: number(&of["reduced"])?,
-            rejected: number(&of["rejected"])?,
-            missing: self.row(&format!(
+            received: count(&of["received"])?,
+            stored: count(&of["stored"])?,
+            duplicate: count(&of["duplicate"])?,
+            reduced: count(&of["reduced"])?,
+            rejected: count(&of["rejected"])?,
+            missing: self.http.sql_row(&format!(
                 "select coalesce(sum(open), 0) from strongback.gaps where stream_name = '{}'",
                 stream.replace('\'', "''")
             ))?[0],
@@ -94,17 +80,17 @@ impl Books {
                 "{stream}: received {received} ≠ {stored} stored + {duplicate} duplicate + {reduced} reduced + {rejected} rejected"
             );
         }
-        let lost = number(&of["lost"])?.checked_sub(number(&of["filled"])?).context("more filled than lost")?;
+        let lost = count(&of["lost"])?.checked_sub(count(&of["filled"])?).context("more filled than lost")?;
         ensure!(lost == books.missing, "{stream}: {lost} lost and not filled, the gaps say {}", books.missing);
         let table = stream.split('{').next().unwrap_or(stream);
-        let rows = self.row(&format!("select count(*) from \"{table}\" where {}", conditions(stream)))?[0];
+        let rows = self.http.sql_row(&format!("select count(*) from \"{table}\" where {}", conditions(stream)))?[0];
         ensure!(rows == stored, "{stream}: {stored} stored, SQL finds {rows}");
         Ok(books)
     }
 
     /// A stream of packets with a sequence: what did not go on whole is missing, what went on is stored.
     pub(super) fn packets(&mut self, stream: &str, tally: &Value, frames: u64) -> anyhow::Result<StreamBooks> {
-        let of = |name: &str| Ok::<u64, anyhow::Error>(number(&tally[name])? * frames);
+        let of = |name: &str| Ok::<u64, anyhow::Error>(count(&tally[name])? * frames);
         let mut books = self.stream("fti", stream)?;
         (books.sent, books.delivered) = (of("taken")?, of("delivered")?);
         let StreamBooks { sent, delivered, stored, missing, rejected, duplicate, .. } = books;
@@ -124,7 +110,8 @@ impl Books {
     /// begin and the end of its memory.
     pub(super) fn cycles(&mut self, stream: &str, counter: Option<(&str, &str)>) -> anyhow::Result<StreamBooks> {
         let mut books = self.stream("plc", stream)?;
-        let numbers = self.row(&format!("select min(sequence), max(sequence), count(sequence) from \"{stream}\""))?;
+        let numbers =
+            self.http.sql_row(&format!("select min(sequence), max(sequence), count(sequence) from \"{stream}\""))?;
         let [first, last, numbered] = numbers[..] else { bail!("{stream}: {numbers:?}") };
         books.sent = last - first + 1;
         books.delivered = numbered;
@@ -133,11 +120,11 @@ impl Books {
         ensure!(sent == stored + missing, "{stream}: {sent} cycles ≠ {stored} stored + {missing} missing");
         if let Some((begin, end)) = counter {
             let sql = format!("select count(*) from \"{stream}\" where \"{begin}\" <> \"{end}\"");
-            ensure!(self.row(&sql)?[0] == 0, "{stream}: frames of two cycles");
+            ensure!(self.http.sql_row(&sql)?[0] == 0, "{stream}: frames of two cycles");
             let sql = format!(
                 "select max(\"{begin}\") - min(\"{begin}\") + 1, count(distinct \"{begin}\") from \"{stream}\""
             );
-            let counted = self.row(&sql)?;
+            let counted = self.http.sql_row(&sql)?;
             ensure!(counted[0] == sent, "{stream}: the PLC counted {} cycles, {sent} are numbered", counted[0]);
             ensure!(counted[1] == stored, "{stream}: {} cycles are stored as {stored} frames", counted[1]);
         }
@@ -150,7 +137,7 @@ impl Books {
             Some((table, tags)) => format!("{table}{{{tags}}}"),
             None => flow.to_owned(),
         };
-        let of = |name: &str| number(&tally[name]);
+        let of = |name: &str| count(&tally[name]);
         let mut books = self.stream("avionics", &stream)?;
         (books.sent, books.delivered) = (of("taken")?, of("delivered")?);
         let StreamBooks { delivered, stored, .. } = books;
@@ -160,22 +147,18 @@ impl Books {
 
     /// What a source refused that made no frame.
     pub(super) fn rejected(&mut self, source: &str, garbled: u64) -> anyhow::Result<()> {
-        let of = self.get("/api/sources")?;
-        let of = of["sources"].as_array().context("sources")?.iter().find(|s| s["name"] == source).cloned();
-        let of = of.with_context(|| format!("no source {source}"))?;
+        let of = self.http.source(source)?;
         let by = of["rejected_by"].as_object().context("rejected_by")?;
-        let refused = by.values().map(number).sum::<anyhow::Result<u64>>()?;
+        let refused = by.values().map(count).sum::<anyhow::Result<u64>>()?;
         ensure!(refused == garbled, "{source}: {garbled} messages were spoilt, {refused} refused: {by:?}");
-        let drops = number(&of["kernel_drops"])?;
+        let drops = count(&of["kernel_drops"])?;
         ensure!(drops == 0, "{source}: the kernel dropped {drops} datagrams: this machine is too busy");
         Ok(())
     }
 
     /// Samples of notifications that a source took.
     pub(super) fn samples(&mut self, source: &str, delivered: u64) -> anyhow::Result<()> {
-        let of = self.get("/api/sources")?;
-        let of = of["sources"].as_array().context("sources")?.iter().find(|s| s["name"] == source).cloned();
-        let samples = number(&of.with_context(|| format!("no source {source}"))?["plc"]["samples"])?;
+        let samples = count(&self.http.source(source)?["plc"]["samples"])?;
         ensure!(samples == delivered, "{source}: {delivered} samples were handed on, {samples} taken");
         Ok(())
     }

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::http::HttpConnection;
-use crate::serving::{Helper, Ports, STRAIN, ServerProcess, ServerProgram};
+use crate::serving::{Ports, STRAIN, ServerProcess, ServerProgram, start_pad};
 use crate::table::Table;
 
 /// Limits of pauses in milliseconds, as a launch pad's thesis gives their shares.
@@ -49,15 +48,6 @@ pub(super) struct PlcResult {
     pauses: Vec<Pauses>,
 }
 
-fn row(http: &mut HttpConnection, sql: &str) -> anyhow::Result<Vec<u64>> {
-    let answer = http.post("/api/sql", json!({ "sql": sql }).to_string().as_bytes())?;
-    ensure!(answer.status == 200, "{sql}: {} {}", answer.status, answer.body);
-    let answer: Value = serde_json::from_str(&answer.body)?;
-    let cells = answer["rows"][0].as_array().with_context(|| format!("{sql}: no row"))?;
-    let number = |cell: &Value| cell.as_u64().or_else(|| cell.as_str().and_then(|text| text.parse().ok()));
-    cells.iter().map(|cell| number(cell).with_context(|| format!("{sql}: {cell}"))).collect()
-}
-
 fn pauses(http: &mut HttpConnection, stream: &str) -> anyhow::Result<Pauses> {
     let mut shares = |of: &str| -> anyhow::Result<(u64, [f64; LIMITS_MS.len()])> {
         let over: Vec<String> = LIMITS_MS
@@ -68,7 +58,7 @@ fn pauses(http: &mut HttpConnection, stream: &str) -> anyhow::Result<Pauses> {
             "select count(*), {} from (select {of} - lag({of}) over (order by {of}) as pause from \"{stream}\")",
             over.join(", ")
         );
-        let counts = row(http, &sql)?;
+        let counts = http.sql_row(&sql)?;
         let mut shares = [0.0; LIMITS_MS.len()];
         for (share, over) in shares.iter_mut().zip(&counts[1..]) {
             *share = *over as f64 / counts[0].saturating_sub(1).max(1) as f64;
@@ -78,7 +68,7 @@ fn pauses(http: &mut HttpConnection, stream: &str) -> anyhow::Result<Pauses> {
     let (frames, by_source) = shares("time_ns")?;
     let (_, by_receiver) = shares("receive_time_ns")?;
     let missing = format!("select coalesce(sum(open), 0) from strongback.gaps where stream_name like '{stream}%'");
-    let missing = row(http, &missing)?[0];
+    let missing = http.sql_row(&missing)?[0];
     Ok(Pauses { stream: stream.to_owned(), frames, missing, by_source, by_receiver })
 }
 
@@ -92,26 +82,8 @@ pub(super) fn run(program: &ServerProgram, span: Duration) -> anyhow::Result<Plc
     config.push_str(STRAIN);
     // The PLC's own time, as its stamps are looked at.
     let config = config.replacen("kind = \"ads\"", "kind = \"ads\"\nclock = \"source\"", 1);
-    let pad = Helper::start(
-        &program.path()?,
-        dir.path(),
-        "pad",
-        &[
-            "simulate",
-            "pad",
-            "--json",
-            "--loss",
-            "0",
-            "--t0",
-            "62s",
-            "--fti",
-            &ports.fti.to_string(),
-            "--ilp",
-            &ports.ilp.to_string(),
-            "--plc",
-            &plc.to_string(),
-        ],
-    )?;
+    let more = format!("--loss 0 --plc {plc}");
+    let pad = start_pad(&program.path()?, dir.path(), ports.fti, ports.ilp, &more)?;
     let server = ServerProcess::start_at(program, dir.path(), &ports, &config)?;
     let mut http = HttpConnection::open(ports.http, PATIENCE)?;
     let cpu = server.usage().cpu_s;
@@ -119,14 +91,11 @@ pub(super) fn run(program: &ServerProgram, span: Duration) -> anyhow::Result<Plc
     let server_core_percent = (server.usage().cpu_s - cpu) * 100.0 / span.as_secs_f64();
     pad.stop()?;
     let counter = "select max(\"FAST.cycle\") - min(\"FAST.cycle\") + 1, count(distinct \"FAST.cycle\"), count(*) from \"plc.strain\"";
-    let counted = row(&mut http, counter)?;
+    let counted = http.sql_row(counter)?;
     if counted[1] != counted[2] {
         bail!("{} frames of {} cycles", counted[2], counted[1]);
     }
-    let symbols = row(
-        &mut http,
-        "select count(*) from information_schema.columns where table_name = 'plc.strain' and (column_name like 'FAST.strain%' or column_name like 'FAST.cycle%')",
-    )?[0];
+    let symbols = http.sql_row("select count(*) from information_schema.columns where table_name = 'plc.strain' and (column_name like 'FAST.strain%' or column_name like 'FAST.cycle%')")?[0];
     let mut table = Table::new([
         "pauses between frames",
         "period",

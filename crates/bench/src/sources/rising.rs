@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use futures::{SinkExt, StreamExt};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{packet, packet_source};
-use crate::http::HttpConnection;
+use crate::http::{HttpConnection, count};
 use crate::serving::{Ports, ServerProcess, ServerProgram};
 use crate::table::{Table, short};
 
@@ -65,10 +65,8 @@ struct Counted {
 }
 
 fn counted(http: &mut HttpConnection) -> anyhow::Result<Counted> {
-    let answer: Value = serde_json::from_str(&http.get("/api/sources")?.body)?;
-    let sources = answer["sources"].as_array().context("sources")?;
-    let of = sources.iter().find(|s| s["name"] == "packets").context("the source of packets")?;
-    let number = |key: &str| of[key].as_str().and_then(|text| text.parse().ok()).with_context(|| key.to_owned());
+    let of = http.source("packets")?;
+    let number = |key: &str| count(&of[key]);
     Ok(Counted {
         received: number("received")?,
         stored: number("stored")?,
@@ -85,23 +83,15 @@ fn send(to: SocketAddr, points_per_s: f64, span: Duration, sequence: &mut u32) -
     let (start, mut sent) = (Instant::now(), 0_u64);
     while start.elapsed() < span {
         let due = (start.elapsed().as_secs_f64() * packets_per_s) as u64;
+        // Whole rounds: what is lost shows by what comes after it.
         while sent < due {
-            let stream = (sent % STREAMS as u64) as u32;
-            socket.send(&packet(stream, *sequence, CHANNELS))?;
-            sent += 1;
-            if sent.is_multiple_of(STREAMS as u64) {
-                *sequence += 1;
+            for stream in 0..STREAMS as u32 {
+                socket.send(&packet(stream, *sequence, CHANNELS))?;
             }
+            sent += STREAMS as u64;
+            *sequence += 1;
         }
         std::thread::sleep(BURST);
-    }
-    // To the end of the round: what is lost shows by what comes after it.
-    if !sent.is_multiple_of(STREAMS as u64) {
-        while !sent.is_multiple_of(STREAMS as u64) {
-            socket.send(&packet((sent % STREAMS as u64) as u32, *sequence, CHANNELS))?;
-            sent += 1;
-        }
-        *sequence += 1;
     }
     Ok((sent, start.elapsed()))
 }

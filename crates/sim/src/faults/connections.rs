@@ -322,18 +322,11 @@ impl<F: Framing> Relay for Connections<F> {
     }
 
     fn report(&self) -> RelayReport {
-        let flows = self.lane.flows();
         RelayReport {
-            kind: self.ends.kind.name(),
-            listen: self.ends.listen,
-            to: self.ends.to,
-            all: flows.values().fold(Default::default(), |all, one| all + *one),
-            flows,
-            clock_jumps: self.lane.clock_jumps(),
             connections: self.taken,
             unreachable: self.unreachable,
             cuts: self.cuts,
-            send_errors: 0,
+            ..RelayReport::new(self.ends, self.lane.flows(), self.lane.clock_jumps())
         }
     }
 

@@ -75,18 +75,9 @@ impl Relay for Packets {
     }
 
     fn report(&self) -> RelayReport {
-        let flows = self.lane.flows();
         RelayReport {
-            kind: self.ends.kind.name(),
-            listen: self.ends.listen,
-            to: self.ends.to,
-            all: flows.values().fold(Default::default(), |all, one| all + *one),
-            flows,
-            clock_jumps: self.lane.clock_jumps(),
-            connections: 0,
-            unreachable: 0,
-            cuts: 0,
             send_errors: self.send_errors,
+            ..RelayReport::new(self.ends, self.lane.flows(), self.lane.clock_jumps())
         }
     }
 

@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Add;
 
+use super::relay::Ends;
+
 /// What became of the units of a flow: packets, lines, or samples of a notification.
 ///
 /// `taken = delivered + lost + silenced + garbled + cut_off`. Copies are counted in `duplicates` alone.
@@ -83,6 +85,24 @@ pub struct RelayReport {
     pub cuts: u64,
     /// Messages that could not be handed to the network.
     pub send_errors: u64,
+}
+
+impl RelayReport {
+    /// Of what passed between two ends; connections and errors are the relay's to add.
+    pub(crate) fn new(ends: Ends, flows: BTreeMap<String, Tally>, clock_jumps: u64) -> RelayReport {
+        RelayReport {
+            kind: ends.kind.name(),
+            listen: ends.listen,
+            to: ends.to,
+            all: flows.values().fold(Tally::default(), |all, one| all + *one),
+            flows,
+            clock_jumps,
+            connections: 0,
+            unreachable: 0,
+            cuts: 0,
+            send_errors: 0,
+        }
+    }
 }
 
 /// What all relays did.
