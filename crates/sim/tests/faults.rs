@@ -184,6 +184,36 @@ fn lines_that_arrive_are_those_of_the_report_over_cut_connections_too() {
 }
 
 #[test]
+fn lines_of_senders_that_come_at_once_stay_apart() {
+    const SENDERS: usize = 16;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let relays = Relays::start(&format!("--lines 127.0.0.1:0={}", listener.local_addr().unwrap()));
+    let listen = relays.listening[0].listen;
+    let senders: Vec<TcpStream> = (0..SENDERS).map(|_| TcpStream::connect(listen).unwrap()).collect();
+    // Reached in another order than they came, it may be: their lines say who they are.
+    let receivers: Vec<TcpStream> = (0..SENDERS).map(|_| listener.accept().unwrap().0).collect();
+    for n in 0..20 {
+        for (at, mut sender) in senders.iter().enumerate() {
+            sender.write_all(format!("s{at} f={n} {n}\n").as_bytes()).unwrap();
+        }
+    }
+    drop(senders);
+    let mut came: Vec<String> = Vec::new();
+    for mut receiver in receivers {
+        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut lines = String::new();
+        receiver.read_to_string(&mut lines).unwrap();
+        came.push(lines);
+    }
+    came.sort();
+    let mut sent: Vec<String> =
+        (0..SENDERS).map(|at| (0..20).map(|n| format!("s{at} f={n} {n}\n")).collect()).collect();
+    sent.sort();
+    assert_eq!(came, sent);
+    relays.stop();
+}
+
+#[test]
 fn a_receiver_that_is_away_ends_the_connection() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let relays = Relays::start(&format!("--lines 127.0.0.1:0={nobody}"));

@@ -103,6 +103,7 @@ struct Connection {
 
 /// A connection whose receiver is not reached yet.
 struct Reaching {
+    id: u64,
     near: TcpStream,
     far: Receiver<io::Result<TcpStream>>,
 }
@@ -181,17 +182,17 @@ impl<F: Framing> Connections<F> {
             // On a thread of its own: a receiver that does not answer must not hold up the others.
             let connect = move || drop(reached.send(TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)));
             match std::thread::Builder::new().name("faults-connect".into()).spawn(connect) {
-                Ok(_) => self.reaching.push(Reaching { near, far }),
+                Ok(_) => self.reaching.push(Reaching { id: self.taken, near, far }),
                 Err(_) => self.unreachable += 1,
             }
         }
     }
 
     fn reach(&mut self) {
-        for Reaching { near, far } in std::mem::take(&mut self.reaching) {
+        for Reaching { id, near, far } in std::mem::take(&mut self.reaching) {
             let far = match far.try_recv() {
                 Err(TryRecvError::Empty) => {
-                    self.reaching.push(Reaching { near, far });
+                    self.reaching.push(Reaching { id, near, far });
                     continue;
                 }
                 Ok(Ok(stream)) => stream,
@@ -207,7 +208,7 @@ impl<F: Framing> Connections<F> {
                 continue;
             };
             self.connections.push(Connection {
-                id: self.taken,
+                id,
                 sender,
                 receiver,
                 unread: Vec::new(),
