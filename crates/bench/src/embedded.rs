@@ -194,12 +194,13 @@ struct Report<'a> {
     machine: &'a Machine,
     results: &'a [EmbeddedResult],
     scale: &'a [ScaleResult],
+    failures: &'a [String],
 }
 
 /// Runs the benchmark.
 ///
 /// # Errors
-/// An engine that fails, or does not give back what it committed.
+/// An engine that fails, or does not give back what it committed; the others are measured and reported first.
 pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     let temporary = if arguments.dir.is_none() { Some(tempfile::tempdir()?) } else { None };
     let dir = match (&arguments.dir, &temporary) {
@@ -226,7 +227,7 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     };
     programs.retain(|(name, _)| wanted(name));
     let limit_s = arguments.limit_s.unwrap_or(if arguments.quick { 3.0 } else { 60.0 });
-    let mut results = Vec::new();
+    let (mut results, mut failures) = (Vec::new(), Vec::new());
     for data in [Data::Vehicle, Data::Frames, Data::Pad, Data::Quiet] {
         if arguments.only.is_some_and(|only| only != data) {
             continue;
@@ -243,10 +244,15 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
                 let _ = std::fs::remove_dir_all(&home);
                 std::fs::create_dir_all(&home)?;
                 let task = Task { path: &path, home: &home, run, limit_s, rivals: rivals.as_ref() };
-                let result = task
-                    .measure(name, program, data, &course)
-                    .with_context(|| format!("{name}, {}, {run}", data.describe()))?;
-                results.push(result);
+                match task.measure(name, program, data, &course) {
+                    Ok(result) => results.push(result),
+                    // What the others did is worth its hours.
+                    Err(error) => {
+                        let failure = format!("{name}, {}; {run}: {error:#}", data.describe());
+                        eprintln!("  FAILED: {failure}");
+                        failures.push(failure);
+                    }
+                }
                 std::fs::remove_dir_all(&home)?;
             }
             report::table(&results[from..]).print();
@@ -259,11 +265,22 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
         scale = scale::run(&dir.join("store"), arguments.quick)?;
     }
     if let Some(dir) = &arguments.report {
-        report::write(dir, &machine, &results, &scale)
+        report::write(dir, &machine, &results, &scale, &failures)
             .with_context(|| format!("write the report to {}", dir.display()))?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&Report { machine: &machine, results: &results, scale: &scale })?);
+        println!(
+            "{}",
+            serde_json::to_string(&Report {
+                machine: &machine,
+                results: &results,
+                scale: &scale,
+                failures: &failures
+            })?
+        );
+    }
+    if !failures.is_empty() {
+        bail!("{} parts failed:\n{}", failures.len(), failures.join("\n"));
     }
     Ok(())
 }

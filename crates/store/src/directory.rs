@@ -1,5 +1,6 @@
 //! The segment directory: which segments there are and where their blocks lie.
 
+mod index;
 mod list;
 mod resident;
 
@@ -15,9 +16,13 @@ use crate::fields::{Put, Take};
 use crate::group::Group;
 use crate::refusal::ScanError;
 use crate::segment::pyramid::Extent;
-use crate::segment::{self, Before, Footer, LastBlocks};
+use crate::segment::{self, Before, Footer, LastBlocks, Outline, Trailer};
 use crate::segment_file::block_ref;
 
+pub(crate) use index::SegmentIndex;
+#[cfg(test)]
+pub(crate) use index::WHOLE;
+use index::{Blocks, Listing};
 pub(crate) use list::{GroupList, SegmentList};
 pub(crate) use resident::Residents;
 
@@ -38,57 +43,6 @@ impl BlockRef {
     pub(crate) fn end_row(&self) -> u64 {
         self.first_row + self.rows as u64
     }
-}
-
-/// Blocks of a stream in a segment, in row order.
-struct Blocks {
-    refs: Vec<BlockRef>,
-    /// Whether none begins before the one before it ends, so that a time is found as a row is.
-    ascend: bool,
-}
-
-impl Default for Blocks {
-    fn default() -> Self {
-        Blocks { refs: Vec::new(), ascend: true }
-    }
-}
-
-impl Blocks {
-    fn push(&mut self, block: BlockRef) {
-        self.ascend &= self.refs.last().is_none_or(|last| last.time.1 <= block.time.0);
-        self.refs.push(block);
-    }
-
-    /// Settle writes blocks of few rows behind those of many.
-    fn sort(&mut self) {
-        if !self.refs.is_sorted_by_key(|block| block.first_row) {
-            self.refs.sort_unstable_by_key(|block| block.first_row);
-            self.ascend = self.refs.is_sorted_by(|a, b| a.time.1 <= b.time.0);
-        }
-    }
-
-    /// Those that can have rows and times in these ranges.
-    fn within(&self, time: &Range<i64>, rows: &Range<u64>) -> impl Iterator<Item = &BlockRef> {
-        let mut refs = self.refs.as_slice();
-        refs = &refs[refs.partition_point(|block| block.end_row() <= rows.start)..];
-        refs = &refs[..refs.partition_point(|block| block.first_row < rows.end)];
-        if self.ascend {
-            refs = &refs[refs.partition_point(|block| block.time.1 < time.start)..];
-            refs = &refs[..refs.partition_point(|block| block.time.0 < time.end)];
-        }
-        refs.iter().filter(|block| block.time.0 < time.end && block.time.1 >= time.start)
-    }
-}
-
-/// What a footer says, or will.
-#[derive(Default)]
-pub(crate) struct SegmentIndex {
-    /// Blocks by stream, in row order.
-    blocks: hashbrown::HashMap<u32, Blocks, foldhash::fast::RandomState>,
-    /// Of streams without a block in it, where the newest one before is.
-    last: Option<LastBlocks>,
-    /// Of streams with statistics pyramids, where they begin, and how long that of each channel is.
-    pyramids: hashbrown::HashMap<u32, (u64, Vec<Extent>), foldhash::fast::RandomState>,
 }
 
 /// What the directory says of a segment.
@@ -263,9 +217,7 @@ impl Segment {
     pub(crate) fn add_blocks(&self, blocks: impl Iterator<Item = (u32, BlockRef)>) {
         let mut index = self.index.write();
         let index = index.get_or_insert_default();
-        for (stream, block) in blocks {
-            index.blocks.entry(stream).or_default().push(block);
-        }
+        blocks.for_each(|(stream, block)| index.add(stream, block));
     }
 
     /// Keeps what the footer that was just written says of earlier segments.
@@ -278,8 +230,7 @@ impl Segment {
     /// # Errors
     /// The footer cannot be read or is damaged.
     pub(crate) fn blocks(self: &Arc<Self>, stream: u32, residents: &Residents) -> Result<Vec<BlockRef>, ScanError> {
-        let blocks = self.with_index(residents, |index| index.blocks.get(&stream).map(|of| of.refs.clone()))?;
-        Ok(blocks.flatten().unwrap_or_default())
+        self.blocks_of(stream, residents, |of| of.refs.clone())
     }
 
     /// Those of them that can have rows and times in these ranges.
@@ -292,10 +243,48 @@ impl Segment {
         (time, rows): (&Range<i64>, &Range<u64>),
         residents: &Residents,
     ) -> Result<Vec<BlockRef>, ScanError> {
-        let blocks = self.with_index(residents, |index| {
-            index.blocks.get(&stream).map(|of| of.within(time, rows).copied().collect())
+        self.blocks_of(stream, residents, |of| of.within(time, rows).copied().collect())
+    }
+
+    /// Some blocks of a stream.
+    fn blocks_of(
+        self: &Arc<Self>,
+        stream: u32,
+        residents: &Residents,
+        some: impl Fn(&Blocks) -> Vec<BlockRef>,
+    ) -> Result<Vec<BlockRef>, ScanError> {
+        let asked = self.with_index(residents, |index| match &index.listing {
+            Listing::Whole(listed) => Ok(listed.get(&stream).map(&some).unwrap_or_default()),
+            Listing::Outline(outline, at) => Err((outline.clone(), *at)),
         })?;
-        Ok(blocks.flatten().unwrap_or_default())
+        match asked {
+            None => Ok(Vec::new()),
+            Some(Ok(blocks)) => Ok(blocks),
+            Some(Err((outline, at))) => Ok(some(&self.read_blocks(stream, &outline, at, residents)?)),
+        }
+    }
+
+    /// Blocks of a stream whose entries are not in memory.
+    fn read_blocks(
+        self: &Arc<Self>,
+        stream: u32,
+        outline: &Outline,
+        section: u64,
+        residents: &Residents,
+    ) -> Result<Blocks, ScanError> {
+        let mut blocks = Blocks::default();
+        for stretch in outline.of_stream(stream) {
+            let at = section + stretch.at as u64;
+            let bytes = self.read_bytes(at, stretch.bytes, residents)?;
+            let entries = outline.entries(stretch, &bytes, stream).map_err(|e| self.damaged(at, e))?;
+            entries.iter().for_each(|entry| blocks.push(block_ref(entry)));
+        }
+        blocks.sort();
+        Ok(blocks)
+    }
+
+    fn damaged(&self, offset: u64, error: FormatError) -> ScanError {
+        ScanError::Damaged { file: self.path(), offset, reason: error.to_string() }
     }
 
     /// Where a stream without a block in it has its newest one before.
@@ -303,11 +292,26 @@ impl Segment {
     /// # Errors
     /// As [`Segment::blocks`].
     pub(crate) fn before(self: &Arc<Self>, stream: u32, residents: &Residents) -> Result<Before, ScanError> {
-        let before = self.with_index(residents, |index| match &index.last {
-            Some(last) if !index.blocks.contains_key(&stream) => last.of(stream),
-            _ => Before::Unknown,
+        if !self.blocks_of(stream, residents, |of| of.refs.first().copied().into_iter().collect())?.is_empty() {
+            return Ok(Before::Unknown);
+        }
+        let asked = self.with_index(residents, |index| match (&index.last, index.last_at) {
+            (Some(last), _) => Ok(last.of(stream)),
+            (None, Some(at)) => Err(at),
+            (None, None) => Ok(Before::Unknown),
         })?;
-        Ok(before.unwrap_or(Before::Unknown))
+        let (at, len, crc) = match asked {
+            None => return Ok(Before::Unknown),
+            Some(Ok(before)) => return Ok(before),
+            Some(Err(at)) => at,
+        };
+        let bytes = self.read_bytes(at, len, residents)?;
+        let last = segment::check_crc("newest blocks before a segment", crc, &bytes)
+            .and_then(|()| LastBlocks::read(&bytes, self.id))
+            .map_err(|e| self.damaged(at, e))?;
+        let before = last.of(stream);
+        residents.keep_last(self, last);
+        Ok(before)
     }
 
     /// Where the statistics pyramid of a channel begins, and how long it is; none: there is none.
@@ -352,36 +356,25 @@ impl Segment {
     /// # Errors
     /// The disk refuses, or the footer is damaged.
     pub(crate) fn read_footer(self: &Arc<Self>, residents: &Residents) -> Result<Footer, ScanError> {
-        self.read_footer_and_end(residents).map(|(footer, _)| footer)
+        let (bytes, trailer) = self.read_footer_bytes(residents)?;
+        segment::read_footer(&bytes, &trailer).map_err(|e| self.damaged(trailer.footer_offset, e))
     }
 
-    /// Its footer, and the offset of what lies behind it.
-    fn read_footer_and_end(self: &Arc<Self>, residents: &Residents) -> Result<(Footer, u64), ScanError> {
-        let damaged =
-            |offset, error: FormatError| ScanError::Damaged { file: self.path(), offset, reason: error.to_string() };
+    /// The bytes of its footer, and where they are.
+    fn read_footer_bytes(self: &Arc<Self>, residents: &Residents) -> Result<(Vec<u8>, Trailer), ScanError> {
         let file = self.file_to_read(residents).map_err(|e| self.unreadable(e))?;
         // The last page of the file, which was cut behind it, or of the slot.
         let at = file.size().map_err(|e| self.unreadable(e))?.saturating_sub(PAGE_BYTES as u64);
         let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(|e| self.unreadable(e))?;
-        let trailer = segment::read_trailer(&trailer).map_err(|e| damaged(at, e))?;
-        let footer = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(|e| self.unreadable(e))?;
-        let footer = segment::read_footer(&footer, &trailer).map_err(|e| damaged(trailer.footer_offset, e))?;
-        Ok((footer, trailer.footer_offset + (trailer.footer_bytes as u64).next_multiple_of(PAGE_BYTES as u64)))
+        let trailer = segment::read_trailer(&trailer).map_err(|e| self.damaged(at, e))?;
+        let bytes = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(|e| self.unreadable(e))?;
+        Ok((bytes, trailer))
     }
 
     fn read_index(self: &Arc<Self>, residents: &Residents) -> Result<SegmentIndex, ScanError> {
-        let (footer, mut start) = self.read_footer_and_end(residents)?;
-        let mut index = SegmentIndex { last: footer.last, ..SegmentIndex::default() };
-        for (stream, extents) in footer.pyramids.streams {
-            let bytes: u64 = extents.iter().map(|(_, all)| u64::from(*all)).sum();
-            index.pyramids.insert(stream, (start, extents));
-            start += bytes;
-        }
-        for entry in &footer.entries {
-            index.blocks.entry(entry.header.stream.0).or_default().push(block_ref(entry));
-        }
-        index.blocks.values_mut().for_each(Blocks::sort);
-        Ok(index)
+        let (bytes, trailer) = self.read_footer_bytes(residents)?;
+        let behind = trailer.footer_offset + (trailer.footer_bytes as u64).next_multiple_of(PAGE_BYTES as u64);
+        SegmentIndex::of_footer(&bytes, &trailer, behind).map_err(|e| self.damaged(trailer.footer_offset, e))
     }
 
     /// Bytes of a block.

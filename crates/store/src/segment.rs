@@ -43,6 +43,7 @@
 mod build;
 mod footer;
 mod last;
+mod outline;
 pub(crate) mod pyramid;
 
 use crate::bytes::{Cursor, FormatError, check_limit, malformed};
@@ -56,8 +57,10 @@ pub use build::{Builder, Group, Sealed};
 pub(crate) use footer::Beside;
 #[doc(hidden)]
 pub use footer::forge_footer_checksums;
+pub(crate) use footer::{Entries, read_sections};
 pub use footer::{Footer, IndexEntry, Trailer, read_footer, read_trailer};
 pub(crate) use last::{Before, LastBlocks};
+pub(crate) use outline::Outline;
 
 /// First four bytes of a segment.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SBSG");

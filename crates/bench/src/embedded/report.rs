@@ -62,6 +62,7 @@ pub(super) fn write(
     machine: &Machine,
     results: &[EmbeddedResult],
     scale: &[ScaleResult],
+    failures: &[String],
 ) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
     let mut text = String::from(HEAD);
@@ -103,6 +104,10 @@ pub(super) fn write(
             std::fs::write(dir.join(&file), lines(title, &points))?;
             writeln!(text, "\n![{title}]({file})")?;
         }
+    }
+    if !failures.is_empty() {
+        writeln!(text, "\n## What failed\n")?;
+        failures.iter().try_for_each(|failure| writeln!(text, "- {}", failure.replace('\n', " ")))?;
     }
     if let Some(table) = writes(results) {
         writeln!(text, "\n{WRITES}\n\n{}", table.markdown().trim_end())?;

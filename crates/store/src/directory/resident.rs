@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::{Segment, SegmentIndex};
 use crate::disk::DiskFile;
+use crate::segment::LastBlocks;
 
 /// Entries of indices kept in memory: 64 bytes each.
 const INDEX_ENTRIES_MAX: usize = 400_000;
@@ -59,7 +60,7 @@ impl Residents {
     pub(crate) fn sealed(&self, segment: &Arc<Segment>) {
         segment.file.lock().take();
         let mut kept = self.kept.lock();
-        kept.entries += segment.index.read().as_ref().map_or(0, entries);
+        kept.entries += segment.index.read().as_ref().map_or(0, SegmentIndex::entries);
         segment.used.store(self.tick(), Ordering::Relaxed);
         kept.segments.insert(segment.id, segment.clone());
         kept.trim();
@@ -73,11 +74,23 @@ impl Residents {
         }
         let mut index = segment.index.write();
         if index.is_none() {
-            kept.entries += entries(&read);
+            kept.entries += read.entries();
             *index = Some(read);
         }
         drop(index);
         kept.segments.insert(segment.id, segment.clone());
+        kept.trim();
+    }
+
+    /// Keeps what was read of the newest blocks before a segment, beside its index if that is still there.
+    pub(super) fn keep_last(&self, segment: &Arc<Segment>, last: LastBlocks) {
+        let mut kept = self.kept.lock();
+        if let Some(index) = &mut *segment.index.write()
+            && index.last.is_none()
+        {
+            kept.entries += last.places.len();
+            index.last = Some(last);
+        }
         kept.trim();
     }
 
@@ -109,15 +122,10 @@ impl Residents {
     }
 }
 
-fn entries(index: &SegmentIndex) -> usize {
-    index.blocks.values().map(|of| of.refs.len()).sum::<usize>()
-        + index.last.as_ref().map_or(0, |last| last.places.len())
-}
-
 impl Kept {
     fn drop_index(&mut self, segment: &Segment) {
         let dropped = segment.index.write().take();
-        self.entries = self.entries.saturating_sub(dropped.as_ref().map_or(0, entries));
+        self.entries = self.entries.saturating_sub(dropped.as_ref().map_or(0, SegmentIndex::entries));
     }
 
     fn close_file(&mut self, segment: &Segment) {

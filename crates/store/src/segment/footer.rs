@@ -29,6 +29,8 @@
 //! Trailer page: magic `SBTR`, u32 0, footer offset u64, footer length u64, segment u64, generation u64,
 //! CRC32C of bytes 0 to 4092 at 4092.
 
+use std::ops::Range;
+
 use super::pyramid::{Directory, Pyramids};
 use super::{CRC_AT, LastBlocks, SegmentHeader, check_crc, check_magic, check_page, seal_page};
 use crate::block::{BlockHeader, HEADER_BYTES, SKIPPABLE, put_section};
@@ -158,8 +160,8 @@ pub(super) fn encode<'s>(
 }
 
 /// What an index entry is written relative to.
-#[derive(Default)]
-struct Before {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
     end: u64,
     block: (u64, usize),
     epoch: u32,
@@ -186,7 +188,7 @@ impl Before {
     }
 }
 
-fn put_index(entries: &[IndexEntry], out: &mut Vec<u8>) {
+pub(super) fn put_index(entries: &[IndexEntry], out: &mut Vec<u8>) {
     let mut origins: Vec<u128> = Vec::new();
     for entry in entries {
         if !origins.contains(&entry.header.origin) {
@@ -255,11 +257,38 @@ pub fn read_trailer(bytes: &[u8]) -> Result<Trailer, FormatError> {
     Ok(Trailer { footer_offset, footer_bytes, segment: fields.u64("segment")?, generation: fields.u64("generation")? })
 }
 
+/// Where the sections of a footer lie in it; those that are short are read.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    pub(crate) index: Range<usize>,
+    streams: Range<usize>,
+    pub(crate) last: Option<Range<usize>>,
+    places: Option<(u64, u64)>,
+    pub(crate) pyramids: Directory,
+}
+
 /// Reads the footer at the beginning of `bytes`, of the segment that `trailer` is of.
 ///
 /// # Errors
 /// When it is none, is of another segment, is damaged, newer, or contradicts itself.
 pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatError> {
+    let sections = read_sections(bytes, trailer)?;
+    let entries = Entries::open(&bytes[sections.index])?;
+    let mut footer = Footer { entries: Vec::with_capacity(entries.left), ..Footer::default() };
+    for entry in entries {
+        footer.entries.push(entry?.1);
+    }
+    footer.streams = read_streams(&bytes[sections.streams])?;
+    footer.last = sections.last.map(|last| LastBlocks::read(&bytes[last], trailer.segment)).transpose()?;
+    (footer.places, footer.pyramids) = (sections.places, sections.pyramids);
+    Ok(footer)
+}
+
+/// Checks a footer as bytes, and finds its sections.
+///
+/// # Errors
+/// As [`read_footer`], but for what is wrong within a section that is only found.
+pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<Sections, FormatError> {
     let whole = Cursor::new(bytes).take(trailer.footer_bytes, "footer")?;
     let mut fields = Cursor::new(whole);
     check_magic("footer", MAGIC, fields.u32("magic")?)?;
@@ -273,27 +302,29 @@ pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatErro
     let body = &whole[FOOTER_HEADER_BYTES..];
     check_crc("footer", body_crc, body)?;
     let mut cursor = Cursor::new(body);
-    let mut footer = Footer::default();
+    let mut found = Sections::default();
     for _ in 0..MAX_SECTIONS {
         if cursor.remaining() == 0 {
-            return Ok(footer);
+            return Ok(found);
         }
         let kind = cursor.u8("section")?;
         let length = cursor.count("bytes of a section", body.len())?;
+        let start = trailer.footer_bytes - cursor.remaining();
         let section = cursor.take(length, "section")?;
+        let range = start..start + length;
         match kind {
-            SECTION_INDEX => footer.entries = read_index(section)?,
-            SECTION_STREAMS => footer.streams = read_streams(section)?,
-            SECTION_LAST => footer.last = Some(LastBlocks::read(section, trailer.segment)?),
+            SECTION_INDEX => found.index = range,
+            SECTION_STREAMS => found.streams = range,
+            SECTION_LAST => found.last = Some(range),
             SECTION_PLACES => {
                 let mut places = Cursor::new(section);
                 let (first, last) = (places.varint("first number")?, places.varint("last number")?);
                 if first > last || last > trailer.segment {
                     return Err(malformed("numbers that a segment stands for"));
                 }
-                footer.places = Some((first, last));
+                found.places = Some((first, last));
             }
-            SECTION_PYRAMIDS => footer.pyramids = Directory::read(section)?,
+            SECTION_PYRAMIDS => found.pyramids = Directory::read(section)?,
             skippable if skippable & SKIPPABLE != 0 => {}
             unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
         }
@@ -308,19 +339,65 @@ fn read_streams(section: &[u8]) -> Result<Vec<Stream>, FormatError> {
     if cursor.remaining() > 0 { Err(malformed("bytes left behind the definitions")) } else { Ok(streams) }
 }
 
-fn read_index(section: &[u8]) -> Result<Vec<IndexEntry>, FormatError> {
-    let mut cursor = Cursor::new(section);
-    let count = cursor.count("origins of a segment", section.len() / size_of::<u128>())?;
-    let origins = (0..count).map(|_| cursor.u128("origin")).collect::<Result<Vec<_>, _>>()?;
-    let count = cursor.count("blocks of a segment", section.len() / ENTRY_MIN_BYTES)?;
-    let mut entries = Vec::with_capacity(count);
-    let mut before = Before::default();
-    for _ in 0..count {
-        let entry = read_entry(&mut cursor, &origins, &before)?;
-        before.advance(&entry);
-        entries.push(entry);
+/// Entries of an index, one after the other.
+pub(crate) struct Entries<'a> {
+    cursor: Cursor<'a>,
+    section_bytes: usize,
+    pub(crate) origins: Vec<u128>,
+    pub(crate) before: Before,
+    /// Entries that are still to come.
+    pub(crate) left: usize,
+    /// Whether nothing may lie behind the last.
+    is_whole: bool,
+}
+
+impl<'a> Entries<'a> {
+    /// All of an index section.
+    ///
+    /// # Errors
+    /// Its head is malformed.
+    pub(crate) fn open(section: &'a [u8]) -> Result<Self, FormatError> {
+        // A footer without the section lists nothing.
+        let mut cursor = Cursor::new(if section.is_empty() { &[0, 0] } else { section });
+        let count = cursor.count("origins of a segment", section.len() / size_of::<u128>())?;
+        let origins = (0..count).map(|_| cursor.u128("origin")).collect::<Result<Vec<_>, _>>()?;
+        let left = cursor.count("blocks of a segment", section.len() / ENTRY_MIN_BYTES)?;
+        Ok(Entries { cursor, section_bytes: section.len(), origins, before: Before::default(), left, is_whole: true })
     }
-    if cursor.remaining() > 0 { Err(malformed("bytes left behind the index")) } else { Ok(entries) }
+
+    /// A stretch of `left` entries out of the middle of one.
+    pub(crate) fn of_stretch(bytes: &'a [u8], origins: Vec<u128>, before: Before, left: usize) -> Self {
+        Entries { cursor: Cursor::new(bytes), section_bytes: bytes.len(), origins, before, left, is_whole: false }
+    }
+
+    /// Where the next entry begins in the bytes.
+    pub(crate) fn at(&self) -> usize {
+        self.section_bytes.saturating_sub(self.cursor.remaining())
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<(usize, IndexEntry), FormatError>;
+
+    /// The next entry, and where it begins. An error is the last.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            let behind = std::mem::take(&mut self.is_whole) && self.cursor.remaining() > 0;
+            return behind.then(|| Err(malformed("bytes left behind the index")));
+        }
+        let at = self.at();
+        match read_entry(&mut self.cursor, &self.origins, &self.before) {
+            Ok(entry) => {
+                self.before.advance(&entry);
+                self.left -= 1;
+                Some(Ok((at, entry)))
+            }
+            Err(error) => {
+                (self.left, self.is_whole) = (0, false);
+                Some(Err(error))
+            }
+        }
+    }
 }
 
 fn read_entry(cursor: &mut Cursor<'_>, origins: &[u128], before: &Before) -> Result<IndexEntry, FormatError> {

@@ -94,7 +94,7 @@ impl LastBlocks {
         out
     }
 
-    pub(super) fn read(section: &[u8], segment: u64) -> Result<Self, FormatError> {
+    pub(crate) fn read(section: &[u8], segment: u64) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new(section);
         let number = |value: u64| u32::try_from(value).map_err(|_| malformed("number of a stream"));
         let from = number(cursor.varint("first stream")?)?;

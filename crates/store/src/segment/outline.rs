@@ -1,0 +1,143 @@
+//! A long index in short: where every so many entries begin, and which streams they are of.
+//!
+//! A segment that holds 100,000 quiet streams lists a part of a mixed block for each of them at every seal: more than a
+//! million entries. Of such an index only this is kept; the entries of one stream are read from the disk again.
+
+use super::check_crc;
+use super::footer::{Before, Entries, IndexEntry};
+use crate::bytes::{FormatError, malformed};
+
+/// Entries of a stretch. A look for one stream decodes a stretch of each mixed block that it has a part in.
+const STRETCH_ENTRIES: usize = 128;
+
+/// A stretch of entries.
+#[derive(Clone, Debug)]
+pub(crate) struct Stretch {
+    /// Where it begins in the section.
+    pub(crate) at: usize,
+    pub(crate) bytes: usize,
+    crc: u32,
+    entries: usize,
+    before: Before,
+    /// Lowest and highest stream.
+    streams: (u32, u32),
+}
+
+/// An index in short.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outline {
+    origins: Vec<u128>,
+    pub(crate) stretches: Vec<Stretch>,
+}
+
+impl Outline {
+    /// Of an index section.
+    ///
+    /// # Errors
+    /// The section is malformed.
+    pub(crate) fn of(section: &[u8]) -> Result<Self, FormatError> {
+        let mut entries = Entries::open(section)?;
+        let mut outline = Outline { origins: entries.origins.clone(), stretches: Vec::new() };
+        loop {
+            let (at, before) = (entries.at(), entries.before);
+            let (mut count, mut streams) = (0, (u32::MAX, 0));
+            while count < STRETCH_ENTRIES {
+                let Some(entry) = entries.next() else { break };
+                let stream = entry?.1.header.stream.0;
+                streams = (streams.0.min(stream), streams.1.max(stream));
+                count += 1;
+            }
+            if count == 0 {
+                return Ok(outline);
+            }
+            let bytes = section.get(at..entries.at()).ok_or(malformed("an index"))?;
+            let crc = crc32c::crc32c(bytes);
+            outline.stretches.push(Stretch { at, bytes: bytes.len(), crc, entries: count, before, streams });
+        }
+    }
+
+    /// Stretches that may hold entries of a stream.
+    pub(crate) fn of_stream(&self, stream: u32) -> impl Iterator<Item = &Stretch> {
+        self.stretches.iter().filter(move |stretch| (stretch.streams.0..=stretch.streams.1).contains(&stream))
+    }
+
+    /// The entries of a stretch that are of a stream.
+    ///
+    /// # Errors
+    /// The bytes are not those that were there.
+    pub(crate) fn entries(&self, stretch: &Stretch, bytes: &[u8], stream: u32) -> Result<Vec<IndexEntry>, FormatError> {
+        check_crc("entries of an index", stretch.crc, bytes)?;
+        let entries = Entries::of_stretch(bytes, self.origins.clone(), stretch.before, stretch.entries);
+        let mut found = Vec::new();
+        for entry in entries {
+            let (_, entry) = entry?;
+            if entry.header.stream.0 == stream {
+                found.push(entry);
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockHeader;
+    use crate::segment::footer::put_index;
+    use crate::stream::StreamId;
+
+    /// Blocks of one stream each, and mixed blocks with parts of many.
+    fn some(random: &mut fastrand::Rng) -> Vec<IndexEntry> {
+        let mut entries = Vec::new();
+        let (mut offset, mut row) = (4096, 0);
+        for _ in 0..random.usize(0..12) {
+            let length_bytes = random.usize(32..2_000) * 8;
+            let mixed = random.bool();
+            for part in 0..if mixed { random.u32(1..400) } else { 1 } {
+                let time = random.i64(i64::MIN / 2..i64::MAX / 2);
+                let mut header = BlockHeader::of_flags(0);
+                header.length_bytes = length_bytes;
+                header.origin = u128::from(random.u8(0..3));
+                header.epoch = random.u32(..);
+                // Parts stand in the order of streams, with some left out.
+                header.stream = StreamId(if mixed { part * 3 } else { random.u32(0..1_200) });
+                header.layout_version = random.u32(0..3);
+                header.rows = random.usize(1..100);
+                header.first_row = row;
+                header.time = (time, time + random.i64(0..1 << 40));
+                header.stored = header.time;
+                header.mixed = mixed;
+                row = header.next_row();
+                entries.push(IndexEntry { offset, length_bytes, part: mixed.then_some(part), header });
+            }
+            offset += length_bytes as u64;
+        }
+        entries
+    }
+
+    #[test]
+    fn a_stream_is_found_as_in_the_whole_index_and_damage_is_told() {
+        for seed in 0..60 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let entries = some(&mut random);
+            let mut section = Vec::new();
+            put_index(&entries, &mut section);
+            let outline = Outline::of(&section).expect("an outline");
+            assert_eq!(outline.stretches.len(), entries.len().div_ceil(STRETCH_ENTRIES));
+            for stream in (0..1_300).step_by(7) {
+                let mut found = Vec::new();
+                for stretch in outline.of_stream(stream) {
+                    let mut bytes = section[stretch.at..stretch.at + stretch.bytes].to_vec();
+                    found.extend(outline.entries(stretch, &bytes, stream).expect("entries"));
+                    let at = random.usize(..bytes.len());
+                    bytes[at] ^= 1 << random.u8(0..8);
+                    assert!(outline.entries(stretch, &bytes, stream).is_err());
+                }
+                let want = entries.iter().filter(|entry| entry.header.stream.0 == stream);
+                assert_eq!(found, want.cloned().collect::<Vec<_>>());
+            }
+            section.truncate(random.usize(..section.len()));
+            assert!(Outline::of(&section).is_err() || section.is_empty());
+        }
+    }
+}
