@@ -284,9 +284,11 @@ fn process_time() -> anyhow::Result<Duration> {
     Ok(processor_time(&getrusage(UsageWho::RUSAGE_SELF).context("processor time")?))
 }
 
-/// Most memory held so far.
+/// Most memory held so far. `getrusage` begins with what the process that started this one held.
 pub(super) fn rss_mib() -> anyhow::Result<f64> {
-    Ok(getrusage(UsageWho::RUSAGE_SELF).context("memory")?.max_rss() as f64 / 1024.0)
+    let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 
 /// Bytes that this process caused to be written to storage.
