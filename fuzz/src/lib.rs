@@ -1,10 +1,10 @@
-//! Where the targets begin: bytes of real stores, captured messages of PLCs and captured packets, written to `corpus/TARGET` when a target starts.
+//! Where the targets begin: bytes of real stores, captured messages of PLCs, captured packets and MCAP files, written to `corpus/TARGET` when a target starts.
 
 use std::path::Path;
 
 use strongback_store::fuzzing;
 
-/// Writes the files that a target begins with: of a store made in memory, of the golden segment, and of captures.
+/// Writes the files that a target begins with: of a store made in memory, of the golden segment, of captures, and of MCAP.
 ///
 /// # Panics
 /// When they cannot be written.
@@ -19,6 +19,7 @@ pub fn seed(target: &str) {
     let captures = ["inetx_test.pcap", "valid_paligned.pcap", "mpegts_input.pcap"]
         .map(|name| std::fs::read(root.join("../crates/sources/tests/data/inetx").join(name)).expect("a capture"));
     found.extend(strongback_sources::inetx::fuzzing::corpus(&captures.each_ref().map(Vec::as_slice)));
+    found.extend(strongback_sources::mcap::fuzzing::corpus());
     let folder = root.join("corpus").join(target);
     std::fs::create_dir_all(&folder).expect("a folder for the corpus");
     for (n, (_, bytes)) in found.iter().enumerate().filter(|(_, (of, _))| *of == target) {

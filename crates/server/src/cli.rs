@@ -60,7 +60,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Check a configuration: says what is wrong, at which line, and what is meant
     Check(CheckArgs),
-    /// Read a capture (pcap, pcapng) into a store that no server uses, with the capture's times
+    /// Read a capture (pcap, pcapng) or an MCAP file into a store that no server uses, with the times in it
     Import(ImportArgs),
     /// Write stored data to standard output
     Export(ExportArgs),
@@ -146,15 +146,15 @@ pub struct CheckArgs {
 /// Flags of `import`.
 #[derive(Clone, Debug, Args)]
 pub struct ImportArgs {
-    /// Capture to read
+    /// Capture or MCAP file to read
     pub file: PathBuf,
-    /// Configuration with the layouts of the captured streams
+    /// Configuration with the layouts of captured streams; an MCAP file needs none
     #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    pub config: Option<PathBuf>,
     /// Name of the run that the data belongs to
     #[arg(long, value_name = "NAME")]
     pub run: String,
-    /// Folder of the store [default: that of the configuration]
+    /// Folder of the store [default: that of the configuration, else strongback-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Report as one JSON object on the last line of standard output

@@ -1,18 +1,26 @@
-//! `strongback import`: a capture into a store that no server uses.
+//! `strongback import`: a capture, or an MCAP file, into a store that no server uses.
 //!
 //! What was imported is written down in `strongback.imports` (run, file, hash), so that the same file does not
 //! go into the same run twice.
 
+mod captured;
+mod recorded;
+
+use std::fs::File;
+use std::io::Read;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use strongback_sources::import::{self, ImportConfig, ImportReport};
-use strongback_sources::{Sink, layout};
+use strongback_sources::mcap::{self, McapConfig, McapReport};
+use strongback_sources::{Sink, SourceLayout, layout};
 use strongback_store::{
-    ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Scan, Store, StreamKey, StreamSpec, Value,
+    ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Scan, Store, StreamId, StreamKey, StreamSpec,
+    Value,
 };
 
 use crate::cli::ImportArgs;
@@ -24,19 +32,33 @@ use crate::outcome::Outcome;
 
 const IMPORTS: &str = "strongback.imports";
 
-/// Imports a capture and says what became of its packets.
+/// What a file is, and what reading it needs.
+enum Form {
+    /// Packets, with the layouts of their sources.
+    Capture(Vec<SourceLayout>),
+    /// Messages, which say what they hold.
+    Mcap,
+}
+
+/// What became of a file.
+enum Imported {
+    Capture(ImportReport),
+    Mcap(McapReport),
+}
+
+/// Imports a file and says what became of its packets or messages.
 ///
 /// # Errors
 /// What keeps it from being read or stored.
 pub fn run(args: &ImportArgs) -> anyhow::Result<Outcome> {
-    let mut config = Config::read(&args.config)?;
+    let mut config = match &args.config {
+        Some(file) => Config::read(file)?,
+        None => Config::default(),
+    };
     if let Some(dir) = &args.data {
         config.data_dir.clone_from(dir);
     }
-    let sources = layout::compile_all(&config.source)?.packets;
-    if sources.is_empty() {
-        bail!("{}: no [[source]] says what the capture's packets hold", args.config.display());
-    }
+    let form = form_of(args, &config)?;
     if args.run.is_empty() {
         bail!("--run must name the run that the data belongs to");
     }
@@ -53,31 +75,52 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<Outcome> {
         std::thread::Builder::new().name("commit".into()).spawn(move || commits.run_commits(interval))?,
         std::thread::Builder::new().name("maintain".into()).spawn(move || maintenance.run_maintenance())?,
     ];
-    let imported = import_once(args, &ingest, sources);
+    let imported = import_once(args, &ingest, form);
     ingest.stop();
     for thread in threads {
         if thread.join().is_err() {
             bail!("a thread of the store ended by a defect");
         }
     }
-    let streams = imported.as_ref().map(|report| losses(&ingest.store(), report)).unwrap_or_default();
+    let told = imported.map(|imported| match imported {
+        Imported::Capture(report) => captured::tell(args, &report, &ingest.store()),
+        Imported::Mcap(report) => recorded::tell(args, &report, &ingest.store()),
+    });
     ingest.store().close(now_ns()).context("the last commit failed")?;
-    let report = imported?;
-    if args.json {
-        println!("{}", json(args, &report, &streams));
-    } else {
-        print(args, &report, &streams);
-    }
-    // Gaps of the recording are no loss of ours; what was in the file and is not in the store is.
-    let whole = report.rejected.is_empty() && report.truncated == 0 && report.fragments == 0 && !report.cut;
-    Ok(if whole { Outcome::Done } else { Outcome::DataLost })
+    let told = told?;
+    print!("{}", told.text);
+    Ok(if told.is_whole { Outcome::Done } else { Outcome::DataLost })
 }
 
-fn import_once(
-    args: &ImportArgs,
-    ingest: &Ingest,
-    sources: Vec<strongback_sources::SourceLayout>,
-) -> anyhow::Result<ImportReport> {
+/// What is said of an import.
+struct Told {
+    /// Lines for people, or one of JSON.
+    text: String,
+    /// Whether all that is in the file is in the store.
+    is_whole: bool,
+}
+
+fn form_of(args: &ImportArgs, config: &Config) -> anyhow::Result<Form> {
+    if is_mcap(&args.file).with_context(|| args.file.display().to_string())? {
+        return Ok(Form::Mcap);
+    }
+    let Some(file) = &args.config else {
+        bail!("{}: --config must say what the packets of a capture hold", args.file.display());
+    };
+    let sources = layout::compile_all(&config.source)?.packets;
+    if sources.is_empty() {
+        bail!("{}: no [[source]] says what the capture's packets hold", file.display());
+    }
+    Ok(Form::Capture(sources))
+}
+
+fn is_mcap(file: &Path) -> std::io::Result<bool> {
+    let mut begin = Vec::new();
+    File::open(file)?.take(mcap::MAGIC.len() as u64).read_to_end(&mut begin)?;
+    Ok(begin == mcap::MAGIC)
+}
+
+fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result<Imported> {
     let hash = import::file_sha256(&args.file).with_context(|| args.file.display().to_string())?;
     if is_imported(&ingest.store(), &args.run, &hash)? {
         bail!("{} is in the run {:?} already: the same file is not imported twice", args.file.display(), args.run);
@@ -86,22 +129,32 @@ fn import_once(
     let protected = ingest.store().protect_run(&args.run, now_ns())?;
     ingest.wait_durable(protected).context("the run is not protected")?;
     let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes}, {msg} packets")
+        ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes}, {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    let import = ImportConfig { run: args.run.clone(), sources };
-    let report = import::run(&args.file, &import, ingest, |progress| {
-        bar.set_length(progress.total_bytes);
-        bar.set_position(progress.bytes);
-        bar.set_message(progress.packets.to_string());
+    let show = |bytes: u64, total_bytes: u64, count: String| {
+        bar.set_length(total_bytes);
+        bar.set_position(bytes);
+        bar.set_message(count);
         ControlFlow::Continue(())
-    })?;
+    };
+    let run = args.run.clone();
+    let imported = match form {
+        Form::Capture(sources) => {
+            Imported::Capture(import::run(&args.file, &ImportConfig { run, sources }, ingest, |now| {
+                show(now.bytes, now.total_bytes, format!("{} packets", now.packets))
+            })?)
+        }
+        Form::Mcap => Imported::Mcap(mcap::run(&args.file, &McapConfig { run }, ingest, |now| {
+            show(now.bytes, now.total_bytes, format!("{} messages", now.messages))
+        })?),
+    };
     bar.finish_and_clear();
     write_down(ingest, args, &hash)?;
     if ingest.reopenings() > 0 {
         bail!("the disk failed during the import: frames are missing; import into another run");
     }
-    Ok(report)
+    Ok(imported)
 }
 
 fn is_imported(store: &Store, run: &str, hash: &str) -> anyhow::Result<bool> {
@@ -143,7 +196,7 @@ fn write_down(ingest: &Ingest, args: &ImportArgs, hash: &str) -> anyhow::Result<
     ingest.wait_durable(appended.commit).context("the import is not written down")
 }
 
-/// What sequences say of a stream of the capture.
+/// What sequences say of a stream of the file.
 #[derive(Debug)]
 struct Losses {
     name: String,
@@ -153,78 +206,15 @@ struct Losses {
     restarts: u64,
 }
 
-fn losses(store: &Store, report: &ImportReport) -> Vec<Losses> {
-    let of = |stream: &import::StreamReport| {
-        let counts = store.counts(stream.stream);
+impl Losses {
+    fn of(store: &Store, key: &StreamKey, stream: StreamId) -> Losses {
+        let counts = store.counts(stream);
         Losses {
-            name: stream.key.to_string(),
+            name: key.to_string(),
             lost: counts.lost,
             filled: counts.filled,
             late: counts.late,
             restarts: counts.restarts,
         }
-    };
-    report.streams.iter().map(of).collect()
-}
-
-fn json(args: &ImportArgs, report: &ImportReport, losses: &[Losses]) -> serde_json::Value {
-    let streams: Vec<serde_json::Value> = report
-        .streams
-        .iter()
-        .zip(losses)
-        .map(|(s, l)| {
-            serde_json::json!({
-                "source": s.source, "stream_id": format!("{:#x}", s.stream_id), "stream": l.name,
-                "frames": s.frames, "stored": s.stored, "duplicate": s.duplicate, "rejected": s.rejected,
-                "lost": l.lost, "filled": l.filled, "late": l.late, "restarts": l.restarts,
-                "from": s.time.map(|t| t.0.to_string()), "to": s.time.map(|t| t.1.to_string()),
-            })
-        })
-        .collect();
-    let unknown: std::collections::BTreeMap<String, u64> =
-        report.unknown_streams.iter().map(|(id, n)| (format!("{id:#x}"), *n)).collect();
-    serde_json::json!({
-        "file": args.file.display().to_string(), "sha256": report.file_sha256, "run": args.run,
-        "packets": report.packets, "datagrams": report.datagrams, "fragments": report.fragments,
-        "truncated": report.truncated, "untimed": report.untimed, "other": report.other, "cut": report.cut,
-        "stored": report.stored(), "duplicate": report.duplicate(), "rejected": report.rejected,
-        "unknown_streams": unknown, "streams": streams,
-    })
-}
-
-fn print(args: &ImportArgs, report: &ImportReport, losses: &[Losses]) {
-    println!(
-        "{}: {} packets, {} datagrams; run {:?}: {} frames stored, {} duplicate",
-        args.file.display(),
-        report.packets,
-        report.datagrams,
-        args.run,
-        report.stored(),
-        report.duplicate()
-    );
-    for (stream, losses) in report.streams.iter().zip(losses).filter(|(s, _)| s.frames > 0) {
-        println!(
-            "  {}: {} frames, {} stored, {} duplicate, {} lost, {} of them late after all, {} restarts",
-            losses.name, stream.frames, stream.stored, stream.duplicate, losses.lost, losses.filled, losses.restarts
-        );
-    }
-    for (reason, count) in &report.rejected {
-        println!("  {count} rejected: {reason}");
-    }
-    for (id, count) in &report.unknown_streams {
-        println!("  {count} packets of stream {id:#x}, which no layout has");
-    }
-    for (count, what) in [
-        (report.fragments, "fragments of datagrams, which are not put together"),
-        (report.truncated, "packets of which the capture holds too little"),
-        (report.untimed, "packets without a time"),
-        (report.other, "packets of other protocols"),
-    ] {
-        if count > 0 {
-            println!("  {count} {what}");
-        }
-    }
-    if report.cut {
-        println!("  the capture ends in the middle of a packet");
     }
 }

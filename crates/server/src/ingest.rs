@@ -17,8 +17,8 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use strongback_sources::sink::{Sink, copy_frame};
 use strongback_store::{
-    Appended, ChannelIndex, CommitNumber, FrameBatch, OpenError, Outcome, Pattern, Refusal, Reject, Store,
-    StoreOptions, Stream, StreamId, StreamSpec,
+    Appended, BlobError, BlobRef, ChannelIndex, CommitNumber, FrameBatch, OpenError, Outcome, Pattern, Refusal, Reject,
+    Store, StoreOptions, Stream, StreamId, StreamSpec,
 };
 use tokio::sync::watch;
 
@@ -477,6 +477,13 @@ impl Sink for Ingest {
         let resolved = store.resolve(annotated.as_ref().unwrap_or(spec), now_ns())?;
         self.live.catalog_is(store.catalog().version);
         Ok(resolved)
+    }
+
+    fn put_blob(&self, stream: StreamId, bytes: &[u8]) -> Result<BlobRef, BlobError> {
+        let mut writer = self.store.load().blob(stream)?;
+        writer.expect(bytes.len() as u64)?;
+        writer.write(bytes)?;
+        writer.finish(now_ns())
     }
 
     fn accept(&self, batch: &FrameBatch) -> Appended {

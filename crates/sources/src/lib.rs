@@ -7,6 +7,7 @@
 //!  UDP ──> udp ──> inetx::Decoder ─┐
 //!  PLC <─> ads ────────────────────┤
 //!  files ─> capture ──┘ (import)   ├─> FrameBatch ─> Sink ─> store, live
+//!  files ─> mcap ─────────────────┤
 //!  TCP ──> ilp::tcp ─┐             │   (this crate ends here)
 //!  HTTP ─────────────┴> ilp::writer┘
 //! ```
@@ -51,6 +52,7 @@ pub mod inetx;
 pub mod instant;
 pub mod layout;
 pub mod leap;
+pub mod mcap;
 pub mod multicast;
 pub mod notes;
 pub mod rows;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strongback_store::{
-    Appended, ChannelIndex, CommitNumber, FrameBatch, Outcome, Refusal, Reject, Stream, StreamId, StreamSpec,
+    Appended, BlobError, BlobRef, ChannelIndex, CommitNumber, FrameBatch, Outcome, Refusal, Reject, Stream, StreamId,
+    StreamSpec,
 };
 
 /// What stands behind the sources: the server's ingest path (store, then live). Sources never touch the
@@ -28,6 +29,15 @@ pub trait Sink: Send + Sync {
 
     /// Blocks until a commit is durable.
     fn wait_durable(&self, commit: CommitNumber) -> Result<(), Refusal>;
+
+    /// Puts an image or other bytes beside the frames of a stream, durable when it returns: frames may name them then by
+    /// the reference.
+    ///
+    /// # Errors
+    /// A sink that keeps none, or as [`strongback_store::Store::blob`].
+    fn put_blob(&self, stream: StreamId, _bytes: &[u8]) -> Result<BlobRef, BlobError> {
+        Err(BlobError::NoBlobs { stream: format!("stream {}", stream.0) })
+    }
 
     /// Counts frames of a known stream that were rejected before they became frames.
     fn count_rejected(&self, stream: StreamId, frames: u64);

@@ -1,0 +1,28 @@
+//! MCAP files into a sink: topics become streams, the fields of their messages channels.
+//!
+//! ```text
+//!  file ─> container ─> schema ─> decoder of the topic (message, json) ─> import ─> Sink
+//! ```
+//! `/imu/data` is the table `imu.data`. ROS 1 (`ros1` with `ros1msg`), ROS 2 (`cdr` with `ros2msg`) and JSON are read;
+//! topics in other encodings are counted, by name. `receive_time` is when a message was recorded, `source_time` the
+//! stamp of the header it begins with, else when it was sent.
+
+mod container;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod import;
+mod json;
+mod message;
+mod numbering;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use container::{ContainerError, Damage, End, Entry, MAGIC, Message, read};
+pub use import::{McapConfig, McapError, McapProgress, McapReport, TopicReport, run};
+pub use json::JsonDecoder;
+pub use message::{ELEMENTS_MAX, LEAVES_MAX, Leaf, LeafKind, LeftOut, RosDecoder, Values};
+pub use numbering::Numbering;
+pub use schema::{Dialect, SchemaError};
+pub use value::{DecodeError, Found};

@@ -1,0 +1,283 @@
+//! Messages of ROS 1 and ROS 2 to values, by the schema in the file. Pure.
+//!
+//! Each field that has no fields is a *leaf*, named by its path: `pose.position.x`. Arrays of numbers are one leaf;
+//! of arrays of structures and texts the first [`ELEMENTS_MAX`] elements have leaves, `status[0].level`, which come
+//! when a message first has them. What has no leaf is read over and counted.
+
+use std::collections::BTreeMap;
+
+use strongback_store::{ArrayType, ChannelType, ElementType, MAX_ARRAY_LENGTH};
+
+use crate::MAX_NAME_BYTES;
+
+use super::schema::{Arity, Dialect, Field, Kind, Schema, SchemaError};
+use super::value::{DecodeError, Found, Primitive, Wire};
+
+/// Most elements of an array of structures or texts that have leaves.
+pub const ELEMENTS_MAX: usize = 64;
+/// Most leaves of a topic.
+pub const LEAVES_MAX: usize = 2_048;
+/// Most nodes of a topic's tree of fields.
+const NODES_MAX: usize = 65_536;
+/// Most sentences on what was left out of a topic.
+const SENTENCES_MAX: usize = 64;
+
+/// What a leaf holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeafKind {
+    /// Values of a type.
+    Plain(ChannelType),
+    /// Any number of bytes: a short array, or an image.
+    Bytes(ElementType),
+}
+
+/// A field that has no fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its path: `pose.position.x`.
+    pub name: String,
+    /// What it holds.
+    pub kind: LeafKind,
+    /// Its unit.
+    pub unit: &'static str,
+}
+
+/// A value, and the number of its leaf.
+pub type Values<'m> = Vec<(usize, Found<'m>)>;
+
+/// What messages had that has no leaf: a sentence, and how often.
+pub type LeftOut = BTreeMap<String, u64>;
+
+/// Counts what is left out.
+pub(super) fn leave_out(left_out: &mut LeftOut, sentence: String, count: u64) {
+    if left_out.len() < SENTENCES_MAX || left_out.contains_key(&sentence) {
+        *left_out.entry(sentence).or_default() += count;
+    }
+}
+
+/// Whether a channel can have a name.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control)
+}
+
+/// Adds a leaf, if there may be another, of this name.
+pub(super) fn add_leaf(leaves: &mut Vec<Leaf>, name: &str, kind: LeafKind, unit: &'static str) -> Option<usize> {
+    if leaves.len() >= LEAVES_MAX || !is_name(name) {
+        return None;
+    }
+    leaves.push(Leaf { name: name.to_owned(), kind, unit });
+    Some(leaves.len() - 1)
+}
+
+/// A field, with the leaves below it.
+#[derive(Clone, Debug)]
+enum Node {
+    /// One value.
+    One { leaf: Option<usize>, kind: Primitive },
+    /// An array of numbers.
+    Numbers { leaf: Option<usize>, kind: Primitive, element: ElementType, length: Option<usize>, path: String },
+    /// A structure.
+    Fields(Vec<Node>),
+    /// An array of structures or texts.
+    Many(Box<Many>),
+}
+
+#[derive(Clone, Debug)]
+struct Many {
+    kind: Kind,
+    length: Option<usize>,
+    path: String,
+    /// The elements that have leaves.
+    elements: Vec<Node>,
+    /// Any other.
+    rest: Node,
+}
+
+/// What grows while nodes are made.
+#[derive(Clone, Debug)]
+struct Growth {
+    schema: Schema,
+    leaves: Vec<Leaf>,
+    nodes: usize,
+    left_out: LeftOut,
+}
+
+impl Growth {
+    /// The node of a kind; `path` is none where it shall have no leaves.
+    fn one(&mut self, kind: Kind, path: Option<&str>) -> Result<Node, SchemaError> {
+        self.nodes += 1;
+        if self.nodes > NODES_MAX {
+            return Err(SchemaError::TooLarge);
+        }
+        match kind {
+            Kind::Plain(kind) => {
+                let leaf = path.and_then(|path| self.leaf(path, LeafKind::Plain(kind.channel_type()), kind.unit()));
+                Ok(Node::One { leaf, kind })
+            }
+            Kind::Struct(index) => {
+                let fields = self.schema.structs[index].fields.clone();
+                let nodes = fields.iter().map(|field| {
+                    let path = path.map(|path| match path {
+                        "" => field.name.clone(),
+                        _ => format!("{path}.{}", field.name),
+                    });
+                    self.field(field, path)
+                });
+                Ok(Node::Fields(nodes.collect::<Result<_, _>>()?))
+            }
+        }
+    }
+
+    fn field(&mut self, field: &Field, path: Option<String>) -> Result<Node, SchemaError> {
+        let length = match field.arity {
+            Arity::One => return self.one(field.kind, path.as_deref()),
+            Arity::Fixed(length) => Some(length),
+            Arity::Variable => None,
+        };
+        let element = match field.kind {
+            Kind::Plain(kind) => ElementType::of(kind.channel_type()).map(|element| (kind, element)),
+            Kind::Struct(_) => None,
+        };
+        let Some((kind, element)) = element else {
+            let rest = self.one(field.kind, None)?;
+            let path = path.unwrap_or_default();
+            return Ok(Node::Many(Box::new(Many { kind: field.kind, length, path, elements: Vec::new(), rest })));
+        };
+        self.nodes += 1;
+        let is_bytes = matches!(kind, Primitive::U8 | Primitive::I8);
+        let leaf_kind = match length {
+            Some(length) if length <= MAX_ARRAY_LENGTH => {
+                // An array without elements says nothing.
+                ArrayType::fixed(element, length).map(|array| LeafKind::Plain(ChannelType::Array(array)))
+            }
+            _ if is_bytes => Some(LeafKind::Bytes(element)),
+            _ => Some(LeafKind::Plain(ChannelType::Array(ArrayType::variable(element)))),
+        };
+        let leaf = match (&path, leaf_kind) {
+            (Some(path), Some(leaf_kind)) => self.leaf(path, leaf_kind, kind.unit()),
+            _ => None,
+        };
+        Ok(Node::Numbers { leaf, kind, element, length, path: path.unwrap_or_default() })
+    }
+
+    fn leaf(&mut self, path: &str, kind: LeafKind, unit: &'static str) -> Option<usize> {
+        let leaf = add_leaf(&mut self.leaves, path, kind, unit);
+        if leaf.is_none() {
+            leave_out(&mut self.left_out, format!("fields beyond the first {LEAVES_MAX}"), 1);
+        }
+        leaf
+    }
+}
+
+/// Decodes the messages of one topic.
+#[derive(Clone, Debug)]
+pub struct RosDecoder {
+    root: Node,
+    growth: Growth,
+    stamp: Option<usize>,
+}
+
+impl RosDecoder {
+    /// By a schema; `name` is that of the type of messages.
+    ///
+    /// # Errors
+    /// What is wrong with the schema.
+    pub fn new(dialect: Dialect, name: &str, text: &[u8]) -> Result<RosDecoder, SchemaError> {
+        let schema = Schema::parse(dialect, name, text)?;
+        let header = schema.structs[0].fields.first().filter(|field| {
+            let is_header = matches!(field.kind, Kind::Struct(i) if schema.structs[i].name == "std_msgs/Header");
+            is_header && field.arity == Arity::One
+        });
+        let stamp = header.map(|field| format!("{}.stamp", field.name));
+        let mut growth = Growth { schema, leaves: Vec::new(), nodes: 0, left_out: LeftOut::new() };
+        let root = growth.one(Kind::Struct(0), Some(""))?;
+        let is_stamp = |leaf: &Leaf| Some(&leaf.name) == stamp.as_ref() && leaf.unit == Primitive::Time.unit();
+        let stamp = growth.leaves.iter().position(is_stamp);
+        Ok(RosDecoder { root, growth, stamp })
+    }
+
+    /// Its leaves so far.
+    pub fn leaves(&self) -> &[Leaf] {
+        &self.growth.leaves
+    }
+
+    /// The leaf with the time of the header that messages begin with.
+    pub fn stamp(&self) -> Option<usize> {
+        self.stamp
+    }
+
+    /// What had no leaf so far.
+    pub fn left_out(&self) -> &LeftOut {
+        &self.growth.left_out
+    }
+
+    /// Puts the values of a message into `values`; there are more leaves then, perhaps.
+    ///
+    /// # Errors
+    /// The message is not of this schema; some of its values may have been put.
+    pub fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), DecodeError> {
+        let mut wire = Wire::new(self.growth.schema.dialect, message)?;
+        read(&mut self.root, &mut self.growth, &mut wire, values)?;
+        wire.end()
+    }
+}
+
+fn read<'m>(
+    node: &mut Node,
+    growth: &mut Growth,
+    wire: &mut Wire<'m>,
+    values: &mut Values<'m>,
+) -> Result<(), DecodeError> {
+    let dialect = growth.schema.dialect;
+    match node {
+        Node::One { leaf, kind } => {
+            let value = wire.value(dialect, *kind)?;
+            values.extend(leaf.map(|leaf| (leaf, value)));
+        }
+        Node::Fields(fields) => {
+            for field in fields {
+                read(field, growth, wire, values)?;
+            }
+        }
+        Node::Numbers { leaf, kind, element, length, path } => {
+            let count = length.map_or_else(|| wire.count(), Ok)?;
+            let value = wire.array(dialect, *kind, *element, count)?;
+            let is_bytes = leaf.is_some_and(|leaf| matches!(growth.leaves[leaf].kind, LeafKind::Bytes(_)));
+            if count <= MAX_ARRAY_LENGTH || is_bytes {
+                values.extend(leaf.map(|leaf| (leaf, value)));
+            } else if leaf.is_some() {
+                let sentence = format!("{path}: arrays of more than {MAX_ARRAY_LENGTH} elements");
+                leave_out(&mut growth.left_out, sentence, 1);
+            }
+        }
+        Node::Many(many) => {
+            let count = many.length.map_or_else(|| wire.count(), Ok)?;
+            let least_bytes = growth.schema.least_bytes(many.kind);
+            wire.check_elements(count, least_bytes)?;
+            if least_bytes == 0 {
+                // They have nothing on the wire, however many they are.
+                return Ok(());
+            }
+            for index in 0..count.min(ELEMENTS_MAX) {
+                // A path is empty below what has no leaves itself.
+                if many.elements.len() == index && !many.path.is_empty() {
+                    let path = format!("{}[{index}]", many.path);
+                    match growth.one(many.kind, Some(&path)) {
+                        Ok(element) => many.elements.push(element),
+                        Err(_) => leave_out(&mut growth.left_out, "fields beyond what is taken apart".to_owned(), 1),
+                    }
+                }
+                let element = many.elements.get_mut(index).unwrap_or(&mut many.rest);
+                read(element, growth, wire, values)?;
+            }
+            for _ in ELEMENTS_MAX..count {
+                read(&mut many.rest, growth, wire, values)?;
+            }
+            if count > ELEMENTS_MAX && !many.path.is_empty() {
+                let sentence = format!("{}: elements behind the first {ELEMENTS_MAX}", many.path);
+                leave_out(&mut growth.left_out, sentence, (count - ELEMENTS_MAX) as u64);
+            }
+        }
+    }
+    Ok(())
+}

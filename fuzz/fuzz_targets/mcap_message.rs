@@ -1,0 +1,6 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(
+    init: strongback_fuzz::seed("mcap_message"),
+    |bytes: &[u8]| strongback_sources::mcap::fuzzing::message(bytes)
+);
