@@ -2,6 +2,7 @@
 // High-rate values live in plain maps; components re-read them on `pulse` (5 Hz), never on each message.
 import * as api from "./api";
 import { type Banner, Banners } from "./banner";
+import { PROTOCOL } from "./binary";
 import type { Feed } from "./feed";
 import { Liveness, type Mode } from "./liveness";
 import type {
@@ -77,7 +78,11 @@ class Live {
 
   constructor() {
     this.stream = new Stream({
-      open: () => new WebSocket(api.liveUrl()),
+      open: () => {
+        const socket = new WebSocket(api.liveUrl(), PROTOCOL);
+        socket.binaryType = "arraybuffer";
+        return socket;
+      },
       now: () => performance.now(),
       after: (ms, run) => {
         const timer = setTimeout(run, ms);

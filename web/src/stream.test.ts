@@ -113,6 +113,18 @@ describe("live stream", () => {
     expect(closings).toBe(1);
   });
 
+  it("hears what comes in binary, passes over kinds that it does not know, and closes on damage", () => {
+    stream.start();
+    sockets[0]!.say(HELLO);
+    const bytes = (...all: number[]) => ({ data: new Uint8Array(all).buffer }) as MessageEvent;
+    const empty = [1, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+    sockets[0]!.onmessage!(bytes(...empty));
+    sockets[0]!.onmessage!(bytes(99));
+    expect(heard.slice(1)).toEqual([{ type: "update", id: 2, epoch: 7, time: "5", streams: [], conflated: 3, dropped: 4 }]);
+    sockets[0]!.onmessage!(bytes(...empty.slice(0, 30)));
+    expect(sockets[0]!.closed).toBe(true);
+  });
+
   it("hurries instead of waiting, but never opens two", () => {
     stream.start();
     stream.hurry();

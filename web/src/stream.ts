@@ -1,4 +1,5 @@
 // The connection to /api/live: opens, subscribes, reconnects with back-off. It knows nothing of screens.
+import { decode } from "./binary";
 import type { ServerMessage, Subscribe } from "./message";
 
 /** The part of a browser's WebSocket that is used here. */
@@ -43,9 +44,9 @@ export class Stream {
     const socket = this.ends.open();
     this.socket = socket;
     socket.onmessage = (event) => {
-      if (socket !== this.socket || typeof event.data !== "string") return;
+      if (socket !== this.socket) return;
       this.heardMs = this.ends.now();
-      this.receive(event.data);
+      this.receive(event.data as string | ArrayBuffer);
     };
     socket.onclose = () => {
       if (socket === this.socket) this.lost();
@@ -86,15 +87,16 @@ export class Stream {
     if (this.subscriptions.delete(id) && this.greeted) this.send({ type: "unsubscribe", id });
   }
 
-  private receive(text: string): void {
-    let message: ServerMessage;
+  private receive(data: string | ArrayBuffer): void {
+    let message: ServerMessage | null;
     try {
-      message = JSON.parse(text) as ServerMessage;
+      message = typeof data === "string" ? (JSON.parse(data) as ServerMessage) : decode(data);
     } catch {
       // Not our protocol: nothing after it can be trusted. The close path reconnects with back-off.
       this.socket?.close();
       return;
     }
+    if (message === null) return;
     if (message.type === "hello") {
       this.greeted = true;
       this.retryMs = FIRST_RETRY_MS;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use axum::http::HeaderValue;
 use futures::{SinkExt, StreamExt};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -25,6 +26,7 @@ use crate::cli::DemoArgs;
 use crate::clock::now_ns;
 use crate::config::{Config, Listen};
 use crate::latency::{Latencies, Quantiles};
+use crate::live::binary::{self, read};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::serve::{Running, runtime, stop_signal, with_flags};
@@ -245,6 +247,7 @@ async fn watch(http: SocketAddr, token: Option<String>, latencies: Arc<Latencies
 
 async fn measure(http: SocketAddr, token: Option<String>, latencies: &Latencies) -> anyhow::Result<()> {
     let mut request = format!("ws://{http}/api/live").into_client_request()?;
+    request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(binary::PROTOCOL));
     if let Some(token) = token {
         request.headers_mut().insert("authorization", format!("Bearer {token}").parse()?);
     }
@@ -255,17 +258,12 @@ async fn measure(http: SocketAddr, token: Option<String>, latencies: &Latencies)
     let subscribe = json!({ "type": "subscribe", "id": 1, "channels": channels });
     socket.send(Message::text(subscribe.to_string())).await?;
     while let Some(message) = socket.next().await {
-        let Message::Text(text) = message? else { continue };
-        let update: Value = serde_json::from_str(&text)?;
-        if update["type"] != "update" {
-            continue;
-        }
+        let Message::Binary(bytes) = message? else { continue };
+        let read::Message::Update(update) = read::read(&bytes)? else { continue };
         let now = now_ns();
-        for stream in update["streams"].as_array().into_iter().flatten() {
-            let received = stream["receive_time"].as_str().and_then(|t| t.parse::<i64>().ok());
-            if let Some(received) = received {
-                latencies.add(Duration::from_nanos(u64::try_from(now - received).unwrap_or(0)));
-            }
+        for window in &update.windows {
+            let age = now.saturating_sub(window.receive_time);
+            latencies.add(Duration::from_nanos(u64::try_from(age).unwrap_or(0)));
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sources → Ingest::accept ─ append ─┬─> store
-//!                                    └─> Fanout (per-stream index) → Subscription windows → ws → client
+//!                                    └─> Fanout (per-stream index) → Subscription windows → Subscriber → Outlet → client
 //! ```
 //!
 //! Append and fan-out run under one lock, [`Live::fanout`], so every subscription sees the rows of a stream in
@@ -10,8 +10,13 @@
 //! stream that nobody subscribed costs one index lookup a frame. The lock is never held while JSON is written,
 //! blocks are read, or patterns are matched.
 
+pub mod begin;
+pub mod binary;
+pub mod heartbeat;
+pub mod outlet;
 pub mod resume;
 pub mod snapshot;
+pub mod subscriber;
 pub mod subscription;
 pub mod window;
 
@@ -19,6 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use axum::extract::ws::Utf8Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use strongback_store::{Appended, FrameBatch, Outcome, Reject, Store, StreamId, View};
 use tokio::sync::{broadcast, watch};
@@ -31,7 +37,7 @@ use subscription::{Match, Subscription};
 const NOTICES: usize = 256;
 
 /// Something every client is told: an event or a gap, as the JSON text of its message.
-pub type Notice = Arc<str>;
+pub type Notice = Utf8Bytes;
 
 /// The live side of the server.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use tokio::time::MissedTickBehavior;
 use crate::clock::now_ns;
 use crate::clocks;
 use crate::ledger::{EventCard, GapCard};
+use crate::live::heartbeat::{Heartbeat, SourceBeat};
 use crate::server::Server;
 
 /// Time between two looks at the sources.
@@ -53,30 +54,23 @@ pub async fn beat(server: Arc<Server>) {
             _ => 0.0,
         };
         let cards = server.roster.cards();
-        let sources: Vec<serde_json::Value> = cards
-            .iter()
-            .filter(|card| card.kind != "internal")
-            .map(|card| {
-                json!({
-                    "name": card.name,
-                    "status": card.status,
-                    "rate_hz": card.rate_hz,
-                    "lost": (card.lost.0.saturating_sub(card.filled.0)).to_string(),
-                })
-            })
-            .collect();
-        let heartbeat = json!({
-            "type": "heartbeat",
-            "time": now_ns().to_string(),
-            "epoch": server.ingest.store().epoch(),
-            "store": server.recording(),
-            "commit_ms": server.ingest.commit_latency().last_ms(),
-            "points_per_s": rate.round(),
-            "ingest_dropped": server.roster.kernel_drops(),
-            "last_data": last_data.map(|t| t.to_string()),
-            "sources": sources,
+        let own = cards.iter().filter(|card| card.kind != "internal").map(|card| SourceBeat {
+            name: &card.name,
+            status: card.status,
+            rate_hz: card.rate_hz,
+            lost: card.lost.0.saturating_sub(card.filled.0),
         });
-        server.heartbeat.send_replace(heartbeat.to_string().into());
+        let heartbeat = Heartbeat {
+            time: now_ns(),
+            epoch: server.ingest.store().epoch(),
+            store: server.recording(),
+            commit_ms: server.ingest.commit_latency().last_ms(),
+            points_per_s: rate.round(),
+            ingest_dropped: server.roster.kernel_drops(),
+            last_data,
+            sources: own.collect(),
+        };
+        server.heartbeat.send_replace(heartbeat.beat());
     }
 }
 

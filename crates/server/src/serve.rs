@@ -266,7 +266,7 @@ impl Running {
             live_clients: Arc::new(Semaphore::new(config.live.max_clients)),
             view,
             started: Instant::now(),
-            heartbeat: watch::Sender::new("".into()),
+            heartbeat: watch::Sender::default(),
             stopping: watch::Sender::new(false),
             config,
         });

@@ -10,6 +10,7 @@ use crate::clocks::Clocks;
 use crate::config::Config;
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
+use crate::live::heartbeat::Beat;
 use crate::readers::Readers;
 use crate::roster::Roster;
 use crate::sql::Engine;
@@ -42,8 +43,8 @@ pub struct Server {
     pub view: serde_json::Value,
     /// When it was started.
     pub started: Instant,
-    /// The newest heartbeat message; empty before the first.
-    pub heartbeat: watch::Sender<Arc<str>>,
+    /// The newest heartbeat; empty before the first.
+    pub heartbeat: watch::Sender<Beat>,
     /// Turns true when the server stops.
     pub stopping: watch::Sender<bool>,
 }

@@ -8,6 +8,8 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::response::Response;
 
 use super::answer::Failure;
+use crate::live::binary::PROTOCOL;
+use crate::live::outlet::Form;
 use crate::server::Server;
 use crate::ws::{self, MESSAGE_BYTES_MAX};
 
@@ -20,9 +22,11 @@ pub(super) async fn live(
     let Ok(permit) = server.live_clients.clone().try_acquire_owned() else {
         return Err(Failure::unavailable(format!("{} live clients already", server.config.live.max_clients)));
     };
+    let upgrade = upgrade.protocols([PROTOCOL]);
+    let form = if upgrade.selected_protocol().is_some() { Form::Binary } else { Form::Json };
     Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
         move |socket| async move {
-            ws::serve(socket, server).await;
+            ws::serve(socket, server, form).await;
             drop(permit);
         },
     ))

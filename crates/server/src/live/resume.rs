@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Deserialize;
 use strongback_store::{Store, StreamId, View};
 
+use super::outlet::Told;
+
 /// What a client that comes back says of where it stood, from its last `hello`, `update` and `rewound`.
 #[derive(Debug, Deserialize)]
 pub struct Resume {
@@ -20,7 +22,7 @@ pub struct Resume {
 impl Resume {
     /// Where each stream goes on; adds a `rewound` to the messages for each that went back. `view` is one of
     /// `store`.
-    pub fn check(&self, store: &Store, view: &View, id: i64, messages: &mut Vec<Vec<u8>>) -> HashMap<StreamId, u64> {
+    pub fn check(&self, store: &Store, view: &View, id: i64, messages: &mut Vec<Told>) -> HashMap<StreamId, u64> {
         let mut resumed = HashMap::with_capacity(self.rows.len());
         for (stream, (row, committed)) in &self.rows {
             let Ok(number) = stream.parse() else { continue };
@@ -29,7 +31,7 @@ impl Resume {
             let row = row.parse().unwrap_or(u64::MAX);
             let kept = self.kept(store, view, stream, committed.parse().unwrap_or(0));
             if row > kept {
-                messages.push(rewound(id, stream, store.epoch(), kept).into_bytes());
+                messages.push(rewound(id, stream, store.epoch(), kept));
             }
             resumed.insert(stream, row.min(kept));
         }
@@ -52,9 +54,9 @@ impl Resume {
 }
 
 /// The message that says which row a stream went back to.
-pub fn rewound(id: i64, stream: StreamId, epoch: u32, row: u64) -> String {
+pub fn rewound(id: i64, stream: StreamId, epoch: u32, row: u64) -> Told {
     let message = serde_json::json!({
         "type": "rewound", "id": id, "stream": stream.0, "epoch": epoch, "row": row.to_string(),
     });
-    message.to_string()
+    Told::Text(message.to_string().into())
 }

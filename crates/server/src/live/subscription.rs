@@ -378,11 +378,15 @@ pub struct Taken {
     pub rewound: Vec<(StreamId, u64)>,
 }
 
+/// What came of one stream.
 #[derive(Debug)]
-struct TakenWindow {
-    stream: StreamId,
-    window: StreamWindow,
-    channels: Vec<(ChannelId, ChannelType)>,
+pub struct TakenWindow {
+    /// The stream.
+    pub stream: StreamId,
+    /// What came.
+    pub window: StreamWindow,
+    /// The channels of the window's places.
+    pub channels: Vec<(ChannelId, ChannelType)>,
 }
 
 impl Default for TakenWindow {
@@ -407,18 +411,32 @@ impl Taken {
         self.filled.len()
     }
 
-    /// Appends the `streams` array and clears the windows.
+    /// Appends the `streams` array of an update in JSON and clears the windows.
     pub fn write_streams(&mut self, out: &mut Vec<u8>, committed: impl Fn(StreamId) -> u64) {
         out.push(b'[');
-        for (i, at) in self.filled.drain(..).enumerate() {
-            let place = &mut self.windows[at as usize];
-            if i > 0 {
+        let mut first = true;
+        self.drain(|place| {
+            if !std::mem::take(&mut first) {
                 out.push(b',');
             }
             write_window(out, place, committed(place.stream));
+        });
+        out.push(b']');
+    }
+
+    /// Of these windows.
+    #[cfg(test)]
+    pub(super) fn of(epoch: u32, windows: Vec<TakenWindow>) -> Taken {
+        Taken { filled: (0..windows.len() as u32).collect(), windows, epoch, rewound: Vec::new() }
+    }
+
+    /// Hands over each window, then clears it.
+    pub fn drain(&mut self, mut tell: impl FnMut(&TakenWindow)) {
+        for at in self.filled.drain(..) {
+            let place = &mut self.windows[at as usize];
+            tell(place);
             place.window.clear();
         }
-        out.push(b']');
     }
 }
 

@@ -66,6 +66,21 @@ fn integer(value: Value<'_>) -> Option<i128> {
     })
 }
 
+/// What a window holds of a channel of numbers or truth values, all in one type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Numbers {
+    /// The channel's type; where newer values do not fit it, one that holds them.
+    pub channel_type: ChannelType,
+    /// The first value, as of [`Value::bits`].
+    pub first: u64,
+    /// The last value.
+    pub last: u64,
+    /// The least and the greatest; none where only NaN came.
+    pub range: Option<(u64, u64)>,
+    /// Mean of the finite values, if there are any.
+    pub mean: Option<f64>,
+}
+
 impl ChannelWindow {
     /// Adds a value.
     pub fn add(&mut self, value: Value<'_>) {
@@ -160,6 +175,32 @@ impl ChannelWindow {
     /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// First and last text; of blobs and arrays what is said of them. None of numbers and truth values.
+    pub fn texts(&self) -> Option<(&str, &str)> {
+        self.text.as_deref().map(|(first, last)| (first.as_str(), last.as_str()))
+    }
+
+    /// What it holds of a channel of numbers or truth values that has this type as far as is known.
+    pub fn numbers(&self, channel_type: ChannelType) -> Numbers {
+        let mean = (self.finite > 0).then(|| self.sum / self.finite as f64);
+        let (min, max) = self.range.unwrap_or((self.first, self.first));
+        let all = [self.first, self.last, min, max];
+        let code = channel_type.code();
+        let (channel_type, [first, last, min, max]) = if all.iter().all(|packed| packed.code == code) {
+            (channel_type, all.map(|packed| packed.bits))
+        } else {
+            let values = all.map(|packed| packed.value().unwrap_or(Value::F64(f64::NAN)));
+            let wider = values.iter().try_fold(channel_type, |wide, value| wide.widen(value.channel_type()));
+            let exact = |to: ChannelType| values.iter().all(|value| value.convert(to).is_some());
+            let to = wider.filter(|to| to.is_scalar() && exact(*to)).unwrap_or(ChannelType::F64);
+            let convert = |value: Value<'static>| {
+                value.convert(to).unwrap_or_else(|| Value::F64(value.as_f64().unwrap_or(f64::NAN))).bits()
+            };
+            (to, values.map(convert))
+        };
+        Numbers { channel_type, first, last, range: self.range.is_some().then_some((min, max)), mean }
     }
 
     /// Forgets its values.

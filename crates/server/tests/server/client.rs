@@ -155,6 +155,8 @@ type Socket = tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStre
 /// A WebSocket client.
 pub(crate) struct LiveClient {
     pub(crate) socket: Socket,
+    /// The subprotocol that the server chose.
+    pub(crate) protocol: Option<String>,
 }
 
 impl LiveClient {
@@ -165,9 +167,10 @@ impl LiveClient {
             request.headers_mut().insert(name, value.parse().unwrap());
         }
         let connecting = tokio_tungstenite::connect_async(request);
-        let (socket, _) =
+        let (socket, answer) =
             tokio::time::timeout(PATIENCE, connecting).await.expect("no answer").map_err(|e| e.to_string())?;
-        Ok(LiveClient { socket })
+        let protocol = answer.headers().get("sec-websocket-protocol").map(|p| p.to_str().unwrap().to_owned());
+        Ok(LiveClient { socket, protocol })
     }
 
     /// Connects with a receive buffer that is soon full when nobody reads.
@@ -176,7 +179,7 @@ impl LiveClient {
         socket.set_recv_buffer_size(4096).unwrap();
         let stream = tokio_tungstenite::MaybeTlsStream::Plain(socket.connect(http).await.unwrap());
         let (socket, _) = tokio_tungstenite::client_async(format!("ws://{http}/api/live"), stream).await.unwrap();
-        LiveClient { socket }
+        LiveClient { socket, protocol: None }
     }
 
     pub(crate) async fn send(&mut self, message: Value) {
@@ -189,6 +192,17 @@ impl LiveClient {
             let message = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("no message");
             if let Message::Text(text) = message.expect("closed").unwrap() {
                 return serde_json::from_str(&text).unwrap();
+            }
+        }
+    }
+
+    /// The next message in binary of a kind; others are passed over.
+    pub(crate) async fn next_bytes(&mut self, kind: u8) -> Vec<u8> {
+        loop {
+            let message = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("no message");
+            match message.expect("closed").unwrap() {
+                Message::Binary(bytes) if bytes[0] == kind => return bytes.to_vec(),
+                _ => {}
             }
         }
     }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use strongback_server::live::binary::read;
+use strongback_store::Value as Cell;
 
 use crate::client::{LiveClient, PATIENCE, TestServer, big};
 
@@ -314,5 +316,47 @@ async fn after_a_restart_the_epoch_is_new_and_everything_is_there() {
     let history = live.next_of("history").await;
     assert_eq!(history["series"][0]["buckets"].as_array().unwrap().len(), 2);
     assert_eq!(server.json("/api/events").await["events"][0]["text"], "kept");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_binary_gets_windows_history_and_heartbeats_as_bytes_and_the_rest_as_text() {
+    let server = TestServer::start().await;
+    server.write(&format!("tank p=1.5,n=7i,mode=\"HOLD\" {BASE}")).await;
+    let asked = ("sec-websocket-protocol", "other.protocol, strongback.live.1");
+    let mut live = LiveClient::connect(server.http, Some(asked)).await.unwrap();
+    assert_eq!(live.protocol.as_deref(), Some("strongback.live.1"));
+    assert_eq!(live.next_of("hello").await["epoch"], 1);
+    live.send(json!({ "type": "subscribe", "id": -3, "channels": ["tank.*"], "history_s": 1e9 })).await;
+    let subscribed = live.next_of("subscribed").await;
+    let id = |name: &str| {
+        let channels = subscribed["channels"].as_array().unwrap();
+        channels.iter().find(|c| c["channel"] == name).unwrap()["id"].as_u64().unwrap() as u32
+    };
+    let bytes = live.next_bytes(2).await;
+    let read::Message::History(history) = read::read(&bytes).unwrap() else { panic!("no history") };
+    assert_eq!((history.id, history.rows.len(), history.rows[0].1), (-3, 1, 1));
+    let series = history.series.iter().find(|s| s.channel == id("p")).unwrap();
+    assert_eq!((series.buckets[0].0, series.buckets[0].1.first), (BASE as i64, Cell::F64(1.5)));
+    server.write(&format!("tank p=2.5,n=8i,mode=\"GO\" {}", BASE + 1)).await;
+    let bytes = live.next_bytes(1).await;
+    let read::Message::Update(update) = read::read(&bytes).unwrap() else { panic!("no update") };
+    assert_eq!((update.id, update.epoch, update.conflated, update.dropped), (-3, 1, 0, 0));
+    let window = &update.windows[0];
+    assert_eq!((window.rows, window.recorded, window.gap), (Some((1, 2)), true, false));
+    assert_eq!(window.time, (BASE as i64 + 1, BASE as i64 + 1));
+    let last = |name: &str| window.cells.iter().find(|(channel, _)| *channel == id(name)).unwrap().1.last;
+    assert_eq!((last("p"), last("n"), last("mode")), (Cell::F64(2.5), Cell::I64(8), Cell::String("GO")));
+    let bytes = live.next_bytes(3).await;
+    let read::Message::Heartbeat(beat) = read::read(&bytes).unwrap() else { panic!("no heartbeat") };
+    assert_eq!((beat.store, beat.epoch), ("recording", 1));
+    // What is rare stays text, for clients of either form.
+    assert_eq!(server.post("/api/events", r#"{"text":"Hold released"}"#).await.status, 201);
+    assert_eq!(live.next_of("event").await["text"], "Hold released");
+    live.send(json!({ "type": "dance" })).await;
+    assert!(live.next_of("error").await["message"].as_str().unwrap().contains("not understood"));
+    // Of protocols that the server does not know it chooses none, and a client that must have one gives up.
+    let refused = LiveClient::connect(server.http, Some(("sec-websocket-protocol", "strongback.live.99"))).await;
+    assert!(refused.err().is_some_and(|error| error.to_lowercase().contains("subprotocol")));
     server.stop().await;
 }

@@ -1,0 +1,245 @@
+//! Live messages in binary, for clients that ask for [`PROTOCOL`]: `docs/format/live.md` has the offset tables.
+//!
+//! Written into a buffer that is used again, one pass, without looking anything up: a window costs its header of
+//! 64 bytes, and a channel of which one `f32` came 10.
+
+pub mod read;
+
+use strongback_store::ChannelType;
+
+use super::heartbeat::Heartbeat;
+use super::snapshot::History;
+use super::subscription::TakenWindow;
+use super::window::ChannelWindow;
+
+/// The WebSocket subprotocol by which a client asks for this form.
+pub const PROTOCOL: &str = "strongback.live.1";
+
+/// Kind of a message that is an update.
+const UPDATE: u8 = 1;
+/// Kind of a message that is a part of a history.
+const HISTORY: u8 = 2;
+/// Kind of a message that is a heartbeat.
+const HEARTBEAT: u8 = 3;
+
+/// Bytes of a window before its cells.
+const WINDOW_HEAD: usize = 64;
+/// Bytes of a series before its gaps.
+const SERIES_HEAD: usize = 16;
+/// Bytes of a heartbeat before its text.
+const HEARTBEAT_HEAD: usize = 52;
+/// Bytes of a source before its texts.
+const SOURCE_HEAD: usize = 20;
+
+/// Flag of a window: every frame was stored.
+const RECORDED: u32 = 1;
+/// Flag of a window: frames are missing.
+const GAP: u32 = 2;
+/// Flag of a window: it has rows.
+const ROWS: u32 = 4;
+
+/// Shape of a cell: one value came.
+const ONE: u8 = 1;
+/// Shape of a cell: it has a range.
+const RANGE: u8 = 2;
+/// Shape of a cell: it has a mean.
+const MEAN: u8 = 4;
+/// Shape of a cell: its count has 8 bytes.
+const WIDE: u8 = 8;
+
+/// Flag of a heartbeat: the time of the newest commit is known.
+const COMMIT: u8 = 1;
+/// Flag of a heartbeat: data came.
+const LAST_DATA: u8 = 2;
+
+/// What an update says beside its windows.
+#[derive(Clone, Copy, Debug)]
+pub struct UpdateHead {
+    /// The client's number of the subscription.
+    pub id: i64,
+    /// Epoch of the rows.
+    pub epoch: u32,
+    /// The server's clock, nanoseconds since 1970 UTC.
+    pub time: i64,
+    /// Updates merged because the client was slow.
+    pub conflated: u64,
+    /// Notices lost.
+    pub dropped: u64,
+}
+
+/// Appends an update up to its windows, of which there are `windows`.
+pub fn push_update(out: &mut Vec<u8>, head: &UpdateHead, windows: usize) {
+    out.extend_from_slice(&[UPDATE, 0, 0, 0]);
+    out.extend_from_slice(&head.epoch.to_le_bytes());
+    out.extend_from_slice(&head.id.to_le_bytes());
+    out.extend_from_slice(&head.time.to_le_bytes());
+    out.extend_from_slice(&at_most(head.conflated).to_le_bytes());
+    out.extend_from_slice(&at_most(head.dropped).to_le_bytes());
+    push_size(out, windows);
+}
+
+/// Appends a window of an update; rows below `committed` are durable.
+pub fn push_window(out: &mut Vec<u8>, place: &TakenWindow, committed: u64) {
+    let window = &place.window;
+    let start = begin_part(out);
+    let mut flags = 0;
+    for (flag, holds) in [(RECORDED, window.recorded), (GAP, window.gap), (ROWS, window.rows.is_some())] {
+        flags |= if holds { flag } else { 0 };
+    }
+    let (from, to) = window.rows.unwrap_or_default();
+    out.extend_from_slice(&place.stream.0.to_le_bytes());
+    out.extend_from_slice(&flags.to_le_bytes());
+    let count_at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    for number in [from, to, committed] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    for time in [window.time.0, window.time.1, window.receive_time] {
+        out.extend_from_slice(&time.to_le_bytes());
+    }
+    let mut cells = 0usize;
+    for (channel, (id, channel_type)) in window.channels.iter().zip(&place.channels) {
+        if channel.count() > 0 {
+            cells += 1;
+            out.extend_from_slice(&id.0.to_le_bytes());
+            push_cell(out, channel, *channel_type);
+        }
+    }
+    put_size(out, count_at, cells);
+    end_part(out, start);
+}
+
+/// A history, or one part of it, as a message.
+pub fn history(history: &History) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 * 1024);
+    out.extend_from_slice(&[HISTORY, 0, 0, 0]);
+    push_size(&mut out, history.rows.len());
+    out.extend_from_slice(&history.id.to_le_bytes());
+    push_size(&mut out, history.streams.iter().map(|stream| stream.series.len()).sum());
+    for (stream, row) in &history.rows {
+        out.extend_from_slice(&stream.0.to_le_bytes());
+        out.extend_from_slice(&row.to_le_bytes());
+    }
+    for stream in &history.streams {
+        for series in &stream.series {
+            let start = begin_part(&mut out);
+            out.extend_from_slice(&series.channel.id.0.to_le_bytes());
+            push_size(&mut out, stream.gaps.len());
+            push_size(&mut out, series.buckets.len());
+            for (from, to) in &stream.gaps {
+                out.extend_from_slice(&from.to_le_bytes());
+                out.extend_from_slice(&to.to_le_bytes());
+            }
+            for (t0, bucket) in &series.buckets {
+                out.extend_from_slice(&t0.to_le_bytes());
+                push_cell(&mut out, bucket, series.channel.channel_type);
+            }
+            end_part(&mut out, start);
+        }
+    }
+    out
+}
+
+/// Appends what came of one channel.
+fn push_cell(out: &mut Vec<u8>, window: &ChannelWindow, channel_type: ChannelType) {
+    let count = window.count();
+    let one = count == 1;
+    if let Some((first, last)) = window.texts() {
+        push_count(out, ChannelType::String, 0, count);
+        push_text(out, first);
+        if !one {
+            push_text(out, last);
+        }
+        return;
+    }
+    let numbers = window.numbers(channel_type);
+    let shape = if numbers.range.is_some() { RANGE } else { 0 } | if numbers.mean.is_some() { MEAN } else { 0 };
+    push_count(out, numbers.channel_type, shape, count);
+    let size = numbers.channel_type.size_bytes();
+    let mut push = |bits: u64| out.extend_from_slice(&bits.to_le_bytes()[..size]);
+    push(numbers.first);
+    if one {
+        return;
+    }
+    push(numbers.last);
+    if let Some((min, max)) = numbers.range {
+        push(min);
+        push(max);
+    }
+    if let Some(mean) = numbers.mean {
+        out.extend_from_slice(&mean.to_le_bytes());
+    }
+}
+
+/// Appends type, shape and count of a cell.
+fn push_count(out: &mut Vec<u8>, channel_type: ChannelType, shape: u8, count: u64) {
+    out.push(channel_type.code());
+    match u32::try_from(count) {
+        Ok(1) => out.push(shape | ONE),
+        Ok(count) => {
+            out.push(shape);
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+        Err(_) => {
+            out.push(shape | WIDE);
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+    }
+}
+
+/// A heartbeat as a message.
+pub fn heartbeat(beat: &Heartbeat<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEARTBEAT_HEAD + 32 + 64 * beat.sources.len());
+    let flags =
+        if beat.commit_ms.is_some() { COMMIT } else { 0 } | if beat.last_data.is_some() { LAST_DATA } else { 0 };
+    out.extend_from_slice(&[HEARTBEAT, flags, 0, 0]);
+    out.extend_from_slice(&beat.epoch.to_le_bytes());
+    out.extend_from_slice(&beat.time.to_le_bytes());
+    out.extend_from_slice(&beat.last_data.unwrap_or_default().to_le_bytes());
+    out.extend_from_slice(&beat.commit_ms.unwrap_or_default().to_le_bytes());
+    out.extend_from_slice(&beat.points_per_s.to_le_bytes());
+    out.extend_from_slice(&beat.ingest_dropped.to_le_bytes());
+    push_size(&mut out, beat.sources.len());
+    push_text(&mut out, beat.store);
+    for source in &beat.sources {
+        let start = begin_part(&mut out);
+        out.extend_from_slice(&source.rate_hz.to_le_bytes());
+        out.extend_from_slice(&source.lost.to_le_bytes());
+        push_text(&mut out, source.name);
+        push_text(&mut out, source.status);
+        end_part(&mut out, start);
+    }
+    out
+}
+
+/// Appends room for the length of a part; answers where the part begins.
+fn begin_part(out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[0; 4]);
+    out.len() - 4
+}
+
+/// Puts in the length of a part that ends here.
+fn end_part(out: &mut [u8], start: usize) {
+    let length = out.len() - start;
+    put_size(out, start, length);
+}
+
+fn put_size(out: &mut [u8], at: usize, size: usize) {
+    out[at..at + 4].copy_from_slice(&at_most(size as u64).to_le_bytes());
+}
+
+fn push_size(out: &mut Vec<u8>, size: usize) {
+    out.extend_from_slice(&at_most(size as u64).to_le_bytes());
+}
+
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    push_size(out, text.len());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn at_most(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! Reads live messages in binary, as a client does. No bytes make it panic, and what it holds is bounded by their
+//! number, whatever they claim.
+
+use strongback_store::{ChannelType, Value};
+
+use super::{
+    COMMIT, GAP, HEARTBEAT, HISTORY, LAST_DATA, MEAN, ONE, RANGE, RECORDED, ROWS, SERIES_HEAD, SOURCE_HEAD, UPDATE,
+    WIDE, WINDOW_HEAD,
+};
+
+/// A message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message<'a> {
+    /// What came since the update before.
+    Update(Update<'a>),
+    /// A history, or a part of it.
+    History(History<'a>),
+    /// That the server is there.
+    Heartbeat(Heartbeat<'a>),
+    /// A kind to pass over.
+    Unknown(u8),
+}
+
+/// What came since the update before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update<'a> {
+    /// The client's number of the subscription.
+    pub id: i64,
+    /// Epoch of the rows.
+    pub epoch: u32,
+    /// The server's clock, nanoseconds since 1970 UTC.
+    pub time: i64,
+    /// Updates merged because the client was slow.
+    pub conflated: u32,
+    /// Notices lost.
+    pub dropped: u32,
+    /// What came, by stream.
+    pub windows: Vec<Window<'a>>,
+}
+
+/// What came of one stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window<'a> {
+    /// The stream's number.
+    pub stream: u32,
+    /// First row and the row after the last, of what was stored.
+    pub rows: Option<(u64, u64)>,
+    /// Rows below are durable.
+    pub committed: u64,
+    /// Whether every frame was stored.
+    pub recorded: bool,
+    /// Whether frames are known missing.
+    pub gap: bool,
+    /// Times of the first and last frame, nanoseconds since 1970 UTC.
+    pub time: (i64, i64),
+    /// When the last was received, nanoseconds since 1970 UTC.
+    pub receive_time: i64,
+    /// What came, by channel.
+    pub cells: Vec<(u32, Cell<'a>)>,
+}
+
+/// What came of one channel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell<'a> {
+    /// Number of values.
+    pub count: u64,
+    /// The first.
+    pub first: Value<'a>,
+    /// The last.
+    pub last: Value<'a>,
+    /// The least and the greatest.
+    pub range: Option<(Value<'a>, Value<'a>)>,
+    /// Mean of the finite ones.
+    pub mean: Option<f64>,
+}
+
+/// A history, or a part of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct History<'a> {
+    /// The client's number of the subscription.
+    pub id: i64,
+    /// Streams, and the rows at which their tails begin.
+    pub rows: Vec<(u32, u64)>,
+    /// Its channels.
+    pub series: Vec<Series<'a>>,
+}
+
+/// One channel of a history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series<'a> {
+    /// The channel's number.
+    pub channel: u32,
+    /// Times in which frames are known missing, nanoseconds since 1970 UTC.
+    pub gaps: Vec<(i64, i64)>,
+    /// Buckets by their beginning, nanoseconds since 1970 UTC.
+    pub buckets: Vec<(i64, Cell<'a>)>,
+}
+
+/// That the server is there, and how it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heartbeat<'a> {
+    /// The server's clock, nanoseconds since 1970 UTC.
+    pub time: i64,
+    /// Epoch of the store.
+    pub epoch: u32,
+    /// Whether it records.
+    pub store: &'a str,
+    /// How long the newest commit took, in milliseconds.
+    pub commit_ms: Option<f64>,
+    /// Values that came a second.
+    pub points_per_s: f64,
+    /// Datagrams that the kernel dropped.
+    pub ingest_dropped: u64,
+    /// When the newest frame was received, nanoseconds since 1970 UTC.
+    pub last_data: Option<i64>,
+    /// Name, status, frames a second and missing frames of each source.
+    pub sources: Vec<(&'a str, &'a str, f64, u64)>,
+}
+
+/// Bytes that are no live message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damaged {
+    /// Something goes on beyond the end of the message or of its part.
+    #[error("a live message that is cut short")]
+    Short,
+    /// A part says that it is shorter than its head, or a text is no UTF-8.
+    #[error("a live message that is no such thing")]
+    Wrong,
+}
+
+/// Reads a message.
+///
+/// # Errors
+/// The bytes are no live message, or a part of one.
+pub fn read(bytes: &[u8]) -> Result<Message<'_>, Damaged> {
+    let mut rest = Rest(bytes);
+    match rest.byte()? {
+        UPDATE => update(rest).map(Message::Update),
+        HISTORY => history(rest).map(Message::History),
+        HEARTBEAT => heartbeat(rest).map(Message::Heartbeat),
+        kind => Ok(Message::Unknown(kind)),
+    }
+}
+
+fn update(mut rest: Rest<'_>) -> Result<Update<'_>, Damaged> {
+    rest.take(3)?;
+    let epoch = rest.u32()?;
+    let id = rest.i64()?;
+    let time = rest.i64()?;
+    let (conflated, dropped) = (rest.u32()?, rest.u32()?);
+    let windows = (0..rest.u32()?).map(|_| window(rest.part(WINDOW_HEAD)?)).collect::<Result<_, Damaged>>()?;
+    Ok(Update { id, epoch, time, conflated, dropped, windows })
+}
+
+fn window(mut rest: Rest<'_>) -> Result<Window<'_>, Damaged> {
+    let stream = rest.u32()?;
+    let flags = rest.u32()?;
+    let count = rest.u32()?;
+    let rows = (rest.u64()?, rest.u64()?);
+    let committed = rest.u64()?;
+    let time = (rest.i64()?, rest.i64()?);
+    let receive_time = rest.i64()?;
+    let mut cells = Vec::new();
+    for _ in 0..count {
+        let channel = rest.u32()?;
+        let Some(cell) = cell(&mut rest)? else { break };
+        cells.push((channel, cell));
+    }
+    Ok(Window {
+        stream,
+        rows: (flags & ROWS != 0).then_some(rows),
+        committed,
+        recorded: flags & RECORDED != 0,
+        gap: flags & GAP != 0,
+        time,
+        receive_time,
+        cells,
+    })
+}
+
+/// None if it is of a type or shape that is not known, and with it all that follows in its part.
+fn cell<'a>(rest: &mut Rest<'a>) -> Result<Option<Cell<'a>>, Damaged> {
+    let (code, shape) = (rest.byte()?, rest.byte()?);
+    let known = ChannelType::from_code(code).filter(|t| t.is_scalar() || *t == ChannelType::String);
+    let (Some(kind), true) = (known, shape & !(ONE | RANGE | MEAN | WIDE) == 0) else { return Ok(None) };
+    if shape & ONE != 0 {
+        let value = rest.value(kind)?;
+        let range = (shape & RANGE != 0).then_some((value, value));
+        let mean = if shape & MEAN != 0 { value.as_f64() } else { None };
+        return Ok(Some(Cell { count: 1, first: value, last: value, range, mean }));
+    }
+    let count = if shape & WIDE != 0 { rest.u64()? } else { rest.u32()? as u64 };
+    let (first, last) = (rest.value(kind)?, rest.value(kind)?);
+    let range = if shape & RANGE != 0 { Some((rest.value(kind)?, rest.value(kind)?)) } else { None };
+    let mean = if shape & MEAN != 0 { Some(rest.f64()?) } else { None };
+    Ok(Some(Cell { count, first, last, range, mean }))
+}
+
+fn history(mut rest: Rest<'_>) -> Result<History<'_>, Damaged> {
+    rest.take(3)?;
+    let rows = rest.u32()?;
+    let id = rest.i64()?;
+    let series = rest.u32()?;
+    let rows = (0..rows).map(|_| Ok((rest.u32()?, rest.u64()?))).collect::<Result<_, Damaged>>()?;
+    let series = (0..series).map(|_| self::series(rest.part(SERIES_HEAD)?)).collect::<Result<_, Damaged>>()?;
+    Ok(History { id, rows, series })
+}
+
+fn series(mut rest: Rest<'_>) -> Result<Series<'_>, Damaged> {
+    let channel = rest.u32()?;
+    let (gaps, count) = (rest.u32()?, rest.u32()?);
+    let gaps = (0..gaps).map(|_| Ok((rest.i64()?, rest.i64()?))).collect::<Result<_, Damaged>>()?;
+    let mut buckets = Vec::new();
+    for _ in 0..count {
+        let t0 = rest.i64()?;
+        let Some(cell) = cell(&mut rest)? else { break };
+        buckets.push((t0, cell));
+    }
+    Ok(Series { channel, gaps, buckets })
+}
+
+fn heartbeat(mut rest: Rest<'_>) -> Result<Heartbeat<'_>, Damaged> {
+    let flags = rest.byte()?;
+    rest.take(2)?;
+    let epoch = rest.u32()?;
+    let time = rest.i64()?;
+    let last_data = rest.i64()?;
+    let (commit_ms, points_per_s) = (rest.f64()?, rest.f64()?);
+    let ingest_dropped = rest.u64()?;
+    let count = rest.u32()?;
+    let store = rest.text()?;
+    let mut sources = Vec::new();
+    for _ in 0..count {
+        let mut part = rest.part(SOURCE_HEAD)?;
+        let (rate_hz, lost) = (part.f64()?, part.u64()?);
+        sources.push((part.text()?, part.text()?, rate_hz, lost));
+    }
+    Ok(Heartbeat {
+        time,
+        epoch,
+        store,
+        commit_ms: (flags & COMMIT != 0).then_some(commit_ms),
+        points_per_s,
+        ingest_dropped,
+        last_data: (flags & LAST_DATA != 0).then_some(last_data),
+        sources,
+    })
+}
+
+/// Bytes not yet read.
+#[derive(Clone, Copy)]
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, size: usize) -> Result<&'a [u8], Damaged> {
+        let (taken, rest) = self.0.split_at_checked(size).ok_or(Damaged::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// A part that begins with its length, `least` bytes or more; what follows the length.
+    fn part(&mut self, least: usize) -> Result<Rest<'a>, Damaged> {
+        let length = self.u32()? as usize;
+        if length < least {
+            return Err(Damaged::Wrong);
+        }
+        self.take(length - 4).map(Rest)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Damaged::Short)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, Damaged> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Result<u32, Damaged> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Damaged> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, Damaged> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    fn f64(&mut self) -> Result<f64, Damaged> {
+        self.array().map(f64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Damaged> {
+        let size = self.u32()? as usize;
+        std::str::from_utf8(self.take(size)?).map_err(|_| Damaged::Wrong)
+    }
+
+    /// A value of a scalar type, or a text.
+    fn value(&mut self, kind: ChannelType) -> Result<Value<'a>, Damaged> {
+        if kind == ChannelType::String {
+            return self.text().map(Value::String);
+        }
+        let bytes = self.take(kind.size_bytes())?;
+        let mut bits = [0; 8];
+        bits[..bytes.len()].copy_from_slice(bytes);
+        let bits = u64::from_le_bytes(bits);
+        Ok(match kind {
+            ChannelType::Bool => Value::Bool(bits == 1),
+            _ => Value::from_bits(kind, bits),
+        })
+    }
+}

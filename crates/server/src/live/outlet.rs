@@ -1,0 +1,90 @@
+//! Where the messages of a live client go: a WebSocket in JSON or binary, or the body of an HTTP answer.
+
+use std::time::Duration;
+
+use axum::extract::ws::Utf8Bytes;
+use bytes::Bytes;
+
+use super::heartbeat::Beat;
+
+/// A client that takes no byte for so long is let go.
+pub const SEND_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a client is told of updates, histories and heartbeats; all else is JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// JSON text: docs/api.md.
+    Json,
+    /// Bytes: docs/format/live.md.
+    Binary,
+}
+
+/// A message on its way to a client.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// JSON.
+    Text(Utf8Bytes),
+    /// Of the binary form.
+    Binary(Bytes),
+}
+
+impl Told {
+    /// A message in JSON, which is UTF-8.
+    pub fn json(message: impl Into<Bytes>) -> Told {
+        let bytes: Bytes = message.into();
+        match Utf8Bytes::try_from(bytes) {
+            Ok(text) => Told::Text(text),
+            Err(error) => unreachable!("messages are written from UTF-8: {error}"),
+        }
+    }
+
+    /// The message that something could not be done; `id` of the subscription, if it is about one.
+    pub fn error(id: Option<i64>, message: &str) -> Told {
+        Told::Text(serde_json::json!({ "type": "error", "id": id, "message": message }).to_string().into())
+    }
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client closed it, or is gone.
+    Gone,
+    /// It took no byte for [`SEND_PATIENCE`].
+    Stuck,
+}
+
+/// One client's end of the connection. What it is given waits until the client can take it.
+pub trait Outlet: Send {
+    /// The form it wants.
+    fn form(&self) -> Form;
+
+    /// Whether it has one subscription and ends where that cannot be made.
+    fn is_single(&self) -> bool;
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The connection has ended, or must.
+    fn send(&mut self, told: Told) -> impl Future<Output = Result<(), End>> + Send;
+
+    /// Sends a heartbeat.
+    ///
+    /// # Errors
+    /// As [`Outlet::send`].
+    fn heartbeat(&mut self, beat: Beat) -> impl Future<Output = Result<(), End>> + Send;
+
+    /// Says good-bye.
+    fn close(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Waits for a send, at most [`SEND_PATIENCE`].
+///
+/// # Errors
+/// The client is gone, or stuck.
+pub async fn patiently<E>(sending: impl Future<Output = Result<(), E>>) -> Result<(), End> {
+    match tokio::time::timeout(SEND_PATIENCE, sending).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(End::Gone),
+        Err(_) => Err(End::Stuck),
+    }
+}

@@ -1,0 +1,371 @@
+//! One live client and its subscriptions, whatever it is connected by.
+//!
+//! A client has one task. It waits for whichever comes first: a message of the client, frames for one of its
+//! subscriptions, a heartbeat, an event or gap, a grown catalog, a finished read. While the client takes no bytes
+//! the task waits in the send; its windows merge meanwhile, and the next update says how many updates that cost.
+//! What blocks (matching, history) runs on a reader thread, one job at a time, during which the client's messages
+//! wait: a flood of messages is its sender's own problem.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use axum::extract::ws::Utf8Bytes;
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use serde::Deserialize;
+use strongback_store::StreamId;
+use tokio::sync::{Notify, broadcast};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::begin::{self, Active, Begin, CLIENT_CHANNELS_MAX, Done, SPACING, Subscribe, Wanted};
+use super::binary::{self, UpdateHead};
+use super::outlet::{End, Form, Outlet, SEND_PATIENCE, Told};
+use super::resume;
+use super::subscription::{Subscription, Taken};
+use crate::clock::now_ns;
+use crate::json;
+use crate::server::{Server, stopped};
+
+/// Subscriptions of a client.
+const SUBSCRIPTIONS_MAX: usize = 64;
+/// Patterns of a client.
+pub const PATTERNS_MAX: usize = 10_000;
+/// A send that takes longer than this was held up by the client.
+const PROMPT_SEND: Duration = Duration::from_millis(50);
+/// Shortest time between two matchings of new channels.
+const REMATCH_PAUSE: Duration = Duration::from_millis(20);
+
+/// What comes from a client.
+#[derive(Debug)]
+pub enum Said {
+    /// A message in JSON.
+    Text(Utf8Bytes),
+    /// A message that is no text.
+    Bytes,
+    /// A subscription, asked for in another way.
+    Subscribe(Box<Wanted>),
+    /// Nothing that matters here.
+    Nothing,
+    /// That it goes.
+    Leave,
+}
+
+/// A message of a client.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Request {
+    Subscribe(Subscribe),
+    Unsubscribe { id: i64 },
+}
+
+/// Serves a client until it leaves or the server stops.
+pub async fn serve<O: Outlet>(outlet: O, said: impl Stream<Item = Said> + Unpin + Send, server: Arc<Server>) {
+    let counters = server.ingest.live().counters();
+    counters.clients.fetch_add(1, Relaxed);
+    let mut client = Subscriber {
+        wake: Arc::new(Notify::new()),
+        server: server.clone(),
+        outlet,
+        active: BTreeMap::new(),
+        buffer: Vec::with_capacity(16 * 1024),
+        dropped: 0,
+    };
+    if let Err(End::Stuck) = client.run(said).await {
+        tracing::warn!("a live client took nothing for {} s and was let go", SEND_PATIENCE.as_secs());
+    }
+    for (_, active) in std::mem::take(&mut client.active) {
+        server.ingest.live().remove(&active.subscription);
+    }
+    counters.clients.fetch_sub(1, Relaxed);
+}
+
+struct Subscriber<O> {
+    server: Arc<Server>,
+    outlet: O,
+    wake: Arc<Notify>,
+    active: BTreeMap<i64, Active>,
+    buffer: Vec<u8>,
+    /// Notices that this client lost, not yet told.
+    dropped: u64,
+}
+
+impl<O: Outlet> Subscriber<O> {
+    async fn run(&mut self, mut said: impl Stream<Item = Said> + Unpin + Send) -> Result<(), End> {
+        let server = self.server.clone();
+        let live = server.ingest.live().clone();
+        let mut notices = live.notices();
+        let mut heartbeats = server.heartbeat.subscribe();
+        let mut stopping = server.stopping.subscribe();
+        let mut catalog = live.catalog();
+        let mut matched_at = Instant::now();
+        let mut rematch = false;
+        let mut job: Option<JoinHandle<Done>> = None;
+        self.hello().await?;
+        heartbeats.mark_changed();
+        loop {
+            let next = self.flush().await?;
+            let wait = next.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let rematch_at = matched_at + REMATCH_PAUSE;
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep_until(wait), if next.is_some() => {}
+                done = finished(&mut job), if job.is_some() => {
+                    job = None;
+                    matched_at = Instant::now();
+                    if let Some(done) = done {
+                        self.take_over(done).await?;
+                    }
+                }
+                said = said.next(), if job.is_none() => match said {
+                    Some(Said::Text(text)) => job = self.request(&text).await?,
+                    Some(Said::Subscribe(wanted)) => job = self.subscribe(*wanted).await?,
+                    Some(Said::Bytes) => self.error(None, "messages are JSON text").await?,
+                    Some(Said::Nothing) => {}
+                    Some(Said::Leave) | None => return Err(End::Gone),
+                },
+                changed = heartbeats.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    let beat = heartbeats.borrow_and_update().clone();
+                    if !beat.bytes.is_empty() {
+                        self.outlet.heartbeat(beat).await?;
+                    }
+                }
+                notice = notices.recv() => match notice {
+                    Ok(text) => self.outlet.send(Told::Text(text)).await?,
+                    Err(broadcast::error::RecvError::Lagged(n)) => {
+                        self.dropped += n;
+                        live.counters().dropped.fetch_add(n, Relaxed);
+                    }
+                    Err(broadcast::error::RecvError::Closed) => return Ok(()),
+                },
+                changed = catalog.changed() => {
+                    rematch |= changed.is_ok();
+                    catalog.borrow_and_update();
+                }
+                () = tokio::time::sleep_until(rematch_at), if rematch && job.is_none() => {
+                    rematch = false;
+                    job = self.rematch();
+                }
+                () = stopped(&mut stopping) => {
+                    self.outlet.close().await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Sends what is due; returns when the next update is.
+    async fn flush(&mut self) -> Result<Option<Instant>, End> {
+        let mut next: Option<Instant> = None;
+        let ids: Vec<i64> = self.active.keys().copied().collect();
+        for id in ids {
+            let Some(active) = self.active.get_mut(&id) else { continue };
+            if !active.subscription.is_dirty() {
+                continue;
+            }
+            let now = Instant::now();
+            if now < active.next {
+                next = Some(next.map_or(active.next, |n| n.min(active.next)));
+                continue;
+            }
+            active.subscription.take(&mut active.taken);
+            // A steady rhythm where there is one, but no burst after a pause.
+            active.next = (active.next + active.period).max(now + active.period / 2).max(now + SPACING);
+            let rewound = std::mem::take(&mut active.taken.rewound);
+            let epoch = active.taken.epoch();
+            for (stream, row) in rewound {
+                self.rewound(id, stream, epoch, row).await?;
+            }
+            self.update(id).await?;
+        }
+        Ok(next)
+    }
+
+    async fn update(&mut self, id: i64) -> Result<(), End> {
+        let Some(active) = self.active.get_mut(&id) else { return Ok(()) };
+        if active.taken.is_empty() {
+            return Ok(());
+        }
+        let head = UpdateHead {
+            id,
+            epoch: active.taken.epoch(),
+            time: now_ns(),
+            conflated: std::mem::take(&mut active.conflated),
+            dropped: std::mem::take(&mut self.dropped),
+        };
+        let store = self.server.ingest.store();
+        let committed = |stream: StreamId| store.committed_row(stream);
+        let out = &mut self.buffer;
+        out.clear();
+        let told = match self.outlet.form() {
+            Form::Json => {
+                write_update(out, &head, &mut active.taken, committed);
+                Told::json(Bytes::copy_from_slice(out))
+            }
+            Form::Binary => {
+                binary::push_update(out, &head, active.taken.len());
+                active.taken.drain(|place| binary::push_window(out, place, committed(place.stream)));
+                Told::Binary(Bytes::copy_from_slice(out))
+            }
+        };
+        let period = active.period.max(PROMPT_SEND);
+        let started = Instant::now();
+        self.outlet.send(told).await?;
+        let counters = self.server.ingest.live().counters();
+        counters.updates.fetch_add(1, Relaxed);
+        let took = started.elapsed();
+        if took > PROMPT_SEND {
+            let missed = (took.as_nanos() / period.as_nanos()).max(1) as u64;
+            counters.conflated.fetch_add(missed, Relaxed);
+            for active in self.active.values_mut() {
+                active.conflated += missed;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hello(&mut self) -> Result<(), End> {
+        let hello = serde_json::json!({
+            "type": "hello",
+            "version": env!("CARGO_PKG_VERSION"),
+            "origin": self.server.origin(),
+            "epoch": self.server.ingest.store().epoch(),
+            "time": now_ns().to_string(),
+            "heartbeat_ms": self.server.config.live.heartbeat_ms,
+        });
+        self.outlet.send(Told::Text(hello.to_string().into())).await
+    }
+
+    async fn rewound(&mut self, id: i64, stream: StreamId, epoch: u32, row: u64) -> Result<(), End> {
+        self.outlet.send(resume::rewound(id, stream, epoch, row)).await
+    }
+
+    async fn error(&mut self, id: Option<i64>, message: &str) -> Result<(), End> {
+        self.outlet.send(Told::error(id, message)).await
+    }
+
+    /// Acts on a message; a subscription is made by a job.
+    async fn request(&mut self, text: &str) -> Result<Option<JoinHandle<Done>>, End> {
+        match serde_json::from_str::<Request>(text) {
+            Err(error) => self.error(None, &format!("not understood: {error}")).await.map(|()| None),
+            Ok(Request::Unsubscribe { id }) => {
+                if !self.forget(id) {
+                    self.error(Some(id), "no such subscription").await?;
+                }
+                Ok(None)
+            }
+            Ok(Request::Subscribe(asked)) => {
+                let id = asked.id;
+                // In the place of the one before, even where it cannot be made.
+                self.forget(id);
+                match Wanted::check(asked) {
+                    Ok(wanted) => self.subscribe(wanted).await,
+                    Err(message) => self.error(Some(id), &message).await.map(|()| None),
+                }
+            }
+        }
+    }
+
+    /// Ends a subscription; whether there was one.
+    fn forget(&mut self, id: i64) -> bool {
+        let before = self.active.remove(&id);
+        if let Some(active) = &before {
+            self.server.ingest.live().remove(&active.subscription);
+        }
+        before.is_some()
+    }
+
+    /// Begins to make a subscription.
+    async fn subscribe(&mut self, wanted: Wanted) -> Result<Option<JoinHandle<Done>>, End> {
+        let id = wanted.id;
+        if self.active.len() >= SUBSCRIPTIONS_MAX {
+            let message = format!("at most {SUBSCRIPTIONS_MAX} subscriptions a connection");
+            return self.error(Some(id), &message).await.map(|()| None);
+        }
+        let patterns = wanted.patterns + self.active.values().map(|a| a.patterns).sum::<usize>();
+        if patterns > PATTERNS_MAX {
+            let message = format!("{patterns} patterns, at most {PATTERNS_MAX} a connection");
+            return self.error(Some(id), &message).await.map(|()| None);
+        }
+        let begin = Begin {
+            wanted,
+            form: self.outlet.form(),
+            budget: CLIENT_CHANNELS_MAX.saturating_sub(self.active.values().map(|a| a.channels).sum()),
+            wake: self.wake.clone(),
+        };
+        let server = self.server.clone();
+        Ok(Some(self.server.readers.spawn(move || begin.run(&server))))
+    }
+
+    /// Matches new channels against all subscriptions.
+    fn rematch(&mut self) -> Option<JoinHandle<Done>> {
+        if self.active.is_empty() {
+            return None;
+        }
+        let used: u64 = self.active.values().map(|a| a.channels).sum();
+        let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(|a| a.subscription.clone()).collect();
+        let server = self.server.clone();
+        Some(self.server.readers.spawn(move || begin::match_new(&server, &subscriptions, CLIENT_CHANNELS_MAX - used)))
+    }
+
+    async fn take_over(&mut self, done: Done) -> Result<(), End> {
+        if let Some(active) = done.begun {
+            self.active.insert(active.subscription.id, active);
+        }
+        for (id, channels) in done.added {
+            if let Some(active) = self.active.get_mut(&id) {
+                active.channels += channels;
+            }
+        }
+        for message in done.messages {
+            self.outlet.send(message).await?;
+        }
+        for (subscription, slots) in done.release {
+            subscription.release(slots);
+        }
+        if done.refused && self.outlet.is_single() {
+            return Err(End::Gone);
+        }
+        Ok(())
+    }
+}
+
+async fn finished(job: &mut Option<JoinHandle<Done>>) -> Option<Done> {
+    match job {
+        Some(job) => match job.await {
+            Ok(done) => Some(done),
+            Err(error) => {
+                tracing::error!(%error, "a live client's read ended by a defect");
+                None
+            }
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// Appends an update in JSON, and clears its windows.
+pub(super) fn write_update(
+    out: &mut Vec<u8>,
+    head: &UpdateHead,
+    taken: &mut Taken,
+    committed: impl Fn(StreamId) -> u64,
+) {
+    out.extend_from_slice(b"{\"type\":\"update\",\"id\":");
+    json::push(out, &head.id);
+    out.extend_from_slice(b",\"epoch\":");
+    json::push_number(out, head.epoch as u64);
+    out.extend_from_slice(b",\"time\":");
+    json::push_big(out, head.time);
+    out.extend_from_slice(b",\"streams\":");
+    taken.write_streams(out, committed);
+    out.extend_from_slice(b",\"conflated\":");
+    json::push_number(out, head.conflated);
+    out.extend_from_slice(b",\"dropped\":");
+    json::push_number(out, head.dropped);
+    out.push(b'}');
+}
