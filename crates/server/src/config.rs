@@ -220,11 +220,13 @@ pub struct LiveTable {
     pub heartbeat_ms: u64,
     /// Most live clients at once. Default 1,000.
     pub max_clients: usize,
+    /// Most of them from one address; loopback, or a proxy before the server, is one too. Default 256.
+    pub max_clients_per_address: usize,
 }
 
 impl Default for LiveTable {
     fn default() -> Self {
-        LiveTable { heartbeat_ms: 250, max_clients: 1000 }
+        LiveTable { heartbeat_ms: 250, max_clients: 1000, max_clients_per_address: 256 }
     }
 }
 
@@ -577,6 +579,8 @@ mod tests {
         assert_eq!(example.store.log_mib, default.store.log_mib);
         assert_eq!(example.store.max_streams, default.store.max_streams);
         assert_eq!(example.live.heartbeat_ms, default.live.heartbeat_ms);
+        assert_eq!(example.live.max_clients, default.live.max_clients);
+        assert_eq!(example.live.max_clients_per_address, default.live.max_clients_per_address);
         assert_eq!(example.query.memory_mib, default.query.memory_mib);
     }
 

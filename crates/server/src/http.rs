@@ -30,7 +30,7 @@ use axum::http::Request;
 use axum::routing::{any, get, post};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
@@ -50,6 +50,15 @@ const SEND_BUFFER_BYTES: u32 = 256 << 10;
 const BACKLOG: u32 = 1024;
 /// How long requests under way may take once the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The connection that a request came by.
+#[derive(Clone, Debug)]
+struct Connection {
+    /// Of the client.
+    address: SocketAddr,
+    /// Ends it at once, with what it has not taken.
+    abandon: Arc<Notify>,
+}
 
 /// Binds the HTTP port.
 ///
@@ -123,8 +132,8 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
             accepted = listener.accept() => accepted,
             () = stopped(&mut stopping) => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, or the peer has gone already: the next may do better.
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -136,9 +145,13 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
         let _ = stream.set_nodelay(true);
         let router = router.clone();
         let mut stopping = server.stopping.subscribe();
+        let from = Connection { address, abandon: Arc::new(Notify::new()) };
         tokio::spawn(async move {
+            let abandon = from.abandon.clone();
             let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-                router.clone().oneshot(request.map(Body::new))
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(from.clone());
+                router.clone().oneshot(request)
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -150,6 +163,7 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
             // How a connection ends is its client's affair.
             tokio::select! {
                 _ = &mut connection => {}
+                () = abandon.notified() => {}
                 () = stopped(&mut stopping) => {
                     connection.as_mut().graceful_shutdown();
                     let _ = tokio::time::timeout(STOP_PATIENCE, connection).await;

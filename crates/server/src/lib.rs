@@ -30,6 +30,7 @@ pub mod clock;
 pub mod clocks;
 pub mod config;
 pub mod demo;
+pub mod descriptors;
 pub mod doctor;
 pub mod expectation;
 pub mod export;

@@ -12,9 +12,11 @@
 
 pub mod begin;
 pub mod binary;
+pub mod events;
 pub mod heartbeat;
 pub mod outlet;
 pub mod resume;
+pub mod seats;
 pub mod snapshot;
 pub mod subscriber;
 pub mod subscription;

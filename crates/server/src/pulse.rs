@@ -35,8 +35,8 @@ pub async fn beat(server: Arc<Server>) {
             looked = Some(Instant::now());
             let looking = server.clone();
             note(&server).await;
-            // On a reader thread: with many streams it takes milliseconds.
-            if let Err(error) = server.readers.spawn(move || look(&looking)).await {
+            // On a thread of its own: with many streams it takes milliseconds.
+            if let Err(error) = server.upkeep.spawn(move || look(&looking)).await {
                 tracing::error!(%error, "the sources could not be looked at");
             }
         }
@@ -95,7 +95,7 @@ pub async fn look_at_own_clock(server: Arc<Server>) {
         ticks.tick().await;
         let looking = server.clone();
         let look = move || clocks::record_node(&looking.ingest, &clocks::node::look(), now_ns());
-        if let Err(error) = server.readers.spawn(look).await {
+        if let Err(error) = server.upkeep.spawn(look).await {
             tracing::error!(%error, "the clock of this machine could not be looked at");
         }
     }
@@ -111,7 +111,7 @@ async fn note(server: &Arc<Server>) {
             noting.ledger.record_or_say(&noting.ingest, &event);
         }
     };
-    if let Err(error) = server.readers.spawn(record).await {
+    if let Err(error) = server.upkeep.spawn(record).await {
         tracing::error!(%error, "events of sources could not be recorded");
     }
 }
@@ -123,7 +123,7 @@ pub async fn follow(server: Arc<Server>) {
     loop {
         ticks.tick().await;
         let following = server.clone();
-        let news = match server.readers.spawn(move || following.ledger.follow(&following.ingest.store())).await {
+        let news = match server.upkeep.spawn(move || following.ledger.follow(&following.ingest.store())).await {
             Ok(Ok(news)) => news,
             Ok(Err(error)) => {
                 tracing::error!(%error, "new gaps and events cannot be read");

@@ -1,11 +1,10 @@
-//! The threads that read for clients: history, state, export, matching of patterns. Fewer and of lower
-//! priority than ingest and live, so that reading can be slow and recording cannot.
+//! The threads that read: for requests, for live subscriptions that begin, for heartbeats. Few and of lower
+//! priority than ingest and live, so that reading can be slow and recording cannot; each kind has its own, so that
+//! none waits for another.
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// Reads at once at most; further ones wait their turn.
-const THREADS: usize = 4;
 /// 0 to 19, higher yields more.
 const NICENESS: i32 = 5;
 
@@ -16,15 +15,15 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Starts the pool.
+    /// Starts a pool of so many threads; further reads wait their turn.
     ///
     /// # Errors
     /// Where no thread can be had.
-    pub fn start() -> std::io::Result<Readers> {
+    pub fn start(name: &str, threads: usize) -> std::io::Result<Readers> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
-            .max_blocking_threads(THREADS)
-            .thread_name("reader")
+            .max_blocking_threads(threads)
+            .thread_name(name)
             .on_thread_start(|| {
                 // On Linux the "process" of setpriority is a thread; none is the calling one.
                 if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {

@@ -17,10 +17,12 @@ use crate::cli::ServeArgs;
 use crate::clock::now_ns;
 use crate::clocks::Clocks;
 use crate::config::Config;
+use crate::descriptors;
 use crate::http;
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
 use crate::live::Live;
+use crate::live::seats::Seats;
 use crate::opening::Opening;
 use crate::outcome::Outcome;
 use crate::pulse;
@@ -32,6 +34,12 @@ use crate::starts;
 
 /// Threads of the runtime for HTTP and live.
 const RUNTIME_THREADS: usize = 2;
+/// Requests that read at once at most.
+const READERS: usize = 4;
+/// Live subscriptions that are made at once at most.
+const MATCHERS: usize = 2;
+/// Threads for heartbeats, and for following gaps and events.
+const UPKEEP: usize = 2;
 /// Exports at once at most.
 const EXPORTS_MAX: usize = 2;
 /// Rows of gaps or events that SQL reads at most: all that are kept.
@@ -43,6 +51,7 @@ const LEDGER_ROWS: usize = crate::ledger::ROWS_MAX;
 /// What keeps it from starting, or the loss of its store.
 pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     let config = configuration(args)?;
+    descriptors::allow(config.http.max_connections + config.live.max_clients);
     runtime()?.block_on(async {
         // Before it answers anybody: who knows that it is up may stop it at once.
         let stopped = stop_signal();
@@ -261,9 +270,11 @@ impl Running {
             roster,
             clocks: Clocks::default(),
             query,
-            readers: Readers::start().context("no threads for readers")?,
+            readers: Readers::start("reader", READERS).context("no threads for readers")?,
+            matchers: Readers::start("matcher", MATCHERS).context("no threads for live subscriptions")?,
+            upkeep: Readers::start("upkeep", UPKEEP).context("no threads for heartbeats")?,
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
-            live_clients: Arc::new(Semaphore::new(config.live.max_clients)),
+            live_clients: Seats::new(config.live.max_clients, config.live.max_clients_per_address),
             view,
             started: Instant::now(),
             heartbeat: watch::Sender::default(),

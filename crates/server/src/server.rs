@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
 use crate::live::heartbeat::Beat;
+use crate::live::seats::Seats;
 use crate::readers::Readers;
 use crate::roster::Roster;
 use crate::sql::Engine;
@@ -33,12 +34,16 @@ pub struct Server {
     pub clocks: Clocks,
     /// SQL.
     pub query: Engine,
-    /// Threads for reads that block.
+    /// Threads for reads of requests.
     pub readers: Readers,
+    /// Threads that make live subscriptions.
+    pub matchers: Readers,
+    /// Threads for what is done by the clock.
+    pub upkeep: Readers,
     /// Exports at once at most.
     pub exports: Arc<Semaphore>,
-    /// Live clients at once at most.
-    pub live_clients: Arc<Semaphore>,
+    /// Places for live clients.
+    pub live_clients: Arc<Seats>,
     /// The page's prepared layout; null if there is none.
     pub view: serde_json::Value,
     /// When it was started.

@@ -62,4 +62,7 @@ impl Outlet for SocketOutlet {
     async fn close(&mut self) {
         let _ = tokio::time::timeout(CLOSE_PATIENCE, self.sink.close()).await;
     }
+
+    // The socket goes with the task.
+    fn abandon(&mut self) {}
 }

@@ -45,7 +45,7 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response =
             (self.status, json(&serde_json::json!({ "error": self.message, "code": self.code }))).into_response();
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

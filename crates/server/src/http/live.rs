@@ -1,33 +1,121 @@
-//! `/api/live`: from HTTP to the WebSocket.
+//! `/api/live`: from HTTP to the WebSocket, or to an answer that goes on.
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::Extension;
+use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::response::Response;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use serde::Deserialize;
 
+use super::Connection;
 use super::answer::Failure;
+use super::reading::patterns;
+use crate::live::begin::{Subscribe, Wanted};
 use crate::live::binary::PROTOCOL;
+use crate::live::events::{self, Framing};
 use crate::live::outlet::Form;
+use crate::live::resume::Position;
+use crate::live::seats::{Full, Seat};
+use crate::live::subscriber::PATTERNS_MAX;
 use crate::server::Server;
 use crate::ws::{self, MESSAGE_BYTES_MAX};
+
+/// Where a client of events stood.
+const LAST_EVENT_ID: &str = "last-event-id";
+/// Tells a proxy not to hold events back.
+const BUFFERING: &str = "x-accel-buffering";
+/// The one subscription of an answer.
+const ID: i64 = 1;
 
 /// `GET /api/live`
 pub(super) async fn live(
     State(server): State<Arc<Server>>,
+    Extension(connection): Extension<Connection>,
+    uri: Uri,
+    headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Failure> {
-    let upgrade = upgrade.map_err(|e| Failure::bad_request(format!("this path speaks WebSocket: {e}")))?;
-    let Ok(permit) = server.live_clients.clone().try_acquire_owned() else {
-        return Err(Failure::unavailable(format!("{} live clients already", server.config.live.max_clients)));
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(_) if !headers.contains_key(header::UPGRADE) => return answer(server, connection, &uri, &headers),
+        Err(error) => return Err(Failure::bad_request(format!("this is no WebSocket: {error}"))),
     };
+    let seat = seat(&server, &connection)?;
     let upgrade = upgrade.protocols([PROTOCOL]);
     let form = if upgrade.selected_protocol().is_some() { Form::Binary } else { Form::Json };
     Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
         move |socket| async move {
             ws::serve(socket, server, form).await;
-            drop(permit);
+            drop(seat);
         },
     ))
+}
+
+fn seat(server: &Server, connection: &Connection) -> Result<Seat, Failure> {
+    server.live_clients.take(connection.address.ip()).map_err(|full| match full {
+        Full::All { .. } => Failure::unavailable(full.to_string()),
+        Full::Address { .. } => {
+            Failure { status: StatusCode::TOO_MANY_REQUESTS, code: "too_many_clients", message: full.to_string() }
+        }
+    })
+}
+
+/// Parameters of `/api/live` without a WebSocket.
+#[derive(Debug, Deserialize)]
+struct LiveQuery {
+    channels: Option<String>,
+    max_rate_hz: Option<f64>,
+    history_s: Option<f64>,
+    history_points: Option<usize>,
+    format: Option<String>,
+}
+
+/// One subscription as events or lines.
+fn answer(server: Arc<Server>, connection: Connection, uri: &Uri, headers: &HeaderMap) -> Result<Response, Failure> {
+    let Query(query) = Query::<LiveQuery>::try_from_uri(uri).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let Some(channels) = &query.channels else {
+        return Err(Failure::bad_request(
+            "this path speaks WebSocket; without one, channels=PATTERN,… is what is wanted, as events \
+             (Accept: text/event-stream, or format=sse) or as lines of JSON",
+        ));
+    };
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let framing = match &query.format {
+        Some(name) => Framing::from_name(name)
+            .ok_or_else(|| Failure::bad_request(format!("format {name:?} is none of sse, jsonl")))?,
+        None => text(header::ACCEPT.as_str()).and_then(Framing::from_accept).unwrap_or(Framing::Lines),
+    };
+    let channels: Vec<String> = patterns(channels)?.iter().map(|pattern| pattern.as_str().to_owned()).collect();
+    if channels.len() > PATTERNS_MAX {
+        return Err(Failure::bad_request(format!("{} patterns, at most {PATTERNS_MAX}", channels.len())));
+    }
+    // An empty one is what a client has that has none.
+    let stood = if framing == Framing::Events { text(LAST_EVENT_ID).filter(|id| !id.is_empty()) } else { None };
+    let position = stood
+        .map(|id| {
+            Position::parse(id).ok_or_else(|| Failure::bad_request("Last-Event-ID is no position of this server"))
+        })
+        .transpose()?;
+    let wanted = Wanted::check(Subscribe {
+        id: ID,
+        channels,
+        max_rate_hz: query.max_rate_hz,
+        history_s: query.history_s,
+        history_points: query.history_points,
+        resume: position.map(Into::into),
+    })
+    .map_err(Failure::bad_request)?;
+    let seat = seat(&server, &connection)?;
+    let pieces = events::serve(wanted, framing, server, connection.abandon, seat);
+    let headers = [
+        (header::CONTENT_TYPE.as_str(), framing.content_type()),
+        (header::CACHE_CONTROL.as_str(), "no-store"),
+        (BUFFERING, "no"),
+    ];
+    Ok((headers, Body::from_stream(pieces.map(Ok::<_, std::convert::Infallible>))).into_response())
 }

@@ -1,4 +1,4 @@
-//! Makes subscriptions: matches patterns, reads what came before. Runs on reader threads, one job a client.
+//! Makes subscriptions: matches patterns, reads what came before. Runs on matcher threads, one job a client.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,6 +27,8 @@ pub const CLIENT_CHANNELS_MAX: u64 = 200_000;
 const ALL_CHANNELS_MAX: u64 = 4_000_000;
 /// Comparisons of patterns with wildcards to make one subscription.
 const COMPARISONS_MAX: usize = 50_000_000;
+/// Bytes of the patterns in these comparisons: each is compared as often as a name has bytes at worst.
+const COMPARED_BYTES_MAX: usize = 1_000_000_000;
 /// Buckets of one history.
 const HISTORY_BUCKETS_MAX: usize = 2_000_000;
 /// Bytes after which a history goes on in a further message.
@@ -105,7 +107,7 @@ pub struct Active {
     pub taken: Taken,
 }
 
-/// What a reader thread made for the connection.
+/// What a matcher thread made for the connection.
 #[derive(Default)]
 pub struct Done {
     /// Messages, in order.
@@ -120,7 +122,7 @@ pub struct Done {
     pub added: Vec<(i64, u64)>,
 }
 
-/// A subscription to be made, on a reader thread.
+/// A subscription to be made, on a matcher thread.
 pub struct Begin {
     /// What is asked for.
     pub wanted: Wanted,
@@ -148,7 +150,9 @@ impl Begin {
         let live = server.ingest.live();
         let catalog = server.ingest.store().catalog();
         let channels: usize = catalog.streams.iter().map(|s| s.layout.channels.len()).sum();
-        if set.globs().saturating_mul(channels) > COMPARISONS_MAX {
+        if set.globs().saturating_mul(channels) > COMPARISONS_MAX
+            || set.glob_bytes().saturating_mul(channels) > COMPARED_BYTES_MAX
+        {
             return Err(format!(
                 "{} patterns with wildcards over {channels} channels are too many; name channels in full, or use \
                  wider patterns",
@@ -168,7 +172,7 @@ impl Begin {
         if let Some(resume) = &resume {
             let resumed = resume.check(&store, &view, id, &mut messages);
             // A history has these rows already.
-            let missed = found.iter().filter_map(|f| Some((f, *resumed.get(&f.stream.id)?)));
+            let missed = found.iter().filter_map(|f| Some((f, resumed.row(f.stream.id)?)));
             let missed = missed.filter(|_| history.is_none());
             if let Err(error) = snapshot::catch_up((&view, store.epoch()), &subscription, missed) {
                 tracing::warn!(%error, "frames that a client missed cannot all be read");

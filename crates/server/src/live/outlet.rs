@@ -73,8 +73,19 @@ pub trait Outlet: Send {
     /// As [`Outlet::send`].
     fn heartbeat(&mut self, beat: Beat) -> impl Future<Output = Result<(), End>> + Send;
 
+    /// Whether it is to be told where the client stands.
+    fn takes_marks(&self) -> bool {
+        false
+    }
+
+    /// Where the client stands once it has the next message: a position to resume at, empty if there is none.
+    fn mark(&mut self, _position: String) {}
+
     /// Says good-bye.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Ends the connection without waiting for the client.
+    fn abandon(&mut self);
 }
 
 /// Waits for a send, at most [`SEND_PATIENCE`].

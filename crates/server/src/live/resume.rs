@@ -9,6 +9,7 @@ use serde::Deserialize;
 use strongback_store::{Store, StreamId, View};
 
 use super::outlet::Told;
+use super::subscription::Subscription;
 
 /// What a client that comes back says of where it stood, from its last `hello`, `update` and `rewound`.
 #[derive(Debug, Deserialize)]
@@ -17,12 +18,90 @@ pub struct Resume {
     epoch: u32,
     /// By number of the stream: `to_row` and `committed` of its last window, in decimal digits.
     rows: BTreeMap<String, (String, String)>,
+    /// Whether streams that it does not name came later.
+    #[serde(skip)]
+    is_whole: bool,
+}
+
+/// Where each stream of a client that comes back goes on.
+#[derive(Debug)]
+pub struct Resumed {
+    rows: HashMap<StreamId, u64>,
+    is_whole: bool,
+}
+
+impl Resumed {
+    /// The row at which a stream goes on, if the client was told of it.
+    pub fn row(&self, stream: StreamId) -> Option<u64> {
+        self.rows.get(&stream).copied().or(self.is_whole.then_some(0))
+    }
+}
+
+/// Streams in a position at most: it comes with every event.
+const POSITION_STREAMS_MAX: usize = 256;
+
+/// Where a client stands, as a text that it gives back: `origin;epoch;stream:row:committed,…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    origin: u128,
+    epoch: u32,
+    rows: Vec<(StreamId, u64, u64)>,
+}
+
+impl Position {
+    /// Where the client of a subscription stands; none if its streams are too many.
+    pub fn of(subscription: &Subscription, store: &Store) -> Option<Position> {
+        let (epoch, rows) = subscription.position();
+        if rows.len() > POSITION_STREAMS_MAX {
+            return None;
+        }
+        let rows = rows.into_iter().map(|(stream, row)| (stream, row, store.committed_row(stream).min(row)));
+        Some(Position { origin: store.origin(), epoch, rows: rows.collect() })
+    }
+
+    /// Reads what [`Position`] wrote as a text.
+    pub fn parse(text: &str) -> Option<Position> {
+        let mut parts = text.split(';');
+        let (origin, epoch, rows) = (parts.next()?, parts.next()?, parts.next()?);
+        let row = |text: &str| {
+            let mut numbers = text.splitn(3, ':');
+            let stream = StreamId(numbers.next()?.parse().ok()?);
+            Some((stream, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+        };
+        let rows = rows.split(',').filter(|row| !row.is_empty()).map(row).collect::<Option<_>>()?;
+        let origin = u128::from_str_radix(origin, 16).ok()?;
+        parts.next().is_none().then_some(Position { origin, epoch: epoch.parse().ok()?, rows })
+    }
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x};{};", self.origin, self.epoch)?;
+        for (i, (stream, row, committed)) in self.rows.iter().enumerate() {
+            write!(f, "{}{}:{row}:{committed}", if i > 0 { "," } else { "" }, stream.0)?;
+        }
+        Ok(())
+    }
+}
+
+impl From<Position> for Resume {
+    fn from(position: Position) -> Resume {
+        let row = |(stream, row, committed): (StreamId, u64, u64)| {
+            (stream.0.to_string(), (row.to_string(), committed.to_string()))
+        };
+        Resume {
+            origin: format!("{:032x}", position.origin),
+            epoch: position.epoch,
+            rows: position.rows.into_iter().map(row).collect(),
+            is_whole: true,
+        }
+    }
 }
 
 impl Resume {
     /// Where each stream goes on; adds a `rewound` to the messages for each that went back. `view` is one of
     /// `store`.
-    pub fn check(&self, store: &Store, view: &View, id: i64, messages: &mut Vec<Told>) -> HashMap<StreamId, u64> {
+    pub fn check(&self, store: &Store, view: &View, id: i64, messages: &mut Vec<Told>) -> Resumed {
         let mut resumed = HashMap::with_capacity(self.rows.len());
         for (stream, (row, committed)) in &self.rows {
             let Ok(number) = stream.parse() else { continue };
@@ -35,7 +114,7 @@ impl Resume {
             }
             resumed.insert(stream, row.min(kept));
         }
-        resumed
+        Resumed { rows: resumed, is_whole: self.is_whole }
     }
 
     /// The rows below which all that the client was told still holds.
@@ -59,4 +138,20 @@ pub fn rewound(id: i64, stream: StreamId, epoch: u32, row: u64) -> Told {
         "type": "rewound", "id": id, "stream": stream.0, "epoch": epoch, "row": row.to_string(),
     });
     Told::Text(message.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_comes_back_as_it_went() {
+        for rows in [vec![], vec![(StreamId(3), 1205, 1180)], vec![(StreamId(3), 5, 0), (StreamId(4), u64::MAX, 7)]] {
+            let position = Position { origin: 0xabc, epoch: 9, rows };
+            assert_eq!(Position::parse(&position.to_string()), Some(position));
+        }
+        for text in ["", ";", "x;1;", "a;1", "a;-1;", "a;1;3", "a;1;3:4", "a;1;3:4:5:6", "a;1;3:4:5,x", "a;1;;"] {
+            assert_eq!(Position::parse(text), None, "{text}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! What comes before the tail: the history a subscription asked for, and what a stream or channel had before
-//! it was matched. Runs on a reader thread, never under the fan-out's lock.
+//! it was matched. Runs on a matcher thread, never under the fan-out's lock.
 
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! A client has one task. It waits for whichever comes first: a message of the client, frames for one of its
 //! subscriptions, a heartbeat, an event or gap, a grown catalog, a finished read. While the client takes no bytes
 //! the task waits in the send; its windows merge meanwhile, and the next update says how many updates that cost.
-//! What blocks (matching, history) runs on a reader thread, one job at a time, during which the client's messages
+//! What blocks (matching, history) runs on a matcher thread, one job at a time, during which the client's messages
 //! wait: a flood of messages is its sender's own problem.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use axum::extract::ws::Utf8Bytes;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
-use strongback_store::StreamId;
+use strongback_store::{Store, StreamId};
 use tokio::sync::{Notify, broadcast};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::begin::{self, Active, Begin, CLIENT_CHANNELS_MAX, Done, SPACING, Subscribe, Wanted};
 use super::binary::{self, UpdateHead};
 use super::outlet::{End, Form, Outlet, SEND_PATIENCE, Told};
-use super::resume;
+use super::resume::{self, Position};
 use super::subscription::{Subscription, Taken};
 use crate::clock::now_ns;
 use crate::json;
@@ -74,6 +74,7 @@ pub async fn serve<O: Outlet>(outlet: O, said: impl Stream<Item = Said> + Unpin 
         dropped: 0,
     };
     if let Err(End::Stuck) = client.run(said).await {
+        client.outlet.abandon();
         tracing::warn!("a live client took nothing for {} s and was let go", SEND_PATIENCE.as_secs());
     }
     for (_, active) in std::mem::take(&mut client.active) {
@@ -214,6 +215,8 @@ impl<O: Outlet> Subscriber<O> {
             }
         };
         let period = active.period.max(PROMPT_SEND);
+        let subscription = active.subscription.clone();
+        self.mark(&subscription, &store);
         let started = Instant::now();
         self.outlet.send(told).await?;
         let counters = self.server.ingest.live().counters();
@@ -227,6 +230,13 @@ impl<O: Outlet> Subscriber<O> {
             }
         }
         Ok(())
+    }
+
+    /// Says where the client stands once it has what is on its way.
+    fn mark(&mut self, subscription: &Subscription, store: &Store) {
+        if self.outlet.takes_marks() {
+            self.outlet.mark(Position::of(subscription, store).map_or_else(String::new, |p| p.to_string()));
+        }
     }
 
     async fn hello(&mut self) -> Result<(), End> {
@@ -299,7 +309,7 @@ impl<O: Outlet> Subscriber<O> {
             wake: self.wake.clone(),
         };
         let server = self.server.clone();
-        Ok(Some(self.server.readers.spawn(move || begin.run(&server))))
+        Ok(Some(self.server.matchers.spawn(move || begin.run(&server))))
     }
 
     /// Matches new channels against all subscriptions.
@@ -310,7 +320,7 @@ impl<O: Outlet> Subscriber<O> {
         let used: u64 = self.active.values().map(|a| a.channels).sum();
         let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(|a| a.subscription.clone()).collect();
         let server = self.server.clone();
-        Some(self.server.readers.spawn(move || begin::match_new(&server, &subscriptions, CLIENT_CHANNELS_MAX - used)))
+        Some(self.server.matchers.spawn(move || begin::match_new(&server, &subscriptions, CLIENT_CHANNELS_MAX - used)))
     }
 
     async fn take_over(&mut self, done: Done) -> Result<(), End> {
@@ -325,8 +335,10 @@ impl<O: Outlet> Subscriber<O> {
         for message in done.messages {
             self.outlet.send(message).await?;
         }
+        let store = self.server.ingest.store();
         for (subscription, slots) in done.release {
             subscription.release(slots);
+            self.mark(&subscription, &store);
         }
         if done.refused && self.outlet.is_single() {
             return Err(End::Gone);

@@ -48,6 +48,11 @@ impl PatternSet {
         self.globs.len()
     }
 
+    /// Their bytes.
+    pub fn glob_bytes(&self) -> usize {
+        self.globs.iter().map(|(_, pattern)| pattern.as_str().len()).sum()
+    }
+
     /// Whether a channel matches; marks each pattern that does in `used`, if given.
     pub fn matches(&self, key: &StreamKey, channel: &str, used: Option<&mut Vec<bool>>) -> bool {
         let mut hits = Vec::new();
@@ -89,6 +94,8 @@ pub struct Slot {
     pub channels: Vec<(ChannelId, ChannelType)>,
     /// Row after the last that the client was told of.
     pub told_row: u64,
+    /// Whether the client knows of the stream.
+    announced: bool,
     /// No update leaves while what precedes it is still being read.
     pub held: bool,
     dirty: bool,
@@ -238,6 +245,7 @@ impl Subscription {
                 places: Vec::new(),
                 channels: Vec::new(),
                 told_row: start_row,
+                announced: false,
                 held: false,
                 dirty: false,
                 window: StreamWindow::default(),
@@ -268,7 +276,8 @@ impl Subscription {
     pub fn release(&self, slots: impl IntoIterator<Item = u32>) {
         let mut pending = self.pending.lock();
         for at in slots {
-            pending.slots[at as usize].held = false;
+            let slot = &mut pending.slots[at as usize];
+            (slot.held, slot.announced) = (false, true);
         }
         let wake = !pending.dirty.is_empty() && !std::mem::replace(&mut pending.woken, true);
         drop(pending);
@@ -327,6 +336,15 @@ impl Subscription {
         if !pending.rewound.is_empty() && !std::mem::replace(&mut pending.woken, true) {
             self.wake.notify_one();
         }
+    }
+
+    /// The epoch, and of each stream that the client knows of the row below which it was told all. A stream that it
+    /// does not know of yet is left out: its first rows are still to come.
+    pub fn position(&self) -> (u32, Vec<(StreamId, u64)>) {
+        let pending = self.pending.lock();
+        let known = pending.slots.iter().filter(|slot| slot.announced);
+        let row = |slot: &Slot| slot.window.rows.map_or(slot.told_row, |(from, _)| from.min(slot.told_row));
+        (pending.epoch, known.map(|slot| (slot.stream, row(slot))).collect())
     }
 
     /// Whether anything waits.

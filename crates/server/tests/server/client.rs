@@ -177,9 +177,15 @@ impl LiveClient {
     pub(crate) async fn with_small_buffer(http: SocketAddr) -> LiveClient {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
-        let stream = tokio_tungstenite::MaybeTlsStream::Plain(socket.connect(http).await.unwrap());
-        let (socket, _) = tokio_tungstenite::client_async(format!("ws://{http}/api/live"), stream).await.unwrap();
-        LiveClient { socket, protocol: None }
+        LiveClient::on(socket.connect(http).await.unwrap(), http).await.unwrap()
+    }
+
+    /// On a connection that is there.
+    pub(crate) async fn on(stream: TcpStream, http: SocketAddr) -> Result<LiveClient, String> {
+        let stream = tokio_tungstenite::MaybeTlsStream::Plain(stream);
+        let connecting = tokio_tungstenite::client_async(format!("ws://{http}/api/live"), stream);
+        let (socket, _) = connecting.await.map_err(|e| e.to_string())?;
+        Ok(LiveClient { socket, protocol: None })
     }
 
     pub(crate) async fn send(&mut self, message: Value) {

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use strongback_server::live::binary::read;
 use strongback_store::Value as Cell;
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{LiveClient, PATIENCE, TestServer, big};
 
@@ -230,11 +232,25 @@ async fn what_is_no_request_is_answered_and_bounds_hold() {
         (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "max_rate_hz": -1 }), "max_rate_hz"),
         (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "history_s": -1 }), "history_s"),
         (json!({ "type": "subscribe", "id": 1, "channels": vec!["a"; 10_001] }), "at most 10000"),
+        (json!({ "type": "subscribe", "id": 1 }), "not understood"),
+        (json!({ "type": "subscribe", "id": 1e40, "channels": ["a"] }), "not understood"),
+        (json!({ "type": "subscribe", "id": 1, "channels": "a" }), "not understood"),
+        (json!({ "type": "subscribe", "id": 1, "channels": [["a"]] }), "not understood"),
+        (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "history_points": -1 }), "not understood"),
+        (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "resume": {} }), "not understood"),
+        (json!({ "type": "subscribe", "id": 1, "channels": ["a{b}"] }), "is not tag=value"),
+        (json!({ "type": "subscribe", "id": 1, "channels": ["a".repeat(4097)] }), "at most 4096"),
     ] {
         live.send(message).await;
         let error = live.next_of("error").await;
         assert!(error["message"].as_str().unwrap().contains(words), "{error}");
     }
+    for text in ["", "{", "null", &"[".repeat(100_000)] {
+        live.socket.send(Message::text(text)).await.unwrap();
+        assert!(live.next_of("error").await["message"].as_str().unwrap().contains("not understood"), "{text:.20}");
+    }
+    live.socket.send(Message::binary(vec![1, 2, 3])).await.unwrap();
+    assert_eq!(live.next_of("error").await["message"], "messages are JSON text");
     // Ten thousand patterns are fine, and each that matches nothing is named.
     let mut patterns: Vec<String> = (0..9_999).map(|i| format!("none.{i}")).collect();
     patterns.push("t.b".to_owned());
@@ -358,5 +374,162 @@ async fn who_asks_for_binary_gets_windows_history_and_heartbeats_as_bytes_and_th
     // Of protocols that the server does not know it chooses none, and a client that must have one gives up.
     let refused = LiveClient::connect(server.http, Some(("sec-websocket-protocol", "strongback.live.99"))).await;
     assert!(refused.err().is_some_and(|error| error.to_lowercase().contains("subprotocol")));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patterns_that_cost_too_much_are_refused_before_they_do() {
+    let server = TestServer::start().await;
+    let fields: Vec<String> = (0..1200).map(|c| format!("aaaaaaaa{c}=1")).collect();
+    server.write(&format!("wide {}", fields.join(","))).await;
+    let mut live = server.live().await;
+    // Fewer than ten thousand, and within a message; nine hundred kilobytes that match anything but at their ends.
+    let patterns = vec![format!("{}b", "*a".repeat(2000)); 225];
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": patterns })).await;
+    let error = live.next_of("error").await;
+    assert!(error["message"].as_str().unwrap().contains("are too many"), "{error}");
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": ["wide.*7"] })).await;
+    assert_eq!(live.next_of("subscribed").await["channels"].as_array().unwrap().len(), 120);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_subscriptions_wait_to_be_made_all_else_goes_on() {
+    let server = TestServer::start().await;
+    server.write(&format!("t a=1 {BASE}")).await;
+    let mut early = server.live().await;
+    early.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.a"] })).await;
+    early.next_of("subscribed").await;
+    // Each of these stands for a subscription that takes long to make: as many as are made at once, and more.
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(std::sync::Mutex::new(held));
+    let inner = server.running.as_ref().unwrap().server.clone();
+    for _ in 0..8 {
+        let held = held.clone();
+        inner.matchers.spawn(move || {
+            let _ = held.lock().unwrap().recv();
+        });
+    }
+    let mut late = server.live().await;
+    late.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.a"] })).await;
+    late.next_of("heartbeat").await;
+    let before = big(&early.next_of("heartbeat").await["time"]);
+    while big(&early.next_of("heartbeat").await["time"]) < before + 2_000_000_000 {}
+    let history = server.json("/api/history?channels=t.a&from=0&to=now").await;
+    assert_eq!(history["series"][0]["buckets"].as_array().unwrap().len(), 1);
+    assert_eq!(server.post("/api/events", r#"{"text":"Hold released"}"#).await.status, 201);
+    assert_eq!(early.next_of("event").await["text"], "Hold released");
+    server.write(&format!("t a=2 {}", BASE + 1)).await;
+    assert_eq!(early.next_of("update").await["streams"][0]["channels"][0][3], json!(2.0));
+    drop(release);
+    late.next_of("subscribed").await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_messages_is_its_senders_own_problem() {
+    let server = TestServer::start().await;
+    server.write(&format!("t a=0 {BASE}")).await;
+    let mut other = server.live().await;
+    other.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.a"] })).await;
+    other.next_of("subscribed").await;
+    // One reads its answers, one never does; both say as much as they can, sense and nonsense.
+    let flood = |mut client: LiveClient, reads: bool| async move {
+        for i in 0.. {
+            let text = match i % 4 {
+                0 => json!({ "type": "subscribe", "id": i % 100, "channels": ["t.*"], "history_s": 1e9 }).to_string(),
+                1 => json!({ "type": "unsubscribe", "id": i % 100 }).to_string(),
+                2 => "{".repeat(1000),
+                _ => json!({ "type": "dance" }).to_string(),
+            };
+            if client.socket.send(Message::text(text)).await.is_err() {
+                return;
+            }
+            if reads && i % 4 == 3 {
+                // Of the last three of four.
+                for _ in 0..3 {
+                    client.next_of("error").await;
+                }
+            }
+        }
+    };
+    let floods = [
+        tokio::spawn(flood(server.live().await, true)),
+        tokio::spawn(flood(LiveClient::with_small_buffer(server.http).await, false)),
+    ];
+    for i in 1..200u64 {
+        server.write(&format!("t a={i} {}", BASE + i)).await;
+        let update = other.next_of("update").await;
+        assert_eq!(update["streams"][0]["channels"][0][3].as_f64(), Some(i as f64));
+        assert_eq!(update["dropped"], json!(0));
+    }
+    assert!(floods.iter().all(|flood| !flood.is_finished()), "a flood has ended");
+    for flood in floods {
+        flood.abort();
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_opens_a_thousand_sockets_is_refused_in_words_and_nobody_else_is() {
+    let server = TestServer::with("[live]\nmax_clients = 30\nmax_clients_per_address = 20").await;
+    let refused = async |status: u16, words: &str| {
+        let error = LiveClient::connect(server.http, None).await.err().expect("one more client than may be");
+        assert!(error.contains(&status.to_string()), "{error}");
+        let answer = server.request("GET", "/api/live?channels=t.*", "", b"").await;
+        assert_eq!((answer.status, answer.head.contains("retry-after")), (status, true));
+        assert!(answer.text().contains(words), "{}", answer.text());
+    };
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.push(server.live().await);
+    }
+    for _ in 0..1000 {
+        assert!(LiveClient::connect(server.http, None).await.is_err());
+    }
+    refused(429, "20 live clients from 127.0.0.1 already: live.max_clients_per_address").await;
+    // Another address has places until all are taken.
+    let from = |last: u8| {
+        let http = server.http;
+        async move {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+            LiveClient::on(socket.connect(http).await.unwrap(), http).await
+        }
+    };
+    for _ in 0..10 {
+        clients.push(from(2).await.unwrap());
+    }
+    let full = from(3).await.err().expect("a client too many");
+    assert!(full.contains("503"), "{full}");
+    let mut last = clients.pop().unwrap();
+    server.write("t a=1").await;
+    last.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.a"] })).await;
+    assert_eq!(last.next_of("subscribed").await["channels"].as_array().unwrap().len(), 1);
+    // Places come free.
+    drop(clients);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while LiveClient::connect(server.http, None).await.is_err() {
+        assert!(tokio::time::Instant::now() < until, "places of clients that left are still taken");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_too_long_ends_its_connection_and_no_other() {
+    let server = TestServer::start().await;
+    let mut other = server.live().await;
+    let mut live = server.live().await;
+    live.next_of("hello").await;
+    // The server may close before it has read all of it.
+    let _ = live.socket.send(Message::text("x".repeat((1 << 20) + 1))).await;
+    loop {
+        match tokio::time::timeout(PATIENCE, live.socket.next()).await.expect("it stays open") {
+            None | Some(Err(_) | Ok(Message::Close(_))) => break,
+            Some(Ok(_)) => {}
+        }
+    }
+    other.next_of("heartbeat").await;
     server.stop().await;
 }

@@ -1,0 +1,100 @@
+//! How many live clients there are, in all and from one address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Places for live clients.
+#[derive(Debug)]
+pub struct Seats {
+    max: usize,
+    max_per_address: usize,
+    taken: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// Why there is no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// All are taken.
+    #[error("{max} live clients already: live.max_clients")]
+    All {
+        /// How many there are.
+        max: usize,
+    },
+    /// One address has as many as it may.
+    #[error("{max} live clients from {address} already: live.max_clients_per_address")]
+    Address {
+        /// The address.
+        address: IpAddr,
+        /// How many it may have.
+        max: usize,
+    },
+}
+
+/// A place, free again when dropped.
+#[derive(Debug)]
+pub struct Seat {
+    seats: Arc<Seats>,
+    address: IpAddr,
+}
+
+impl Seats {
+    /// So many places, so many of them for one address.
+    pub fn new(max: usize, max_per_address: usize) -> Arc<Seats> {
+        Arc::new(Seats { max, max_per_address, taken: Mutex::default() })
+    }
+
+    /// Takes a place for a client at `address`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Seat, Full> {
+        let address = address.to_canonical();
+        let mut taken = self.taken.lock();
+        if taken.values().sum::<usize>() >= self.max {
+            return Err(Full::All { max: self.max });
+        }
+        let mine = taken.get(&address).copied().unwrap_or(0);
+        if mine >= self.max_per_address {
+            return Err(Full::Address { address, max: self.max_per_address });
+        }
+        taken.insert(address, mine + 1);
+        Ok(Seat { seats: self.clone(), address })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.taken.lock();
+        if let Some(mine) = taken.get_mut(&self.address) {
+            *mine -= 1;
+            if *mine == 0 {
+                taken.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_has_its_share_and_gives_it_back() {
+        let seats = Seats::new(3, 2);
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (one, two) = (address("10.0.0.1"), address("::1"));
+        let first = seats.take(one).unwrap();
+        // The same address, as a socket for both families has it.
+        let second = seats.take(address("::ffff:10.0.0.1")).unwrap();
+        assert_eq!(seats.take(one).unwrap_err(), Full::Address { address: one, max: 2 });
+        let third = seats.take(two).unwrap();
+        assert_eq!(seats.take(two).unwrap_err(), Full::All { max: 3 });
+        drop(first);
+        let again = seats.take(one).unwrap();
+        drop((second, third, again));
+        assert!(seats.taken.lock().is_empty(), "addresses without clients are forgotten");
+    }
+}
