@@ -43,6 +43,39 @@ pub enum Own {
     Nothing,
 }
 
+impl Own {
+    /// What the packets of each of its streams say of themselves; nothing where it receives no packets.
+    pub fn tallies(&self) -> &[Tally] {
+        match self {
+            Own::Packets(packets) => packets.tallies(),
+            _ => &[],
+        }
+    }
+
+    /// What was rejected, by reason, each with a sample.
+    pub fn rejected(&self) -> Vec<Rejected> {
+        match self {
+            Own::Packets(packets) => packets.rejected.samples(),
+            Own::Lines(lines) => lines.rejected.samples(),
+            Own::Plc(plc) => plc.rejected.samples(),
+            Own::Nothing => Vec::new(),
+        }
+    }
+
+    /// Packets that no layout is for, by stream id.
+    pub fn unknown_streams(&self) -> BTreeMap<String, u64> {
+        let Own::Packets(packets) = self else { return BTreeMap::new() };
+        let (known, others) = packets.unknown_streams.snapshot();
+        let known = known.into_iter().map(|(id, n)| (format!("{id:#010x}"), n));
+        known.chain((others > 0).then(|| ("others".to_owned(), others))).collect()
+    }
+}
+
+/// Whether a kind of source receives from outside while the server runs: of what is written once nothing is expected.
+pub fn is_live(kind: &str) -> bool {
+    !matches!(kind, "internal" | "import")
+}
+
 #[derive(Debug)]
 struct Source {
     name: String,
@@ -278,32 +311,9 @@ impl Roster {
         notes.flat_map(|(name, notes)| notes.take(NOTES_AT_ONCE).into_iter().map(|note| (name.clone(), note))).collect()
     }
 
-    /// What the packets of each stream of a source say of themselves; none where it receives no packets.
-    pub fn packets(&self, source: &str) -> Option<Arc<PacketCounts>> {
-        let sources = self.sources.read();
-        match &sources.iter().find(|s| s.name == source)?.own {
-            Own::Packets(packets) => Some(packets.clone()),
-            _ => None,
-        }
-    }
-
-    /// What was rejected of a source, by reason, each with a sample.
-    pub fn rejected(&self, source: &str) -> Vec<Rejected> {
-        let sources = self.sources.read();
-        match sources.iter().find(|s| s.name == source).map(|s| &s.own) {
-            Some(Own::Packets(packets)) => packets.rejected.samples(),
-            Some(Own::Lines(lines)) => lines.rejected.samples(),
-            Some(Own::Plc(plc)) => plc.rejected.samples(),
-            Some(Own::Nothing) | None => Vec::new(),
-        }
-    }
-
-    /// Packets of a source that no layout is for, by stream id.
-    pub fn unknown_streams(&self, source: &str) -> BTreeMap<String, u64> {
-        match self.sources.read().iter().find(|s| s.name == source).map(|s| &s.own) {
-            Some(Own::Packets(packets)) => unknown_streams(packets),
-            _ => BTreeMap::new(),
-        }
+    /// The counters that a source keeps itself.
+    pub fn own(&self, source: &str) -> Own {
+        self.sources.read().iter().find(|s| s.name == source).map_or(Own::Nothing, |s| s.own.clone())
     }
 
     /// What is expected of streams, and how they do, as last looked at.
@@ -325,8 +335,7 @@ impl Roster {
 
     /// Looks at one stream of a kind of source.
     fn look_at(streams: &mut Streams, store: &Store, stream: &Stream, kind: &str, newest: Option<Newest>, now: i64) {
-        // Of what is written once nothing is expected.
-        if matches!(kind, "internal" | "import") {
+        if !is_live(kind) {
             return;
         }
         let at = stream.id.0 as usize;
@@ -431,7 +440,7 @@ impl Roster {
         let slow = card.expected_rate_hz.is_some_and(|expected| rate.rate_hz < expected * SLOW);
         card.status = match () {
             // What comes only when something happens is not late.
-            () if matches!(card.kind, "internal" | "import") => "ok",
+            () if !is_live(card.kind) => "ok",
             () if card.plc.as_ref().is_some_and(|plc| !plc.connected) => "disconnected",
             () if dropping => "dropping",
             // Where nothing is expected and nothing ever came, nothing is missed.
@@ -489,19 +498,13 @@ fn round(rate: f64) -> f64 {
     (rate * 10.0).round() / 10.0
 }
 
-fn unknown_streams(packets: &PacketCounts) -> BTreeMap<String, u64> {
-    let (known, others) = packets.unknown_streams.snapshot();
-    let known = known.into_iter().map(|(id, n)| (format!("{id:#010x}"), n));
-    known.chain((others > 0).then(|| ("others".to_owned(), others))).collect()
-}
-
 /// What never became a frame is known to the source alone; frames are counted by the store.
 fn add_own(card: &mut SourceCard, own: &Own) {
     match own {
         Own::Packets(packets) => {
             card.kernel_drops = Big(counts::get(&packets.kernel_drops));
             card.rejected_by = packets.rejected.snapshot().into_iter().collect();
-            card.unknown_streams = unknown_streams(packets);
+            card.unknown_streams = own.unknown_streams();
             let mut said = PacketCard::default();
             packets.tallies().iter().for_each(|tally| said.add(&PacketCard::of(tally)));
             card.packets = Some(said);

@@ -38,6 +38,11 @@ impl Sample {
         Sample { from: None, text: text.to_string(), bytes: bytes[..bytes.len().min(SAMPLE_BYTES)].to_vec() }
     }
 
+    /// Its bytes in hexadecimal.
+    pub fn hex(&self) -> String {
+        self.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The same, with who sent it.
     pub fn sent_by(self, peer: Option<SocketAddr>) -> Sample {
         Sample { from: peer, ..self }

@@ -9,7 +9,7 @@ use super::{ChannelFacts, Facts, FrameFacts, GapFacts, InFrame, RejectedFacts, S
 use crate::expectation::{Expectation, Status};
 use crate::ledger::ROWS_MAX;
 use crate::live::Newest;
-use crate::roster::SourceCard;
+use crate::roster::{SourceCard, is_live};
 use crate::server::Server;
 
 /// Streams looked at one by one.
@@ -35,14 +35,14 @@ pub fn gather(
     let view = server.ingest.store().view();
     let catalog = view.catalog().clone();
     let cards = server.roster.cards();
-    let is_live = |source: &str| cards.iter().any(|c| c.name == source && !matches!(c.kind, "internal" | "import"));
+    let feeds = |source: &str| cards.iter().any(|c| c.name == source && is_live(c.kind));
     let mut chosen: Vec<(&Stream, Vec<ChannelIndex>)> = Vec::new();
     for stream in &catalog.streams {
         let channels = || (0..stream.layout.channels.len() as u16).map(ChannelIndex);
         let columns: Vec<ChannelIndex> = channels()
             .filter(|c| patterns.iter().any(|p| p.matches(&stream.key, &stream.layout.channel(*c).name)))
             .collect();
-        if channel.is_none() && !stream.key.is_internal() && is_live(&stream.source) || !columns.is_empty() {
+        if channel.is_none() && !stream.key.is_internal() && feeds(&stream.source) || !columns.is_empty() {
             chosen.push((stream, columns));
         }
     }
@@ -62,7 +62,7 @@ pub fn gather(
     let mut streams = Vec::with_capacity(chosen.len());
     for ((stream, columns), of) in chosen.iter().zip(&expectations) {
         let facts = StreamFacts {
-            live: is_live(&stream.source),
+            live: feeds(&stream.source),
             gaps: gaps.remove(&Some(stream.id)).unwrap_or_default(),
             ..of_stream(server, &view, stream, columns, of, at)?
         };
@@ -70,7 +70,7 @@ pub fn gather(
     }
     let wanted: BTreeSet<&str> = streams.iter().map(|s| s.source.as_str()).collect();
     let everything = channel.is_none() || streams.is_empty();
-    let sources = cards.iter().filter(|card| !matches!(card.kind, "internal" | "import"));
+    let sources = cards.iter().filter(|card| is_live(card.kind));
     let sources = sources.filter(|card| everything || wanted.contains(card.name.as_str()));
     let refusal = server.ingest.refusal().filter(|r| *r != strongback_store::Refusal::LogFull);
     Ok(Facts {
@@ -114,17 +114,18 @@ fn gaps_of(server: &Server, range: &std::ops::Range<i64>) -> HashMap<Option<Stre
 }
 
 fn of_source(server: &Server, card: &SourceCard) -> SourceFacts {
-    let rejected = server.roster.rejected(&card.name).into_iter().map(|r| RejectedFacts {
+    let own = server.roster.own(&card.name);
+    let rejected = own.rejected().into_iter().map(|r| RejectedFacts {
         reason: r.reason.to_owned(),
         count: r.count,
         last_time: r.last_time,
+        bytes: r.sample.hex(),
         text: r.sample.text,
         from: r.sample.from.map(|peer| peer.to_string()),
-        bytes: r.sample.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
     });
     let away = card.plc.as_ref().is_some_and(|plc| !plc.connected);
     let troubles = card.plc.iter().flat_map(|plc| &plc.troubles);
-    let mut unknown: Vec<(String, u64)> = server.roster.unknown_streams(&card.name).into_iter().collect();
+    let mut unknown: Vec<(String, u64)> = own.unknown_streams().into_iter().collect();
     unknown.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     SourceFacts {
         name: card.name.clone(),
@@ -152,8 +153,7 @@ fn of_stream(
     let rows = view.next_row(stream.id);
     let columns = &columns[..columns.len().min(CHANNELS_MAX)];
     let all = Scan { batch_rows: 1, ..Scan::all(stream.id, Vec::new()) };
-    let last = Scan { newest_first: true, ..Scan::all(stream.id, columns.to_vec()) };
-    let last = Scan { batch_rows: 1, ..last };
+    let last = Scan { columns: columns.to_vec(), newest_first: true, ..all.clone() };
     let source_clock = stream.clock == Clock::Source;
     let (newest, mut in_frame) = match newest_live {
         _ if rows == 0 => (None, Vec::new()),

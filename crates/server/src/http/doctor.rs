@@ -7,10 +7,9 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::answer::{self, Failure, Parameters};
-use super::reading::{patterns, scan_failure};
+use super::reading::{instant_of, patterns, scan_failure};
 use crate::clock::now_ns;
 use crate::doctor::{facts, judge};
-use crate::instant;
 use crate::server::Server;
 
 /// Parameters of `/api/doctor`.
@@ -26,10 +25,7 @@ pub(super) async fn doctor(
     Parameters(query): Parameters<DoctorQuery>,
 ) -> Result<Response, Failure> {
     let now = now_ns();
-    let at = match query.at.as_deref() {
-        None | Some("" | "now") => None,
-        Some(text) => Some(instant::parse(text, now).map_err(Failure::bad_request)?),
-    };
+    let at = instant_of(query.at.as_deref(), now)?;
     let channel = query.channel.filter(|channel| !channel.is_empty());
     let patterns = channel.as_deref().map_or(Ok(Vec::new()), patterns)?;
     let read = server.clone();

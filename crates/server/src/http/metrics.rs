@@ -107,8 +107,7 @@ fn plcs(all: &mut Families, cards: &[SourceCard]) -> prometheus::Result<()> {
 fn packets(all: &mut Families, server: &Server, cards: &[SourceCard]) -> prometheus::Result<()> {
     let mut counted: BTreeMap<&'static str, Vec<(Vec<String>, u64)>> = BTreeMap::new();
     for card in cards {
-        let Some(packets) = server.roster.packets(&card.name) else { continue };
-        for tally in packets.tallies() {
+        for tally in server.roster.own(&card.name).tallies() {
             for (name, count) in PacketCard::of(tally).counters() {
                 let labels = vec![card.name.clone(), format!("{:#010x}", tally.id)];
                 counted.entry(name).or_default().push((labels, count));

@@ -53,6 +53,14 @@ pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
     parts.iter().map(|p| Pattern::parse(p).map_err(|e| Failure::bad_request(e.to_string()))).collect()
 }
 
+/// The instant of a parameter `at`; none: now.
+pub(super) fn instant_of(at: Option<&str>, now: i64) -> Result<Option<i64>, Failure> {
+    match at {
+        None | Some("" | "now") => Ok(None),
+        Some(text) => instant::parse(text, now).map(Some).map_err(Failure::bad_request),
+    }
+}
+
 pub(super) fn scan_failure(error: ScanError) -> Failure {
     match error {
         ScanError::Expired | ScanError::BlobExpired { .. } | ScanError::ViewTooOld => {
@@ -138,10 +146,7 @@ pub(super) async fn state(
     Parameters(query): Parameters<StateQuery>,
 ) -> Result<Response, Failure> {
     let now = now_ns();
-    let at = match query.at.as_deref() {
-        None | Some("" | "now") => None,
-        Some(text) => Some(instant::parse(text, now).map_err(Failure::bad_request)?),
-    };
+    let at = instant_of(query.at.as_deref(), now)?;
     let patterns = patterns(query.channels.as_deref().unwrap_or("*"))?;
     let engine = server.query.now();
     let rows = server.readers.spawn(move || engine.state(at, &patterns));

@@ -124,8 +124,8 @@ impl From<Rejected> for RejectedCard {
             count: Big(rejected.count),
             last_time: Big(rejected.last_time),
             from: rejected.sample.from.map(|peer| peer.to_string()),
+            bytes: rejected.sample.hex(),
             text: rejected.sample.text,
-            bytes: rejected.sample.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         }
     }
 }
@@ -155,12 +155,9 @@ pub(super) async fn source(State(server): State<Arc<Server>>, Path(name): Path<S
         let expectations = reading.roster.expectations(streams.iter().map(|s| s.id));
         let cards = streams.iter().zip(newest).zip(&expectations);
         let cards = cards.map(|((s, newest), of)| StreamCard::new(s, &store.counts(s.id), newest, of));
-        let packets = reading.roster.packets(&name);
-        let tallies: HashMap<&StreamKey, &Tally> = packets
-            .iter()
-            .flat_map(|packets| packets.tallies())
-            .flat_map(|tally| tally.keys.iter().map(move |key| (key, tally)))
-            .collect();
+        let own = reading.roster.own(&name);
+        let tallies: HashMap<&StreamKey, &Tally> =
+            own.tallies().iter().flat_map(|tally| tally.keys.iter().map(move |key| (key, tally))).collect();
         let mut arrivals: Vec<Option<Histogram>> = Vec::with_capacity(streams.len());
         for some in streams.chunks(LOCKED_STREAMS) {
             let fanout = reading.ingest.live().fanout();
@@ -174,7 +171,7 @@ pub(super) async fn source(State(server): State<Arc<Server>>, Path(name): Path<S
                 card.with_times(clock, arrivals, stream.expected_period_ns, tally)
             })
             .collect();
-        let rejected: Vec<RejectedCard> = reading.roster.rejected(&name).into_iter().map(RejectedCard::from).collect();
+        let rejected: Vec<RejectedCard> = own.rejected().into_iter().map(RejectedCard::from).collect();
         Some(answer::json(&serde_json::json!({
             "name": card.name,
             "kind": card.kind,
@@ -182,7 +179,7 @@ pub(super) async fn source(State(server): State<Arc<Server>>, Path(name): Path<S
             "status": card.status,
             "streams": cards,
             "rejected": rejected,
-            "unknown_streams": reading.roster.unknown_streams(&name),
+            "unknown_streams": own.unknown_streams(),
             "kernel_drops": card.kernel_drops,
         })))
     };
