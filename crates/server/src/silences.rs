@@ -263,6 +263,31 @@ mod tests {
     }
 
     #[test]
+    fn what_events_are_left_for_is_told_together_and_the_rest_waits() {
+        let mut silences = Silences::default();
+        let names = |first: u8| [first, first + 1, first + 2].map(|n| format!("s{n}"));
+        // Six of the eight: three of each kind are told one by one.
+        for (status, first) in [(Status::Silent, 0), (Status::Slow, 3)] {
+            names(first).iter().for_each(|name| silences.add("fti", name, &began(status, 9 * S), 10 * S));
+        }
+        assert_eq!(events(&mut silences, 10 * S, 12 * S).len(), 6);
+        // Two are left, and three have something to tell.
+        names(6).iter().for_each(|name| silences.add("fti", name, &began(Status::Silent, 12 * S), 13 * S));
+        let told = silences.take_due(15 * S);
+        let [event] = &told[..] else { panic!("{told:?}") };
+        assert!(event.text.starts_with("s6, s7, s8 are silent since 1970-01-01T00:00:12"), "{}", event.text);
+        // One is left, and two kinds: both wait until there is one more, ten seconds after the first.
+        for (status, first) in [(Status::Silent, 0), (Status::Slow, 3)] {
+            names(first).iter().for_each(|name| silences.add("fti", name, &ended(status, (9 * S, 16 * S)), 16 * S));
+        }
+        assert_eq!(events(&mut silences, 16 * S, 19 * S), []);
+        let told = silences.take_due(20 * S);
+        let [back, again] = &told[..] else { panic!("{told:?}") };
+        assert!(back.text.starts_with("s0, s1, s2 are back after a silence of up to 7.0 s"), "{}", back.text);
+        assert!(again.text.starts_with("s3, s4, s5 are at their rate again after up to 7.0 s"), "{}", again.text);
+    }
+
+    #[test]
     fn a_stream_that_flaps_is_told_of_only_so_often_and_nothing_is_left_out() {
         let mut silences = Silences::default();
         let mut told = Vec::new();

@@ -220,6 +220,20 @@ fn what_comes_late_with_its_own_time_is_not_missing() {
 }
 
 #[test]
+fn a_frame_is_missing_only_where_both_clocks_say_so() {
+    // Ten frames a second; for 20 s nothing comes, then the stamps go on so much later than they stopped: not at all (the
+    // source slept), by the same 20 s, by an hour (its clock leapt).
+    for (later, missing) in [(0, None), (20, Some(200)), (3_600, Some(200))] {
+        let stamped = |n: i64| START + n * S / 10 + if n >= 200 { later * S } else { 0 };
+        let received = |n: i64| START + n * S / 10 + if n >= 200 { 20 * S } else { 0 };
+        let all: Arrivals = (0..600).map(|n| (received(n), Some(stamped(n)))).collect();
+        let told = run(&all, Some(S / 10), 75, 18);
+        let [ended] = told.ended(Status::Silent)[..] else { panic!("{later} s: {:?}", told.turns) };
+        assert_eq!(ended.missing, missing.map(|count| (count, stamped(199), stamped(200))), "{later} s");
+    }
+}
+
+#[test]
 fn a_silence_to_the_end_is_counted_at_the_end() {
     let mut random = fastrand::Rng::with_seed(15);
     let all = regular(0.1, 0.05, 0.0, 20.0, &mut random);

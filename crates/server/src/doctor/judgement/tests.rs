@@ -259,6 +259,37 @@ fn ten_thousand_streams_are_one_finding() {
 }
 
 #[test]
+fn three_streams_stand_alone_and_four_are_one_finding() {
+    // Streams of two sources, each silent or slow.
+    let report = |streams: &[(&str, Status)]| {
+        let mut facts = well(None);
+        facts.channel = None;
+        let stream = facts.streams.remove(0);
+        let of = |(n, (source, status)): (usize, &(&str, Status))| StreamFacts {
+            name: format!("s{n}"),
+            source: (*source).to_owned(),
+            status: *status,
+            since: NOW - 12 * S,
+            ..stream.clone()
+        };
+        facts.streams = streams.iter().enumerate().map(of).collect();
+        judge(&facts).findings
+    };
+    let silent = ("fti", Status::Silent);
+    let three = report(&[silent; 3]);
+    let names: Vec<Option<&str>> = three.iter().map(|f| f.stream.as_deref()).collect();
+    assert_eq!(names, [Some("s0"), Some("s1"), Some("s2")]);
+    assert!(three.iter().all(|f| f.text.starts_with("no frame for 12.0 s") && f.count == Some(Big(120))), "{three:?}");
+    let four = report(&[silent; 4]);
+    let [one] = &four[..] else { panic!("{four:?}") };
+    assert!(one.stream.is_none() && one.text.starts_with("s0, s1, s2 and 1 more; the first: "), "{}", one.text);
+    assert_eq!(one.count, Some(Big(480)));
+    // Of another source, or with another cause, they are none of the four.
+    let mixed = report(&[silent, silent, silent, ("pad", Status::Silent), ("fti", Status::Slow)]);
+    assert_eq!(mixed.len(), 5, "{mixed:?}");
+}
+
+#[test]
 fn counts_and_spans_are_those_of_the_facts() {
     let mut facts = well(Some(AT));
     gap(&mut facts, "sequence", 3);
