@@ -254,7 +254,7 @@ pub struct SourceFacts {
     pub address: String,
     /// Whether a PLC answers; none of what is no PLC.
     pub connected: Option<bool>,
-    /// The newest thing the server said of it, where it is a PLC that does not answer.
+    /// The newest trouble it told of itself, where it is a PLC that does not answer.
     pub why: Option<String>,
     /// Symbols that give no values: stream, symbol, why.
     pub troubles: Vec<(String, String, String)>,

@@ -163,12 +163,6 @@ impl Ledger {
         self.rows.read().events.iter().filter_map(starts::outage).collect()
     }
 
-    /// The newest event of a source that is more than information.
-    pub fn newest_trouble(&self, source: &str) -> Option<String> {
-        let rows = self.rows.read();
-        rows.events.iter().rev().find(|e| e.source == source && e.level != LEVELS[0]).map(|e| e.text.clone())
-    }
-
     /// As [`Ledger::record`]; an event that cannot be recorded, because nothing is now, is in the log alone.
     pub fn record_or_say(&self, ingest: &Ingest, event: &EventRow) {
         if let Err(error) = self.record(ingest, event) {

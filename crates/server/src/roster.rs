@@ -18,6 +18,7 @@ use strongback_store::{Clock, Counts, Gap, GapCause, Store, Stream, StreamId};
 use crate::expectation::{Ended, Expectation, Seen, Turn};
 use crate::ingest::Ingest;
 use crate::json::Big;
+use crate::ledger::LEVELS;
 use crate::live::Newest;
 use crate::silences::Silences;
 
@@ -82,6 +83,8 @@ struct Source {
     kind: &'static str,
     address: String,
     own: Own,
+    /// The newest that it said of itself and that is more than information.
+    trouble: parking_lot::Mutex<Option<String>>,
 }
 
 /// A source as `/api/sources` shows it.
@@ -287,7 +290,8 @@ pub struct Roster {
 impl Roster {
     /// Adds a source.
     pub fn add(&self, name: &str, kind: &'static str, address: String, own: Own) {
-        self.sources.write().push(Source { name: name.to_owned(), kind, address, own });
+        let (name, trouble) = (name.to_owned(), parking_lot::Mutex::default());
+        self.sources.write().push(Source { name, kind, address, own, trouble });
     }
 
     /// The sources as last looked at.
@@ -302,13 +306,24 @@ impl Roster {
 
     /// What sources have to say since this was last asked, by the name of the source.
     pub fn take_notes(&self) -> Vec<(String, Note)> {
-        let sources = self.sources.read();
-        let notes = sources.iter().filter_map(|source| match &source.own {
-            Own::Plc(plc) => Some((&source.name, &plc.notes)),
-            Own::Packets(packets) => Some((&source.name, &packets.notes)),
-            Own::Lines(_) | Own::Nothing => None,
-        });
-        notes.flat_map(|(name, notes)| notes.take(NOTES_AT_ONCE).into_iter().map(|note| (name.clone(), note))).collect()
+        let mut taken = Vec::new();
+        for source in self.sources.read().iter() {
+            let notes = match &source.own {
+                Own::Plc(plc) => plc.notes.take(NOTES_AT_ONCE),
+                Own::Packets(packets) => packets.notes.take(NOTES_AT_ONCE),
+                Own::Lines(_) | Own::Nothing => continue,
+            };
+            if let Some(trouble) = notes.iter().rfind(|note| note.level != LEVELS[0]) {
+                *source.trouble.lock() = Some(trouble.text.clone());
+            }
+            taken.extend(notes.into_iter().map(|note| (source.name.clone(), note)));
+        }
+        taken
+    }
+
+    /// The newest trouble that a source told of itself.
+    pub fn newest_trouble(&self, source: &str) -> Option<String> {
+        self.sources.read().iter().find(|s| s.name == source)?.trouble.lock().clone()
     }
 
     /// The counters that a source keeps itself.

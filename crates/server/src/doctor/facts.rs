@@ -132,7 +132,7 @@ fn of_source(server: &Server, card: &SourceCard) -> SourceFacts {
         kind: card.kind.to_owned(),
         address: card.address.clone(),
         connected: card.plc.as_ref().map(|plc| plc.connected),
-        why: if away { server.ledger.newest_trouble(&card.name) } else { None },
+        why: if away { server.roster.newest_trouble(&card.name) } else { None },
         troubles: troubles.map(|t| (t.stream.clone(), t.symbol.clone(), t.why.clone())).collect(),
         unknown,
         rejected: rejected.collect(),

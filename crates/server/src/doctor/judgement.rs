@@ -368,8 +368,10 @@ fn absent(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
         let frames = if missing == 1 { "newest frame".to_owned() } else { format!("newest {missing} frames") };
         let (cause, text, advice) = match (channel.in_frame, &channel.reduction, since) {
             (InFrame::There, ..) => continue,
-            (InFrame::Unchanged, Some(reduction), Some(since)) => {
-                (Cause::Reduced, format!("{}: within its reduction ({reduction}) since {since}", channel.name), REDUCED)
+            // What is read back is as new as the frame it was left out of: nobody knows since when.
+            (InFrame::Unchanged, Some(reduction), Some(_)) => {
+                let text = format!("{}: left out of the newest frame, within its reduction {reduction}", channel.name);
+                (Cause::Reduced, text, REDUCED)
             }
             (InFrame::Unchanged, ..) => continue,
             (InFrame::Absent, _, Some(since)) => {
@@ -475,8 +477,9 @@ impl Finding {
         Finding { source: source.map(str::to_owned), stream: stream.map(str::to_owned), ..self }
     }
 
+    /// What began after the question was asked began then.
     fn within(self, from: i64, to: i64) -> Finding {
-        Finding { from: Some(Big(from)), to: Some(Big(to)), ..self }
+        Finding { from: Some(Big(from.min(to))), to: Some(Big(to)), ..self }
     }
 
     fn until(self, to: i64) -> Finding {
