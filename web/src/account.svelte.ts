@@ -13,7 +13,7 @@ const DOCTOR_MS = 5000;
 const PATIENCE_MS = 5000;
 /** Without an answer for this long the figures are old. */
 const OLD_MS = 3000;
-/** Most gaps of all sources that are asked for. */
+/** Most gaps of a source that are asked for. */
 export const GAPS_MOST = 5000;
 
 /** Rates of all sources, taken from heartbeats since the page was opened. */
@@ -119,9 +119,8 @@ class Account {
     const now = live.now();
     if (now === null) return;
     try {
-      const gaps = await api.gaps(now - secondsNs(spanS), GAPS_MOST, signal);
-      this.gapsCut = gaps.length >= GAPS_MOST;
-      this.gapList = gaps.filter((g) => g.source === this.name);
+      this.gapList = await api.gaps(now - secondsNs(spanS), GAPS_MOST, this.name, signal);
+      this.gapsCut = this.gapList.length >= GAPS_MOST;
     } catch {
       // Those that the page was told of are shown; the account says that the server does not answer.
     }

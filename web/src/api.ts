@@ -2,6 +2,7 @@
 import type {
   Channel, Event, EventLevel, Finding, Gap, HistorySeries, ServerView, Source, SourceAccount, SqlAnswer, StateRow,
 } from "./message";
+import { literally } from "./pattern";
 
 /** An answer that is not 2xx, in the server's words. */
 export class ApiError extends Error {
@@ -82,8 +83,10 @@ export async function source(name: string, signal?: AbortSignal): Promise<Source
   return call("api/sources/" + encodeURIComponent(name), { signal });
 }
 
-export async function gaps(from: bigint, limit: number, signal?: AbortSignal): Promise<Gap[]> {
-  return (await call<{ gaps: Gap[] }>("api/gaps" + query({ from: from.toString(), limit }), { signal })).gaps;
+/** Gaps since `from`, of one source if it is named; the newest first. */
+export async function gaps(from: bigint, limit: number, of?: string, signal?: AbortSignal): Promise<Gap[]> {
+  const source = of === undefined ? undefined : literally(of);
+  return (await call<{ gaps: Gap[] }>("api/gaps" + query({ from: from.toString(), limit, source }), { signal })).gaps;
 }
 
 /** What explains missing data, of all sources, the likeliest first. */

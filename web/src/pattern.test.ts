@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Channel } from "./message";
-import { matching } from "./pattern";
+import { literally, matching } from "./pattern";
 
 const channel = (table: string, name: string, tags: Record<string, string>): Channel => {
   const list = Object.entries(tags).map(([k, v]) => `${k}=${v}`).join(",");
@@ -24,5 +24,10 @@ describe("patterns", () => {
     expect(names("odd.a*b{c}")).toEqual(["odd.a*b{c}"]);
     expect(names("odd.a\\*b\\{c}")).toEqual(["odd.a*b{c}"]);
     expect(names("avionics.sensor_values.p_lox{acu=2}")).toHaveLength(1);
+  });
+  it("writes a name so that it stands for itself", () => {
+    expect(literally("fti.bay-1 (north)")).toBe("fti.bay-1 (north)");
+    expect(literally("a*b?c,d{e}\\f")).toBe("a\\*b\\?c\\,d\\{e\\}\\\\f");
+    expect(names(literally("odd.a*b{c}"))).toEqual(["odd.a*b{c}"]);
   });
 });

@@ -1,5 +1,5 @@
 // Channel patterns, read as the server reads them: a glob over `table.channel`, and in braces one over each
-// listed tag. The page uses them only to know which channels of its catalog a panel shows.
+// listed tag. The page uses them to know which channels of its catalog a panel shows, and to ask for one name.
 import type { Channel } from "./message";
 
 /** `*` any run of characters, `?` one, `\` takes the next as it is. */
@@ -12,6 +12,11 @@ function glob(text: string): RegExp {
     else source += (c === "\\" && i + 1 < text.length ? text[++i]! : c).replace(/[.+*?^${}()|[\]\\/]/g, "\\$&");
   }
   return new RegExp(`^${source}$`, "u");
+}
+
+/** The pattern that matches this name and no other. */
+export function literally(name: string): string {
+  return name.replace(/[\\*?,{}]/g, "\\$&");
 }
 
 /** The channels that a pattern or full name stands for. */

@@ -132,7 +132,12 @@ impl Ledger {
 
     /// Gaps that touch a time range, newest first.
     pub fn gaps(&self, time: &Range<i64>, limit: usize) -> Vec<GapRow> {
-        let touches = |g: &&GapRow| g.from_time_ns < time.end && g.to_time_ns >= time.start;
+        self.gaps_where(time, limit, |_| true)
+    }
+
+    /// Of those the wanted ones.
+    pub fn gaps_where(&self, time: &Range<i64>, limit: usize, wanted: impl Fn(&GapRow) -> bool) -> Vec<GapRow> {
+        let touches = |g: &&GapRow| g.from_time_ns < time.end && g.to_time_ns >= time.start && wanted(g);
         self.rows.read().gaps.iter().rev().filter(touches).take(limit).cloned().collect()
     }
 

@@ -8,10 +8,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
-use strongback_query::EventRow;
-use strongback_store::Reject;
+use strongback_query::{EventRow, GapRow};
+use strongback_store::{Pattern, Reject, StreamKey};
 
 use super::answer::{self, Failure, Parameters};
+use super::reading::patterns;
 use crate::clock::now_ns;
 use crate::instant;
 use crate::ledger::{EventCard, EventError, GapCard};
@@ -22,21 +23,38 @@ const ROWS: usize = 1000;
 /// Most rows of one answer.
 const ROWS_MAX: usize = 100_000;
 
-/// Parameters of both.
+/// Parameters of `/api/gaps`.
 #[derive(Debug, Deserialize)]
-pub(super) struct NotesQuery {
+pub(super) struct GapsQuery {
+    from: Option<String>,
+    to: Option<String>,
+    limit: Option<usize>,
+    source: Option<String>,
+    stream: Option<String>,
+}
+
+/// Parameters of `/api/events`.
+#[derive(Debug, Deserialize)]
+pub(super) struct EventsQuery {
     from: Option<String>,
     to: Option<String>,
     limit: Option<usize>,
 }
 
-impl NotesQuery {
-    fn range(&self) -> Result<Range<i64>, Failure> {
-        range(self.from.as_deref(), self.to.as_deref(), i64::MIN)
+fn rows(limit: Option<usize>) -> usize {
+    limit.unwrap_or(ROWS).min(ROWS_MAX)
+}
+
+/// What a parameter chooses by patterns: all, if it is not given.
+struct Chosen(Option<Vec<Pattern>>);
+
+impl Chosen {
+    fn of(parameter: Option<&str>) -> Result<Chosen, Failure> {
+        parameter.filter(|text| !text.is_empty()).map(patterns).transpose().map(Chosen)
     }
 
-    fn limit(&self) -> usize {
-        self.limit.unwrap_or(ROWS).min(ROWS_MAX)
+    fn has(&self, key: &StreamKey) -> bool {
+        self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches_stream(key)))
     }
 }
 
@@ -57,9 +75,24 @@ pub fn range(from: Option<&str>, to: Option<&str>, default_from: i64) -> Result<
 /// `GET /api/gaps`
 pub(super) async fn gaps(
     State(server): State<Arc<Server>>,
-    Parameters(query): Parameters<NotesQuery>,
+    Parameters(query): Parameters<GapsQuery>,
 ) -> Result<Response, Failure> {
-    let gaps = server.ledger.gaps(&query.range()?, query.limit());
+    let range = range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?;
+    let sources = Chosen::of(query.source.as_deref())?;
+    let streams = Chosen::of(query.stream.as_deref())?;
+    let reading = server.clone();
+    // On a reader thread: there may be many, and the patterns as long as they like.
+    let read = move || {
+        let catalog = reading.ingest.store().catalog();
+        let of_stream = |gap: &GapRow| match gap.stream.and_then(|id| catalog.stream(id)) {
+            Some(stream) => streams.has(&stream.key),
+            None => streams.0.is_none(),
+        };
+        // The name of a source is one without tags.
+        let of_source = |gap: &GapRow| sources.has(&StreamKey::new(gap.source.as_str(), []));
+        reading.ledger.gaps_where(&range, rows(query.limit), |gap| of_stream(gap) && of_source(gap))
+    };
+    let gaps = server.readers.spawn(read).await.map_err(Failure::internal)?;
     let cards: Vec<GapCard<'_>> = gaps.iter().map(GapCard::from).collect();
     Ok(answer::json(&serde_json::json!({ "gaps": cards })))
 }
@@ -67,9 +100,10 @@ pub(super) async fn gaps(
 /// `GET /api/events`
 pub(super) async fn events(
     State(server): State<Arc<Server>>,
-    Parameters(query): Parameters<NotesQuery>,
+    Parameters(query): Parameters<EventsQuery>,
 ) -> Result<Response, Failure> {
-    let events = server.ledger.events(&query.range()?, query.limit());
+    let range = range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?;
+    let events = server.ledger.events(&range, rows(query.limit));
     let cards: Vec<EventCard<'_>> = events.iter().map(EventCard::from).collect();
     Ok(answer::json(&serde_json::json!({ "events": cards })))
 }

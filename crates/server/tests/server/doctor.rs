@@ -230,6 +230,59 @@ async fn a_source_shows_its_streams_and_what_it_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn gaps_are_chosen_by_source_and_stream() {
+    let source = |name: &str, table: &str, bays: u32| {
+        let stream = |bay: u32| {
+            format!(
+                "[[source.stream]]\nid = {bay}\ntable = \"{table}\"\ntags = {{ bay = \"{bay}\" }}\n\
+                 [[source.stream.channel]]\nname = \"t\"\noffset = 0\ntype = \"u32\"\n"
+            )
+        };
+        let streams: String = (1..=bays).map(stream).collect();
+        format!("[[source]]\nname = \"{name}\"\nkind = \"inetx\"\nlisten = \"127.0.0.1:0\"\n{streams}")
+    };
+    let server = TestServer::with(&(source("fti", "fti.bay", 2) + &source("gse,old", "gse", 1))).await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let to = |n: usize| server.running.as_ref().unwrap().packets[n].1;
+    for (bay, to) in [(1, to(0)), (2, to(0)), (1, to(1))] {
+        for sequence in [0, 5] {
+            socket.send_to(&packet(bay, sequence), to).await.unwrap();
+        }
+    }
+    let names = async |question: &str| {
+        let gaps = server.json(&format!("/api/gaps?{question}")).await;
+        let name = |gap: &Value| gap["stream_name"].as_str().unwrap().to_owned();
+        let mut names: Vec<String> = gaps["gaps"].as_array().unwrap().iter().map(name).collect();
+        names.sort();
+        names
+    };
+    let all = ["fti.bay{bay=1}", "fti.bay{bay=2}", "gse{bay=1}"];
+    until(async || {
+        let names = names("").await;
+        if names == all { Ok(()) } else { Err(format!("{names:?}")) }
+    })
+    .await;
+    for (question, chosen) in [
+        ("source=fti", &all[..2]),
+        ("source=f*,gse%5C,old", &all[..]),
+        // Two names, of which there is none.
+        ("source=gse,old", &all[..0]),
+        ("source=&stream=", &all[..]),
+        ("stream=fti.bay", &all[..2]),
+        ("stream=*%7Bbay=2%7D", &all[1..2]),
+        ("stream=fti.*%7Bbay=2%7D,gs?", &all[1..]),
+        ("stream=fti*&source=gse*", &all[..0]),
+        ("stream=*%7Bbay=1%7D&source=fti", &all[..1]),
+    ] {
+        assert_eq!(names(question).await, chosen, "{question}");
+    }
+    // What is not wanted does not count.
+    assert_eq!(names("limit=1&stream=fti.bay%7Bbay=1%7D").await, all[..1]);
+    assert_eq!(server.get("/api/gaps?stream=a%7Bb%7D").await.status, 400);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_silence_of_lines_with_a_period_is_a_gap_once() {
     let server = TestServer::with(LINES).await;
     let line = |ns: u64| format!("tank p=1 {ns}\n");
