@@ -230,6 +230,15 @@ impl Expectation {
         Some(ended)
     }
 
+    /// What was missed until `until` of a stream whose newest frame is this one, if it was silent then: as
+    /// [`Expectation::finish`] says of a stream that was looked at all the time.
+    pub fn missed_until(newest: &Seen, until: i64) -> Option<Ended> {
+        let mut of = Expectation::default();
+        of.look(newest);
+        of.look(&Seen { now: until, ..*newest });
+        of.finish(until)
+    }
+
     /// Takes frames that came since the look before.
     fn take(&mut self, before: &Newest, newest: Newest, may_learn: bool) -> Option<Ended> {
         let frames = newest.frames - before.frames;

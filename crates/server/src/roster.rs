@@ -13,7 +13,7 @@ use strongback_sources::counts::{self, PacketCounts, Rejected};
 use strongback_sources::ilp::IlpCounts;
 use strongback_sources::inetx::Tally;
 use strongback_sources::notes::Note;
-use strongback_store::{Clock, Counts, Gap, GapCause, Store, Stream, StreamId};
+use strongback_store::{Clock, Counts, Gap, GapCause, Scan, ScanError, Store, Stream, StreamId, View};
 
 use crate::expectation::{Ended, Expectation, Seen, Turn};
 use crate::ingest::Ingest;
@@ -348,6 +348,46 @@ impl Roster {
         }
     }
 
+    /// Counts what streams missed that were silent when the server before this one was cut off: as [`Roster::finish`]
+    /// does where a server ends by itself. `view` is of what that server left, which started at `began` and wrote its
+    /// newest commit at `until`. Reads the disk: for a reader thread.
+    ///
+    /// # Errors
+    /// What keeps the newest frame of a stream from being read; the other streams are counted all the same.
+    pub fn finish_cut_off(&self, store: &Store, view: &View, began: i64, until: i64) -> Result<(), ScanError> {
+        let live: Vec<String> =
+            self.sources.read().iter().filter(|s| is_live(s.kind)).map(|s| s.name.clone()).collect();
+        let mut done = Ok(());
+        for stream in view.catalog().streams.iter().filter(|s| !counts_itself(s) && live.contains(&s.source)) {
+            let newest = Scan { newest_first: true, batch_rows: 1, ..Scan::all(stream.id, Vec::new()) };
+            let batch = match view.scan(newest).next() {
+                None => continue,
+                Some(Ok(batch)) => batch,
+                Some(Err(error)) => {
+                    done = done.and(Err(error));
+                    continue;
+                }
+            };
+            // What did not come at all since that server started it did not wait for.
+            let Some(received) = batch.receive_time.first().copied().filter(|at| (began..until).contains(at)) else {
+                continue;
+            };
+            let seen = Seen {
+                now: received,
+                frames: 1,
+                received: Some(received),
+                source: None,
+                time: Some(batch.time(0)),
+                given_ns: stream.expected_period_ns,
+                may_learn: false,
+            };
+            if let Some(ended) = Expectation::missed_until(&seen, until) {
+                count_missing(store, stream, &ended);
+            }
+        }
+        done
+    }
+
     /// Looks at one stream of a kind of source.
     fn look_at(streams: &mut Streams, store: &Store, stream: &Stream, kind: &str, newest: Option<Newest>, now: i64) {
         if !is_live(kind) {
@@ -490,11 +530,14 @@ impl Roster {
     }
 }
 
-/// Adds the row of `strongback.gaps` for what a silence cost, where nothing else counts that: a sequence does, and what
-/// is learnt is an estimate.
+/// Whether what a silence of a stream cost is no gap of its own: a sequence counts it, and what is learnt is an estimate.
+fn counts_itself(stream: &Stream) -> bool {
+    stream.sequence_modulus.is_some() || stream.expected_period_ns.is_none()
+}
+
+/// Adds the row of `strongback.gaps` for what a silence cost, where nothing else counts that.
 fn count_missing(store: &Store, stream: &Stream, ended: &Ended) {
-    let counts_itself = stream.sequence_modulus.is_some() || stream.expected_period_ns.is_none();
-    let Some((count, from, to)) = ended.missing.filter(|_| !counts_itself) else { return };
+    let Some((count, from, to)) = ended.missing.filter(|_| !counts_itself(stream)) else { return };
     store.report_gap(Gap {
         id: 0,
         stream: Some(stream.id.0),

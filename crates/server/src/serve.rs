@@ -231,7 +231,13 @@ impl Running {
         ];
 
         let store = ingest.store();
-        if let Some(last) = store.recovery().last_commit.filter(|_| store.stats().streams > 0) {
+        let last_commit = store.recovery().last_commit;
+        // What the server left that was cut off, if one was, and when that started.
+        let cut_off = last_commit.filter(|_| !store.recovery().clean).map(|last| {
+            let began = ledger.outages().last().map_or(i64::MIN, |outage| outage.1);
+            (store.view(), began, last)
+        });
+        if let Some(last) = last_commit.filter(|_| store.stats().streams > 0) {
             ledger.record_or_say(&ingest, &starts::event(store.epoch(), last, now_ns()));
         }
         drop(store);
@@ -281,6 +287,16 @@ impl Running {
             stopping: watch::Sender::new(false),
             config,
         });
+        if let Some((view, began, until)) = cut_off {
+            let counting = server.clone();
+            // Beside what starts: of many quiet streams it may take a while.
+            drop(server.readers.spawn(move || {
+                let store = counting.ingest.store();
+                if let Err(error) = counting.roster.finish_cut_off(&store, &view, began, until) {
+                    tracing::error!(%error, "silences before this start cannot all be counted");
+                }
+            }));
+        }
         // Who asks for the sources at once shall find them; there is nothing to tell yet.
         server.roster.look(&ingest, now_ns());
         let auth = match &token {
