@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
@@ -48,8 +49,9 @@ def eventually(what: str, condition: Callable[[], Any], *, timeout_s: float = TI
 class Server:
     """One server on one folder; it can be killed and started again at the same addresses."""
 
-    def __init__(self, *, folder: pathlib.Path, config: str = "") -> None:
+    def __init__(self, *, folder: pathlib.Path, config: str = "", file_bytes_max: int | None = None) -> None:
         self.folder = folder
+        self.file_bytes_max = file_bytes_max
         self.http_port, self.ilp_port, self.pg_port = free_ports(count=3)
         self.url = f"http://127.0.0.1:{self.http_port}"
         self.log = folder / "server.log"
@@ -67,10 +69,22 @@ class Server:
             command += ["--config", str(self.config)]
         for name, port in (("http", self.http_port), ("ilp", self.ilp_port), ("pg", self.pg_port)):
             command += [f"--{name}", f"127.0.0.1:{port}"]
+        # Beyond a limit of files a write is to fail as on a full disk, and not to end the process by a signal.
+        limited: dict[str, Any] = {"preexec_fn": self._limit_files, "restore_signals": False} if self.file_bytes_max else {}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, **limited)
         eventually("a healthy server", self._healthy)
         return self
+
+    def _limit_files(self) -> None:
+        assert self.file_bytes_max is not None
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_bytes_max, resource.RLIM_INFINITY))
+
+    def lift_limit(self) -> None:
+        """Lets files grow again."""
+        assert self.process is not None
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, unlimited)
 
     def _healthy(self) -> bool:
         assert self.process is not None
