@@ -50,7 +50,7 @@ class Live {
   channels = $state.raw<Channel[]>([]);
   events = $state.raw<Event[]>([]);
   gaps = $state.raw<Gap[]>([]);
-  run = $state.raw<{ name: string; t0: bigint | null; clock: string | null } | null>(null);
+  run = $state.raw<{ name: string; t0: bigint | null; clock: string | null; heldT: bigint | null } | null>(null);
   view = $state.raw<ServerView | null>(null);
   /** Rises when the server's prepared view was asked for the first time; the page then decides. */
   ready = $state(false);
@@ -223,9 +223,11 @@ class Live {
   async checkView(): Promise<void> {
     try {
       const view = await api.view();
-      this.view = view;
+      // A run without a prepared layout: the panels are the page's to pick.
+      this.view = view && view.panels.length > 0 ? view : null;
       const run = view?.run ?? null;
-      this.run = run && { name: run.name, t0: run.t0 === null ? null : BigInt(run.t0), clock: run.clock ?? null };
+      const ns = (text: string | null | undefined) => (text == null ? null : BigInt(text));
+      this.run = run && { name: run.name, t0: ns(run.t0), clock: run.clock ?? null, heldT: ns(run.held_t) };
       if (this.catalogVersion !== "") this.ready = true;
     } catch (e) {
       this.refused(e);
@@ -300,6 +302,8 @@ class Live {
         break;
       case "event":
         this.addEvents([message]);
+        // The clock was set, held or let go.
+        if (message.source === "run") void this.checkView();
         break;
       case "gap":
         this.addGaps([message]);

@@ -269,8 +269,8 @@ export type PanelKind = "plot" | "states" | "now";
 
 export interface ServerView {
   title: string;
-  /** `clock`: channel with the countdown in seconds, where holds move T-0. */
-  run: { name: string; t0: NsText | null; clock?: string | null } | null;
+  /** `clock`: channel with the countdown in seconds, where holds move T-0. `held_t`: T± at which the clock is held. */
+  run: { name: string; t0: NsText | null; clock?: string | null; held_t?: NsText | null } | null;
   panels: { kind: PanelKind; title: string; channels: string[]; span_s?: number }[];
 }
 

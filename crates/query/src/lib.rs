@@ -70,4 +70,4 @@ pub use export::{EXPORT_CHANNELS_MAX, ExportFormat, ExportRequest, ExportStream}
 pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::{Query, QueryOptions};
 pub use state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
-pub use system::{EventRow, GapRow, NoSystemRows, SourceRow, SystemRows};
+pub use system::{EventRow, GapRow, NoSystemRows, RunRow, SourceRow, SystemRows};

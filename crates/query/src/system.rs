@@ -1,4 +1,5 @@
-//! Rows that the server knows and SQL shows: `strongback.sources`, `strongback.gaps`, `strongback.events`.
+//! Rows that the server knows and SQL shows: `strongback.sources`, `strongback.gaps`, `strongback.events`,
+//! `strongback.runs`.
 
 use std::ops::Range;
 
@@ -83,6 +84,31 @@ pub struct EventRow {
     pub text: String,
 }
 
+/// One row of `strongback.runs`. Times are nanoseconds since 1970 UTC.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunRow {
+    /// Its name: the tag `run` of streams that belong to it.
+    pub name: String,
+    /// `planned`, `counting`, `held`, `stopped`; none: it has no clock.
+    pub state: Option<String>,
+    /// T-0 as it was set.
+    pub t0_ns: Option<i64>,
+    /// Time from T-0 to now without holds, negative before it.
+    pub t_ns: Option<i64>,
+    /// When it began.
+    pub started_ns: Option<i64>,
+    /// When it ended.
+    pub stopped_ns: Option<i64>,
+    /// Patterns of the channels that belong to it.
+    pub channels: Vec<String>,
+    /// Whether its streams are kept until it is released.
+    pub protected: bool,
+    /// Streams with its name as the tag `run`.
+    pub streams: u64,
+    /// Bytes of their segments.
+    pub size_bytes: u64,
+}
+
 /// What the server knows beyond the store. Called for each query of these tables, from query threads: it must
 /// answer from memory and not wait.
 pub trait SystemRows: Send + Sync + 'static {
@@ -94,6 +120,11 @@ pub trait SystemRows: Send + Sync + 'static {
 
     /// Events of a time range (nanoseconds since 1970 UTC, end exclusive).
     fn events(&self, time: Range<i64>) -> Vec<EventRow>;
+
+    /// Runs, those with a clock and those that were imported.
+    fn runs(&self) -> Vec<RunRow> {
+        Vec::new()
+    }
 
     /// Gaps of one stream with frames still missing that touch a time range.
     fn open_gaps(&self, stream: StreamId, time: Range<i64>) -> Vec<GapRow> {

@@ -1,4 +1,4 @@
-//! The tables of schema `strongback`: channels, sources, gaps, events, segments.
+//! The tables of schema `strongback`: channels, sources, gaps, events, runs, segments.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,15 +27,17 @@ pub(crate) enum SystemTableName {
     Sources,
     Gaps,
     Events,
+    Runs,
     Segments,
 }
 
 /// All of them.
-pub(crate) const SYSTEM_TABLES: [SystemTableName; 5] = [
+pub(crate) const SYSTEM_TABLES: [SystemTableName; 6] = [
     SystemTableName::Channels,
     SystemTableName::Sources,
     SystemTableName::Gaps,
     SystemTableName::Events,
+    SystemTableName::Runs,
     SystemTableName::Segments,
 ];
 
@@ -47,6 +49,7 @@ impl SystemTableName {
             SystemTableName::Sources => "sources",
             SystemTableName::Gaps => "gaps",
             SystemTableName::Events => "events",
+            SystemTableName::Runs => "runs",
             SystemTableName::Segments => "segments",
         }
     }
@@ -111,6 +114,21 @@ impl SystemTableName {
                 ("source", text.clone()),
                 ("text", text),
             ],
+            SystemTableName::Runs => vec![
+                ("name", text.clone()),
+                ("state", text.clone()),
+                ("t0", timestamp_type()),
+                ("t0_ns", int8.clone()),
+                ("t_ns", int8.clone()),
+                ("started", timestamp_type()),
+                ("started_ns", int8.clone()),
+                ("stopped", timestamp_type()),
+                ("stopped_ns", int8.clone()),
+                ("channels", text),
+                ("protected", DataType::Boolean),
+                ("streams", int8.clone()),
+                ("size_bytes", int8),
+            ],
             SystemTableName::Segments => vec![
                 ("id", int8.clone()),
                 ("sealed", DataType::Boolean),
@@ -154,6 +172,7 @@ impl SystemTable {
             SystemTableName::Sources => self.sources(),
             SystemTableName::Gaps => self.gaps(),
             SystemTableName::Events => self.events(),
+            SystemTableName::Runs => self.runs(),
             SystemTableName::Segments => self.segments(),
         }
     }
@@ -232,6 +251,25 @@ impl SystemTable {
             text(rows.iter().map(|r| r.level.as_str())),
             text(rows.iter().map(|r| r.source.as_str())),
             text(rows.iter().map(|r| r.text.as_str())),
+        ]
+    }
+
+    fn runs(&self) -> Vec<ArrayRef> {
+        let rows = self.system.runs();
+        vec![
+            text(rows.iter().map(|r| r.name.as_str())),
+            Arc::new(StringArray::from_iter(rows.iter().map(|r| r.state.as_deref()))),
+            micros(rows.iter().map(|r| r.t0_ns)),
+            int8(rows.iter().map(|r| r.t0_ns)),
+            int8(rows.iter().map(|r| r.t_ns)),
+            micros(rows.iter().map(|r| r.started_ns)),
+            int8(rows.iter().map(|r| r.started_ns)),
+            micros(rows.iter().map(|r| r.stopped_ns)),
+            int8(rows.iter().map(|r| r.stopped_ns)),
+            text(rows.iter().map(|r| r.channels.join(","))),
+            Arc::new(BooleanArray::from_iter(rows.iter().map(|r| Some(r.protected)))),
+            count(rows.iter().map(|r| r.streams)),
+            count(rows.iter().map(|r| r.size_bytes)),
         ]
     }
 

@@ -51,6 +51,14 @@ Exit codes:
 const DOCTOR_HELP: &str = "\
 Exit codes: 0 nothing is wrong, 1 something is, 2 nobody could be asked";
 
+const RUN_HELP: &str = "\
+A launch attempt:
+  strongback run start 'attempt 2' --channels 'engine.*'
+  strongback run t0 'attempt 2' --at now+10m        T-10:00, on every page
+  strongback run hold 'attempt 2'                   the clock stands
+  strongback run resume 'attempt 2'
+  strongback run stop 'attempt 2'";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -67,8 +75,8 @@ pub enum Command {
     /// Say why data is missing: asks a running server what it knows of a channel, or of everything
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
-    /// List named runs, or release one: what was imported is kept until then
-    #[command(subcommand)]
+    /// Begin, count down, hold and end named runs; list them; release what was imported, which is kept until then
+    #[command(subcommand, after_help = RUN_HELP)]
     Run(RunCommand),
     /// Make, fill, read, look at and mend a store without a server
     #[command(subcommand)]
@@ -227,7 +235,53 @@ pub enum ExportFormat {
 /// Commands on named runs.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RunCommand {
-    /// Runs, and whether each is protected
+    /// Begin a run
+    Start {
+        /// Its name
+        name: String,
+        /// Patterns of the channels that belong to it, as in 'engine.*' [default: all]
+        #[arg(long, value_name = "PATTERN", num_args = 1..)]
+        channels: Vec<String>,
+        /// Where it is.
+        #[command(flatten)]
+        args: RunArgs,
+    },
+    /// Say when its T-0 is; earlier holds are done with
+    T0 {
+        /// Name of the run
+        name: String,
+        /// T-0: nanoseconds since 1970, RFC 3339, or now+10m
+        #[arg(long, value_name = "TIME", default_value = "now", allow_hyphen_values = true)]
+        at: String,
+        /// Where it is.
+        #[command(flatten)]
+        args: RunArgs,
+    },
+    /// Stop its clock
+    Hold {
+        /// Name of the run
+        name: String,
+        /// Where it is.
+        #[command(flatten)]
+        args: RunArgs,
+    },
+    /// Let its clock go on
+    Resume {
+        /// Name of the run
+        name: String,
+        /// Where it is.
+        #[command(flatten)]
+        args: RunArgs,
+    },
+    /// End it
+    Stop {
+        /// Name of the run
+        name: String,
+        /// Where it is.
+        #[command(flatten)]
+        args: RunArgs,
+    },
+    /// Runs, what each is doing, and whether it is protected
     List {
         /// Where they are.
         #[command(flatten)]

@@ -93,6 +93,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/doctor", get(doctor::doctor))
         .route("/api/runs", get(runs::list))
         .route("/api/runs/{name}/release", post(runs::release))
+        .route("/api/runs/{name}/{step}", post(runs::step))
         .route("/api/export", get(export::export))
         .route("/api/sql", post(sql::sql))
         .route("/metrics", get(metrics::metrics))

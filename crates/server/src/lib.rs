@@ -51,6 +51,8 @@ pub mod readers;
 pub mod recorder;
 pub mod retention;
 pub mod roster;
+pub mod run_clock;
+pub mod run_log;
 pub mod runs;
 pub mod serve;
 pub mod server;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, SourceRow, SystemRows};
+use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, RunRow, SourceRow, SystemRows};
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
 use strongback_sources::{Sink, ads, inetx, layout, wall_clock};
@@ -28,6 +28,8 @@ use crate::outcome::Outcome;
 use crate::pulse;
 use crate::readers::Readers;
 use crate::roster::{Own, Roster};
+use crate::run_log::RunLog;
+use crate::runs;
 use crate::server::Server;
 use crate::sql::{Engine, Sql};
 use crate::starts;
@@ -132,6 +134,8 @@ pub fn stop_signal() -> impl Future<Output = ()> {
 struct Rows {
     ledger: Arc<Ledger>,
     roster: Arc<Roster>,
+    runs: Arc<RunLog>,
+    ingest: Arc<Ingest>,
 }
 
 impl SystemRows for Rows {
@@ -145,6 +149,10 @@ impl SystemRows for Rows {
 
     fn events(&self, time: Range<i64>) -> Vec<EventRow> {
         self.ledger.events(&time, LEDGER_ROWS)
+    }
+
+    fn runs(&self) -> Vec<RunRow> {
+        runs::rows(&self.ingest.store().runs(), &self.runs.runs(), now_ns())
     }
 }
 
@@ -195,6 +203,10 @@ impl Running {
         if let Err(error) = ledger.load(&ingest.store()) {
             tracing::error!(%error, "gaps and events of earlier openings cannot all be read");
         }
+        let runs = Arc::new(RunLog::default());
+        if let Err(error) = runs.load(&ingest.store()) {
+            tracing::error!(%error, "what was done with runs cannot all be read");
+        }
         let roster = Arc::new(Roster::default());
         let options = QueryOptions {
             memory_bytes: config.query.memory_mib << 20,
@@ -203,7 +215,12 @@ impl Running {
                 .then(|| Duration::from_secs(config.query.statement_timeout_s)),
             ..QueryOptions::default()
         };
-        let rows: Arc<dyn SystemRows> = Arc::new(Rows { ledger: ledger.clone(), roster: roster.clone() });
+        let rows: Arc<dyn SystemRows> = Arc::new(Rows {
+            ledger: ledger.clone(),
+            roster: roster.clone(),
+            runs: runs.clone(),
+            ingest: ingest.clone(),
+        });
         let query = Engine::start(ingest.clone(), rows, options).context("no threads for queries")?;
         let sink: Arc<dyn Sink> = ingest.clone();
         let prefixes = config.ilp.source.iter().map(|s| (s.prefix.clone(), s.name.clone())).collect();
@@ -273,6 +290,7 @@ impl Running {
             ingest: ingest.clone(),
             ingress,
             ledger,
+            runs,
             roster,
             clocks: Clocks::default(),
             query,

@@ -14,6 +14,7 @@ use crate::live::heartbeat::Beat;
 use crate::live::seats::Seats;
 use crate::readers::Readers;
 use crate::roster::Roster;
+use crate::run_log::RunLog;
 use crate::sql::Engine;
 
 /// A running server, as its connections see it.
@@ -28,6 +29,8 @@ pub struct Server {
     pub ingress: Arc<Ingress>,
     /// Gaps and events.
     pub ledger: Arc<Ledger>,
+    /// Clocks of runs.
+    pub runs: Arc<RunLog>,
     /// Sources and their rates.
     pub roster: Arc<Roster>,
     /// Clocks of the sources.
@@ -44,7 +47,7 @@ pub struct Server {
     pub exports: Arc<Semaphore>,
     /// Places for live clients.
     pub live_clients: Arc<Seats>,
-    /// The page's prepared layout; null if there is none.
+    /// The page's prepared layout; null if there is none. A run with a clock goes before its own.
     pub view: serde_json::Value,
     /// When it was started.
     pub started: Instant,

@@ -71,5 +71,5 @@ pub(super) async fn sources(State(server): State<Arc<Server>>) -> Response {
 
 /// `GET /api/view`
 pub(super) async fn view(State(server): State<Arc<Server>>) -> Response {
-    answer::json(&server.view)
+    answer::json(&super::runs::shown(&server))
 }

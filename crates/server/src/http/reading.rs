@@ -31,8 +31,14 @@ pub(super) struct HistoryQuery {
     points: Option<usize>,
 }
 
-/// Patterns separated by commas; those inside braces belong to a pattern.
+/// Patterns separated by commas.
 pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
+    let parse = |text: &String| Pattern::parse(text).map_err(|error| Failure::bad_request(error.to_string()));
+    pattern_texts(text).iter().map(parse).collect()
+}
+
+/// Texts of patterns separated by commas; those inside braces belong to a pattern.
+pub(super) fn pattern_texts(text: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let (mut start, mut depth, mut escaped) = (0, 0usize, false);
     for (i, byte) in text.bytes().enumerate() {
@@ -43,14 +49,14 @@ pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
             b'{' => depth += 1,
             b'}' => depth = depth.saturating_sub(1),
             b',' if depth == 0 => {
-                parts.push(&text[start..i]);
+                parts.push(text[start..i].to_owned());
                 start = i + 1;
             }
             _ => {}
         }
     }
-    parts.push(&text[start..]);
-    parts.iter().map(|p| Pattern::parse(p).map_err(|e| Failure::bad_request(e.to_string()))).collect()
+    parts.push(text[start..].to_owned());
+    parts
 }
 
 /// The instant of a parameter `at`; none: now.

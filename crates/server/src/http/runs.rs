@@ -1,22 +1,125 @@
-//! `/api/runs`: named runs, and their release.
+//! `/api/runs`: named runs, their clocks, and their release.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde::Deserialize;
 use serde_json::json;
+use strongback_query::EventRow;
+use strongback_sources::{Sink, instant};
 
-use super::answer::{self, Failure};
+use super::answer::{self, Failure, Parameters};
+use super::reading::pattern_texts;
 use crate::clock::now_ns;
-use crate::runs::card;
+use crate::run_clock::{RunState, Step};
+use crate::run_log::{self, Row, RunError, TimedRun};
+use crate::runs::{cards, in_words};
 use crate::server::Server;
 
+/// Parameters of the list.
+#[derive(Debug, Deserialize)]
+pub(super) struct ListQuery {
+    at: Option<String>,
+}
+
+/// Parameters of a step.
+#[derive(Debug, Deserialize)]
+pub(super) struct StepQuery {
+    at: Option<String>,
+    channels: Option<String>,
+}
+
+fn time(text: Option<&str>, now: i64) -> Result<i64, Failure> {
+    text.map_or(Ok(now), |text| instant::parse(text, now).map_err(Failure::bad_request))
+}
+
 /// `GET /api/runs`
-pub(super) async fn list(State(server): State<Arc<Server>>) -> Result<Response, Failure> {
+pub(super) async fn list(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<ListQuery>,
+) -> Result<Response, Failure> {
+    let at = time(query.at.as_deref(), now_ns())?;
     let store = server.ingest.store();
     let runs = server.readers.spawn(move || store.runs()).await.map_err(Failure::internal)?;
-    Ok(answer::json(&json!({ "runs": runs.iter().map(card).collect::<Vec<_>>() })))
+    Ok(answer::json(&json!({ "at": at.to_string(), "runs": cards(&runs, &server.runs.runs(), at) })))
+}
+
+/// `POST /api/runs/{name}/{step}`; answered when the step is durable.
+pub(super) async fn step(
+    State(server): State<Arc<Server>>,
+    Path((name, word)): Path<(String, String)>,
+    Parameters(query): Parameters<StepQuery>,
+) -> Result<Response, Failure> {
+    let now = now_ns();
+    let step = match word.as_str() {
+        "start" => Step::Start,
+        "t0" => Step::T0(time(query.at.as_deref(), now)?),
+        "hold" => Step::Hold,
+        "resume" => Step::Resume,
+        "stop" => Step::Stop,
+        _ => return Err(Failure::not_found(&format!("/api/runs/{name}/{word}"))),
+    };
+    if query.at.is_some() && !matches!(step, Step::T0(_)) {
+        return Err(Failure::bad_request("at goes with t0 alone: other steps are taken now"));
+    }
+    if query.channels.is_some() && step != Step::Start {
+        return Err(Failure::bad_request("channels go with start alone"));
+    }
+    let channels = query.channels.as_deref().map(pattern_texts).unwrap_or_default();
+    let taking = server.clone();
+    let about = name.clone();
+    // The commit is waited for: never on the threads that serve every other request.
+    let taken = server.readers.spawn(move || take(&taking, &about, step, &channels, now));
+    let (run, words) = taken.await.map_err(Failure::internal)?.map_err(|error| match error {
+        RunError::Unknown(_) => {
+            Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: error.to_string() }
+        }
+        RunError::Step { .. } => Failure { status: StatusCode::CONFLICT, code: "conflict", message: error.to_string() },
+        RunError::Bad(_) => Failure::bad_request(error.to_string()),
+        RunError::Refused(_) | RunError::NotDurable(_) => Failure::unavailable(error.to_string()),
+    })?;
+    Ok(answer::json(&json!({ "name": name, "at": now.to_string(), "words": words, "clock": run.card(now) })))
+}
+
+/// Takes a step, durable when this returns, and tells it as an event.
+fn take(
+    server: &Server,
+    name: &str,
+    step: Step,
+    channels: &[String],
+    now: i64,
+) -> Result<(TimedRun, String), RunError> {
+    let ingest = &server.ingest;
+    let write = |row: &Row<'_>| {
+        let (stream, indices) = ingest.resolve_own(&Row::spec())?;
+        let appended = ingest.accept_waiting(&row.batch(stream.id, &indices));
+        run_log::stored(appended.outcomes)?;
+        ingest.wait_durable(appended.commit).map_err(RunError::NotDurable)
+    };
+    let run = server.runs.step(name, step, channels, now, write)?;
+    let words = in_words(name, step, &run.clock, now);
+    tracing::info!("{words}");
+    let event = EventRow { time_ns: now, level: "info".to_owned(), source: "run".to_owned(), text: words.clone() };
+    server.ledger.record_or_say(ingest, &event);
+    Ok((run, words))
+}
+
+/// The run that the page shows: of those that go on the newest, else the one of the configuration.
+pub(super) fn shown(server: &Server) -> serde_json::Value {
+    let Some((name, run)) = server.runs.current() else { return server.view.clone() };
+    let t0 = |state| (run.clock.state() == state).then(|| run.clock.t0_now().map(|t0| t0.to_string())).flatten();
+    let stands = (run.clock.state() == RunState::Held).then(|| run.clock.t(now_ns()).map(|t| t.to_string())).flatten();
+    let mut view = match &server.view {
+        serde_json::Value::Object(view) => view.clone(),
+        // Nothing is prepared: the page picks its panels.
+        _ => [("title".to_owned(), json!("")), ("panels".to_owned(), json!([]))].into_iter().collect(),
+    };
+    let state = run.clock.state().name();
+    let shown = json!({ "name": name, "t0": t0(RunState::Counting), "clock": null, "held_t": stands, "state": state });
+    view.insert("run".to_owned(), shown);
+    view.into()
 }
 
 /// `POST /api/runs/{name}/release`; answered when the release is durable.

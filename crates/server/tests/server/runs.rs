@@ -43,6 +43,7 @@ async fn a_run_is_listed_and_released_for_good() {
     assert_eq!((run["name"].as_str(), run["protected"].as_bool()), (Some("hot fire/3"), Some(true)));
     assert_eq!((run["streams"].as_u64(), run["segments"].as_u64()), (Some(1), Some(1)));
     assert_eq!(run["time"], serde_json::json!(["1000", "5000"]));
+    assert!(run["clock"].is_null());
     assert!(run["bytes"].as_str().unwrap().parse::<u64>().unwrap() > 0);
     let unknown = server.post("/api/runs/cold%20flow/release", "").await;
     assert_eq!(unknown.status, 404);
@@ -103,4 +104,74 @@ async fn the_command_line_opens_a_folder_that_nobody_uses() {
     assert!(!is_protected(folder.path()));
     let error = release("a", RunArgs { data: Some("/nowhere/at/all".into()), ..RunArgs::default() }).unwrap_err();
     assert!(error.contains("/nowhere/at/all: no such folder"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_counts_is_held_and_goes_on_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = TestServer::on(folder.path(), "").await;
+    assert!(server.json("/api/view").await.is_null());
+    let step = async |server: &TestServer, path: &str| {
+        let answer = server.post(&format!("/api/runs/{path}"), "").await;
+        (answer.status, answer.text())
+    };
+    assert_eq!(step(&server, "a%20b/hold").await.0, 404);
+    assert_eq!(step(&server, "a%20b/start?channels=engine.*%7Ba=1,b=2%7D,plc.*").await.0, 200);
+    assert_eq!(step(&server, "a%20b/start").await.0, 409);
+    let (status, text) = step(&server, "a%20b/hold").await;
+    assert!(status == 409 && text.contains("it has no T-0 yet"), "{text}");
+    assert_eq!(step(&server, "c/start?channels=t.*%7Bacu%7D").await.0, 400);
+    assert_eq!(step(&server, "a%20b/hold?at=now").await.0, 400);
+    assert_eq!(step(&server, "a%20b/jump").await.0, 404);
+    let view = server.json("/api/view").await;
+    assert_eq!(
+        view["run"],
+        serde_json::json!({ "name": "a b", "t0": null, "clock": null, "held_t": null, "state": "planned" })
+    );
+    assert_eq!(step(&server, "a%20b/t0?at=1000000000000").await.0, 200);
+    assert_eq!(server.json("/api/view").await["run"]["t0"], "1000000000000");
+    let run = server.json("/api/runs?at=940000000000").await["runs"][0].clone();
+    assert_eq!((run["name"].as_str(), run["protected"].as_bool()), (Some("a b"), Some(false)));
+    assert_eq!(run["clock"]["t"], "-60000000000");
+    assert_eq!(run["clock"]["channels"], serde_json::json!(["engine.*{a=1,b=2}", "plc.*"]));
+    let (status, text) = step(&server, "a%20b/hold").await;
+    assert_eq!(status, 200, "{text}");
+    let held = server.json("/api/view").await["run"].clone();
+    assert_eq!((held["t0"].is_null(), held["state"].as_str()), (true, Some("held")));
+    server.stop().await;
+
+    let server = TestServer::on(folder.path(), "").await;
+    assert_eq!(server.json("/api/view").await["run"], held, "it stands where it was held");
+    assert_eq!(step(&server, "a%20b/resume").await.0, 200);
+    let clock = server.json("/api/runs").await["runs"][0]["clock"].clone();
+    let ns = |value: &serde_json::Value| value.as_str().unwrap().parse::<i64>().unwrap();
+    let hold = &clock["holds"][0];
+    let t0_now = 1_000_000_000_000 + ns(&hold[1]) - ns(&hold[0]);
+    assert_eq!((clock["state"].as_str(), ns(&clock["t0_now"])), (Some("counting"), t0_now));
+    assert_eq!(server.json("/api/view").await["run"]["t0"], t0_now.to_string());
+    // The step is told to everyone.
+    let events = server.json("/api/events").await["events"].clone();
+    let told = events.as_array().unwrap().iter().filter(|event| event["source"] == "run").count();
+    assert!(told >= 3, "{events}");
+    let rows = server.sql("select name, state, t0_ns, protected, channels from strongback.runs").await;
+    assert_eq!(
+        rows["rows"],
+        serde_json::json!([["a b", "counting", "1000000000000", false, "engine.*{a=1,b=2},plc.*"]])
+    );
+    assert_eq!(step(&server, "a%20b/stop").await.0, 200);
+    assert!(server.json("/api/view").await.is_null());
+    server.stop().await;
+
+    // The command line, on a folder that no server uses.
+    let args = || RunArgs { data: Some(folder.path().to_owned()), ..RunArgs::default() };
+    let run = |command: RunCommand| runs::run(&command).map(drop).map_err(|error| format!("{error:#}"));
+    let name = || "night".to_owned();
+    run(RunCommand::Start { name: name(), channels: vec!["x".into()], args: args() }).unwrap();
+    run(RunCommand::T0 { name: name(), at: "now+10m".into(), args: args() }).unwrap();
+    run(RunCommand::Hold { name: name(), args: args() }).unwrap();
+    let error = run(RunCommand::Resume { name: "a b".into(), args: args() }).unwrap_err();
+    assert_eq!(error, "the run \"a b\": it has ended: begin another");
+    let server = TestServer::on(folder.path(), "").await;
+    assert_eq!(server.json("/api/view").await["run"]["name"], "night");
+    server.stop().await;
 }

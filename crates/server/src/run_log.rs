@@ -1,0 +1,337 @@
+//! What was done with runs: rows of `strongback.runs`, and the clocks that come of them.
+//!
+//! The store is their home, in the group that never expires; this is its reading copy. A step is taken when its row is
+//! durable, never before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
+use strongback_sources::MAX_NAME_BYTES;
+use strongback_store::{
+    ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Pattern, Refusal, Reject, Scan,
+    ScanError, Store, StreamId, StreamKey, StreamSpec, Value,
+};
+
+use crate::run_clock::{RunClock, RunState, Step, StepError};
+
+const RUNS: &str = "strongback.runs";
+/// Columns, in this order: the run, what was done, T-0 in ns, patterns of its channels one a line.
+const CHANNELS: [(&str, ChannelType); 4] = [
+    ("run", ChannelType::String),
+    ("step", ChannelType::String),
+    ("t0_ns", ChannelType::I64),
+    ("channels", ChannelType::String),
+];
+/// Most runs with a clock.
+const RUNS_MAX: usize = 10_000;
+/// Most patterns of a run.
+const PATTERNS_MAX: usize = 100;
+
+/// A run with a clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedRun {
+    /// Its clock.
+    pub clock: RunClock,
+    /// Patterns of the channels that belong to it; empty: all.
+    pub channels: Vec<String>,
+    /// Rises with each run that begins: the newest is shown.
+    order: usize,
+}
+
+impl TimedRun {
+    /// It as REST shows it, at an instant.
+    pub fn card(&self, at: i64) -> Json {
+        let ns = |time: Option<i64>| time.map(|time| time.to_string());
+        let holds: Vec<[Option<String>; 2]> =
+            self.clock.holds.iter().map(|(from, to)| [Some(from.to_string()), ns(*to)]).collect();
+        json!({
+            "state": self.clock.state().name(),
+            "started": self.clock.started.to_string(),
+            "stopped": ns(self.clock.stopped),
+            "t0": ns(self.clock.t0),
+            "t0_now": ns(self.clock.t0_now()),
+            "holds": holds,
+            "t": ns(self.clock.t(at)),
+            "channels": self.channels,
+        })
+    }
+}
+
+/// Why a step is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// There is no such run.
+    #[error("there is no run {0:?} with a clock: `strongback run start` begins one")]
+    Unknown(String),
+    /// The step cannot be.
+    #[error("the run {name:?}: {why}")]
+    Step {
+        /// The run.
+        name: String,
+        /// Why.
+        why: StepError,
+    },
+    /// A name or pattern that cannot be.
+    #[error("{0}")]
+    Bad(String),
+    /// The store refused its row.
+    #[error("not written: {0}")]
+    Refused(#[from] Reject),
+    /// Its row did not become durable.
+    #[error("not written: {0}")]
+    NotDurable(Refusal),
+}
+
+type Runs = BTreeMap<String, TimedRun>;
+
+/// Runs with clocks.
+#[derive(Debug, Default)]
+pub struct RunLog {
+    runs: ArcSwap<Runs>,
+    /// One step at a time.
+    stepping: Mutex<()>,
+}
+
+/// A row of `strongback.runs`, ready for a store.
+#[derive(Debug)]
+pub struct Row<'a> {
+    name: &'a str,
+    step: Step,
+    channels: &'a [String],
+    at: i64,
+}
+
+impl Row<'_> {
+    /// Its stream.
+    pub fn spec() -> StreamSpec {
+        StreamSpec {
+            key: StreamKey::new(RUNS, []),
+            source: "internal".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: CHANNELS.map(|(name, kind)| ChannelSpec::new(name, kind)).into(),
+        }
+    }
+
+    /// It as the only frame of a batch.
+    pub fn batch(&self, stream: StreamId, channels: &[ChannelIndex]) -> FrameBatch {
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream, receive_time: self.at, source_time: None, sequence: None });
+        batch.push(channels[0], Value::String(self.name));
+        batch.push(channels[1], Value::String(word(self.step)));
+        if let Step::T0(t0) = self.step {
+            batch.push(channels[2], Value::I64(t0));
+        }
+        if !self.channels.is_empty() {
+            batch.push(channels[3], Value::String(&self.channels.join("\n")));
+        }
+        batch.end();
+        batch
+    }
+}
+
+fn word(step: Step) -> &'static str {
+    match step {
+        Step::Start => "start",
+        Step::T0(_) => "t0",
+        Step::Hold => "hold",
+        Step::Resume => "resume",
+        Step::Stop => "stop",
+    }
+}
+
+/// The first outcome of a row that was appended.
+///
+/// # Errors
+/// It was rejected.
+pub fn stored(outcomes: Vec<Outcome>) -> Result<(), RunError> {
+    match outcomes.into_iter().next() {
+        Some(Outcome::Rejected(reject)) => Err(reject.into()),
+        _ => Ok(()),
+    }
+}
+
+impl RunLog {
+    /// Reads what a store has.
+    ///
+    /// # Errors
+    /// When the scan ends early; what was read until then is kept.
+    pub fn load(&self, store: &Store) -> Result<(), ScanError> {
+        let mut runs = Runs::new();
+        let done = read(store, &mut runs);
+        self.runs.store(Arc::new(runs));
+        done
+    }
+
+    /// All of them, by name.
+    pub fn runs(&self) -> Arc<BTreeMap<String, TimedRun>> {
+        self.runs.load_full()
+    }
+
+    /// The run that is shown: of those that have not ended the one that began last.
+    pub fn current(&self) -> Option<(String, TimedRun)> {
+        let runs = self.runs.load();
+        let going = runs.iter().filter(|(_, run)| run.clock.state() != RunState::Stopped);
+        going.max_by_key(|(_, run)| run.order).map(|(name, run)| (name.clone(), run.clone()))
+    }
+
+    /// Takes a step at an instant; `write` makes its row durable. The run as it is then.
+    ///
+    /// # Errors
+    /// The step cannot be, or its row is not durable; nothing changed.
+    pub fn step(
+        &self,
+        name: &str,
+        step: Step,
+        channels: &[String],
+        at: i64,
+        write: impl FnOnce(&Row<'_>) -> Result<(), RunError>,
+    ) -> Result<TimedRun, RunError> {
+        let _one = self.stepping.lock();
+        let mut runs = (*self.runs.load_full()).clone();
+        if step == Step::Start {
+            check(name, channels, runs.len())?;
+        }
+        let row = Row { name, step, channels, at };
+        apply(&mut runs, &row)?;
+        write(&row)?;
+        let run = runs.get(name).cloned().ok_or_else(|| RunError::Unknown(name.to_owned()))?;
+        self.runs.store(Arc::new(runs));
+        Ok(run)
+    }
+}
+
+/// What a run may be called, and which patterns it may have.
+fn check(name: &str, channels: &[String], runs: usize) -> Result<(), RunError> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+        return Err(RunError::Bad(format!(
+            "the name of a run has 1 to {MAX_NAME_BYTES} bytes, without control characters"
+        )));
+    }
+    if channels.len() > PATTERNS_MAX || channels.iter().any(|pattern| pattern.contains('\n')) {
+        return Err(RunError::Bad(format!("at most {PATTERNS_MAX} patterns, each one line")));
+    }
+    for pattern in channels {
+        Pattern::parse(pattern).map_err(|error| RunError::Bad(format!("{pattern:?}: {error}")))?;
+    }
+    if runs >= RUNS_MAX {
+        return Err(RunError::Bad(format!("there are {RUNS_MAX} runs with a clock already, the most there can be")));
+    }
+    Ok(())
+}
+
+fn apply(runs: &mut Runs, row: &Row<'_>) -> Result<(), RunError> {
+    let wrong = |why| RunError::Step { name: row.name.to_owned(), why };
+    if let Some(run) = runs.get_mut(row.name) {
+        return run.clock.take(row.step, row.at).map_err(wrong);
+    }
+    if row.step != Step::Start {
+        return Err(RunError::Unknown(row.name.to_owned()));
+    }
+    let order = runs.len();
+    let run = TimedRun { clock: RunClock::new(row.at), channels: row.channels.to_vec(), order };
+    runs.insert(row.name.to_owned(), run);
+    Ok(())
+}
+
+fn read(store: &Store, runs: &mut Runs) -> Result<(), ScanError> {
+    let catalog = store.catalog();
+    let Some(stream) = catalog.streams.iter().find(|stream| stream.key.table == RUNS) else { return Ok(()) };
+    let columns: Option<Vec<ChannelIndex>> = CHANNELS.iter().map(|(name, _)| stream.layout.index(name)).collect();
+    let Some(columns) = columns else { return Ok(()) };
+    for batch in store.view().scan(Scan::all(stream.id, columns)) {
+        let batch = batch?;
+        for row in 0..batch.len() {
+            let text = |column: usize| match batch.columns[column].cell(row) {
+                Ok(Value::String(text)) => text,
+                _ => "",
+            };
+            let step = match (text(1), batch.columns[2].cell(row)) {
+                ("start", _) => Step::Start,
+                ("t0", Ok(Value::I64(t0))) => Step::T0(t0),
+                ("hold", _) => Step::Hold,
+                ("resume", _) => Step::Resume,
+                ("stop", _) => Step::Stop,
+                // Of a newer version.
+                _ => continue,
+            };
+            let channels: Vec<String> = text(3).lines().map(str::to_owned).collect();
+            // What is written down could be done; if it cannot be, it changes nothing.
+            let _ = apply(runs, &Row { name: text(0), step, channels: &channels, at: batch.time(row) });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strongback_store::StoreOptions;
+
+    const S: i64 = 1_000_000_000;
+
+    /// Writes a row straight into a store.
+    fn write(store: &Store) -> impl Fn(&Row<'_>) -> Result<(), RunError> {
+        |row| {
+            let (stream, channels) = store.resolve_own(&Row::spec(), row.at)?;
+            stored(store.append(&row.batch(stream.id, &channels), row.at).outcomes)?;
+            store.commit(row.at).map(drop).map_err(RunError::NotDurable)
+        }
+    }
+
+    #[test]
+    fn steps_come_back_from_the_store_and_what_is_not_written_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), StoreOptions::default(), S).unwrap();
+        let log = RunLog::default();
+        log.load(&store).unwrap();
+        let channels = ["engine.*".to_owned(), "plc.*{acu=1}".to_owned()];
+        let step = |name: &str, step, at| log.step(name, step, &[], at * S, write(&store));
+        assert!(matches!(step("a", Step::Hold, 1), Err(RunError::Unknown(_))));
+        log.step("a", Step::Start, &channels, 2 * S, write(&store)).unwrap();
+        step("a", Step::T0(100 * S), 3).unwrap();
+        step("b", Step::Start, 4).unwrap();
+        step("a", Step::Hold, 5).unwrap();
+        step("a", Step::Resume, 7).unwrap();
+        assert_eq!(log.current().unwrap().0, "b");
+        step("b", Step::Stop, 8).unwrap();
+        assert_eq!(log.current().unwrap().0, "a");
+        let before = log.runs();
+        let lost = log.step("a", Step::Stop, &[], 9 * S, |_| Err(RunError::NotDurable(Refusal::DiskFull)));
+        assert_eq!(lost.unwrap_err().to_string(), format!("not written: {}", Refusal::DiskFull));
+        let why = step("b", Step::Hold, 9).unwrap_err().to_string();
+        assert_eq!(why, "the run \"b\": it has ended: begin another");
+        assert_eq!(log.runs(), before);
+        store.close(9 * S).unwrap();
+        drop(store);
+        let store = Store::open(folder.path(), StoreOptions::default(), 10 * S).unwrap();
+        let again = RunLog::default();
+        again.load(&store).unwrap();
+        assert_eq!(again.runs(), before);
+        let run = &before["a"];
+        assert_eq!((run.channels.as_slice(), run.clock.t(60 * S)), (&channels[..], Some(-42 * S)));
+        let card = run.card(60 * S);
+        assert_eq!((card["state"].as_str(), card["t"].as_str()), (Some("counting"), Some("-42000000000")));
+        assert_eq!(card["holds"], json!([["5000000000", "7000000000"]]));
+    }
+
+    #[test]
+    fn names_and_patterns_that_cannot_be_are_refused() {
+        let log = RunLog::default();
+        let start = |name: &str, channels: &[&str]| {
+            let channels: Vec<String> = channels.iter().map(|pattern| (*pattern).to_owned()).collect();
+            log.step(name, Step::Start, &channels, 1, |_| Ok(()))
+        };
+        for (name, channels) in
+            [("", vec![]), ("a\tb", vec![]), ("a", vec!["x\ny"]), ("a", vec!["t.*{acu}"]), ("a", vec!["x"; 101])]
+        {
+            assert!(matches!(start(name, &channels), Err(RunError::Bad(_))), "{name:?} {channels:?}");
+        }
+        start("hot fire/3", &["x"]).unwrap();
+        assert!(matches!(start("hot fire/3", &[]), Err(RunError::Step { why: StepError::Begun, .. })));
+    }
+}
