@@ -1,6 +1,6 @@
 // REST calls of the page, and the token that a server beyond loopback asks for.
 import type {
-  Channel, Event, EventLevel, Finding, Gap, HistorySeries, ServerView, Source, SourceAccount, SqlAnswer, StateRow,
+  Alarm, Channel, Event, EventLevel, Finding, Gap, HistorySeries, Limit, ServerView, Source, SourceAccount, SqlAnswer, StateRow,
 } from "./message";
 import { literally } from "./pattern";
 
@@ -120,3 +120,22 @@ export async function stateAt(at: bigint, channels: string): Promise<{ at: strin
 export async function sql(text: string, limit: number, signal: AbortSignal): Promise<SqlAnswer> {
   return call("api/sql", { method: "POST", body: JSON.stringify({ sql: text, limit }), signal });
 }
+
+/** Alarms that are not over. */
+export async function alarms(): Promise<Alarm[]> {
+  return (await call<{ alarms: Alarm[] }>("api/alarms")).alarms;
+}
+
+/** Limits as they are configured. */
+export async function limits(): Promise<Limit[]> {
+  return (await call<{ limits: Limit[] }>("api/limits")).limits;
+}
+
+async function act(verb: string, alarm: Alarm, by: string, more: object = {}): Promise<void> {
+  const body = JSON.stringify({ limit: alarm.limit, channel: alarm.channel, by, ...more });
+  await call(`api/alarms/${verb}`, { method: "POST", body });
+}
+
+export const acknowledge = (alarm: Alarm, by: string): Promise<void> => act("acknowledge", alarm, by);
+export const shelve = (alarm: Alarm, by: string, minutes: number): Promise<void> => act("shelve", alarm, by, { minutes });
+export const unshelve = (alarm: Alarm, by: string): Promise<void> => act("unshelve", alarm, by);

@@ -1,18 +1,20 @@
 // The page's one source of truth: connection, server clock, liveness, latest values, events and gaps.
 // High-rate values live in plain maps; components re-read them on `pulse` (5 Hz), never on each message.
+import { heard, ordered, stepped } from "./alarms";
 import * as api from "./api";
 import { type Banner, Banners } from "./banner";
 import { PROTOCOL } from "./binary";
 import type { Feed } from "./feed";
 import { Liveness, type Mode } from "./liveness";
 import type {
-  Channel, Event, Gap, Heartbeat, ServerMessage, ServerView, SourceStatus, Subscribe, WireValue,
+  Alarm, Channel, Event, Gap, Heartbeat, Limit, ServerMessage, ServerView, SourceStatus, Subscribe, WireValue,
 } from "./message";
 import { toNumber } from "./message";
 import { Digits } from "./number";
 import { type Age, ageOf } from "./stale";
 import { Stream } from "./stream";
 import { NS_PER_S, secondsBetween, utc } from "./time";
+import { sound } from "./tone";
 import { sortChannels } from "./tree";
 import { type Trouble, troubles } from "./trouble";
 
@@ -50,6 +52,11 @@ class Live {
   channels = $state.raw<Channel[]>([]);
   events = $state.raw<Event[]>([]);
   gaps = $state.raw<Gap[]>([]);
+  /** Those that are not over, what nobody knows of first. */
+  alarms = $state.raw<Alarm[]>([]);
+  limits = $state.raw<Limit[]>([]);
+  /** Whether alarms make no sound here. */
+  muted = $state(false);
   run = $state.raw<{ name: string; t0: bigint | null; clock: string | null; heldT: bigint | null } | null>(null);
   view = $state.raw<ServerView | null>(null);
   /** Rises when the server's prepared view was asked for the first time; the page then decides. */
@@ -305,6 +312,9 @@ class Live {
         // The clock was set, held or let go.
         if (message.source === "run") void this.checkView();
         break;
+      case "alarm":
+        this.alarms = stepped(this.alarms, message);
+        break;
       case "gap":
         this.addGaps([message]);
         for (const { feed } of this.attached.values()) feed?.gap(message);
@@ -333,7 +343,10 @@ class Live {
   private async loadPast(now: bigint): Promise<void> {
     const from = now - 3600n * NS_PER_S;
     try {
-      const [events, gaps] = await Promise.all([api.events(from, MAX_EVENTS), api.gaps(from, MAX_GAPS)]);
+      const [events, gaps, alarms, limits] = await Promise.all([
+        api.events(from, MAX_EVENTS), api.gaps(from, MAX_GAPS), api.alarms(), api.limits(),
+      ]);
+      [this.alarms, this.limits] = [ordered(alarms), limits];
       this.events = [];
       this.gaps = [];
       this.addEvents(events);
@@ -432,6 +445,8 @@ class Live {
     }
     this.troubles = troubles(banners, this.heartbeat?.sources ?? [], stale, this.isLive);
     this.pulse++;
+    // What an unreachable server said last must not go on sounding.
+    if (this.isLive && !this.muted) sound(heard(this.alarms), ms);
     if (!document.hidden) for (const draw of this.drawers) draw();
   }
 }

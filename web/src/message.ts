@@ -94,6 +94,39 @@ export interface Event {
   source?: string;
 }
 
+export type AlarmLevel = "normal" | "watch" | "warning" | "critical";
+
+export interface Alarm {
+  limit: string;
+  channel: string;
+  state: "raised" | "acknowledged" | "cleared";
+  level: AlarmLevel;
+  /** The worst since it was raised. */
+  worst: AlarmLevel;
+  why: "low" | "high" | "state" | "stale" | null;
+  value: WireValue;
+  text: string;
+  bound: WireValue;
+  raised: NsText;
+  changed: NsText;
+  acknowledged: { by: string; note: string; time: NsText } | null;
+  shelved: { by: string; note: string; until: NsText } | null;
+}
+
+export interface Bounds {
+  low: number | null;
+  high: number | null;
+}
+
+/** A limit as it is configured; states and contexts are the server's affair. */
+export interface Limit {
+  name: string | null;
+  channels: string[];
+  watch: Bounds | null;
+  warning: Bounds | null;
+  critical: Bounds | null;
+}
+
 export type ServerMessage =
   | { type: "hello"; version: string; origin: string; epoch: number; time: NsText; heartbeat_ms: number }
   | { type: "subscribed"; id: number; channels: Channel[]; unmatched: string[] }
@@ -107,6 +140,7 @@ export type ServerMessage =
   | { type: "rewound"; id: number; stream: number; epoch: number; row: string }
   | ({ type: "event" } & Event)
   | ({ type: "gap" } & Gap)
+  | { type: "alarm"; limit: string; channel: string; step: string; time: NsText; heard: boolean; alarm: Alarm | null }
   | { type: "error"; id: number | null; message: string };
 
 export interface Subscribe {

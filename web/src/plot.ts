@@ -2,6 +2,7 @@
 // dot, and a cursor shared by all plots. uPlot owns scales, axes and cursor; the drawing is ours, from the rings.
 import uPlot from "uplot";
 import { DISPLAY_PERIOD_S, type Feed, type Shade } from "./feed";
+import { type Bound, paintBounds } from "./limits";
 import type { Event } from "./message";
 import { ValueRange } from "./range";
 import type { Series } from "./series";
@@ -23,6 +24,8 @@ export interface Frame {
   t0: bigint | null;
   events: Event[];
   live: boolean;
+  /** Bounds of channels under limits. */
+  bounds: ReadonlyMap<number, Bound[]>;
   /** Channels whose newest value is stale: drawn grey. */
   stale: ReadonlySet<number>;
 }
@@ -247,6 +250,7 @@ export class Plot {
         x: (t) => bbox.left + ((t - frame.now) / frame.spanS + 1) * bbox.width,
         y: (v) => bbox.top + ((range.max - v) / (range.max - range.min)) * bbox.height,
       };
+      paintBounds(ctx, frame.bounds.get(channel.id) ?? [], bbox, pen.y, `${LABEL_PX * devicePixelRatio}px ${theme().mono}`, devicePixelRatio);
       paintBand(ctx, series, pen);
       lines.push(() => paintLine(ctx, series, pen));
     });

@@ -12,6 +12,7 @@ use strongback_sources::config::SourceConfig;
 use strongback_store::{Pattern, StoreOptions};
 
 use crate::ingest::ChannelNote;
+use crate::limits::rule::{self, LimitTable};
 use crate::retention::RetentionTable;
 
 /// The whole configuration. Every key may be left out.
@@ -45,6 +46,8 @@ pub struct Config {
     pub source: Vec<SourceConfig>,
     /// Units and descriptions of channels that come without.
     pub channel: Vec<ChannelTable>,
+    /// What is too low, too high, a wrong state or too old.
+    pub limit: Vec<LimitTable>,
     /// The page's prepared layout.
     pub view: Option<View>,
 }
@@ -65,6 +68,7 @@ impl Default for Config {
             query: QueryTable::default(),
             source: Vec::new(),
             channel: Vec::new(),
+            limit: Vec::new(),
             view: None,
         }
     }
@@ -448,6 +452,9 @@ impl Config {
             if !positive(channel.expected_period_ms) {
                 return wrong(format!("channel {:?}", channel.pattern), "expected_period_ms must be above 0".into());
             }
+        }
+        if let Err(error) = rule::rules(&self.limit) {
+            return wrong("limit".into(), error);
         }
         if let Some(view) = &self.view {
             if let Some(t0) = view.run.as_ref().and_then(|r| r.t0.as_ref())

@@ -70,6 +70,26 @@ struct Summary {
     faults: Value,
 }
 
+/// Limits of the pad: quiet on a good day, but for the turbopump once the engine runs.
+const LIMITS: &str = r#"
+[[limit]]
+name = "LOX tank pressure"
+channels = ["avionics.sensor_values.p_lox_tank"]
+watch = { high = 4.5 }
+critical = { high = 5.0 }
+persist_ms = 100
+hysteresis = 0.05
+stale_ms = 1000
+
+[[limit]]
+name = "Turbopump temperature"
+channels = ["fti.bay.t_turbopump"]
+watch = { high = 380 }
+warning = { high = 450 }
+persist_ms = 200
+hysteresis = 5
+"#;
+
 /// Runs the demo until its duration is over, or Ctrl-C or SIGTERM.
 ///
 /// # Errors
@@ -91,6 +111,7 @@ fn configuration(args: &DemoArgs) -> anyhow::Result<(Config, Option<SocketAddr>,
             let plc = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
             let mut text = strongback_sim::pad_config_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
             text.push_str(&strongback_sim::plc_config(plc));
+            text.push_str(LIMITS);
             text.push_str("\n[[ilp.source]]\nprefix = \"avionics.\"\nname = \"avionics\"\n");
             (Config::parse(&text, "the demo's configuration")?, Some(plc))
         }

@@ -4,6 +4,7 @@
 //! bytes and in the time they may take to send a header or a piece of a body. An unknown path is a 404 in JSON,
 //! never the page: clients probe paths to learn what they talk to.
 
+mod alarms;
 pub mod answer;
 mod catalog;
 mod doctor;
@@ -91,6 +92,12 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/history", get(reading::history))
         .route("/api/state", get(reading::state))
         .route("/api/doctor", get(doctor::doctor))
+        .route("/api/alarms", get(alarms::list))
+        .route("/api/alarms/acknowledge", post(alarms::acknowledge))
+        .route("/api/alarms/shelve", post(alarms::shelve))
+        .route("/api/alarms/unshelve", post(alarms::unshelve))
+        .route("/api/limits", get(alarms::limits))
+        .route("/api/limits/past", get(alarms::past))
         .route("/api/runs", get(runs::list))
         .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/runs/{name}/{step}", post(runs::step))

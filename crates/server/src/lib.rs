@@ -41,6 +41,7 @@ pub mod ingest;
 pub mod json;
 pub mod latency;
 pub mod ledger;
+pub mod limits;
 pub mod live;
 pub mod logging;
 pub mod memory;

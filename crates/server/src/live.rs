@@ -32,6 +32,7 @@ use strongback_store::{Appended, FrameBatch, Outcome, Reject, Store, StreamId, V
 use tokio::sync::{broadcast, watch};
 
 use crate::clocks::arrival::Arrivals;
+use crate::limits::tap::Tap;
 
 use subscription::{Match, Subscription};
 
@@ -80,6 +81,8 @@ pub struct Fanout {
     newest_receive: i64,
     /// When frames arrived, and how long after their stamps.
     pub arrivals: Arrivals,
+    /// What limits see.
+    pub tap: Tap,
     /// Frames that reached screens but not the store.
     pub not_recorded: u64,
     /// Values that came since start.
@@ -119,6 +122,7 @@ impl Default for Fanout {
             newest: Vec::new(),
             newest_receive: i64::MIN,
             arrivals: Arrivals::default(),
+            tap: Tap::default(),
             not_recorded: 0,
             points: 0,
             points_duplicate: 0,
@@ -163,6 +167,8 @@ impl Fanout {
             };
             let stream = head.stream;
             self.arrivals.frame(stream, head.receive_time, head.source_time, now);
+            // A row that a reduction left out is none that can be read again.
+            self.tap.add(&frame, row.filter(|_| matches!(outcome, Outcome::Stored { .. })));
             let Some(entries) = self.by_stream.get(at).filter(|e| !e.is_empty()) else { continue };
             let now_lost = lost(stream);
             let gap = self.lost.insert(stream, now_lost).is_some_and(|before| before < now_lost);

@@ -21,6 +21,7 @@ use crate::descriptors;
 use crate::http;
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
+use crate::limits::{Limits, rule};
 use crate::live::Live;
 use crate::live::seats::Seats;
 use crate::opening::Opening;
@@ -239,10 +240,17 @@ impl Running {
         };
         let pg = pg_listener.as_ref().map(|l| l.local_addr()).transpose()?;
 
+        // Checked when the file was read.
+        let limits = Arc::new(Limits::new(rule::rules(&config.limit).map_err(anyhow::Error::msg)?));
+        if let Err(error) = limits.load(&ingest.store()) {
+            tracing::error!(%error, "alarms of earlier openings cannot all be read");
+        }
+        let stopping = watch::Sender::new(false);
+
         let commits = ingest.clone();
         let interval = Duration::from_millis(config.commit_interval_ms);
         let maintenance = ingest.clone();
-        let threads = vec![
+        let mut threads = vec![
             std::thread::Builder::new().name("commit".into()).spawn(move || commits.run_commits(interval))?,
             std::thread::Builder::new().name("maintain".into()).spawn(move || maintenance.run_maintenance())?,
         ];
@@ -258,6 +266,9 @@ impl Running {
             ledger.record_or_say(&ingest, &starts::event(store.epoch(), last, now_ns()));
         }
         drop(store);
+        if !limits.rules().is_empty() {
+            threads.push(limits.clone().start(ingest.clone(), ledger.clone(), stopping.subscribe())?);
+        }
 
         let listener = match config.ilp.listen.address() {
             Some(address) => Some(
@@ -292,6 +303,7 @@ impl Running {
             ledger,
             runs,
             roster,
+            limits,
             clocks: Clocks::default(),
             query,
             readers: Readers::start("reader", READERS).context("no threads for readers")?,
@@ -302,7 +314,7 @@ impl Running {
             view,
             started: Instant::now(),
             heartbeat: watch::Sender::default(),
-            stopping: watch::Sender::new(false),
+            stopping,
             config,
         });
         if let Some((view, began, until)) = cut_off {

@@ -10,6 +10,7 @@ use crate::clocks::Clocks;
 use crate::config::Config;
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
+use crate::limits::Limits;
 use crate::live::heartbeat::Beat;
 use crate::live::seats::Seats;
 use crate::readers::Readers;
@@ -33,6 +34,8 @@ pub struct Server {
     pub runs: Arc<RunLog>,
     /// Sources and their rates.
     pub roster: Arc<Roster>,
+    /// Limits and alarms.
+    pub limits: Arc<Limits>,
     /// Clocks of the sources.
     pub clocks: Clocks,
     /// SQL.

@@ -85,11 +85,12 @@ pub(super) fn run(program: &ServerProgram, span: Duration) -> anyhow::Result<Plc
     let more = format!("--loss 0 --plc {plc}");
     let pad = start_pad(&program.path()?, dir.path(), ports.fti, ports.ilp, &more)?;
     let server = ServerProcess::start_at(program, dir.path(), &ports, &config)?;
-    let mut http = HttpConnection::open(ports.http, PATIENCE)?;
     let cpu = server.usage().cpu_s;
     std::thread::sleep(span);
     let server_core_percent = (server.usage().cpu_s - cpu) * 100.0 / span.as_secs_f64();
     pad.stop()?;
+    // Only now: the server closes a connection that says nothing for a while.
+    let mut http = HttpConnection::open(ports.http, PATIENCE)?;
     let counter = "select max(\"FAST.cycle\") - min(\"FAST.cycle\") + 1, count(distinct \"FAST.cycle\"), count(*) from \"plc.strain\"";
     let counted = http.sql_row(counter)?;
     if counted[1] != counted[2] {

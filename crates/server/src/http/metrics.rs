@@ -171,6 +171,31 @@ fn source_clocks(all: &mut Families, server: &Server) -> prometheus::Result<()> 
     )
 }
 
+/// Limits and alarms.
+fn limits(all: &mut Families, server: &Server) -> prometheus::Result<()> {
+    let counters = &server.limits.counters;
+    all.gauge(
+        "strongback_limit_channels",
+        "Channels under limits, each limit counted.",
+        counters.channels.load(Relaxed),
+    )?;
+    let mut alarms: BTreeMap<(&'static str, &'static str), u64> = BTreeMap::new();
+    for alarm in server.limits.alarms() {
+        *alarms.entry((alarm.level, alarm.state)).or_default() += 1;
+    }
+    let alarms = alarms.into_iter().map(|((level, state), count)| (vec![level.to_owned(), state.to_owned()], count));
+    all.add(false, "strongback_alarms", "Alarms that are not over.", &["level", "state"], alarms)?;
+    for (name, help, count) in [
+        ("judged", "Frames that limits judged.", &counters.judged),
+        ("late", "Frames judged after their turn.", &counters.late),
+        ("unjudged", "Frames that found no room on their way to the limits.", &counters.unjudged),
+        ("unrecorded", "Steps of alarms that the store refused for good.", &counters.unrecorded),
+    ] {
+        all.counter(&format!("strongback_limit_{name}_total"), help, count.load(Relaxed))?;
+    }
+    Ok(())
+}
+
 fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     let mut all = Families(server.ingest.commit_histogram().collect());
     let cards = server.roster.cards();
@@ -230,6 +255,7 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     plcs(&mut all, &cards)?;
     packets(&mut all, server, &cards)?;
     source_clocks(&mut all, server)?;
+    limits(&mut all, server)?;
     all.counter("strongback_gaps_total", "Gaps found since start.", server.ledger.gaps_found())?;
 
     let stats = server.ingest.store().stats();

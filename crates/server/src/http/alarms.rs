@@ -1,0 +1,157 @@
+//! `/api/alarms`: which there are, and who knows of them; `/api/limits`, and what they say of the past.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answer::{self, Failure, Parameters};
+use super::notes::range;
+use super::reading::scan_failure;
+use crate::limits::book::{ActError, Book, Step};
+use crate::limits::{ActFailure, past};
+use crate::server::Server;
+
+/// Changes in one answer, unless `limit` says otherwise, and at most.
+const CHANGES: usize = 1_000;
+const CHANGES_MAX: usize = 100_000;
+
+/// `GET /api/alarms`
+pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
+    answer::json(&json!({ "alarms": server.limits.alarms() }))
+}
+
+/// Body of what someone says of an alarm.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Word {
+    limit: String,
+    channel: String,
+    by: String,
+    #[serde(default)]
+    note: String,
+    minutes: Option<f64>,
+}
+
+impl Word {
+    fn read(body: &[u8], wants_minutes: bool) -> Result<Word, Failure> {
+        let word: Word = serde_json::from_slice(body).map_err(|e| Failure::bad_request(e.to_string()))?;
+        match (wants_minutes, word.minutes) {
+            (true, None) => Err(Failure::bad_request("minutes: for how long")),
+            (false, Some(_)) => Err(Failure::bad_request("minutes are for shelving alone")),
+            _ => Ok(word),
+        }
+    }
+}
+
+/// `GET /api/limits`: as they are configured.
+pub(super) async fn limits(State(server): State<Arc<Server>>) -> Response {
+    answer::json(&json!({ "limits": server.config.limit }))
+}
+
+async fn act(
+    server: Arc<Server>,
+    word: Word,
+    step: impl FnOnce(&Book, &Word, i64) -> Result<Step, ActError> + Send + 'static,
+) -> Result<Response, Failure> {
+    let acting = server.clone();
+    let acted = move || {
+        let ticket = acting.limits.act(&acting.ingest, |book, now| step(book, &word, now))?;
+        Ok(ticket)
+    };
+    let ticket = server.readers.spawn(acted).await.map_err(Failure::internal)?.map_err(|error| match error {
+        ActFailure::Act(error @ ActError::NotFound { .. }) => {
+            Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: error.to_string() }
+        }
+        ActFailure::Act(error @ (ActError::Already { .. } | ActError::NotShelved)) => {
+            Failure { status: StatusCode::CONFLICT, code: "conflict", message: error.to_string() }
+        }
+        ActFailure::Act(error) => Failure::bad_request(error.to_string()),
+        ActFailure::Refused(error) => Failure::unavailable(format!("not written: {error}")),
+    })?;
+    let durable = server.ingest.durable(ticket).await;
+    durable.map_err(|refusal| Failure::unavailable(format!("not written: {refusal}")))?;
+    Ok(answer::json(&json!({ "durable": true })))
+}
+
+/// `POST /api/alarms/acknowledge`; answered when it is durable.
+pub(super) async fn acknowledge(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+    let step =
+        |book: &Book, word: &Word, now| book.acknowledge((&word.limit, &word.channel), (&word.by, &word.note), now);
+    act(server, Word::read(&body, false)?, step).await
+}
+
+/// `POST /api/alarms/shelve`; answered when it is durable.
+pub(super) async fn shelve(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+    let step = |book: &Book, word: &Word, now| {
+        let span_ns = (word.minutes.unwrap_or_default() * 60e9) as i64;
+        book.shelve((&word.limit, &word.channel), (&word.by, &word.note), span_ns, now)
+    };
+    act(server, Word::read(&body, true)?, step).await
+}
+
+/// `POST /api/alarms/unshelve`; answered when it is durable.
+pub(super) async fn unshelve(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+    let step = |book: &Book, word: &Word, now| book.unshelve((&word.limit, &word.channel), &word.by, now);
+    act(server, Word::read(&body, false)?, step).await
+}
+
+/// Parameters of `/api/limits/past`.
+#[derive(Debug, Deserialize)]
+pub(super) struct PastQuery {
+    from: Option<String>,
+    to: Option<String>,
+    limit: Option<usize>,
+}
+
+/// `GET /api/limits/past`: what the limits of now say of a span of the past. Nothing is recorded, nobody is told.
+pub(super) async fn past(
+    State(server): State<Arc<Server>>,
+    Parameters(query): Parameters<PastQuery>,
+) -> Result<Response, Failure> {
+    let time = range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?;
+    let limit = query.limit.unwrap_or(CHANGES).min(CHANGES_MAX);
+    let (rules, view) = (server.limits.rules().clone(), server.ingest.store().view());
+    let read = move || {
+        let (mut steps, mut truncated) = (Vec::new(), false);
+        past::judge(&view, rules, time, |verdict| {
+            truncated = steps.len() == limit;
+            if !truncated {
+                steps.push(card(&Step::of(verdict)));
+            }
+            !truncated
+        })?;
+        Ok((steps, truncated))
+    };
+    let (steps, truncated) = server.readers.spawn(read).await.map_err(Failure::internal)?.map_err(scan_failure)?;
+    Ok(answer::json(&json!({ "changes": steps, "truncated": truncated })))
+}
+
+/// A change of level as the interface writes it.
+fn card(step: &Step) -> Value {
+    let mut card = json!({
+        "limit": step.rule,
+        "channel": step.channel,
+        "step": step.kind.name(),
+        "time": step.time.to_string(),
+        "receive_time": step.receive_time.to_string(),
+    });
+    if let (Some(card), crate::limits::book::StepKind::Level { from, to, why, value, text, bound }) =
+        (card.as_object_mut(), &step.kind)
+    {
+        let why = why.map(crate::limits::rule::Why::name);
+        card.extend([
+            ("before".to_owned(), json!(from.name())),
+            ("level".to_owned(), json!(to.name())),
+            ("why".to_owned(), json!(why)),
+            ("value".to_owned(), json!(value)),
+            ("text".to_owned(), json!(text)),
+            ("bound".to_owned(), json!(bound)),
+        ]);
+    }
+    card
+}

@@ -1,0 +1,357 @@
+//! Limits and alarms: what is too low, too high, in a wrong state or too old, and who knows of it.
+//!
+//! ```text
+//! Fanout::publish ─> tap: readings of the channels under limits        a look-up a frame
+//! each 10 ms      ─> order: by reception, held back by ALIGN_NS        a thread of its own, here
+//!                 ─> judge ─> machine: changes of level                pure; over the past as well (past)
+//!                 ─> book: raised, acknowledged, cleared, shelved ─> strongback.alarms, screens, log
+//! ```
+//!
+//! A limit judges what came, stored or not: a failed disk silences no alarm.
+
+pub mod book;
+pub mod history;
+pub mod judge;
+pub mod machine;
+pub mod order;
+pub mod past;
+pub mod rule;
+pub mod tap;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use strongback_query::EventRow;
+use strongback_store::{Clock, Reject, Scan, ScanError, Store, StreamId};
+use tokio::sync::watch;
+
+use crate::clock::now_ns;
+use crate::ingest::{Ingest, Ticket};
+use crate::ledger::Ledger;
+
+use book::{ActError, Alarm, Book, Step};
+use judge::{Judge, Sighting};
+use order::Order;
+use rule::Rule;
+
+/// How long frames are held back, so that what came over different ways is judged in the order of reception.
+pub const ALIGN_NS: i64 = 20_000_000;
+/// Time between two looks at what came.
+const TURN: Duration = Duration::from_millis(10);
+/// Rows of a stream that are read, at most, because they came before its limits were known.
+const CATCH_UP_ROWS: u64 = 65_536;
+/// Steps that wait for a store that refuses, at most.
+const WAITING_MAX: usize = 10_000;
+/// Time between two events that say that frames came late.
+const TELL_EACH_NS: i64 = 60_000_000_000;
+/// Time between two looks for shelves whose time is over.
+const SWEEP_EACH_NS: i64 = 1_000_000_000;
+
+/// Limits and alarms of a server.
+#[derive(Debug)]
+pub struct Limits {
+    rules: Arc<[Rule]>,
+    book: Mutex<Book>,
+    /// What counts.
+    pub counters: LimitCounters,
+}
+
+/// What limits count since start.
+#[derive(Debug, Default)]
+pub struct LimitCounters {
+    /// Channels under limits, each limit counted.
+    pub channels: AtomicU64,
+    /// Frames judged.
+    pub judged: AtomicU64,
+    /// Frames judged after their turn.
+    pub late: AtomicU64,
+    /// Frames that found no room.
+    pub unjudged: AtomicU64,
+    /// Steps that the store refused for good.
+    pub unrecorded: AtomicU64,
+}
+
+/// Why someone's word about an alarm did not count.
+#[derive(Debug, thiserror::Error)]
+pub enum ActFailure {
+    /// It makes no sense.
+    #[error(transparent)]
+    Act(#[from] ActError),
+    /// The store refused it.
+    #[error(transparent)]
+    Refused(#[from] Reject),
+}
+
+/// What the thread of the limits keeps.
+#[derive(Debug)]
+struct Work {
+    judge: Judge,
+    order: Order<Sighting>,
+    /// Version of the catalog that was looked at.
+    catalog: Option<u64>,
+    /// Opening of the store that numbers are of.
+    reopenings: u64,
+    /// Row of each stream up to which its frames were seen when its limits were last looked at.
+    seen: HashMap<StreamId, u64>,
+    /// Steps that are not recorded yet.
+    waiting: Vec<Step>,
+    /// Rows that had another turn than that of their reception, not recorded yet.
+    late: Vec<history::Late>,
+    /// How many came late and how many were not judged since that was told.
+    not_told: (u64, u64),
+    told_at: i64,
+    swept_at: i64,
+}
+
+impl Limits {
+    /// Limits by these rules.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        Limits { rules: rules.into(), book: Mutex::default(), counters: LimitCounters::default() }
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &Arc<[Rule]> {
+        &self.rules
+    }
+
+    /// Takes the book as the rows of `strongback.alarms` tell it.
+    ///
+    /// # Errors
+    /// A scan that ends early; what was read until then is kept.
+    pub fn load(&self, store: &Store) -> Result<(), ScanError> {
+        let steps = history::steps(&store.view())?;
+        let mut book = self.book.lock();
+        for step in &steps {
+            // Nobody is told anew of what was told.
+            let _ = book.take(step);
+        }
+        book.pass(now_ns());
+        Ok(())
+    }
+
+    /// Alarms that are not over, worst first.
+    pub fn alarms(&self) -> Vec<Alarm> {
+        self.book.lock().list()
+    }
+
+    /// Someone acts on an alarm: the step that `act` makes is taken and appended; wait for the ticket before you say so.
+    ///
+    /// # Errors
+    /// It makes no sense, or the store refuses it.
+    pub fn act(
+        &self,
+        ingest: &Ingest,
+        act: impl FnOnce(&Book, i64) -> Result<Step, ActError>,
+    ) -> Result<Ticket, ActFailure> {
+        let mut book = self.book.lock();
+        let step = act(&book, now_ns())?;
+        let ticket = history::record(ingest, std::slice::from_ref(&step))?;
+        book.take(&step);
+        notify(ingest, &book, &step, false);
+        Ok(ticket)
+    }
+
+    /// Starts the thread of the limits: what is appended from now on is judged. It ends when the server stops.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn start(
+        self: Arc<Self>,
+        ingest: Arc<Ingest>,
+        ledger: Arc<Ledger>,
+        stopping: watch::Receiver<bool>,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let mut work = self.begin(&ingest);
+        std::thread::Builder::new().name("limits".into()).spawn(move || {
+            loop {
+                let stop = *stopping.borrow();
+                self.turn(&mut work, &ingest, &ledger, now_ns(), if stop { 0 } else { ALIGN_NS });
+                if stop {
+                    return;
+                }
+                std::thread::sleep(TURN);
+            }
+        })
+    }
+
+    /// Looks at all streams there are; frames count from now on.
+    fn begin(&self, ingest: &Ingest) -> Work {
+        let mut work = Work {
+            judge: Judge::new(self.rules.clone()),
+            order: Order::default(),
+            catalog: None,
+            reopenings: ingest.reopenings(),
+            seen: HashMap::new(),
+            waiting: Vec::new(),
+            late: Vec::new(),
+            not_told: (0, 0),
+            told_at: i64::MIN,
+            swept_at: i64::MIN,
+        };
+        ingest.live().fanout().tap.clear();
+        self.adopt(&mut work, ingest);
+        work
+    }
+
+    /// Looks at streams and channels that are new.
+    fn adopt(&self, work: &mut Work, ingest: &Ingest) {
+        let catalog = ingest.store().catalog();
+        if work.catalog == Some(catalog.version) {
+            return;
+        }
+        // At a start, limits go on from where they were told to be.
+        let at_start = work.catalog.is_none();
+        work.catalog = Some(catalog.version);
+        let mut found = Vec::new();
+        for stream in catalog.streams.iter().filter(|stream| stream.source != "internal") {
+            let told = |rule: &str, channel: &str| self.book.lock().told(rule, channel);
+            if let Some((channels, before)) = work.judge.adopt(stream, told) {
+                found.push((stream.clone(), channels, before));
+            }
+        }
+        if found.is_empty() {
+            return;
+        }
+        let (channels, left_out) = work.judge.counts();
+        self.counters.channels.store(channels as u64, Relaxed);
+        if left_out > 0 {
+            tracing::error!("{left_out} channels are under no limit: there is room for {}", judge::MACHINES_MAX);
+        }
+        let view = {
+            let mut fanout = ingest.live().fanout();
+            for (stream, channels, _) in &found {
+                fanout.tap.want(stream.id, stream.clock == Clock::Source, channels);
+            }
+            ingest.store().view()
+        };
+        for (stream, channels, before) in found {
+            let next = view.next_row(stream.id);
+            let from = work.seen.insert(stream.id, next).unwrap_or(if at_start { next } else { 0 });
+            if from >= next {
+                continue;
+            }
+            // What came before anybody asked for it.
+            let new = channels[before..].to_vec();
+            let rows = from.max(next.saturating_sub(CATCH_UP_ROWS))..next;
+            for batch in view.scan(Scan { rows, ..Scan::all(stream.id, new.clone()) }) {
+                match batch {
+                    Ok(batch) => past::sightings(&batch, &new).for_each(|frame| work.judge.frame(&frame)),
+                    Err(error) => {
+                        tracing::error!(%error, "rows of {} were not judged", stream.key);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Judges what came until `align_ns` ago.
+    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64, align_ns: i64) {
+        if work.reopenings != ingest.reopenings() {
+            let waiting = std::mem::take(&mut work.waiting);
+            *work = Work { waiting, ..self.begin(ingest) };
+        }
+        self.adopt(work, ingest);
+        let (seen, lost) = ingest.live().fanout().tap.take();
+        self.counters.unjudged.fetch_add(lost.len() as u64, Relaxed);
+        work.not_told.1 += lost.len() as u64;
+        work.late.extend(lost.into_iter().filter_map(|(stream, row)| Some((stream, row?, None))));
+        for mut frame in seen {
+            let turn = work.order.turn(frame.receive_time);
+            if turn > frame.receive_time {
+                self.counters.late.fetch_add(1, Relaxed);
+                work.not_told.0 += 1;
+                work.late.extend(frame.row.map(|row| (frame.stream, row, Some(turn))));
+                frame.receive_time = turn;
+            }
+            work.order.push(turn, frame.stream, frame.row, frame);
+        }
+        let watermark = now.saturating_sub(align_ns);
+        while let Some(frame) = work.order.pop_before(watermark) {
+            self.counters.judged.fetch_add(1, Relaxed);
+            work.judge.frame(&frame);
+        }
+        let steps: Vec<Step> = work.judge.pass(watermark).into_iter().map(Step::of).collect();
+        if !steps.is_empty() {
+            let mut book = self.book.lock();
+            for step in &steps {
+                let is_heard = book.take(step);
+                notify(ingest, &book, step, is_heard);
+            }
+        }
+        work.waiting.extend(steps);
+        self.record(work, ingest);
+        if now.saturating_sub(work.swept_at) >= SWEEP_EACH_NS {
+            work.swept_at = now;
+            self.book.lock().pass(now);
+        }
+        Self::tell_late(work, ingest, ledger, now);
+    }
+
+    fn record(&self, work: &mut Work, ingest: &Ingest) {
+        if work.waiting.is_empty() || ingest.refusal().is_some() {
+            let over = work.waiting.len().saturating_sub(WAITING_MAX);
+            if over > 0 {
+                self.counters.unrecorded.fetch_add(over as u64, Relaxed);
+                work.waiting.drain(..over);
+            }
+            return;
+        }
+        match history::record(ingest, &work.waiting) {
+            Ok(_) => work.waiting.clear(),
+            Err(Reject::Refused(_)) => {}
+            Err(error) => {
+                tracing::error!(%error, "{} steps of alarms cannot be recorded", work.waiting.len());
+                self.counters.unrecorded.fetch_add(work.waiting.len() as u64, Relaxed);
+                work.waiting.clear();
+            }
+        }
+    }
+
+    /// Records which frames came late, and says so.
+    fn tell_late(work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64) {
+        if !work.late.is_empty() && ingest.refusal().is_none() {
+            if let Err(error) = history::record_late(ingest, &work.late, now) {
+                tracing::warn!("{} rows are not in strongback.late: {error}", work.late.len());
+            }
+            work.late.clear();
+        }
+        work.late.truncate(WAITING_MAX);
+        if work.not_told == (0, 0) || now.saturating_sub(work.told_at) < TELL_EACH_NS {
+            return;
+        }
+        let (late, unjudged) = std::mem::take(&mut work.not_told);
+        work.told_at = now;
+        let align = ALIGN_NS / 1_000_000;
+        let text = format!(
+            "frames that reached the limits later than {align} ms after their reception: {late}; not judged at all: \
+             {unjudged}; this machine is too busy"
+        );
+        let level = if unjudged > 0 { "warning" } else { "info" };
+        let event = EventRow { time_ns: now, level: level.to_owned(), source: "limits".to_owned(), text };
+        ledger.record_or_say(ingest, &event);
+    }
+}
+
+/// Tells screens and log of a step.
+fn notify(ingest: &Ingest, book: &Book, step: &Step, is_heard: bool) {
+    let alarm = book.get(&step.rule, &step.channel);
+    if is_heard && let Some(alarm) = alarm {
+        tracing::warn!(limit = &*step.rule, "{alarm}");
+    }
+    let message = json!({
+        "type": "alarm",
+        "limit": step.rule,
+        "channel": step.channel,
+        "step": step.kind.name(),
+        "time": step.time.to_string(),
+        "heard": is_heard,
+        "alarm": alarm,
+    });
+    ingest.live().notify(message.to_string());
+}

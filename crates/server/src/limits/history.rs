@@ -1,0 +1,223 @@
+//! `strongback.alarms`: a row for each step in the life of an alarm. `strongback.late`: rows that were judged after their turn, or not.
+
+use std::collections::HashMap;
+
+use strongback_sources::Sink;
+use strongback_store::{
+    Batch, ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Reject, Scan, ScanError,
+    Stream, StreamId, StreamKey, StreamSpec, Value, View,
+};
+
+use super::book::{Step, StepKind};
+use super::rule::{Level, Why};
+use crate::ingest::{Ingest, Ticket};
+
+const ALARMS: &str = "strongback.alarms";
+const LATE: &str = "strongback.late";
+
+/// A row of a stream, and when it was judged, if it was.
+pub type Late = (StreamId, u64, Option<i64>);
+
+/// Most rows of the history that are read at a start.
+const ROWS_MAX: u64 = 200_000;
+
+/// Channels of `strongback.alarms`.
+const CHANNELS: [(&str, ChannelType); 12] = [
+    ("channel", ChannelType::String),
+    ("limit", ChannelType::String),
+    ("step", ChannelType::String),
+    ("level", ChannelType::String),
+    ("before", ChannelType::String),
+    ("why", ChannelType::String),
+    ("value", ChannelType::F64),
+    ("text", ChannelType::String),
+    ("bound", ChannelType::F64),
+    ("by", ChannelType::String),
+    ("note", ChannelType::String),
+    ("until", ChannelType::I64),
+];
+
+fn spec(table: &str, channels: impl IntoIterator<Item = (&'static str, ChannelType)>) -> StreamSpec {
+    StreamSpec {
+        key: StreamKey::new(table, []),
+        source: "internal".to_owned(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: channels.into_iter().map(|(name, kind)| ChannelSpec::new(name, kind)).collect(),
+    }
+}
+
+fn append(ingest: &Ingest, batch: &FrameBatch) -> Result<Ticket, Reject> {
+    let generation = ingest.generation_now();
+    let appended = ingest.accept(batch);
+    for outcome in appended.outcomes {
+        if let Outcome::Rejected(reject) = outcome {
+            return Err(reject);
+        }
+    }
+    Ok(generation.ticket(appended.commit))
+}
+
+/// The cells of a step; empty texts are left out.
+fn cells(step: &Step) -> Vec<(&'static str, Value<'_>)> {
+    let mut cells = vec![
+        ("channel", Value::String(&step.channel)),
+        ("limit", Value::String(&step.rule)),
+        ("step", Value::String(step.kind.name())),
+    ];
+    let mut put = |name, text| cells.push((name, Value::String(text)));
+    match &step.kind {
+        StepKind::Level { from, to, why, value, text, bound } => {
+            put("level", to.name());
+            put("before", from.name());
+            put("why", why.map_or("", Why::name));
+            put("text", text);
+            let numbers = [("value", value), ("bound", bound)];
+            cells.extend(numbers.into_iter().filter_map(|(name, of)| Some((name, Value::F64((*of)?)))));
+        }
+        StepKind::Acknowledged { by, note } => {
+            put("by", by);
+            put("note", note);
+        }
+        StepKind::Shelved { by, note, until } => {
+            put("by", by);
+            put("note", note);
+            cells.push(("until", Value::I64(*until)));
+        }
+        StepKind::Unshelved { by } => put("by", by),
+    }
+    cells.retain(|(_, value)| !matches!(value, Value::String("")));
+    cells
+}
+
+/// Appends steps to `strongback.alarms`.
+///
+/// # Errors
+/// The store refuses them.
+pub fn record(ingest: &Ingest, steps: &[Step]) -> Result<Ticket, Reject> {
+    let (stream, channels) = ingest.resolve_own(&spec(ALARMS, CHANNELS))?;
+    let mut batch = FrameBatch::new();
+    for step in steps {
+        let (receive_time, source_time) = (step.receive_time, Some(step.time));
+        batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
+        for (name, value) in cells(step) {
+            if let Some(at) = CHANNELS.iter().position(|(channel, _)| *channel == name) {
+                batch.push(channels[at], value);
+            }
+        }
+        batch.end();
+    }
+    append(ingest, &batch)
+}
+
+/// Appends to `strongback.late` rows that had another turn than that of their reception: when, nanoseconds since 1970 UTC,
+/// or none if they were not judged.
+///
+/// # Errors
+/// The store refuses them.
+pub fn record_late(ingest: &Ingest, rows: &[Late], now: i64) -> Result<(), Reject> {
+    let channels = [("stream", ChannelType::U32), ("row", ChannelType::U64), ("judged_ns", ChannelType::I64)];
+    let (own, channels) = ingest.resolve_own(&spec(LATE, channels))?;
+    let mut batch = FrameBatch::new();
+    for (stream, row, judged) in rows {
+        batch.begin(FrameHead { stream: own.id, receive_time: now, source_time: None, sequence: None });
+        batch.push(channels[0], Value::U32(stream.0));
+        batch.push(channels[1], Value::U64(*row));
+        if let Some(judged) = judged {
+            batch.push(channels[2], Value::I64(*judged));
+        }
+        batch.end();
+    }
+    append(ingest, &batch).map(drop)
+}
+
+/// Hands over the rows of one of these streams, from its newest [`ROWS_MAX`] on.
+fn rows(view: &View, table: &str, mut each: impl FnMut(Row<'_>)) -> Result<(), ScanError> {
+    let own = |stream: &&Stream| stream.key.table == table && stream.key.tags.is_empty();
+    let catalog = view.catalog();
+    let Some(stream) = catalog.streams.iter().map(|stream| &**stream).find(own) else { return Ok(()) };
+    let next = view.next_row(stream.id);
+    let columns = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();
+    let scan = Scan { rows: next.saturating_sub(ROWS_MAX)..next, ..Scan::all(stream.id, columns) };
+    for batch in view.scan(scan) {
+        let batch = batch?;
+        (0..batch.len()).for_each(|row| each(Row { stream, batch: &batch, row }));
+    }
+    Ok(())
+}
+
+struct Row<'a> {
+    stream: &'a Stream,
+    batch: &'a Batch,
+    row: usize,
+}
+
+impl<'a> Row<'a> {
+    fn get(&self, channel: &str) -> Option<Value<'a>> {
+        let at = self.stream.layout.index(channel)?;
+        self.batch.columns[at.0 as usize].cell(self.row).ok()
+    }
+
+    fn text(&self, channel: &str) -> &'a str {
+        match self.get(channel) {
+            Some(Value::String(text)) => text,
+            _ => "",
+        }
+    }
+
+    fn step(&self) -> Option<Step> {
+        let (by, note) = (self.text("by").to_owned(), self.text("note").to_owned());
+        let kind = match self.text("step") {
+            "acknowledged" => StepKind::Acknowledged { by, note },
+            "shelved" => {
+                let Some(Value::I64(until)) = self.get("until") else { return None };
+                StepKind::Shelved { by, note, until }
+            }
+            "unshelved" => StepKind::Unshelved { by },
+            _ => StepKind::Level {
+                from: Level::from_name(self.text("before"))?,
+                to: Level::from_name(self.text("level"))?,
+                why: Why::from_name(self.text("why")),
+                value: self.get("value").and_then(|value| value.as_f64()),
+                text: self.text("text").to_owned(),
+                bound: self.get("bound").and_then(|bound| bound.as_f64()),
+            },
+        };
+        Some(Step {
+            time: self.batch.time(self.row),
+            receive_time: self.batch.receive_time[self.row],
+            rule: self.text("limit").into(),
+            channel: self.text("channel").into(),
+            kind,
+        })
+    }
+}
+
+/// The steps that were recorded, oldest first.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn steps(view: &View) -> Result<Vec<Step>, ScanError> {
+    let mut steps = Vec::new();
+    rows(view, ALARMS, |row| steps.extend(row.step()))?;
+    Ok(steps)
+}
+
+/// The rows that had another turn than that of their reception, and which.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn late(view: &View) -> Result<HashMap<(StreamId, u64), Option<i64>>, ScanError> {
+    let mut found = HashMap::new();
+    rows(view, LATE, |row| {
+        if let (Some(Value::U32(stream)), Some(Value::U64(of))) = (row.get("stream"), row.get("row")) {
+            let judged = match row.get("judged_ns") {
+                Some(Value::I64(judged)) => Some(judged),
+                _ => None,
+            };
+            found.insert((StreamId(stream), of), judged);
+        }
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,321 @@
+//! All limits over all channels they are about: frames in the order of reception in, changes of level out.
+//!
+//! Pure: live, in replay and over the past it is fed in the same order (see [`super::order`]), and says the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use strongback_store::{ChannelIndex, Stream, StreamId};
+
+use super::machine::{Change, Machine};
+use super::rule::{Context, Level, Reading, Rule, Why};
+
+/// Most channels under limits, each limit counted: about 300 bytes each.
+pub const MACHINES_MAX: usize = 200_000;
+
+/// A frame as limits see it: its readings alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sighting {
+    /// Its stream.
+    pub stream: StreamId,
+    /// Its row, unless it reached the screens alone.
+    pub row: Option<u64>,
+    /// Its `time`, nanoseconds since 1970 UTC.
+    pub time: i64,
+    /// Its turn: when it was received, or, of one that came late, when it was judged. Nanoseconds since 1970 UTC.
+    pub receive_time: i64,
+    /// Its readings of channels that limits ask for.
+    pub readings: Vec<(ChannelIndex, Reading)>,
+}
+
+/// What changed, of which channel under which limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Name of the limit.
+    pub rule: Arc<str>,
+    /// Full name of the channel.
+    pub channel: Arc<str>,
+    /// The change.
+    pub change: Change,
+}
+
+#[derive(Debug)]
+struct Judged {
+    rule: usize,
+    name: Arc<str>,
+    machine: Machine,
+}
+
+/// A channel that says whether limits hold.
+#[derive(Debug)]
+struct Switch {
+    channel: String,
+    /// Its newest reading.
+    reading: Option<Reading>,
+    /// What is judged only while it says so.
+    judged: Vec<usize>,
+}
+
+/// What is done with a channel's readings.
+#[derive(Debug)]
+struct Uses {
+    channel: ChannelIndex,
+    judged: Vec<usize>,
+    switch: Option<usize>,
+}
+
+/// The limits at work.
+#[derive(Debug)]
+pub struct Judge {
+    rules: Arc<[Rule]>,
+    names: Vec<Arc<str>>,
+    judged: Vec<Judged>,
+    switches: Vec<Switch>,
+    streams: HashMap<StreamId, Vec<Uses>>,
+    /// How many channels of each stream were looked at.
+    known: HashMap<StreamId, usize>,
+    left_out: u64,
+    changes: Vec<Change>,
+    verdicts: Vec<(usize, Change)>,
+}
+
+impl Judge {
+    /// Of these limits, over no stream yet.
+    pub fn new(rules: Arc<[Rule]>) -> Self {
+        let mut switches: Vec<Switch> = Vec::new();
+        for context in rules.iter().filter_map(|rule| rule.context.as_ref()) {
+            if switches.iter().all(|switch| switch.channel != context.channel) {
+                switches.push(Switch { channel: context.channel.clone(), reading: None, judged: Vec::new() });
+            }
+        }
+        Judge {
+            names: rules.iter().map(|rule| Arc::from(rule.name.as_str())).collect(),
+            rules,
+            judged: Vec::new(),
+            switches,
+            streams: HashMap::new(),
+            known: HashMap::new(),
+            left_out: 0,
+            changes: Vec::new(),
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// Looks at a stream that is new, or has new channels. `told` says at which level a limit left a channel before a
+    /// restart. If that makes channels wanted: all that are, and how many of them were before.
+    pub fn adopt(
+        &mut self,
+        stream: &Stream,
+        told: impl Fn(&str, &str) -> Option<(Level, Option<Why>)>,
+    ) -> Option<(Vec<ChannelIndex>, usize)> {
+        let before = self.streams.get(&stream.id).map_or(0, Vec::len);
+        let known = self.known.insert(stream.id, stream.layout.channels.len()).unwrap_or(0);
+        let rules = self.rules.clone();
+        for (at, channel) in stream.layout.channels.iter().enumerate().skip(known) {
+            let full = stream.key.channel_name(&channel.name);
+            let mut judged = Vec::new();
+            for (number, rule) in rules.iter().enumerate() {
+                if !rule.channels.iter().any(|pattern| pattern.matches(&stream.key, &channel.name)) {
+                    continue;
+                }
+                if self.judged.len() >= MACHINES_MAX {
+                    self.left_out += 1;
+                    continue;
+                }
+                let mut machine = Machine::new(rule);
+                if let Some((level, why)) = told(&rule.name, &full) {
+                    machine.resume(level, why);
+                }
+                judged.push(self.judged.len());
+                self.judged.push(Judged { rule: number, name: full.as_str().into(), machine });
+                if let Some(context) = &rule.context {
+                    self.switch(self.judged.len() - 1, context);
+                }
+            }
+            let switch = self.switches.iter().position(|switch| switch.channel == full);
+            if switch.is_some() || !judged.is_empty() {
+                let uses = Uses { channel: ChannelIndex(at as u16), judged, switch };
+                self.streams.entry(stream.id).or_default().push(uses);
+            }
+        }
+        let wanted = self.streams.get(&stream.id).filter(|uses| uses.len() > before)?;
+        Some((wanted.iter().map(|uses| uses.channel).collect(), before))
+    }
+
+    /// Ties what is judged to the channel that switches it.
+    fn switch(&mut self, judged: usize, context: &Context) {
+        for switch in self.switches.iter_mut().filter(|switch| switch.channel == context.channel) {
+            switch.judged.push(judged);
+            let holds = switch.reading.as_ref().is_some_and(|reading| context.holds(reading));
+            let rule = &self.rules[self.judged[judged].rule];
+            // It has no value yet: nothing is told.
+            self.judged[judged].machine.context(rule, holds, i64::MIN, &mut self.changes);
+        }
+    }
+
+    /// A frame; they come in the order of reception.
+    pub fn frame(&mut self, frame: &Sighting) {
+        let Some(uses) = self.streams.get(&frame.stream) else { return };
+        for (channel, reading) in &frame.readings {
+            let Some(uses) = uses.iter().find(|uses| uses.channel == *channel) else { continue };
+            for &at in &uses.judged {
+                let Judged { rule, machine, .. } = &mut self.judged[at];
+                let times = (frame.time, frame.receive_time);
+                machine.value(&self.rules[*rule], times, reading.clone(), &mut self.changes);
+                self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+            }
+            let Some(switch) = uses.switch.map(|at| &mut self.switches[at]) else { continue };
+            if switch.reading.as_ref() == Some(reading) {
+                continue;
+            }
+            switch.reading = Some(reading.clone());
+            for &at in &switch.judged {
+                let Judged { rule, machine, .. } = &mut self.judged[at];
+                let rule = &self.rules[*rule];
+                let holds = rule.context.as_ref().is_some_and(|context| context.holds(reading));
+                machine.context(rule, holds, frame.receive_time, &mut self.changes);
+                self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+            }
+        }
+    }
+
+    /// Everything received before `receive_time` was handed in: what became due until then, and all that changed since
+    /// the last call, in the order in which it did.
+    pub fn pass(&mut self, receive_time: i64) -> Vec<Verdict> {
+        for (at, Judged { rule, machine, .. }) in self.judged.iter_mut().enumerate() {
+            machine.pass(&self.rules[*rule], receive_time, &mut self.changes);
+            self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+        }
+        // Those of one channel under one limit are in order already.
+        let judged = &self.judged;
+        let key = |(at, change): &(usize, Change)| (change.receive_time, &judged[*at].name, judged[*at].rule);
+        self.verdicts.sort_by(|a, b| key(a).cmp(&key(b)));
+        let named = |(at, change): (usize, Change)| {
+            let Judged { rule, name, .. } = &self.judged[at];
+            Verdict { rule: self.names[*rule].clone(), channel: name.clone(), change }
+        };
+        self.verdicts.drain(..).map(named).collect()
+    }
+
+    /// Channels under limits, each limit counted, and how many found no room.
+    pub fn counts(&self) -> (usize, u64) {
+        (self.judged.len(), self.left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::order::Order;
+    use super::super::rule::{LimitTable, rules};
+    use super::*;
+    use strongback_store::{Channel, ChannelId, ChannelType, Clock, Interpolation, Layout, Reduction, StreamKey};
+
+    const MS: i64 = 1_000_000;
+
+    fn stream(id: u32, table: &str, channels: &[&str]) -> Stream {
+        let channel = |(at, name): (usize, &&str)| Channel {
+            id: ChannelId(id * 100 + at as u32),
+            name: (*name).to_owned(),
+            source_name: (*name).to_owned(),
+            channel_type: ChannelType::F64,
+            unit: String::new(),
+            description: String::new(),
+            interpolation: Interpolation::Linear,
+            reduction: Reduction::None,
+        };
+        Stream {
+            id: StreamId(id),
+            key: StreamKey::new(table, []),
+            source: "s".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            layout: Arc::new(Layout { version: 1, channels: channels.iter().enumerate().map(channel).collect() }),
+        }
+    }
+
+    fn judge() -> Judge {
+        #[derive(serde::Deserialize)]
+        struct Tables {
+            limit: Vec<LimitTable>,
+        }
+        let text = r#"
+            [[limit]]
+            channels = ["a.*"]
+            watch = { high = 10 }
+            critical = { high = 20 }
+            persist_ms = 3
+            stale_ms = 15
+            [[limit]]
+            name = "while it runs"
+            channels = ["a.x"]
+            warning = { low = 0 }
+            while = { channel = "b.state", is = [1] }
+        "#;
+        let tables: Tables = toml::from_str(text).expect("limits");
+        let mut judge = Judge::new(rules(&tables.limit).expect("rules").into());
+        let wanted = |judge: &mut Judge, stream: Stream| judge.adopt(&stream, |_, _| None);
+        let (x, y) = (ChannelIndex(0), ChannelIndex(1));
+        assert_eq!(wanted(&mut judge, stream(1, "a", &["x"])), Some((vec![x], 0)));
+        assert_eq!(wanted(&mut judge, stream(1, "a", &["x", "y"])), Some((vec![x, y], 1)));
+        assert_eq!(wanted(&mut judge, stream(1, "a", &["x", "y"])), None);
+        assert_eq!(wanted(&mut judge, stream(2, "b", &["state", "z"])), Some((vec![x], 0)));
+        assert_eq!(wanted(&mut judge, stream(3, "c", &["x"])), None);
+        assert_eq!(judge.counts(), (3, 0));
+        judge
+    }
+
+    /// Frames with jitter between reception and arrival; what is past its turn is judged late in both.
+    #[test]
+    fn live_and_the_past_say_the_same_however_the_clock_ticks() {
+        let (mut told, mut late) = (0, 0);
+        for seed in 0..100 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut frames = Vec::new();
+            let (mut at, mut x) = (0, 0.0_f64);
+            for row in 0..200 {
+                let most = if random.u8(0..30) == 0 { 40 } else { 4 };
+                at += random.i64(0..most) * MS;
+                x = (x + f64::from(random.i8(-6..=6))).clamp(-5.0, 25.0);
+                let (stream, reading) = match random.u8(0..8) {
+                    0 => (2, Reading::Number(f64::from(random.u8(0..2)))),
+                    _ => (1, Reading::Number(x)),
+                };
+                let readings = vec![(ChannelIndex(if stream == 1 { random.u16(0..2) } else { 0 }), reading)];
+                let time = at - random.i64(0..3) * MS;
+                frames.push(Sighting { stream: StreamId(stream), row: Some(row), time, receive_time: at, readings });
+            }
+            let mut arrivals: Vec<(i64, Sighting)> =
+                frames.iter().map(|frame| (frame.receive_time + random.i64(0..14) * MS, frame.clone())).collect();
+            arrivals.sort_by_key(|(arrival, _)| *arrival);
+            // Rows of a stream are those of its arrival.
+            let (mut live, mut order, mut verdicts) = (judge(), Order::default(), Vec::new());
+            let mut stored: Vec<Sighting> = Vec::new();
+            for (row, (now, mut frame)) in arrivals.into_iter().enumerate() {
+                frame.row = Some(row as u64);
+                let turn = order.turn(frame.receive_time);
+                late += u64::from(turn > frame.receive_time);
+                frame.receive_time = turn;
+                stored.push(frame.clone());
+                order.push(turn, frame.stream, frame.row, frame);
+                if random.bool() {
+                    while let Some(frame) = order.pop_before(now - 10 * MS) {
+                        live.frame(&frame);
+                    }
+                    verdicts.extend(live.pass(now - 10 * MS));
+                }
+            }
+            while let Some(frame) = order.pop_before(i64::MAX) {
+                live.frame(&frame);
+            }
+            verdicts.extend(live.pass(at + 100 * MS));
+
+            let mut past = judge();
+            stored.sort_by_key(|frame| (frame.receive_time, frame.stream.0, frame.row));
+            stored.iter().for_each(|frame| past.frame(frame));
+            assert_eq!(verdicts, past.pass(at + 100 * MS), "seed {seed}");
+            told += verdicts.len();
+        }
+        assert!(told > 1_000 && late > 1_000, "{told} {late}");
+    }
+}

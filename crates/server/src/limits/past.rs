@@ -1,0 +1,123 @@
+//! Limits over what was recorded: the same judge on the same frames in the same order.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use strongback_store::{Batch, ChannelIndex, Scan, ScanError, Scanner, StreamId, View};
+
+use super::history;
+use super::judge::{Judge, Sighting, Verdict};
+use super::order::Order;
+use super::rule::{Reading, Rule};
+
+/// By how much frames of a stream may have been received in another order than they were appended in.
+const HOLD_NS: i64 = 1_000_000_000;
+/// How often what became due is looked for: what is found does not depend on it.
+const PASS_NS: i64 = 100_000_000;
+
+/// The frames of a batch that have readings; `channels` are those of its columns.
+pub fn sightings<'b>(batch: &'b Batch, channels: &'b [ChannelIndex]) -> impl Iterator<Item = Sighting> + 'b {
+    (0..batch.len()).filter_map(|row| sighting(batch, channels, row))
+}
+
+fn sighting(batch: &Batch, channels: &[ChannelIndex], row: usize) -> Option<Sighting> {
+    let columns = channels.iter().zip(&batch.columns);
+    let readings: Vec<(ChannelIndex, Reading)> =
+        columns.filter_map(|(channel, column)| Some((*channel, Reading::of(column.cell(row).ok()?)?))).collect();
+    (!readings.is_empty()).then(|| Sighting {
+        stream: batch.stream,
+        row: Some(batch.rows[row]),
+        time: batch.time(row),
+        receive_time: batch.receive_time[row],
+        readings,
+    })
+}
+
+/// Frames of one stream, one after the other.
+struct Frames {
+    scanner: Scanner,
+    channels: Vec<ChannelIndex>,
+    batch: Option<Batch>,
+    next: usize,
+}
+
+impl Frames {
+    fn next(&mut self) -> Result<Option<Sighting>, ScanError> {
+        loop {
+            let Some(batch) = self.batch.as_ref().filter(|batch| self.next < batch.len()) else {
+                let Some(batch) = self.scanner.next() else { return Ok(None) };
+                (self.batch, self.next) = (Some(batch?), 0);
+                continue;
+            };
+            self.next += 1;
+            if let Some(frame) = sighting(batch, &self.channels, self.next - 1) {
+                return Ok(Some(frame));
+            }
+        }
+    }
+}
+
+/// What limits say of the frames of a span of `time` (nanoseconds since 1970 UTC, end exclusive), from nothing known
+/// before it on. `each` is told; it says whether to go on. Rows that came late have the turn that they had then.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn judge(
+    view: &View,
+    rules: Arc<[Rule]>,
+    time: Range<i64>,
+    mut each: impl FnMut(Verdict) -> bool,
+) -> Result<(), ScanError> {
+    let late = history::late(view)?;
+    let mut judge = Judge::new(rules);
+    let mut streams: Vec<Frames> = Vec::new();
+    // The next frame of each, the earliest first.
+    let mut heads: BinaryHeap<Reverse<(i64, StreamId, usize)>> = BinaryHeap::new();
+    let mut waiting: Vec<Option<Sighting>> = Vec::new();
+    for stream in view.catalog().streams.iter().filter(|stream| stream.source != "internal") {
+        let Some((channels, _)) = judge.adopt(stream, |_, _| None) else { continue };
+        let scan = Scan { time: time.clone(), ..Scan::all(stream.id, channels.clone()) };
+        let mut frames = Frames { scanner: view.scan(scan), channels, batch: None, next: 0 };
+        if let Some(first) = frames.next()? {
+            heads.push(Reverse((first.receive_time, stream.id, streams.len())));
+            waiting.push(Some(first));
+            streams.push(frames);
+        }
+    }
+    let mut order = Order::default();
+    let (mut newest, mut passed) = (i64::MIN, i64::MIN);
+    while let Some(Reverse((receive_time, stream, at))) = heads.pop() {
+        let Some(mut frame) = waiting[at].take() else { continue };
+        let turn = match frame.row.and_then(|row| late.get(&(stream, row))) {
+            None => Some(order.turn(receive_time)),
+            Some(turn) => *turn,
+        };
+        if let Some(turn) = turn {
+            frame.receive_time = turn;
+            order.push(turn, stream, frame.row, frame);
+        }
+        if let Some(next) = streams[at].next()? {
+            heads.push(Reverse((next.receive_time, stream, at)));
+            waiting[at] = Some(next);
+        }
+        newest = newest.max(receive_time);
+        let watermark = newest.saturating_sub(HOLD_NS);
+        while let Some(frame) = order.pop_before(watermark) {
+            judge.frame(&frame);
+        }
+        if watermark.saturating_sub(passed) >= PASS_NS {
+            passed = watermark;
+            if !judge.pass(watermark).into_iter().all(&mut each) {
+                return Ok(());
+            }
+        }
+    }
+    while let Some(frame) = order.pop_before(i64::MAX) {
+        judge.frame(&frame);
+    }
+    // To the last frame: what would become due later is not known.
+    judge.pass(newest).into_iter().all(&mut each);
+    Ok(())
+}

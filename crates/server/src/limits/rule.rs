@@ -1,0 +1,359 @@
+//! What is too low, too high, a state that should not be, or too old: `[[limit]]` of the configuration.
+
+use serde::{Deserialize, Serialize};
+use strongback_store::{Pattern, Value};
+
+/// Longest list of states of one level.
+const STATES_MAX: usize = 256;
+
+/// How much it matters that a limit is passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// All is well.
+    #[default]
+    Normal,
+    /// Keep an eye on it.
+    Watch,
+    /// Something is wrong.
+    Warning,
+    /// Act.
+    Critical,
+}
+
+/// Levels that are trouble, least first.
+pub const TROUBLE: [Level; 3] = [Level::Watch, Level::Warning, Level::Critical];
+
+impl Level {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Normal => "normal",
+            Level::Watch => "watch",
+            Level::Warning => "warning",
+            Level::Critical => "critical",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Level> {
+        [Level::Normal].into_iter().chain(TROUBLE).find(|level| level.name() == name)
+    }
+
+    /// Place among [`TROUBLE`].
+    pub fn place(self) -> Option<usize> {
+        TROUBLE.iter().position(|level| *level == self)
+    }
+}
+
+/// A value as limits see it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading {
+    /// Numbers; truth values are 0 and 1. Integers beyond 2⁵³ are rounded to the nearest f64.
+    Number(f64),
+    /// Text, such as the name of a state.
+    Text(Box<str>),
+}
+
+impl Reading {
+    /// Of a cell. None: arrays, blobs and NaN, which no limit is about.
+    pub fn of(value: Value<'_>) -> Option<Reading> {
+        match value {
+            Value::String(text) => Some(Reading::Text(text.into())),
+            Value::Array(_) | Value::Blob(_) => None,
+            number => number.as_f64().filter(|number| !number.is_nan()).map(Reading::Number),
+        }
+    }
+}
+
+impl std::fmt::Display for Reading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            // An f32 with the digits that it has.
+            Reading::Number(number) if f64::from(*number as f32) == *number => (*number as f32).fmt(f),
+            Reading::Number(number) => number.fmt(f),
+            Reading::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// A state as it is written: a text, a number or a truth value.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+enum State {
+    Bool(bool),
+    Number(f64),
+    Text(String),
+}
+
+impl State {
+    fn is(&self, reading: &Reading) -> bool {
+        match (self, reading) {
+            (State::Bool(state), Reading::Number(number)) => f64::from(u8::from(*state)) == *number,
+            (State::Number(state), Reading::Number(number)) => state == number,
+            (State::Text(state), Reading::Text(text)) => **state == **text,
+            _ => false,
+        }
+    }
+}
+
+/// Where a level begins. At least one key.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bounds {
+    /// Values below it.
+    pub low: Option<f64>,
+    /// Values above it.
+    pub high: Option<f64>,
+    /// Values that are one of these: texts, numbers or truth values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    is: Vec<State>,
+}
+
+/// Which side of its bounds a value is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Below `low`.
+    Low,
+    /// Above `high`.
+    High,
+    /// One of `is`.
+    State,
+    /// No value for `stale_ms`.
+    Stale,
+}
+
+impl Why {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Low => "low",
+            Why::High => "high",
+            Why::State => "state",
+            Why::Stale => "stale",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Why> {
+        [Why::Low, Why::High, Why::State, Why::Stale].into_iter().find(|why| why.name() == name)
+    }
+}
+
+impl Bounds {
+    /// Why a value is beyond the bounds, and which of them, if it is. `inset` moves low and high inwards.
+    pub fn beyond(&self, reading: &Reading, inset: f64) -> Option<(Why, Option<f64>)> {
+        if let Reading::Number(number) = reading {
+            if let Some(high) = self.high.filter(|high| *number > high - inset) {
+                return Some((Why::High, Some(high)));
+            }
+            if let Some(low) = self.low.filter(|low| *number < low + inset) {
+                return Some((Why::Low, Some(low)));
+            }
+        }
+        self.is.iter().any(|state| state.is(reading)).then_some((Why::State, None))
+    }
+}
+
+/// Channel whose value says whether a limit holds now.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Context {
+    /// Its full name, with tags if it has any.
+    pub channel: String,
+    is: Vec<State>,
+}
+
+impl Context {
+    /// Whether the limit holds while the channel has this value.
+    pub fn holds(&self, reading: &Reading) -> bool {
+        self.is.iter().any(|state| state.is(reading))
+    }
+}
+
+/// A `[[limit]]` of the configuration.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitTable {
+    /// Name of the rule: alarms are known by it and their channel. Default: the patterns.
+    pub name: Option<String>,
+    /// Patterns of channels that it is about.
+    pub channels: Vec<String>,
+    /// `{ low, high, is = [states] }` of the level watch.
+    pub watch: Option<Bounds>,
+    /// The same of the level warning.
+    pub warning: Option<Bounds>,
+    /// The same of the level critical.
+    pub critical: Option<Bounds>,
+    /// How long values must stay beyond a bound until it counts, in milliseconds. Default 0: at once.
+    #[serde(default)]
+    pub persist_ms: f64,
+    /// How far inside a bound values must come until a passed one is well again, in the unit of the channel. Default 0.
+    #[serde(default)]
+    pub hysteresis: f64,
+    /// Time without a value after which a channel that had one is stale, in milliseconds. Default: never.
+    pub stale_ms: Option<f64>,
+    /// Level of a stale channel. Default `warning`.
+    pub stale: Option<Level>,
+    /// `{ channel, is = [states] }`: the limit holds only while that channel has one of these values.
+    #[serde(rename = "while")]
+    pub context: Option<Context>,
+}
+
+/// A checked limit.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: String,
+    /// Channels that it is about.
+    pub channels: Vec<Pattern>,
+    /// Bounds of the levels of [`TROUBLE`].
+    pub bounds: [Bounds; 3],
+    /// How long a value must be beyond a bound, in nanoseconds.
+    pub persist_ns: i64,
+    /// How far inside it must come again.
+    pub hysteresis: f64,
+    /// After which time without a value it is stale, in nanoseconds, and the level of that.
+    pub stale: Option<(i64, Level)>,
+    /// Only while another channel has some value.
+    pub context: Option<Context>,
+}
+
+impl LimitTable {
+    /// Checks it.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn rule(&self) -> Result<Rule, String> {
+        let name = self.name.clone().unwrap_or_else(|| self.channels.join(", "));
+        let wrong = |what: String| Err(format!("limit {name:?}: {what}"));
+        if self.channels.is_empty() {
+            return wrong("channels = [\"pattern\", …] is needed".into());
+        }
+        let mut channels = Vec::new();
+        for pattern in &self.channels {
+            match Pattern::parse(pattern) {
+                Ok(pattern) => channels.push(pattern),
+                Err(error) => return wrong(error.to_string()),
+            }
+        }
+        let levels = [("watch", &self.watch), ("warning", &self.warning), ("critical", &self.critical)];
+        if levels.iter().all(|(_, bounds)| bounds.is_none()) && self.stale_ms.is_none() {
+            return wrong("it needs watch, warning, critical or stale_ms".into());
+        }
+        for (level, bounds) in levels.iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?))) {
+            if *bounds == Bounds::default() {
+                return wrong(format!("{level} needs low, high or is"));
+            }
+            if bounds.is.len() > STATES_MAX {
+                return wrong(format!("{level}.is has {} states; {STATES_MAX} at most", bounds.is.len()));
+            }
+            if [bounds.low, bounds.high].iter().flatten().any(|bound| !bound.is_finite()) {
+                return wrong(format!("{level}: bounds must be finite"));
+            }
+            if let (Some(low), Some(high)) = (bounds.low, bounds.high)
+                && low >= high
+            {
+                return wrong(format!("{level}: low = {low} is not below high = {high}"));
+            }
+        }
+        // A worse level lies further out.
+        for pair in [(0, 1), (1, 2), (0, 2)] {
+            let ((less, of_less), (more, of_more)) = (levels[pair.0], levels[pair.1]);
+            let (Some(of_less), Some(of_more)) = (of_less, of_more) else { continue };
+            if let (Some(a), Some(b)) = (of_less.high, of_more.high)
+                && a > b
+            {
+                return wrong(format!("{more}.high = {b} is below {less}.high = {a}"));
+            }
+            if let (Some(a), Some(b)) = (of_less.low, of_more.low)
+                && a < b
+            {
+                return wrong(format!("{more}.low = {b} is above {less}.low = {a}"));
+            }
+        }
+        let ns = |key: &str, ms: f64, least: f64| match ms >= least && ms <= 86_400_000.0 * 365.0 {
+            true => Ok((ms * 1e6) as i64),
+            false => Err(format!("limit {name:?}: {key} = {ms} is not within {least} and a year")),
+        };
+        if !(self.hysteresis >= 0.0 && self.hysteresis.is_finite()) {
+            return wrong(format!("hysteresis = {} is not 0 or more", self.hysteresis));
+        }
+        let stale = match (self.stale_ms, self.stale) {
+            (None, Some(_)) => return wrong("stale needs stale_ms".into()),
+            (_, Some(Level::Normal)) => return wrong("stale is watch, warning or critical".into()),
+            (ms, level) => ms
+                .map(|ms| ns("stale_ms", ms, 1.0).map(|after| (after, level.unwrap_or(Level::Warning))))
+                .transpose()?,
+        };
+        if self.context.as_ref().is_some_and(|context| context.is.is_empty()) {
+            return wrong("while needs is = [states]".into());
+        }
+        let bounds = levels.map(|(_, bounds)| bounds.clone().unwrap_or_default());
+        Ok(Rule {
+            channels,
+            bounds,
+            persist_ns: ns("persist_ms", self.persist_ms, 0.0)?,
+            hysteresis: self.hysteresis,
+            stale,
+            context: self.context.clone(),
+            name,
+        })
+    }
+}
+
+/// Checks all limits.
+///
+/// # Errors
+/// The first that is wrong, in words; two of one name.
+pub fn rules(tables: &[LimitTable]) -> Result<Vec<Rule>, String> {
+    let rules = tables.iter().map(LimitTable::rule).collect::<Result<Vec<Rule>, String>>()?;
+    for (at, rule) in rules.iter().enumerate() {
+        if rules[..at].iter().any(|other| other.name == rule.name) {
+            return Err(format!("limit {:?}: two have this name", rule.name));
+        }
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn rule(keys: &str) -> Result<Rule, String> {
+        let text = format!("channels = [\"a.b\"]\n{keys}");
+        toml::from_str::<LimitTable>(&text).map_err(|e| e.to_string())?.rule()
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_words() {
+        for (keys, says) in [
+            ("", "needs watch, warning, critical or stale_ms"),
+            ("watch = {}", "watch needs low, high or is"),
+            ("watch = { low = 3, high = 2.5 }", "watch: low = 3 is not below high = 2.5"),
+            ("watch = { high = 3 }\ncritical = { high = 2 }", "critical.high = 2 is below watch.high = 3"),
+            ("warning = { low = 1 }\ncritical = { low = 2 }", "critical.low = 2 is above warning.low = 1"),
+            ("watch = { high = nan }", "bounds must be finite"),
+            ("watch = { hihg = 1 }", "unknown field `hihg`"),
+            ("watch = { high = 1 }\npersist_ms = -1", "persist_ms = -1 is not within 0 and a year"),
+            ("watch = { high = 1 }\nhysteresis = -0.5", "hysteresis = -0.5 is not 0 or more"),
+            ("stale = \"watch\"\nwatch = { high = 1 }", "stale needs stale_ms"),
+            ("stale_ms = 0", "stale_ms = 0 is not within 1 and a year"),
+            ("stale_ms = 5\nstale = \"normal\"", "stale is watch, warning or critical"),
+            ("watch = { high = 1 }\nwhile = { channel = \"x.y\", is = [] }", "while needs is"),
+            ("name = \"n\"\nwatch = { high = 1 }\nchannels = []", "duplicate key"),
+        ] {
+            let error = rule(keys).expect_err(keys);
+            assert!(error.contains(says), "{keys}: {error}");
+        }
+        let rule = rule("critical = { high = 2, is = [\"FAULT\", 7, true] }\nstale_ms = 1.5").expect("right");
+        assert_eq!((rule.name.as_str(), rule.stale), ("a.b", Some((1_500_000, Level::Warning))));
+        let critical = &rule.bounds[2];
+        let beyond = |reading: Reading| critical.beyond(&reading, 0.0);
+        assert_eq!(beyond(Reading::Number(2.0)), None);
+        assert_eq!(beyond(Reading::Number(2.5)), Some((Why::High, Some(2.0))));
+        assert_eq!(beyond(Reading::Number(1.0)), Some((Why::State, None)), "true");
+        assert_eq!(beyond(Reading::Text("FAULT".into())), Some((Why::State, None)));
+        assert_eq!(beyond(Reading::Text("fault".into())), None);
+    }
+}

@@ -1,0 +1,44 @@
+import { expect, test } from "vitest";
+import { heard, ordered, stepped, words } from "./alarms";
+import type { Alarm } from "./message";
+
+function alarm(limit: string, changes: Partial<Alarm> = {}): Alarm {
+  return {
+    limit, channel: "tank.p", state: "raised", level: "warning", worst: "warning", why: "high", value: 9, text: "9",
+    bound: 8, raised: "1", changed: "1", acknowledged: null, shelved: null, ...changes,
+  };
+}
+
+test("what nobody knows of comes first, the worst of it on top", () => {
+  const list = [
+    alarm("known", { state: "acknowledged", level: "critical" }),
+    alarm("shelved", { shelved: { by: "Ada", note: "", until: "9" }, level: "critical" }),
+    alarm("older"), alarm("newer", { changed: "2" }), alarm("critical", { level: "critical" }),
+    alarm("gone", { state: "cleared", level: "normal", worst: "critical" }),
+  ];
+  expect(ordered(list).map((a) => a.limit)).toEqual(["critical", "newer", "older", "gone", "known", "shelved"]);
+});
+
+test("a step replaces its alarm, and one that is over goes", () => {
+  const before = [alarm("a"), alarm("b")];
+  const step = { type: "alarm", channel: "tank.p", time: "5", heard: true } as const;
+  const worse = alarm("b", { level: "critical" });
+  const after = stepped(before, { ...step, limit: "b", step: "worse", alarm: worse });
+  expect(after).toEqual([worse, before[0]]);
+  expect(stepped(after, { ...step, limit: "a", step: "acknowledged", alarm: null })).toEqual([worse]);
+});
+
+test("only what nobody knows of and nobody shelved is heard", () => {
+  const shelved = { by: "Ada", note: "", until: "9" };
+  expect(heard([])).toBeNull();
+  expect(heard([alarm("a", { state: "acknowledged" }), alarm("b", { shelved }), alarm("c", { state: "cleared" })])).toBeNull();
+  expect(heard([alarm("a", { level: "watch" }), alarm("b", { level: "critical" })])).toBe("critical");
+});
+
+test("words say the value and the bound", () => {
+  expect(words(alarm("a"))).toBe("9 above 8");
+  expect(words(alarm("a", { why: "low", text: "0.5", bound: 1 }))).toBe("0.5 below 1");
+  expect(words(alarm("a", { why: "state", text: "FAULT", bound: null }))).toBe("is FAULT");
+  expect(words(alarm("a", { why: "stale", bound: null }))).toBe("no new value; the last was 9");
+  expect(words(alarm("a", { why: null, state: "cleared", bound: null }))).toBe("well again at 9");
+});

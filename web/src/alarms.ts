@@ -1,0 +1,48 @@
+// The alarms: which there are, which come first, how one is said in words, and which may be heard.
+import type { Alarm, AlarmLevel, ServerMessage } from "./message";
+
+type Step = Extract<ServerMessage, { type: "alarm" }>;
+
+const RANK: Record<AlarmLevel, number> = { critical: 0, warning: 1, watch: 2, normal: 3 };
+
+export const keyOf = (alarm: { limit: string; channel: string }) => `${alarm.limit}\n${alarm.channel}`;
+
+/** The level that a screen shows: of a cleared alarm the worst it was, until someone knows of it. */
+export const shownLevel = (alarm: Alarm): AlarmLevel => (alarm.state === "cleared" ? alarm.worst : alarm.level);
+
+/** Worst first; what nobody knows of before what someone does, what lasts before what is over, shelved ones last. */
+export function ordered(alarms: Alarm[]): Alarm[] {
+  const rank = (a: Alarm) => [
+    a.shelved === null ? 0 : 1, { raised: 0, cleared: 1, acknowledged: 2 }[a.state], RANK[shownLevel(a)],
+  ];
+  return [...alarms].sort((a, b) => {
+    const [ra, rb] = [rank(a), rank(b)];
+    for (let i = 0; i < ra.length; i++) if (ra[i] !== rb[i]) return ra[i]! - rb[i]!;
+    const [ta, tb] = [BigInt(a.changed), BigInt(b.changed)];
+    return ta === tb ? keyOf(a).localeCompare(keyOf(b)) : ta > tb ? -1 : 1;
+  });
+}
+
+/** The list after a step that the server told of. */
+export function stepped(alarms: Alarm[], step: Step): Alarm[] {
+  const others = alarms.filter((a) => keyOf(a) !== keyOf(step));
+  return ordered(step.alarm === null ? others : [...others, step.alarm]);
+}
+
+/** What is wrong, in words. */
+export function words(alarm: Alarm): string {
+  const bound = alarm.bound === null ? "" : String(alarm.bound);
+  switch (alarm.why) {
+    case "high": return `${alarm.text} above ${bound}`;
+    case "low": return `${alarm.text} below ${bound}`;
+    case "state": return `is ${alarm.text}`;
+    case "stale": return `no new value; the last was ${alarm.text}`;
+    case null: return `well again at ${alarm.text}`;
+  }
+}
+
+/** The worst level of alarms that nobody knows of and nobody shelved; null if there is none. */
+export function heard(alarms: Alarm[]): AlarmLevel | null {
+  const open = alarms.filter((a) => a.state === "raised" && a.shelved === null);
+  return open.reduce<AlarmLevel | null>((worst, a) => (worst === null || RANK[a.level] < RANK[worst] ? a.level : worst), null);
+}

@@ -1,0 +1,62 @@
+// Limits in plots: the bounds of a channel as dashed lines with their names.
+import type { Channel, Limit } from "./message";
+import { matching } from "./pattern";
+import { theme } from "./theme";
+
+export interface Bound {
+  level: "watch" | "warning" | "critical";
+  value: number;
+  name: string;
+}
+
+const LEVELS = ["critical", "warning", "watch"] as const;
+
+/** The bounds of a channel, worst first, each value once. */
+export function boundsOf(channel: Channel, limits: Limit[]): Bound[] {
+  const found: Bound[] = [];
+  for (const limit of limits) {
+    if (!limit.channels.some((pattern) => matching(pattern, [channel]).length > 0)) continue;
+    for (const level of LEVELS) {
+      const bounds = limit[level];
+      for (const [side, value] of [["high", bounds?.high], ["low", bounds?.low]] as const) {
+        if (value != null) found.push({ level, value, name: `${level} ${side} ${value}` });
+      }
+    }
+  }
+  found.sort((a, b) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level));
+  return found.filter((bound, i) => found.findIndex((other) => other.value === bound.value) === i);
+}
+
+/** Draws those in sight, with their names at the right where they do not collide. */
+export function paintBounds(
+  ctx: CanvasRenderingContext2D, bounds: Bound[], box: { left: number; top: number; width: number; height: number },
+  y: (value: number) => number, font: string, ratio: number,
+): void {
+  const t = theme();
+  const colours = { critical: t.crit, warning: t.warn, watch: t.watch };
+  const named: number[] = [];
+  ctx.save();
+  ctx.font = font;
+  ctx.textAlign = "right";
+  ctx.textBaseline = "bottom";
+  ctx.lineWidth = ratio;
+  for (const bound of bounds) {
+    const at = y(bound.value);
+    if (at < box.top || at > box.top + box.height) continue;
+    ctx.strokeStyle = ctx.fillStyle = colours[bound.level];
+    ctx.setLineDash([6 * ratio, 4 * ratio]);
+    ctx.globalAlpha = 0.8;
+    ctx.beginPath();
+    ctx.moveTo(box.left, at);
+    ctx.lineTo(box.left + box.width, at);
+    ctx.stroke();
+    // The names of events stand along the top.
+    const below = at - box.top < 30 * ratio;
+    const foot = below ? at + 13 * ratio : at - 2 * ratio;
+    if (named.some((other) => Math.abs(other - foot) < 13 * ratio)) continue;
+    named.push(foot);
+    ctx.globalAlpha = 1;
+    ctx.fillText(bound.name, box.left + box.width - 8 * ratio, foot);
+  }
+  ctx.restore();
+}
