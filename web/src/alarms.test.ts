@@ -40,5 +40,7 @@ test("words say the value and the bound", () => {
   expect(words(alarm("a", { why: "low", text: "0.5", bound: 1 }))).toBe("0.5 below 1");
   expect(words(alarm("a", { why: "state", text: "FAULT", bound: null }))).toBe("is FAULT");
   expect(words(alarm("a", { why: "stale", bound: null }))).toBe("no new value; the last was 9");
+  expect(words(alarm("a", { why: "slow", text: "42", bound: 90 }))).toBe("42 times a second, below 90");
+  expect(words(alarm("a", { why: "fast", text: "142", bound: 110 }))).toBe("142 times a second, above 110");
   expect(words(alarm("a", { why: null, state: "cleared", bound: null }))).toBe("well again at 9");
 });

@@ -37,6 +37,8 @@ export function words(alarm: Alarm): string {
     case "low": return `${alarm.text} below ${bound}`;
     case "state": return `is ${alarm.text}`;
     case "stale": return `no new value; the last was ${alarm.text}`;
+    case "slow": return `${alarm.text} times a second, below ${bound}`;
+    case "fast": return `${alarm.text} times a second, above ${bound}`;
     case null: return `well again at ${alarm.text}`;
   }
 }

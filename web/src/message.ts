@@ -103,7 +103,7 @@ export interface Alarm {
   level: AlarmLevel;
   /** The worst since it was raised. */
   worst: AlarmLevel;
-  why: "low" | "high" | "state" | "stale" | null;
+  why: "low" | "high" | "state" | "stale" | "slow" | "fast" | null;
   value: WireValue;
   text: string;
   bound: WireValue;

@@ -14,6 +14,7 @@ use strongback_store::{Pattern, StoreOptions};
 use crate::ingest::ChannelNote;
 use crate::limits::rule::{self, LimitTable};
 use crate::retention::RetentionTable;
+use crate::webhook::table::{self as webhook, WebhookTable};
 
 /// The whole configuration. Every key may be left out.
 #[derive(Clone, Debug, Deserialize)]
@@ -48,6 +49,8 @@ pub struct Config {
     pub channel: Vec<ChannelTable>,
     /// What is too low, too high, a wrong state or too old.
     pub limit: Vec<LimitTable>,
+    /// Who is told of alarms over HTTP.
+    pub webhook: Vec<WebhookTable>,
     /// The page's prepared layout.
     pub view: Option<View>,
 }
@@ -69,6 +72,7 @@ impl Default for Config {
             source: Vec::new(),
             channel: Vec::new(),
             limit: Vec::new(),
+            webhook: Vec::new(),
             view: None,
         }
     }
@@ -455,6 +459,9 @@ impl Config {
         }
         if let Err(error) = rule::rules(&self.limit) {
             return wrong("limit".into(), error);
+        }
+        if let Err(error) = webhook::receivers(&self.webhook) {
+            return wrong("webhook".into(), error);
         }
         if let Some(view) = &self.view {
             if let Some(t0) = view.run.as_ref().and_then(|r| r.t0.as_ref())

@@ -61,6 +61,7 @@ pub mod silences;
 pub mod sql;
 pub mod starts;
 pub mod symbols;
+pub mod webhook;
 pub mod ws;
 
 pub use strongback_sources::instant;

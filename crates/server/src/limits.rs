@@ -4,7 +4,7 @@
 //! Fanout::publish ─> tap: readings of the channels under limits        a look-up a frame
 //! each 10 ms      ─> order: by reception, held back by ALIGN_NS        a thread of its own, here
 //!                 ─> judge ─> machine: changes of level                pure; over the past as well (past)
-//!                 ─> book: raised, acknowledged, cleared, shelved ─> strongback.alarms, screens, log
+//!                 ─> book: raised, acknowledged, cleared, shelved ─> strongback.alarms, screens, log, webhooks
 //! ```
 //!
 //! A limit judges what came, stored or not: a failed disk silences no alarm.
@@ -15,8 +15,10 @@ pub mod judge;
 pub mod machine;
 pub mod order;
 pub mod past;
+pub mod rate;
 pub mod rule;
 pub mod tap;
+pub mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,8 +35,9 @@ use tokio::sync::watch;
 use crate::clock::now_ns;
 use crate::ingest::{Ingest, Ticket};
 use crate::ledger::Ledger;
+use crate::webhook::Webhooks;
 
-use book::{ActError, Alarm, Book, Step};
+use book::{ActError, Alarm, Book, Step, StepKind, Taken};
 use judge::{Judge, Sighting};
 use order::Order;
 use rule::Rule;
@@ -57,6 +60,8 @@ const SWEEP_EACH_NS: i64 = 1_000_000_000;
 pub struct Limits {
     rules: Arc<[Rule]>,
     book: Mutex<Book>,
+    /// Who is told of alarms over HTTP.
+    pub webhooks: Webhooks,
     /// What counts.
     pub counters: LimitCounters,
 }
@@ -110,8 +115,8 @@ struct Work {
 
 impl Limits {
     /// Limits by these rules.
-    pub fn new(rules: Vec<Rule>) -> Self {
-        Limits { rules: rules.into(), book: Mutex::default(), counters: LimitCounters::default() }
+    pub fn new(rules: Vec<Rule>, webhooks: Webhooks) -> Self {
+        Limits { rules: rules.into(), book: Mutex::default(), webhooks, counters: LimitCounters::default() }
     }
 
     /// The rules.
@@ -151,8 +156,8 @@ impl Limits {
         let mut book = self.book.lock();
         let step = act(&book, now_ns())?;
         let ticket = history::record(ingest, std::slice::from_ref(&step))?;
-        book.take(&step);
-        notify(ingest, &book, &step, false);
+        let taken = book.take(&step);
+        self.notify(ingest, &book, &step, taken);
         Ok(ticket)
     }
 
@@ -280,8 +285,8 @@ impl Limits {
         if !steps.is_empty() {
             let mut book = self.book.lock();
             for step in &steps {
-                let is_heard = book.take(step);
-                notify(ingest, &book, step, is_heard);
+                let taken = book.take(step);
+                self.notify(ingest, &book, step, taken);
             }
         }
         work.waiting.extend(steps);
@@ -336,22 +341,27 @@ impl Limits {
         let event = EventRow { time_ns: now, level: level.to_owned(), source: "limits".to_owned(), text };
         ledger.record_or_say(ingest, &event);
     }
-}
-
-/// Tells screens and log of a step.
-fn notify(ingest: &Ingest, book: &Book, step: &Step, is_heard: bool) {
-    let alarm = book.get(&step.rule, &step.channel);
-    if is_heard && let Some(alarm) = alarm {
-        tracing::warn!(limit = &*step.rule, "{alarm}");
+    /// Tells screens, log and webhooks of a step.
+    fn notify(&self, ingest: &Ingest, book: &Book, step: &Step, taken: Taken) {
+        let alarm = book.get(&step.rule, &step.channel);
+        if taken.is_heard {
+            tracing::warn!(limit = &*step.rule, "{step}");
+        } else {
+            tracing::info!(limit = &*step.rule, shelved = taken.is_shelved, "{step}");
+        }
+        // What people say of a shelved alarm is no noise.
+        if !taken.is_shelved || !matches!(step.kind, StepKind::Level { .. }) {
+            self.webhooks.offer(step, taken.worst, alarm);
+        }
+        let message = json!({
+            "type": "alarm",
+            "limit": step.rule,
+            "channel": step.channel,
+            "step": step.kind.name(),
+            "time": step.time.to_string(),
+            "heard": taken.is_heard,
+            "alarm": alarm,
+        });
+        ingest.live().notify(message.to_string());
     }
-    let message = json!({
-        "type": "alarm",
-        "limit": step.rule,
-        "channel": step.channel,
-        "step": step.kind.name(),
-        "time": step.time.to_string(),
-        "heard": is_heard,
-        "alarm": alarm,
-    });
-    ingest.live().notify(message.to_string());
 }

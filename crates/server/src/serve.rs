@@ -34,6 +34,8 @@ use crate::runs;
 use crate::server::Server;
 use crate::sql::{Engine, Sql};
 use crate::starts;
+use crate::webhook::Webhooks;
+use crate::webhook::table::receivers;
 
 /// Threads of the runtime for HTTP and live.
 const RUNTIME_THREADS: usize = 2;
@@ -241,7 +243,11 @@ impl Running {
         let pg = pg_listener.as_ref().map(|l| l.local_addr()).transpose()?;
 
         // Checked when the file was read.
-        let limits = Arc::new(Limits::new(rule::rules(&config.limit).map_err(anyhow::Error::msg)?));
+        let rules = rule::rules(&config.limit).map_err(anyhow::Error::msg)?;
+        let receivers = receivers(&config.webhook).map_err(anyhow::Error::msg)?;
+        let (origin, epoch) = (ingest.store().origin(), ingest.store().epoch());
+        let webhooks = Webhooks::new(receivers, origin, epoch).map_err(anyhow::Error::msg)?;
+        let limits = Arc::new(Limits::new(rules, webhooks));
         if let Err(error) = limits.load(&ingest.store()) {
             tracing::error!(%error, "alarms of earlier openings cannot all be read");
         }
@@ -266,6 +272,7 @@ impl Running {
             ledger.record_or_say(&ingest, &starts::event(store.epoch(), last, now_ns()));
         }
         drop(store);
+        limits.webhooks.start(&ingest, &ledger)?;
         if !limits.rules().is_empty() {
             threads.push(limits.clone().start(ingest.clone(), ledger.clone(), stopping.subscribe())?);
         }
@@ -430,14 +437,17 @@ impl Running {
         self.server.roster.finish(&self.server.ingest, now_ns());
         self.server.ingest.stop();
         let threads = std::mem::take(&mut self.threads);
-        let ingest = self.server.ingest.clone();
+        let (ingest, limits) = (self.server.ingest.clone(), self.server.limits.clone());
         let closed = tokio::task::spawn_blocking(move || {
             for thread in threads {
                 if thread.join().is_err() {
                     tracing::error!("a thread of the store ended by a defect");
                 }
             }
-            ingest.store().close(now_ns())
+            let closed = ingest.store().close(now_ns());
+            // What is recorded is safe first: a receiver may take its time.
+            limits.webhooks.stop();
+            closed
         });
         closed.await.context("the store did not close")?.context("the last commit failed")
     }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::answer::{self, Failure, Parameters};
 use super::notes::range;
@@ -121,7 +121,7 @@ pub(super) async fn past(
         past::judge(&view, rules, time, |verdict| {
             truncated = steps.len() == limit;
             if !truncated {
-                steps.push(card(&Step::of(verdict)));
+                steps.push(Step::of(verdict).card());
             }
             !truncated
         })?;
@@ -129,29 +129,4 @@ pub(super) async fn past(
     };
     let (steps, truncated) = server.readers.spawn(read).await.map_err(Failure::internal)?.map_err(scan_failure)?;
     Ok(answer::json(&json!({ "changes": steps, "truncated": truncated })))
-}
-
-/// A change of level as the interface writes it.
-fn card(step: &Step) -> Value {
-    let mut card = json!({
-        "limit": step.rule,
-        "channel": step.channel,
-        "step": step.kind.name(),
-        "time": step.time.to_string(),
-        "receive_time": step.receive_time.to_string(),
-    });
-    if let (Some(card), crate::limits::book::StepKind::Level { from, to, why, value, text, bound }) =
-        (card.as_object_mut(), &step.kind)
-    {
-        let why = why.map(crate::limits::rule::Why::name);
-        card.extend([
-            ("before".to_owned(), json!(from.name())),
-            ("level".to_owned(), json!(to.name())),
-            ("why".to_owned(), json!(why)),
-            ("value".to_owned(), json!(value)),
-            ("text".to_owned(), json!(text)),
-            ("bound".to_owned(), json!(bound)),
-        ]);
-    }
-    card
 }

@@ -16,6 +16,7 @@ use crate::clocks::{self, estimate::Reading};
 use crate::memory;
 use crate::roster::{PacketCard, PlcCard, SourceCard};
 use crate::server::Server;
+use crate::webhook::WebhookCounters;
 
 /// Families built anew for each scrape from counters that live elsewhere.
 struct Families(Vec<MetricFamily>);
@@ -196,6 +197,26 @@ fn limits(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     Ok(())
 }
 
+/// Who is told of alarms over HTTP.
+fn webhooks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
+    type Get = fn(&WebhookCounters, (u64, u64)) -> u64;
+    let figures: [(bool, &str, &str, Get); 7] = [
+        (true, "sent_total", "Steps of alarms that a webhook took.", |c, _| c.sent.load(Relaxed)),
+        (true, "failed_total", "Posts that failed and may be tried again.", |c, _| c.failed.load(Relaxed)),
+        (true, "refused_total", "Steps that a webhook refused.", |c, _| c.refused.load(Relaxed)),
+        (true, "expired_total", "Steps that were tried for too long.", |c, _| c.expired.load(Relaxed)),
+        (true, "dropped_total", "Steps that found no room.", |_, (_, dropped)| dropped),
+        (false, "waiting", "Steps that are not sent yet.", |_, (waiting, _)| waiting),
+        (false, "failing", "1 if the last post failed.", |c, _| u64::from(c.is_failing.load(Relaxed))),
+    ];
+    for (rises, name, help, get) in figures {
+        let values = server.limits.webhooks.figures();
+        let values = values.map(|(webhook, counters, queue)| (vec![webhook.to_owned()], get(counters, queue)));
+        all.add(rises, &format!("strongback_webhook_{name}"), help, &["webhook"], values)?;
+    }
+    Ok(())
+}
+
 fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     let mut all = Families(server.ingest.commit_histogram().collect());
     let cards = server.roster.cards();
@@ -256,6 +277,7 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     packets(&mut all, server, &cards)?;
     source_clocks(&mut all, server)?;
     limits(&mut all, server)?;
+    webhooks(&mut all, server)?;
     all.counter("strongback_gaps_total", "Gaps found since start.", server.ledger.gaps_found())?;
 
     let stats = server.ingest.store().stats();

@@ -113,7 +113,8 @@ pub struct Alarm {
     worst: &'static str,
     why: Option<&'static str>,
     value: Option<f64>,
-    text: String,
+    /// The deciding value as text.
+    pub text: String,
     bound: Option<f64>,
     /// When it was raised.
     raised: Big<i64>,
@@ -174,6 +175,17 @@ pub enum ActError {
     Until,
 }
 
+/// What a step was worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Somebody should hear of it: it is new or worse, and not shelved.
+    pub is_heard: bool,
+    /// Nobody wants to hear of the alarm now.
+    pub is_shelved: bool,
+    /// The worst level of the alarm since it was raised.
+    pub worst: Level,
+}
+
 /// All alarms that are not over: cleared and acknowledged ones are.
 #[derive(Debug, Default)]
 pub struct Book {
@@ -181,9 +193,11 @@ pub struct Book {
 }
 
 impl Book {
-    /// Takes a step. Whether anybody should hear of it: it is new or worse, and not shelved.
-    pub fn take(&mut self, step: &Step) -> bool {
+    /// Takes a step.
+    pub fn take(&mut self, step: &Step) -> Taken {
         let key = (step.channel.clone(), step.rule.clone());
+        let worst = self.alarms.get(&key).map_or(Level::Normal, |alarm| alarm.levels.1);
+        let mut taken = Taken { is_heard: false, is_shelved: false, worst };
         match &step.kind {
             StepKind::Level { from, to, why, value, text, bound } => {
                 let alarm = self.alarms.entry(key.clone()).or_insert_with(|| Alarm {
@@ -214,8 +228,9 @@ impl Book {
                 (alarm.value, alarm.bound) = (*value, *bound);
                 alarm.text.clone_from(text);
                 let is_shelved = alarm.shelved.as_ref().is_some_and(|shelf| shelf.until.0 > step.receive_time);
+                let worst = alarm.levels.1;
+                taken = Taken { is_heard: is_worse && !is_shelved, is_shelved, worst };
                 self.tidy(&key, step.receive_time);
-                is_worse && !is_shelved
             }
             StepKind::Acknowledged { by, note } => {
                 if let Some(alarm) = self.alarms.get_mut(&key) {
@@ -223,22 +238,20 @@ impl Book {
                     alarm.acknowledged = Some(Acknowledgement { by: by.clone(), note: note.clone(), time });
                 }
                 self.tidy(&key, step.receive_time);
-                false
             }
             StepKind::Shelved { by, note, until } => {
                 if let Some(alarm) = self.alarms.get_mut(&key) {
                     alarm.shelved = Some(Shelf { by: by.clone(), note: note.clone(), until: Big(*until) });
                 }
-                false
             }
             StepKind::Unshelved { .. } => {
                 if let Some(alarm) = self.alarms.get_mut(&key) {
                     alarm.shelved = None;
                 }
                 self.tidy(&key, step.receive_time);
-                false
             }
         }
+        taken
     }
 
     /// Names the state of an alarm, or forgets it if it is over.
@@ -347,18 +360,6 @@ impl Book {
     }
 }
 
-impl std::fmt::Display for Alarm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.level, self.channel)?;
-        match (self.why, self.bound) {
-            (Some("stale"), _) => write!(f, " has no new value; the last was {}", self.text),
-            (Some("high"), Some(bound)) => write!(f, " is {}, above {bound}", self.text),
-            (Some("low"), Some(bound)) => write!(f, " is {}, below {bound}", self.text),
-            _ => write!(f, " is {}", self.text),
-        }
-    }
-}
-
 impl Alarm {
     fn step(&self, now: i64, kind: StepKind) -> Step {
         Step { time: now, receive_time: now, rule: self.rule.clone(), channel: self.channel.clone(), kind }
@@ -395,22 +396,22 @@ mod tests {
     fn an_alarm_lives_until_it_is_cleared_and_someone_knows() {
         use Level::{Critical, Normal, Warning};
         let mut book = Book::default();
-        assert!(book.take(&level(1, Normal, Warning)));
+        assert!(book.take(&level(1, Normal, Warning)).is_heard);
         assert_eq!(states(&book), [("raised", "warning", "warning", 1)]);
         let known = book.acknowledge(("r", "a.b"), ("Ada", "seen"), 2).expect("acknowledged");
-        assert!(!book.take(&known));
+        assert!(!book.take(&known).is_heard);
         assert_eq!(states(&book), [("acknowledged", "warning", "warning", 1)]);
         let again = book.acknowledge(("r", "a.b"), ("Bob", ""), 3);
         assert_eq!(again, Err(ActError::Already { by: "Ada".into() }));
         // Worse than what was acknowledged: it wants to be known again.
-        assert!(book.take(&level(4, Warning, Critical)));
+        assert!(book.take(&level(4, Warning, Critical)).is_heard);
         assert_eq!(states(&book), [("raised", "critical", "critical", 1)]);
-        assert!(!book.take(&level(5, Critical, Normal)));
+        assert!(!book.take(&level(5, Critical, Normal)).is_heard);
         assert_eq!(states(&book), [("cleared", "normal", "critical", 1)]);
         // Again before anybody knew: the same alarm.
-        assert!(book.take(&level(6, Normal, Warning)));
+        assert!(book.take(&level(6, Normal, Warning)).is_heard);
         assert_eq!(states(&book), [("raised", "warning", "critical", 1)]);
-        assert!(!book.take(&level(7, Warning, Normal)));
+        assert!(!book.take(&level(7, Warning, Normal)).is_heard);
         book.take(&book.acknowledge(("r", "a.b"), ("Ada", ""), 8).expect("acknowledged"));
         assert_eq!(states(&book), []);
         assert!(matches!(book.acknowledge(("r", "a.b"), ("Ada", ""), 9), Err(ActError::NotFound { .. })));
@@ -426,13 +427,13 @@ mod tests {
         assert_eq!(book.unshelve(("r", "a.b"), "Ada", 2), Err(ActError::NotShelved));
         book.take(&shelve(&book, 10 * S).expect("shelved"));
         book.take(&level(3, Warning, Normal));
-        assert!(!book.take(&level(4, Normal, Warning)), "shelved");
+        assert!(!book.take(&level(4, Normal, Warning)).is_heard, "shelved");
         book.pass(2 + 10 * S - 1);
         assert!(book.list()[0].shelved.is_some());
         book.pass(2 + 10 * S);
         assert!(book.list()[0].shelved.is_none());
         book.take(&level(12 * S, Warning, Normal));
-        assert!(book.take(&level(13 * S, Normal, Warning)));
+        assert!(book.take(&level(13 * S, Normal, Warning)).is_heard);
         let long = "x".repeat(WORDS_MAX + 1);
         assert!(matches!(book.acknowledge(("r", "a.b"), ("", ""), 1), Err(ActError::Words { what: "a name", .. })));
         assert!(matches!(

@@ -10,7 +10,7 @@ use strongback_store::{ChannelIndex, Stream, StreamId};
 use super::machine::{Change, Machine};
 use super::rule::{Context, Level, Reading, Rule, Why};
 
-/// Most channels under limits, each limit counted: about 300 bytes each.
+/// Most channels under limits, each limit counted: about 450 bytes each.
 pub const MACHINES_MAX: usize = 200_000;
 
 /// A frame as limits see it: its readings alone.
@@ -250,7 +250,18 @@ mod tests {
             name = "while it runs"
             channels = ["a.x"]
             warning = { low = 0 }
+            rate_hz = { low = 200 }
+            rate_window_ms = 20
             while = { channel = "b.state", is = [1] }
+            [[limit]]
+            name = "rate"
+            channels = ["a.*"]
+            rate_hz = { low = 150, high = 400 }
+            rate_window_ms = 25
+            persist_ms = 2
+            stale_ms = 30
+            stale = "watch"
+            critical = { high = 22 }
         "#;
         let tables: Tables = toml::from_str(text).expect("limits");
         let mut judge = Judge::new(rules(&tables.limit).expect("rules").into());
@@ -261,14 +272,14 @@ mod tests {
         assert_eq!(wanted(&mut judge, stream(1, "a", &["x", "y"])), None);
         assert_eq!(wanted(&mut judge, stream(2, "b", &["state", "z"])), Some((vec![x], 0)));
         assert_eq!(wanted(&mut judge, stream(3, "c", &["x"])), None);
-        assert_eq!(judge.counts(), (3, 0));
+        assert_eq!(judge.counts(), (5, 0));
         judge
     }
 
     /// Frames with jitter between reception and arrival; what is past its turn is judged late in both.
     #[test]
     fn live_and_the_past_say_the_same_however_the_clock_ticks() {
-        let (mut told, mut late) = (0, 0);
+        let (mut told, mut late, mut slow, mut fast) = (0, 0, 0, 0);
         for seed in 0..100 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut frames = Vec::new();
@@ -315,7 +326,10 @@ mod tests {
             stored.iter().for_each(|frame| past.frame(frame));
             assert_eq!(verdicts, past.pass(at + 100 * MS), "seed {seed}");
             told += verdicts.len();
+            let why = |why| verdicts.iter().filter(|verdict| verdict.change.why == Some(why)).count();
+            (slow, fast) = (slow + why(Why::Slow), fast + why(Why::Fast));
         }
         assert!(told > 1_000 && late > 1_000, "{told} {late}");
+        assert!(slow > 100 && fast > 100, "{slow} {fast}");
     }
 }

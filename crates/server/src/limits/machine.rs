@@ -4,6 +4,7 @@
 //! reception. What becomes due between two values (a value that stays beyond a bound, a channel that falls silent) is
 //! stamped with the instant at which it became due on that line, whether the next value or the clock brings it to light.
 
+use super::rate::{Off, Rate};
 use super::rule::{Level, Reading, Rule, TROUBLE, Why};
 
 /// A change of level.
@@ -19,7 +20,7 @@ pub struct Change {
     pub to: Level,
     /// Why, unless all is well.
     pub why: Option<Why>,
-    /// The value that decided, or the newest before silence.
+    /// The value that decided, or the newest before silence, or the rate in Hz that did.
     pub value: Option<Reading>,
     /// The bound that it passed.
     pub bound: Option<f64>,
@@ -36,6 +37,7 @@ pub struct Machine {
     /// Level of the values, once they persisted.
     of_values: Level,
     is_stale: bool,
+    rate: Rate,
     /// Whether the limit holds now.
     holds: bool,
     told: (Level, Option<Why>),
@@ -50,6 +52,7 @@ impl Machine {
             since: [None; TROUBLE.len()],
             of_values: Level::Normal,
             is_stale: false,
+            rate: Rate::default(),
             holds: rule.context.is_none(),
             told: (Level::Normal, None),
         }
@@ -60,6 +63,7 @@ impl Machine {
         self.told = (level, why);
         match why {
             Some(Why::Stale) => self.is_stale = true,
+            Some(why @ (Why::Slow | Why::Fast)) => self.rate.off = Some(Off { why, rate_hz: None, bound: None }),
             _ => self.of_values = level,
         }
     }
@@ -74,6 +78,10 @@ impl Machine {
         self.value = Some(value);
         if self.holds {
             self.is_stale = false;
+            if let Some(expected) = &rule.rate {
+                self.rate.begin(expected, receive_time);
+                self.rate.count();
+            }
             self.assess(rule, time);
             self.settle(rule, time);
             self.tell(rule, (time, receive_time), out);
@@ -82,6 +90,21 @@ impl Machine {
 
     /// The clock of reception has passed everything before `receive_time`.
     pub fn pass(&mut self, rule: &Rule, receive_time: i64, out: &mut Vec<Change>) {
+        if let Some(expected) = rule.rate.as_ref().filter(|_| self.holds) {
+            while let Some(end) = self.rate.due(expected, receive_time) {
+                // What became due before comes first.
+                self.pass_values(rule, end, out);
+                self.rate.close(expected);
+                if let Some((newest, received)) = self.newest {
+                    self.tell(rule, (newest.saturating_add(end.saturating_sub(received)), end), out);
+                }
+            }
+        }
+        self.pass_values(rule, receive_time, out);
+    }
+
+    /// Silence, and values that persist.
+    fn pass_values(&mut self, rule: &Rule, receive_time: i64, out: &mut Vec<Change>) {
         let Some((newest, received)) = self.newest.filter(|_| self.holds) else { return };
         let stale = rule.stale.filter(|_| !self.is_stale).map(|(after, _)| after);
         let silent = stale.filter(|after| received.saturating_add(*after) < receive_time);
@@ -114,7 +137,11 @@ impl Machine {
         *received = receive_time.max(*received);
         let time = *newest;
         (self.since, self.of_values, self.is_stale) = ([None; TROUBLE.len()], Level::Normal, false);
+        self.rate = Rate::default();
         if holds {
+            if let Some(expected) = &rule.rate {
+                self.rate.begin(expected, receive_time);
+            }
             self.assess(rule, time);
             self.settle(rule, time);
         }
@@ -159,19 +186,26 @@ impl Machine {
     /// Tells a change, if there is one.
     fn tell(&mut self, rule: &Rule, (time, receive_time): (i64, i64), out: &mut Vec<Change>) {
         let stale = rule.stale.filter(|_| self.is_stale).map_or(Level::Normal, |(_, level)| level);
-        let level = self.of_values.max(stale);
+        let off = self.rate.off.zip(rule.rate);
+        let of_rate = off.map_or(Level::Normal, |(_, expected)| expected.level);
+        let level = self.of_values.max(stale).max(of_rate);
         let passed = || {
             let inset = rule.hysteresis;
             let value = self.value.as_ref()?;
             level.place().and_then(|at| rule.bounds[at..].iter().rev().find_map(|bounds| bounds.beyond(value, inset)))
         };
-        let (why, bound) = match level {
-            Level::Normal => (None, None),
+        let mut value = self.value.clone();
+        let (why, bound) = match (level, off) {
+            (Level::Normal, _) => (None, None),
             _ if self.is_stale => (Some(Why::Stale), None),
+            (_, Some((off, _))) if of_rate > self.of_values => {
+                value = off.rate_hz.map(Reading::Number).or(value);
+                (Some(off.why), off.bound)
+            }
             _ => passed().map_or((None, None), |(why, bound)| (Some(why), bound)),
         };
         if (level, why) != self.told {
-            let (from, value) = (self.told.0, self.value.clone());
+            let from = self.told.0;
             out.push(Change { time, receive_time, from, to: level, why, value, bound });
             self.told = (level, why);
         }

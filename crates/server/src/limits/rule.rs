@@ -3,8 +3,12 @@
 use serde::{Deserialize, Serialize};
 use strongback_store::{Pattern, Value};
 
+use super::rate::Expected;
+
 /// Longest list of states of one level.
 const STATES_MAX: usize = 256;
+/// Longest time over which values are counted, in milliseconds: a day.
+const RATE_WINDOW_MS_MAX: f64 = 86_400_000.0;
 
 /// How much it matters that a limit is passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
@@ -121,6 +125,10 @@ pub enum Why {
     State,
     /// No value for `stale_ms`.
     Stale,
+    /// Fewer values than `rate_hz.low`.
+    Slow,
+    /// More values than `rate_hz.high`.
+    Fast,
 }
 
 impl Why {
@@ -131,12 +139,14 @@ impl Why {
             Why::High => "high",
             Why::State => "state",
             Why::Stale => "stale",
+            Why::Slow => "slow",
+            Why::Fast => "fast",
         }
     }
 
     /// By its name.
     pub fn from_name(name: &str) -> Option<Why> {
-        [Why::Low, Why::High, Why::State, Why::Stale].into_iter().find(|why| why.name() == name)
+        [Why::Low, Why::High, Why::State, Why::Stale, Why::Slow, Why::Fast].into_iter().find(|why| why.name() == name)
     }
 }
 
@@ -171,6 +181,16 @@ impl Context {
     }
 }
 
+/// How often values are expected. At least one key.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateTable {
+    /// Values a second, at least.
+    pub low: Option<f64>,
+    /// Values a second, at most.
+    pub high: Option<f64>,
+}
+
 /// A `[[limit]]` of the configuration.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -195,6 +215,13 @@ pub struct LimitTable {
     pub stale_ms: Option<f64>,
     /// Level of a stale channel. Default `warning`.
     pub stale: Option<Level>,
+    /// `{ low, high }`: how often a channel's values come, in values a second. Default: not looked at.
+    pub rate_hz: Option<RateTable>,
+    /// Over which time they are counted, in milliseconds, 10 to a day. Default: 1,000, or as long as ten values take at the
+    /// least bound.
+    pub rate_window_ms: Option<f64>,
+    /// Level of a rate that is out of bounds. Default `warning`.
+    pub rate: Option<Level>,
     /// `{ channel, is = [states] }`: the limit holds only while that channel has one of these values.
     #[serde(rename = "while")]
     pub context: Option<Context>,
@@ -215,6 +242,8 @@ pub struct Rule {
     pub hysteresis: f64,
     /// After which time without a value it is stale, in nanoseconds, and the level of that.
     pub stale: Option<(i64, Level)>,
+    /// How often values are expected.
+    pub rate: Option<Expected>,
     /// Only while another channel has some value.
     pub context: Option<Context>,
 }
@@ -238,8 +267,8 @@ impl LimitTable {
             }
         }
         let levels = [("watch", &self.watch), ("warning", &self.warning), ("critical", &self.critical)];
-        if levels.iter().all(|(_, bounds)| bounds.is_none()) && self.stale_ms.is_none() {
-            return wrong("it needs watch, warning, critical or stale_ms".into());
+        if levels.iter().all(|(_, bounds)| bounds.is_none()) && self.stale_ms.is_none() && self.rate_hz.is_none() {
+            return wrong("it needs watch, warning, critical, stale_ms or rate_hz".into());
         }
         for (level, bounds) in levels.iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?))) {
             if *bounds == Bounds::default() {
@@ -289,6 +318,7 @@ impl LimitTable {
         if self.context.as_ref().is_some_and(|context| context.is.is_empty()) {
             return wrong("while needs is = [states]".into());
         }
+        let rate = self.expected().map_err(|what| format!("limit {name:?}: {what}"))?;
         let bounds = levels.map(|(_, bounds)| bounds.clone().unwrap_or_default());
         Ok(Rule {
             channels,
@@ -296,9 +326,41 @@ impl LimitTable {
             persist_ns: ns("persist_ms", self.persist_ms, 0.0)?,
             hysteresis: self.hysteresis,
             stale,
+            rate,
             context: self.context.clone(),
             name,
         })
+    }
+
+    /// How often values are expected.
+    fn expected(&self) -> Result<Option<Expected>, String> {
+        let Some(RateTable { low, high }) = self.rate_hz else {
+            return match (self.rate, self.rate_window_ms) {
+                (None, None) => Ok(None),
+                (Some(_), _) => Err("rate needs rate_hz".into()),
+                (None, Some(_)) => Err("rate_window_ms needs rate_hz".into()),
+            };
+        };
+        let Some(least) = low.or(high) else { return Err("rate_hz needs low or high".into()) };
+        for (key, bound) in [("low", low), ("high", high)] {
+            if let Some(bound) = bound.filter(|bound| !(*bound > 0.0 && bound.is_finite())) {
+                return Err(format!("rate_hz.{key} = {bound} is not above 0"));
+            }
+        }
+        if let (Some(low), Some(high)) = (low, high)
+            && low >= high
+        {
+            return Err(format!("rate_hz: low = {low} is not below high = {high}"));
+        }
+        let window_ms = self.rate_window_ms.unwrap_or((10_000.0 / least).clamp(1_000.0, RATE_WINDOW_MS_MAX));
+        if !(10.0..=RATE_WINDOW_MS_MAX).contains(&window_ms) {
+            return Err(format!("rate_window_ms = {window_ms} is not within 10 and a day"));
+        }
+        let level = match self.rate {
+            Some(Level::Normal) => return Err("rate is watch, warning or critical".into()),
+            level => level.unwrap_or(Level::Warning),
+        };
+        Ok(Some(Expected::new(low, high, (window_ms * 1e6) as i64, level)))
     }
 }
 
@@ -328,7 +390,16 @@ pub(super) mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_in_words() {
         for (keys, says) in [
-            ("", "needs watch, warning, critical or stale_ms"),
+            ("", "needs watch, warning, critical, stale_ms or rate_hz"),
+            ("rate_hz = {}", "rate_hz needs low or high"),
+            ("rate_hz = { low = 0 }", "rate_hz.low = 0 is not above 0"),
+            ("rate_hz = { high = inf }", "rate_hz.high = inf is not above 0"),
+            ("rate_hz = { low = 5, high = 5 }", "rate_hz: low = 5 is not below high = 5"),
+            ("rate_hz = { lwo = 5 }", "unknown field `lwo`"),
+            ("rate_hz = { low = 5 }\nrate_window_ms = 9", "rate_window_ms = 9 is not within 10 and a day"),
+            ("rate_hz = { low = 5 }\nrate = \"normal\"", "rate is watch, warning or critical"),
+            ("stale_ms = 5\nrate = \"watch\"", "rate needs rate_hz"),
+            ("stale_ms = 5\nrate_window_ms = 100", "rate_window_ms needs rate_hz"),
             ("watch = {}", "watch needs low, high or is"),
             ("watch = { low = 3, high = 2.5 }", "watch: low = 3 is not below high = 2.5"),
             ("watch = { high = 3 }\ncritical = { high = 2 }", "critical.high = 2 is below watch.high = 3"),
@@ -355,5 +426,16 @@ pub(super) mod tests {
         assert_eq!(beyond(Reading::Number(1.0)), Some((Why::State, None)), "true");
         assert_eq!(beyond(Reading::Text("FAULT".into())), Some((Why::State, None)));
         assert_eq!(beyond(Reading::Text("fault".into())), None);
+    }
+
+    #[test]
+    fn a_rate_is_counted_over_a_second_or_ten_values() {
+        let of = |keys: &str| rule(keys).expect("a rule").rate.expect("a rate");
+        let s = 1_000_000_000;
+        let wanted = Expected::new(Some(90.0), Some(110.0), s, Level::Warning);
+        assert_eq!(of("rate_hz = { low = 90, high = 110 }"), wanted);
+        assert_eq!(of("rate_hz = { low = 0.5 }"), Expected::new(Some(0.5), None, 20 * s, Level::Warning));
+        let given = of("rate_hz = { high = 5 }\nrate_window_ms = 250.5\nrate = \"critical\"");
+        assert_eq!(given, Expected::new(None, Some(5.0), 250_500_000, Level::Critical));
     }
 }
