@@ -11,6 +11,7 @@ mod doctor;
 mod export;
 mod guard;
 mod health;
+mod layouts;
 mod live;
 mod metrics;
 mod notes;
@@ -87,6 +88,8 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/sources", get(catalog::sources))
         .route("/api/sources/{name}", get(source::source))
         .route("/api/view", get(catalog::view))
+        .route("/api/layouts", get(layouts::list))
+        .route("/api/layouts/{name}", get(layouts::get).put(layouts::put).delete(layouts::delete))
         .route("/api/gaps", get(notes::gaps))
         .route("/api/events", get(notes::events).post(notes::add_event))
         .route("/api/history", get(reading::history))

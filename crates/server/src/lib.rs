@@ -40,6 +40,7 @@ pub mod import;
 pub mod ingest;
 pub mod json;
 pub mod latency;
+pub mod layouts;
 pub mod ledger;
 pub mod limits;
 pub mod live;

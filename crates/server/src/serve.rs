@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::http;
 use crate::ingest::Ingest;
+use crate::layouts::Layouts;
 use crate::ledger::Ledger;
 use crate::limits::{Limits, rule};
 use crate::live::Live;
@@ -318,6 +319,7 @@ impl Running {
             upkeep: Readers::start("upkeep", UPKEEP).context("no threads for heartbeats")?,
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             live_clients: Seats::new(config.live.max_clients, config.live.max_clients_per_address),
+            layouts: Arc::new(Layouts::of(&config.data_dir)),
             view,
             started: Instant::now(),
             heartbeat: watch::Sender::default(),

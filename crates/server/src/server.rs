@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::clocks::Clocks;
 use crate::config::Config;
 use crate::ingest::Ingest;
+use crate::layouts::Layouts;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::live::heartbeat::Beat;
@@ -50,6 +51,8 @@ pub struct Server {
     pub exports: Arc<Semaphore>,
     /// Places for live clients.
     pub live_clients: Arc<Seats>,
+    /// The page's layouts that people saved.
+    pub layouts: Arc<Layouts>,
     /// The page's prepared layout; null if there is none. A run with a clock goes before its own.
     pub view: serde_json::Value,
     /// When it was started.

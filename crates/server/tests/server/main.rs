@@ -4,6 +4,7 @@ mod client;
 mod clocks;
 mod doctor;
 mod faults;
+mod layouts;
 mod live;
 mod plc;
 mod runs;
