@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { heard, ordered, stepped, words } from "./alarms";
+import { heard, levelOf, ordered, stepped, words } from "./alarms";
 import type { Alarm } from "./message";
 
 function alarm(limit: string, changes: Partial<Alarm> = {}): Alarm {
@@ -43,4 +43,9 @@ test("words say the value and the bound", () => {
   expect(words(alarm("a", { why: "slow", text: "42", bound: 90 }))).toBe("42 times a second, below 90");
   expect(words(alarm("a", { why: "fast", text: "142", bound: 110 }))).toBe("142 times a second, above 110");
   expect(words(alarm("a", { why: null, state: "cleared", bound: null }))).toBe("well again at 9");
+});
+
+test("a value has the worst level that stands for its channel", () => {
+  const all = [alarm("a", { level: "watch" }), alarm("b", { level: "critical", state: "cleared" }), alarm("c", { level: "warning" }), alarm("d", { channel: "x", level: "critical" })];
+  expect([levelOf(all, "tank.p"), levelOf(all, "none")]).toEqual(["warning", null]);
 });

@@ -48,3 +48,11 @@ export function heard(alarms: Alarm[]): AlarmLevel | null {
   const open = alarms.filter((a) => a.state === "raised" && a.shelved === null);
   return open.reduce<AlarmLevel | null>((worst, a) => (worst === null || RANK[a.level] < RANK[worst] ? a.level : worst), null);
 }
+
+/** The worst level that stands for a channel now; null if there is none. */
+export function levelOf(alarms: Alarm[], channel: string): AlarmLevel | null {
+  return alarms.reduce<AlarmLevel | null>((worst, a) => {
+    if (a.channel !== channel || a.state === "cleared" || a.level === "normal") return worst;
+    return worst === null || RANK[a.level] < RANK[worst] ? a.level : worst;
+  }, null);
+}

@@ -1,6 +1,6 @@
 // REST calls of the page, and the token that a server beyond loopback asks for.
 import type {
-  Alarm, Channel, Event, EventLevel, Finding, Gap, HistorySeries, Limit, ServerView, Source, SourceAccount, SqlAnswer, StateRow,
+  Alarm, Channel, Event, EventLevel, Finding, Gap, Limit, PastSeries, ServerView, Source, SourceAccount, SqlAnswer, StateRow,
 } from "./message";
 import { literally } from "./pattern";
 
@@ -21,7 +21,7 @@ export function setToken(value: string): void {
   sessionStorage.setItem(TOKEN_KEY, value);
 }
 
-async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
+async function send(path: string, init: RequestInit = {}): Promise<{ answer: Response; text: string; body: unknown }> {
   const headers = new Headers(init.headers);
   const bearer = token();
   if (bearer !== null) headers.set("authorization", `Bearer ${bearer}`);
@@ -38,7 +38,11 @@ async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
     const e = (body ?? {}) as { error?: string; code?: string; sqlstate?: string };
     throw new ApiError(answer.status, e.error ?? answer.statusText, e.code ?? null, e.sqlstate ?? null);
   }
-  return body as T;
+  return { answer, text, body };
+}
+
+async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
+  return (await send(path, init)).body as T;
 }
 
 function query(parts: Record<string, string | number | undefined>): string {
@@ -94,8 +98,8 @@ export async function doctor(signal?: AbortSignal): Promise<Finding[]> {
   return (await call<{ findings: Finding[] }>("api/doctor", { signal })).findings;
 }
 
-export async function events(from: bigint, limit: number): Promise<Event[]> {
-  return (await call<{ events: Event[] }>("api/events" + query({ from: from.toString(), limit }))).events;
+export async function events(from: bigint, limit: number, to?: bigint): Promise<Event[]> {
+  return (await call<{ events: Event[] }>("api/events" + query({ from: from.toString(), to: to?.toString(), limit }))).events;
 }
 
 export async function addEvent(text: string, level: EventLevel, time?: bigint): Promise<void> {
@@ -106,9 +110,9 @@ export async function view(): Promise<ServerView | null> {
   return call<ServerView | null>("api/view");
 }
 
-export async function history(channels: string[], from: bigint, to: bigint, points: number): Promise<HistorySeries[]> {
-  const answer = await call<{ series: HistorySeries[] }>(
-    "api/history" + query({ channels: channels.join(","), from: from.toString(), to: to.toString(), points }),
+export async function history(channels: string[], from: bigint, to: bigint, points: number, signal?: AbortSignal): Promise<PastSeries[]> {
+  const answer = await call<{ series: PastSeries[] }>(
+    "api/history" + query({ channels: channels.join(","), from: from.toString(), to: to.toString(), points }), { signal },
   );
   return answer.series;
 }
@@ -139,3 +143,58 @@ async function act(verb: string, alarm: Alarm, by: string, more: object = {}): P
 export const acknowledge = (alarm: Alarm, by: string): Promise<void> => act("acknowledge", alarm, by);
 export const shelve = (alarm: Alarm, by: string, minutes: number): Promise<void> => act("shelve", alarm, by, { minutes });
 export const unshelve = (alarm: Alarm, by: string): Promise<void> => act("unshelve", alarm, by);
+
+/** A layout of the server's list; `error`: why it cannot be shown. */
+export interface LayoutEntry {
+  name: string;
+  title: string | null;
+  error: string | null;
+  etag: string;
+  changed: string | null;
+}
+
+const layoutPath = (name: string) => "api/layouts/" + encodeURIComponent(name);
+
+export async function layouts(): Promise<LayoutEntry[]> {
+  return (await call<{ layouts: LayoutEntry[] }>("api/layouts")).layouts;
+}
+
+/** A layout's text, and the tag that names this text. */
+export async function layout(name: string): Promise<{ text: string; tag: string }> {
+  const { answer, text } = await send(layoutPath(name));
+  return { text, tag: answer.headers.get("etag") ?? "" };
+}
+
+/** Saves; `known`: tag of the text that is replaced, null if there is none, "any" for whatever there is. 412 if it is another. */
+export async function saveLayout(name: string, text: string, known: string | null): Promise<string> {
+  const headers: Record<string, string> = known === null ? { "if-none-match": "*" } : known === "any" ? {} : { "if-match": known };
+  const { answer } = await send(layoutPath(name), { method: "PUT", body: text, headers });
+  return answer.headers.get("etag") ?? "";
+}
+
+export async function deleteLayout(name: string): Promise<void> {
+  await call(layoutPath(name), { method: "DELETE" });
+}
+
+/** A named run; `clock` only of one with T-0 and holds. */
+export interface Run {
+  name: string;
+  protected: boolean;
+  streams: number;
+  bytes: string;
+  time: [string, string] | null;
+  clock: null | {
+    state: "planned" | "counting" | "held" | "stopped";
+    started: string;
+    stopped: string | null;
+    t0: string | null;
+    t0_now: string | null;
+    holds: [string, string | null][];
+    t: string | null;
+    channels: string[];
+  };
+}
+
+export async function runs(): Promise<{ at: string; runs: Run[] }> {
+  return call("api/runs");
+}

@@ -29,6 +29,11 @@ export function barNames(channels: Channel[]): string[] {
   });
 }
 
+/** Left and right edge of the time axis in a canvas of a width, px. */
+export function barEdges(width: number, labelPx: number): [number, number] {
+  return [LEFT_PX + labelPx, width - RIGHT_PX];
+}
+
 /** Draws every bar into the canvas, which it first gives the size of its box. */
 export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame): void {
   const ratio = devicePixelRatio;
@@ -45,8 +50,7 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   ctx.clearRect(0, 0, width, height);
 
-  const left = LEFT_PX + frame.labelPx;
-  const right = width - RIGHT_PX;
+  const [left, right] = barEdges(width, frame.labelPx);
   const bottom = height - AXIS_HEIGHT_PX;
   const from = frame.now - frame.spanS;
   const x = (s: number) => left + ((s - from) / frame.spanS) * (right - left);

@@ -1,6 +1,6 @@
 // What one panel draws: its channels, their lines or states, and the gaps of their streams, filled from one
 // subscription (snapshot, then tail).
-import type { Channel, Gap, ServerMessage, StreamWindow, WindowCells } from "./message";
+import type { Channel, Gap, PastSeries, ServerMessage, StreamWindow, WindowCells } from "./message";
 import { hasStates, toNumber } from "./message";
 import { matching } from "./pattern";
 import { Series } from "./series";
@@ -118,6 +118,12 @@ export class Feed {
         before = t0;
       }
     }
+  }
+
+  /** What REST says of an interval, in place of all there is. */
+  past(channels: Channel[], series: PastSeries[]): void {
+    this.subscribed(channels, []);
+    this.history({ type: "history", id: 0, rows: {}, series: series.map((one) => ({ ...one, channel: one.channel.id })) });
   }
 
   /** Takes a window of each stream; answers how many windows were missed on the way. */

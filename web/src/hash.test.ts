@@ -1,15 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { sourceOf, withSource } from "./hash";
+import { valueOf, withValue } from "./hash";
 
-describe("hash", () => {
-  it.each(["fti", "a b", "a/b&c=d#e", "+5V", "Prüfstand"])("finds %s again", (name) => expect(sourceOf(withSource("", name))).toBe(name));
-  it("reads what a person types", () => {
-    expect(sourceOf("#source=fti")).toBe("fti");
-    expect([sourceOf(""), sourceOf("#"), sourceOf("#source="), sourceOf("#other=1")]).toEqual([null, null, null, null]);
-  });
-  it("leaves the rest alone", () => {
-    expect(withSource("#x=1&source=a", "b")).toBe("#x=1&source=b");
-    expect(withSource("#x=1&source=a", null)).toBe("#x=1");
-    expect(withSource("#source=a", null)).toBe("");
+describe("the address", () => {
+  it("names a source, a layout and a playback, and keeps what else stands there", () => {
+    const both = withValue(withValue("", "layout", "Launch é & co"), "source", "fti/1");
+    expect(valueOf(both, "layout")).toBe("Launch é & co");
+    expect(valueOf(both, "source")).toBe("fti/1");
+    expect(withValue(both, "layout", null)).toBe("#source=fti%2F1");
+    expect(withValue("#source=x", "source", null)).toBe("");
+    expect(valueOf("#layout=", "layout")).toBeNull();
+    expect(valueOf("", "playback")).toBeNull();
   });
 });

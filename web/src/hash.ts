@@ -1,16 +1,23 @@
 // What of the page stands behind the `#` of its address, so that it can be linked and gone back to.
 
-/** Name of the source that is shown, or null. */
-export function sourceOf(hash: string): string | null {
-  const name = new URLSearchParams(hash.replace(/^#/, "")).get("source");
-  return name === null || name === "" ? null : name;
+export type HashKey = "source" | "layout" | "playback";
+
+/** What is said of `key`, or null. */
+export function valueOf(hash: string, key: HashKey): string | null {
+  const value = new URLSearchParams(hash.replace(/^#/, "")).get(key);
+  return value === null || value === "" ? null : value;
 }
 
-/** The hash with another source, or without one; what else stands there stays. */
-export function withSource(hash: string, name: string | null): string {
+/** The hash with another value, or without one; what else stands there stays. */
+export function withValue(hash: string, key: HashKey, value: string | null): string {
   const parts = new URLSearchParams(hash.replace(/^#/, ""));
-  if (name === null) parts.delete("source");
-  else parts.set("source", name);
+  if (value === null) parts.delete(key);
+  else parts.set(key, value);
   const text = parts.toString();
   return text === "" ? "" : `#${text}`;
+}
+
+/** The address of this page with another hash. */
+export function address(hash: string): string {
+  return location.pathname + location.search + hash;
 }

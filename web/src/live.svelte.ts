@@ -7,13 +7,14 @@ import { PROTOCOL } from "./binary";
 import type { Feed } from "./feed";
 import { Liveness, type Mode } from "./liveness";
 import type {
-  Alarm, Channel, Event, Gap, Heartbeat, Limit, ServerMessage, ServerView, SourceStatus, Subscribe, WireValue,
+  Alarm, Channel, Event, Gap, Heartbeat, Limit, ServerMessage, ServerView, SourceStatus, StateRow, Subscribe, WireValue,
 } from "./message";
 import { toNumber } from "./message";
 import { Digits } from "./number";
+import { literally } from "./pattern";
 import { type Age, ageOf } from "./stale";
 import { Stream } from "./stream";
-import { NS_PER_S, secondsBetween, utc } from "./time";
+import { NS_PER_S, secondsBetween, secondsNs, utc } from "./time";
 import { sound } from "./tone";
 import { sortChannels } from "./tree";
 import { type Trouble, troubles } from "./trouble";
@@ -25,6 +26,9 @@ const MAX_GAPS = 500;
 const CATALOG_CHECK_MS = 5000;
 const CATALOG_PAUSE_MS = 500;
 const VIEW_CHECK_MS = 5000;
+/** Newest values that no update brought are asked for together, after this long. */
+const PRIME_MS = 300;
+const PRIME_CHANNELS = 200;
 
 /** The newest value of a channel that reached the page. */
 export interface Latest {
@@ -65,6 +69,11 @@ class Live {
   version = $state("");
   /** Instant that plots are relative to; set by the server's first word. */
   origin = 0n;
+  /** What the screen shows: what is, or the instant at which it was stopped. */
+  shows = $state<"live" | "paused">("live");
+  /** Instant at which the picture stands. */
+  private stopped: bigint | null = null;
+  private alarmsThen: Alarm[] = [];
 
   private readonly liveness = new Liveness(performance.now());
   private readonly marks = new Banners();
@@ -119,9 +128,61 @@ class Live {
     return this.mode === "live";
   }
 
+  /** Whether values may look fresh: the screen hears the server, or stands still on purpose. */
+  get alive(): boolean {
+    return this.shows === "paused" || this.isLive;
+  }
+
+  /** Whether plots move on. */
+  get moving(): boolean {
+    return this.shows !== "paused" && this.isLive;
+  }
+
   /** The server's clock now. Frozen where the last heartbeat left it while the screen is not live. */
-  now(): bigint | null {
+  serverNow(): bigint | null {
     return this.liveness.now(performance.now());
+  }
+
+  /** The instant that the screen shows. */
+  now(): bigint | null {
+    return this.stopped ?? this.serverNow();
+  }
+
+  /** Alarms as they stood at that instant. */
+  get alarmsShown(): Alarm[] {
+    return this.shows === "paused" ? this.alarmsThen : this.alarms;
+  }
+
+  /** Events by that instant. */
+  get eventsShown(): Event[] {
+    const until = this.stopped;
+    return until === null ? this.events : this.events.filter((e) => BigInt(e.time) <= until);
+  }
+
+  /** Gaps that had begun by that instant. */
+  get gapsShown(): Gap[] {
+    const until = this.stopped;
+    return until === null ? this.gaps : this.gaps.filter((g) => BigInt(g.from_time) <= until);
+  }
+
+  /** Stops the picture at this instant. What comes meanwhile is asked for when it goes on. */
+  pause(): void {
+    const now = this.now();
+    if (this.shows !== "live" || now === null) return;
+    this.stopped = now;
+    this.alarmsThen = this.alarms;
+    this.shows = "paused";
+    this.refresh(performance.now());
+  }
+
+  /** The screen shows what is. */
+  resume(): void {
+    if (this.shows === "live") return;
+    this.stopped = null;
+    this.shows = "live";
+    this.rates.clear();
+    for (const again of [...this.again.values()]) again();
+    this.refresh(performance.now());
   }
 
   /** Seconds from the plots' origin to an instant. */
@@ -140,12 +201,64 @@ class Live {
       this.attached.set(id, entry);
     };
     this.again.set(entry, again);
+    if (this.stopped !== null) void this.fill(entry, this.stopped);
     return () => {
       this.again.delete(entry);
       this.drop(id);
     };
   }
   private readonly again = new Map<Attached, () => void>();
+
+  /** What a panel that was opened while the picture stands would have shown. */
+  private async fill({ what, feed }: Attached, at: bigint): Promise<void> {
+    try {
+      const from = at - secondsNs(what.history_s ?? 0);
+      const [series, { state }] = await Promise.all([
+        feed && what.history_s ? api.history(what.channels, from, at + 1n, what.history_points ?? 600) : [],
+        api.stateAt(at, what.channels.join(",")),
+      ]);
+      if (this.stopped !== at) return;
+      feed?.past(state.map((row) => row.channel), series);
+      this.know(state);
+    } catch (e) {
+      if (feed) feed.error = e instanceof Error ? e.message : String(e);
+    }
+  }
+
+  /** Values of channels that come rarely are asked for, not waited for. */
+  private prime(channels: Channel[]): void {
+    for (const c of channels) if (!this.latest.has(c.id)) this.unknown.set(c.id, c.name);
+    if (this.unknown.size === 0 || this.priming) return;
+    this.priming = true;
+    setTimeout(() => void this.ask(), PRIME_MS);
+  }
+  private readonly unknown = new Map<number, string>();
+  private priming = false;
+
+  private async ask(): Promise<void> {
+    const names = [...this.unknown].filter(([id]) => !this.latest.has(id)).map(([, name]) => literally(name));
+    this.unknown.clear();
+    this.priming = false;
+    const at = this.now();
+    for (let i = 0; i < names.length && at !== null; i += PRIME_CHANNELS) {
+      try {
+        const { state } = await api.stateAt(at, names.slice(i, i + PRIME_CHANNELS).join(","));
+        if (this.stopped === null || this.stopped === at) this.know(state);
+      } catch (e) {
+        this.refused(e);
+        return;
+      }
+    }
+  }
+
+  /** Takes values of an instant where nothing newer is known. */
+  private know(state: StateRow[]): void {
+    for (const { channel, value, time, receive_time } of state) {
+      if (time === null || this.latest.has(channel.id)) continue;
+      const timeNs = BigInt(time);
+      this.latest.set(channel.id, { value, timeNs, receiveNs: receive_time === null ? timeNs : BigInt(receive_time), stream: channel.stream, recorded: true });
+    }
+  }
 
   private drop(id: number): void {
     this.stream.unsubscribe(id);
@@ -199,7 +312,7 @@ class Live {
 
   age(channel: Channel): Age {
     const period = channel.expected_period_ns === null ? null : BigInt(channel.expected_period_ns);
-    return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.now(), period, this.isLive);
+    return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.now(), period, this.alive);
   }
 
   /** Frames a second of a stream, over the last second or so; null before it is known. */
@@ -291,14 +404,15 @@ class Live {
         if (this.mode !== this.liveness.mode) this.refresh(ms);
         break;
       case "subscribed":
-        this.attached.get(message.id)?.feed?.subscribed(message.channels, message.unmatched);
+        if (this.shows === "live") this.attached.get(message.id)?.feed?.subscribed(message.channels, message.unmatched);
+        this.prime(message.channels);
         break;
       case "channels":
-        this.attached.get(message.id)?.feed?.add(message.channels);
+        if (this.shows === "live") this.attached.get(message.id)?.feed?.add(message.channels);
         void this.checkCatalog();
         break;
       case "history":
-        this.attached.get(message.id)?.feed?.history(message);
+        if (this.shows === "live") this.attached.get(message.id)?.feed?.history(message);
         break;
       case "update":
         this.update(message, ms);
@@ -317,7 +431,7 @@ class Live {
         break;
       case "gap":
         this.addGaps([message]);
-        for (const { feed } of this.attached.values()) feed?.gap(message);
+        if (this.shows === "live") for (const { feed } of this.attached.values()) feed?.gap(message);
         break;
       case "error":
         if (message.id !== null) {
@@ -369,12 +483,17 @@ class Live {
   }
 
   private update(message: Extract<ServerMessage, { type: "update" }>, ms: number): void {
+    for (const window of message.streams) {
+      const receiveNs = BigInt(window.receive_time);
+      if (this.lastDataNs === null || receiveNs > this.lastDataNs) this.lastDataNs = receiveNs;
+    }
+    // The picture stands: what came is asked for again when it goes on.
+    if (this.shows === "paused") return;
     const missed = this.attached.get(message.id)?.feed?.update(message) ?? 0;
     this.marks.viewConflated(message.conflated, Math.max(message.dropped, missed), ms);
     const now = BigInt(message.time);
     for (const window of message.streams) {
       const receiveNs = BigInt(window.receive_time);
-      if (this.lastDataNs === null || receiveNs > this.lastDataNs) this.lastDataNs = receiveNs;
       const timeNs = BigInt(window.time[1]);
       let frames = 0;
       for (const [id, count, , last] of window.channels) {
@@ -427,7 +546,7 @@ class Live {
     const banners = this.marks.list(
       {
         mode: this.mode,
-        nowNs: this.now(),
+        nowNs: this.serverNow(),
         lastDataNs: this.lastDataNs,
         store: this.heartbeat?.store ?? null,
       },
@@ -435,7 +554,7 @@ class Live {
     );
     if (!sameBanners(banners, this.banners)) this.banners = banners;
     const stale: string[] = [];
-    if (this.isLive) {
+    if (this.moving) {
       const now = this.now();
       for (const c of this.channels) {
         if (!this.watched.has(c.id) || !this.latest.has(c.id)) continue;

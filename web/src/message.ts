@@ -49,6 +49,9 @@ export interface HistorySeries {
   gaps: [NsText, NsText][];
 }
 
+/** As REST answers it: with the whole channel. */
+export type PastSeries = Omit<HistorySeries, "channel"> & { channel: Channel };
+
 export interface SourceBrief {
   name: string;
   status: SourceStatus;
@@ -299,13 +302,14 @@ export interface StateRow {
   status: Freshness;
 }
 
-export type PanelKind = "plot" | "states" | "now";
+/** Panels that a server prepares. */
+export type PreparedKind = "plot" | "states" | "now";
 
 export interface ServerView {
   title: string;
   /** `clock`: channel with the countdown in seconds, where holds move T-0. `held_t`: T± at which the clock is held. */
   run: { name: string; t0: NsText | null; clock?: string | null; held_t?: NsText | null } | null;
-  panels: { kind: PanelKind; title: string; channels: string[]; span_s?: number }[];
+  panels: { kind: PreparedKind; title: string; channels: string[]; span_s?: number }[];
 }
 
 export interface SqlAnswer {

@@ -1,6 +1,7 @@
 // One plot: lines with their min/max band, gaps as shaded breaks, events as named lines, the newest value as a
 // dot, and a cursor shared by all plots. uPlot owns scales, axes and cursor; the drawing is ours, from the rings.
 import uPlot from "uplot";
+import { axesOf, type Sides } from "./axes";
 import { DISPLAY_PERIOD_S, type Feed, type Shade } from "./feed";
 import { type Bound, paintBounds } from "./limits";
 import type { Event } from "./message";
@@ -18,6 +19,11 @@ const CHAR_PX = 6.7;
 
 /** What a plot shows at one moment. */
 export interface Frame {
+  feed: Feed;
+  /** Side of the value axis by channel name, where it is not the unit's. */
+  axes: Sides;
+  /** Whether least and greatest are drawn behind the line. */
+  band: boolean;
   /** Right edge, s from the feed's origin. */
   now: number;
   spanS: number;
@@ -46,13 +52,15 @@ export class Plot {
   private u: uPlot;
   private frame: Frame | null = null;
   private ranges: ValueRange[] = [];
-  /** Distinct units in order; the first has the left axis, the second the right one. */
+  /** Of each value axis what stands above it: the left one, the right one, and those that are not drawn. */
   private units: string[] = [];
-  private unitsVersion = -1;
+  /** Axis of each channel, by its number. */
+  private axisOf = new Map<number, number>();
+  private feed!: Feed;
+  private known: { feed: Feed; version: number; axes: Sides } | null = null;
 
   constructor(
     private readonly host: HTMLElement,
-    private readonly feed: Feed,
     private readonly onCursor: (reading: CursorReading | null) => void,
     private readonly onPick: (at: number) => void,
   ) {
@@ -62,7 +70,10 @@ export class Plot {
   /** Draws anew: new data, a new moment, or a new size. */
   draw(frame: Frame): void {
     this.frame = frame;
-    if (this.feed.version !== this.unitsVersion) this.takeUnits();
+    const { feed, axes } = frame;
+    this.feed = feed;
+    const { known } = this;
+    if (known?.feed !== feed || known.version !== feed.version || known.axes !== axes) this.takeUnits(frame);
     const { clientWidth: width, clientHeight: height } = this.host;
     if (width < 40 || height < 40) return;
     this.fit();
@@ -83,12 +94,28 @@ export class Plot {
     this.u.destroy();
   }
 
-  private takeUnits(): void {
-    const units = [...new Set(this.feed.channels.map((c) => c.unit))];
-    const rebuild = Math.min(units.length, 2) !== Math.min(this.units.length, 2);
-    this.units = units;
-    this.ranges = units.map(() => new ValueRange());
-    this.unitsVersion = this.feed.version;
+  /** The instant under a place of the screen, s from the feed's origin. */
+  timeAt(clientX: number): number {
+    const box = this.u.over.getBoundingClientRect();
+    const { now, spanS } = this.frame ?? { now: 0, spanS: 1 };
+    return now - spanS + ((clientX - box.left) / Math.max(1, box.width)) * spanS;
+  }
+
+  /** Width of the plot itself, px. */
+  get widthPx(): number {
+    return this.u.over.clientWidth;
+  }
+
+  private takeUnits({ feed, axes }: Frame): void {
+    const before = this.units.join("\n");
+    this.axisOf = axesOf(feed.channels, axes);
+    const count = Math.max(1, ...[...this.axisOf.values()].map((axis) => axis + 1));
+    this.units = Array.from({ length: count }, (_, axis) =>
+      [...new Set(feed.channels.filter((c) => this.axisOf.get(c.id) === axis).map((c) => c.unit))].filter((u) => u !== "").join(", "));
+    const rebuild = Math.min(count, 2) !== Math.min(this.ranges.length || 1, 2);
+    // The same channels over another time keep their axes: nothing jumps while one moves through the past.
+    if (before !== this.units.join("\n") || this.ranges.length !== count) this.ranges = this.units.map(() => new ValueRange());
+    this.known = { feed, version: feed.version, axes };
     if (rebuild) {
       this.u.destroy();
       this.u = this.make();
@@ -97,17 +124,17 @@ export class Plot {
 
   private fit(): void {
     const { now, spanS } = this.frame!;
-    for (let u = 0; u < this.units.length; u++) {
+    for (let axis = 0; axis < this.units.length; axis++) {
       let min = Infinity;
       let max = -Infinity;
       for (const c of this.feed.channels) {
-        if (c.unit !== this.units[u]) continue;
+        if (this.axisOf.get(c.id) !== axis) continue;
         const extent = this.feed.series.get(c.id)?.extent(now - spanS, now);
         if (!extent) continue;
         min = Math.min(min, extent.min);
         max = Math.max(max, extent.max);
       }
-      this.ranges[u]!.fit(min, max);
+      this.ranges[axis]!.fit(min, max);
     }
   }
 
@@ -177,7 +204,7 @@ export class Plot {
 
   private timeSplits(u: uPlot) {
     const [from, to] = this.xRange();
-    const ticks = timeTicks(from, to, this.feed.origin, this.frame?.t0 ?? null, u.bbox.width / devicePixelRatio, CHAR_PX);
+    const ticks = timeTicks(from, to, this.feed?.origin ?? 0n, this.frame?.t0 ?? null, u.bbox.width / devicePixelRatio, CHAR_PX);
     // A label centred on a tick near an edge would leave the plot.
     const half = ((ticks[0]?.label.length ?? 0) * CHAR_PX) / 2;
     const width = u.bbox.width / devicePixelRatio;
@@ -238,7 +265,7 @@ export class Plot {
     const lines: (() => void)[] = [];
     this.feed.channels.forEach((channel, i) => {
       const series = this.feed.series.get(channel.id);
-      const range = this.ranges[this.units.indexOf(channel.unit)];
+      const range = this.ranges[this.axisOf.get(channel.id) ?? 0];
       if (!series || series.length === 0 || !range) return;
       const pen: Pen = {
         begin: Math.max(0, series.indexAt(frame.now - frame.spanS)),
@@ -251,7 +278,7 @@ export class Plot {
         y: (v) => bbox.top + ((range.max - v) / (range.max - range.min)) * bbox.height,
       };
       paintBounds(ctx, frame.bounds.get(channel.id) ?? [], bbox, pen.y, `${LABEL_PX * devicePixelRatio}px ${theme().mono}`, devicePixelRatio);
-      paintBand(ctx, series, pen);
+      if (frame.band) paintBand(ctx, series, pen);
       lines.push(() => paintLine(ctx, series, pen));
     });
     for (const line of lines) line();
@@ -317,11 +344,11 @@ export class Plot {
 
   private readCursor(u: uPlot): void {
     const left = u.cursor.left;
-    if (left == null || left < 0 || !this.frame) {
-      this.onCursor(null);
-      return;
-    }
-    const at = u.posToVal(left, "x");
+    this.onCursor(left == null || left < 0 || !this.frame ? null : this.reading(u.posToVal(left, "x")));
+  }
+
+  /** What each channel was at an instant. */
+  reading(at: number): CursorReading {
     const values = new Map<number, number>();
     for (const channel of this.feed.channels) {
       const series = this.feed.series.get(channel.id);
@@ -332,7 +359,7 @@ export class Plot {
       if (at - series.t1[k]! > this.feed.silenceS(channel) + DISPLAY_PERIOD_S) continue;
       values.set(channel.id, series.count[k]! > 1 ? series.mean[k]! : series.last[k]!);
     }
-    this.onCursor({ at, values });
+    return { at, values };
   }
 }
 

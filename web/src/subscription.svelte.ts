@@ -1,7 +1,7 @@
 // Keeps a panel's feed subscribed while the panel is on the page, and anew when its channels or span change.
 import { Feed } from "./feed";
 import { live } from "./live.svelte";
-import type { Panel } from "./view";
+import type { Panel } from "./panel";
 
 /** Screens are updated this often. */
 export const MAX_RATE_HZ = 5;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { age, mark, parseTime, rfc3339, secondsBetween, tClock, utc, utcClock } from "./time";
+import { age, longSpan, mark, parseTime, rfc3339, secondsBetween, tClock, utc, utcClock } from "./time";
 
 const NOW = 1_795_192_867_482_123_456n; // 2026-11-20 16:41:07.482123456 UTC
 
@@ -50,4 +50,10 @@ describe("times an operator types", () => {
   });
   it.each(["yesterday", "25:00:00", "12:61", "T", "1.5", "2026-13-45T00:00:00Z"])("refuses %s", (text) =>
     expect(parseTime(text, NOW, NOW)).toBeNull());
+});
+
+it("says spans of any size in three figures", () => {
+  expect([10_000n, 1_500_000n, 20_000_000_000n, 600_000_000_000n, 9_000_000_000_000n, 30n * 86_400_000_000_000n, 7n].map(longSpan)).toEqual(
+    ["10 µs", "1.5 ms", "20 s", "10 min", "2.5 h", "30 d", "7 ns"],
+  );
 });

@@ -31,6 +31,16 @@ export function utcClock(ns: bigint, fractionDigits = 0): string {
   return fractionDigits === 0 ? text.slice(0, 8) : text.slice(0, 9 + fractionDigits);
 }
 
+/** The same instant where the operator is: `2026-11-20 17:41:07.482 +01:00`. */
+export function localTime(ns: bigint): string {
+  const ms = Number(floorDiv(ns, NS_PER_MS));
+  const minutes = -new Date(ms).getTimezoneOffset();
+  if (Number.isNaN(minutes)) return `${ns} ns`;
+  const size = Math.abs(minutes);
+  const zone = `${minutes < 0 ? "−" : "+"}${pad(Math.floor(size / 60), 2)}:${pad(size % 60, 2)}`;
+  return `${utc(ns + BigInt(minutes) * 60n * NS_PER_S)} ${zone}`;
+}
+
 /** `2026-11-20T16:41:07.123456789Z`: every digit of the instant. */
 export function rfc3339(ns: bigint): string {
   const seconds = floorDiv(ns, NS_PER_S);
@@ -78,6 +88,14 @@ export function span(seconds: number): string {
   if (seconds < 120) return `${seconds} s`;
   if (seconds < 7200) return `${+(seconds / 60).toFixed(1)} min`;
   return `${+(seconds / 3600).toFixed(1)} h`;
+}
+
+/** A span of time of any size: `20 µs`, `1.5 s`, `3.2 min`, `2.5 h`, `12 d`. */
+export function longSpan(ns: bigint): string {
+  const s = Number(ns) / 1e9;
+  for (const [unit, size] of [["d", 86_400], ["h", 3600], ["min", 60]] as const) if (s >= 2 * size) return `${+(s / size).toPrecision(3)} ${unit}`;
+  for (const [unit, size] of [["s", 1], ["ms", 1e-3], ["µs", 1e-6]] as const) if (s >= size) return `${+(s / size).toPrecision(3)} ${unit}`;
+  return `${ns} ns`;
 }
 
 /**
