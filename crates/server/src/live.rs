@@ -15,6 +15,7 @@ pub mod binary;
 pub mod events;
 pub mod heartbeat;
 pub mod outlet;
+pub mod pace;
 pub mod resume;
 pub mod seats;
 pub mod snapshot;

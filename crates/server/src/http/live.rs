@@ -25,6 +25,8 @@ use crate::live::subscriber::PATTERNS_MAX;
 use crate::server::Server;
 use crate::ws::{self, MESSAGE_BYTES_MAX};
 
+/// Read at once from a client, which says little: the whole buffer is cleared at each look, however little came.
+const READ_BYTES: usize = 4096;
 /// Where a client of events stood.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// Tells a proxy not to hold events back.
@@ -48,12 +50,12 @@ pub(super) async fn live(
     let seat = seat(&server, &connection)?;
     let upgrade = upgrade.protocols([PROTOCOL]);
     let form = if upgrade.selected_protocol().is_some() { Form::Binary } else { Form::Json };
-    Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
-        move |socket| async move {
-            ws::serve(socket, server, form).await;
-            drop(seat);
-        },
-    ))
+    let upgrade =
+        upgrade.read_buffer_size(READ_BYTES).max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        ws::serve(socket, server, form).await;
+        drop(seat);
+    }))
 }
 
 fn seat(server: &Server, connection: &Connection) -> Result<Seat, Failure> {

@@ -35,6 +35,8 @@ const SUBSCRIPTIONS_MAX: usize = 64;
 pub const PATTERNS_MAX: usize = 10_000;
 /// A send that takes longer than this was held up by the client.
 const PROMPT_SEND: Duration = Duration::from_millis(50);
+/// Updates with a longer period than this leave with a frame that just came.
+const PACED: Duration = Duration::from_millis(5);
 /// Shortest time between two matchings of new channels.
 const REMATCH_PAUSE: Duration = Duration::from_millis(20);
 
@@ -173,6 +175,15 @@ impl<O: Outlet> Subscriber<O> {
             if now < active.next {
                 next = Some(next.map_or(active.next, |n| n.min(active.next)));
                 continue;
+            }
+            if active.period > PACED {
+                let clock = now_ns();
+                let [overdue, period] = [now - active.next, active.period].map(|d| d.as_nanos() as i64);
+                if let Some(until) = active.subscription.wait_until(clock, overdue, period) {
+                    let until = now + Duration::from_nanos((until - clock).max(0) as u64);
+                    next = Some(next.map_or(until, |n| n.min(until)));
+                    continue;
+                }
             }
             active.subscription.take(&mut active.taken);
             // A steady rhythm where there is one, but no burst after a pause.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use strongback_store::{ChannelId, ChannelType, Clock, FrameRef, Pattern, Stream, StreamId, StreamKey};
 use tokio::sync::Notify;
 
+use super::pace::Pace;
 use super::window::StreamWindow;
 use crate::json;
 
@@ -158,6 +159,7 @@ pub struct Pending {
     pub rewound: Vec<(StreamId, u64)>,
     /// When the oldest frame that waits was added, nanoseconds since 1970 UTC.
     pub oldest: Option<i64>,
+    pace: Pace,
 }
 
 /// A live subscription of one connection.
@@ -297,6 +299,7 @@ impl Subscription {
             pending.dirty.push(slot);
         }
         pending.oldest.get_or_insert(now);
+        pending.pace.frame(now);
         if !at.held && !std::mem::replace(&mut pending.woken, true) {
             self.wake.notify_one();
         }
@@ -351,6 +354,15 @@ impl Subscription {
     pub fn is_dirty(&self) -> bool {
         let pending = self.pending.lock();
         !pending.dirty.is_empty() || !pending.rewound.is_empty()
+    }
+
+    /// Until when an update that is due waits for the frame that is about to come, nanoseconds since 1970 UTC; the next
+    /// frame wakes the connection. Nothing but frames waits.
+    pub fn wait_until(&self, now: i64, overdue_ns: i64, period_ns: i64) -> Option<i64> {
+        let mut pending = self.pending.lock();
+        let until = pending.pace.wait_until(now, overdue_ns, period_ns).filter(|_| pending.rewound.is_empty())?;
+        pending.woken = false;
+        Some(until)
     }
 
     /// Swaps the full windows against the cleared ones of `into`, whose places are those of the slots.
