@@ -48,6 +48,8 @@ impl ServerProgram {
 pub struct Usage {
     /// Processor time in seconds.
     pub cpu_s: f64,
+    /// Memory held now, in MiB.
+    pub rss_mib: f64,
     /// Most memory held at once, in MiB.
     pub rss_mib_max: f64,
 }
@@ -307,6 +309,28 @@ mode = "cyclic-notification"
 cycle_ms = 1.0
 "#;
 
+/// Waits until a server's channels no longer grow in number: what sends them has begun.
+///
+/// # Errors
+/// No answer, or nothing comes.
+pub(crate) fn wait_for_channels(http: SocketAddr) -> anyhow::Result<()> {
+    let mut http = HttpConnection::open(http, PATIENCE)?;
+    let begin = Instant::now();
+    let (mut before, mut since) = (0, Instant::now());
+    loop {
+        let total = http.json("/api/channels?limit=1")?["total"].as_u64().context("total")?;
+        if total != before {
+            (before, since) = (total, Instant::now());
+        } else if total > 0 && since.elapsed() > Duration::from_secs(1) {
+            return Ok(());
+        }
+        if begin.elapsed() > PATIENCE {
+            bail!("{total} channels, and still growing, after {PATIENCE:?}");
+        }
+        std::thread::park_timeout(LOOK);
+    }
+}
+
 /// The end of a log.
 pub(crate) fn last_lines(log: &Path, count: usize) -> String {
     let log = std::fs::read(log).unwrap_or_default();
@@ -339,7 +363,8 @@ fn put_away(child: &mut Child) {
     }
 }
 
-fn usage(pid: u32) -> Usage {
+/// What a process has used so far.
+pub(crate) fn usage(pid: u32) -> Usage {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     // After the name in parentheses: state is the third field, user and system time are the 14th and 15th.
     let stat = read("stat");
@@ -349,8 +374,10 @@ fn usage(pid: u32) -> Usage {
         .map(|rest| rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum())
         .unwrap_or(0);
     let status = read("status");
-    let kib = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or_default();
-    let kib: f64 = kib.trim().trim_end_matches(" kB").parse().unwrap_or(0.0);
+    let mib = |name: &str| {
+        let kib = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default();
+        kib.trim().trim_end_matches(" kB").parse().unwrap_or(0.0) / 1024.0
+    };
     // USER_HZ is 100 on every Linux that we run on.
-    Usage { cpu_s: ticks as f64 / 100.0, rss_mib_max: kib / 1024.0 }
+    Usage { cpu_s: ticks as f64 / 100.0, rss_mib: mib("VmRSS:"), rss_mib_max: mib("VmHWM:") }
 }
