@@ -132,3 +132,22 @@ def test_live_and_the_record_say_the_same(limited: Server) -> None:
     assert {row[3] for row in told} == {"pressure", "valve"}
     assert {row[4] for row in told} >= {"raised", "cleared", "worse", "better"}
     assert {row[7] for row in told} >= {"high", "low", "stale", "state"}
+
+
+def test_an_alarm_that_comes_and_goes_while_a_clock_stands_still_is_told_each_time(limited: Server) -> None:
+    server, now = limited, time.time_ns()
+    lines = [f"tank p={51 if n % 2 == 0 else 1},n={n}i {now}" for n in range(10)]
+    assert server.write("\n".join(lines))[0] == 204
+    told = "select step, number from strongback.alarms where \"limit\" = 'spike' order by number"
+    eventually("ten steps", lambda: len(server.sql(told)) == 10)
+    assert [step for step, _ in server.sql(told)] == ["raised", "cleared"] * 5
+    numbers = [number for _, number in server.sql("select step, number from strongback.alarms order by number")]
+    assert len(set(numbers)) == len(numbers)
+    past = server.get("/api/limits/past?limit=1000")["changes"]
+    assert [change["step"] for change in past if change["limit"] == "spike"] == ["raised", "cleared"] * 5
+    # Over a kill as well no number comes twice.
+    server.kill()
+    server.start()
+    assert server.write(f"tank p=51,n=10i {now}\n")[0] == 204
+    eventually("one more", lambda: len(server.sql(told)) == 11)
+    assert len({number for _, number in server.sql(told)}) == 11

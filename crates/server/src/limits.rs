@@ -60,6 +60,8 @@ const SWEEP_EACH_NS: i64 = 1_000_000_000;
 pub struct Limits {
     rules: Arc<[Rule]>,
     book: Mutex<Book>,
+    /// Number of the next step.
+    next_number: AtomicU64,
     /// Who is told of alarms over HTTP.
     pub webhooks: Webhooks,
     /// What counts.
@@ -103,8 +105,8 @@ struct Work {
     reopenings: u64,
     /// Row of each stream up to which its frames were seen when its limits were last looked at.
     seen: HashMap<StreamId, u64>,
-    /// Steps that are not recorded yet.
-    waiting: Vec<Step>,
+    /// Steps that are not recorded yet, with their numbers.
+    waiting: Vec<(u64, Step)>,
     /// Rows that had another turn than that of their reception, not recorded yet.
     late: Vec<history::Late>,
     /// How many came late and how many were not judged since that was told.
@@ -116,7 +118,13 @@ struct Work {
 impl Limits {
     /// Limits by these rules.
     pub fn new(rules: Vec<Rule>, webhooks: Webhooks) -> Self {
-        Limits { rules: rules.into(), book: Mutex::default(), webhooks, counters: LimitCounters::default() }
+        Limits {
+            rules: rules.into(),
+            book: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            webhooks,
+            counters: LimitCounters::default(),
+        }
     }
 
     /// The rules.
@@ -129,7 +137,8 @@ impl Limits {
     /// # Errors
     /// A scan that ends early; what was read until then is kept.
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
-        let steps = history::steps(&store.view())?;
+        let (steps, next) = history::steps(&store.view())?;
+        self.next_number.store(next, Relaxed);
         let mut book = self.book.lock();
         for step in &steps {
             // Nobody is told anew of what was told.
@@ -155,7 +164,9 @@ impl Limits {
     ) -> Result<Ticket, ActFailure> {
         let mut book = self.book.lock();
         let step = act(&book, now_ns())?;
-        let ticket = history::record(ingest, std::slice::from_ref(&step))?;
+        let numbered = (self.next_number.fetch_add(1, Relaxed), step);
+        let ticket = history::record(ingest, std::slice::from_ref(&numbered))?;
+        let step = numbered.1;
         let taken = book.take(&step);
         self.notify(ingest, &book, &step, taken);
         Ok(ticket)
@@ -245,7 +256,7 @@ impl Limits {
             let rows = from.max(next.saturating_sub(CATCH_UP_ROWS))..next;
             for batch in view.scan(Scan { rows, ..Scan::all(stream.id, new.clone()) }) {
                 match batch {
-                    Ok(batch) => past::sightings(&batch, &new).for_each(|frame| work.judge.frame(&frame)),
+                    Ok(batch) => past::sightings(&batch, &new).for_each(|frame| self.hold(work, frame)),
                     Err(error) => {
                         tracing::error!(%error, "rows of {} were not judged", stream.key);
                         break;
@@ -253,6 +264,18 @@ impl Limits {
                 }
             }
         }
+    }
+
+    /// Puts a frame where its turn is, and notes one whose turn is over.
+    fn hold(&self, work: &mut Work, mut frame: Sighting) {
+        let turn = work.order.turn(frame.receive_time);
+        if turn > frame.receive_time {
+            self.counters.late.fetch_add(1, Relaxed);
+            work.not_told.0 += 1;
+            work.late.extend(frame.row.map(|row| (frame.stream, row, Some(turn))));
+            frame.receive_time = turn;
+        }
+        work.order.push(turn, frame.stream, frame.row, frame);
     }
 
     /// Judges what came until `align_ns` ago.
@@ -266,16 +289,7 @@ impl Limits {
         self.counters.unjudged.fetch_add(lost.len() as u64, Relaxed);
         work.not_told.1 += lost.len() as u64;
         work.late.extend(lost.into_iter().filter_map(|(stream, row)| Some((stream, row?, None))));
-        for mut frame in seen {
-            let turn = work.order.turn(frame.receive_time);
-            if turn > frame.receive_time {
-                self.counters.late.fetch_add(1, Relaxed);
-                work.not_told.0 += 1;
-                work.late.extend(frame.row.map(|row| (frame.stream, row, Some(turn))));
-                frame.receive_time = turn;
-            }
-            work.order.push(turn, frame.stream, frame.row, frame);
-        }
+        seen.into_iter().for_each(|frame| self.hold(work, frame));
         let watermark = now.saturating_sub(align_ns);
         while let Some(frame) = work.order.pop_before(watermark) {
             self.counters.judged.fetch_add(1, Relaxed);
@@ -289,7 +303,7 @@ impl Limits {
                 self.notify(ingest, &book, step, taken);
             }
         }
-        work.waiting.extend(steps);
+        work.waiting.extend(steps.into_iter().map(|step| (self.next_number.fetch_add(1, Relaxed), step)));
         self.record(work, ingest);
         if now.saturating_sub(work.swept_at) >= SWEEP_EACH_NS {
             work.swept_at = now;
@@ -341,6 +355,7 @@ impl Limits {
         let event = EventRow { time_ns: now, level: level.to_owned(), source: "limits".to_owned(), text };
         ledger.record_or_say(ingest, &event);
     }
+
     /// Tells screens, log and webhooks of a step.
     fn notify(&self, ingest: &Ingest, book: &Book, step: &Step, taken: Taken) {
         let alarm = book.get(&step.rule, &step.channel);

@@ -22,7 +22,7 @@ pub type Late = (StreamId, u64, Option<i64>);
 const ROWS_MAX: u64 = 200_000;
 
 /// Channels of `strongback.alarms`.
-const CHANNELS: [(&str, ChannelType); 12] = [
+const CHANNELS: [(&str, ChannelType); 13] = [
     ("channel", ChannelType::String),
     ("limit", ChannelType::String),
     ("step", ChannelType::String),
@@ -35,6 +35,9 @@ const CHANNELS: [(&str, ChannelType); 12] = [
     ("by", ChannelType::String),
     ("note", ChannelType::String),
     ("until", ChannelType::I64),
+    // The store takes a frame of one `time` with the same values for the same frame sent twice. An alarm that comes and
+    // goes while the clock of its source stands still is none.
+    ("number", ChannelType::U64),
 ];
 
 fn spec(table: &str, channels: impl IntoIterator<Item = (&'static str, ChannelType)>) -> StreamSpec {
@@ -91,17 +94,17 @@ fn cells(step: &Step) -> Vec<(&'static str, Value<'_>)> {
     cells
 }
 
-/// Appends steps to `strongback.alarms`.
+/// Appends steps to `strongback.alarms`, each with its number, which no other step of the store has.
 ///
 /// # Errors
 /// The store refuses them.
-pub fn record(ingest: &Ingest, steps: &[Step]) -> Result<Ticket, Reject> {
+pub fn record(ingest: &Ingest, steps: &[(u64, Step)]) -> Result<Ticket, Reject> {
     let (stream, channels) = ingest.resolve_own(&spec(ALARMS, CHANNELS))?;
     let mut batch = FrameBatch::new();
-    for step in steps {
+    for (number, step) in steps {
         let (receive_time, source_time) = (step.receive_time, Some(step.time));
         batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
-        for (name, value) in cells(step) {
+        for (name, value) in cells(step).into_iter().chain([("number", Value::U64(*number))]) {
             if let Some(at) = CHANNELS.iter().position(|(channel, _)| *channel == name) {
                 batch.push(channels[at], value);
             }
@@ -194,14 +197,19 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The steps that were recorded, oldest first.
+/// The steps that were recorded, oldest first, and the first number that none of them has.
 ///
 /// # Errors
 /// A scan that ends early.
-pub fn steps(view: &View) -> Result<Vec<Step>, ScanError> {
-    let mut steps = Vec::new();
-    rows(view, ALARMS, |row| steps.extend(row.step()))?;
-    Ok(steps)
+pub fn steps(view: &View) -> Result<(Vec<Step>, u64), ScanError> {
+    let (mut steps, mut next) = (Vec::new(), 0);
+    rows(view, ALARMS, |row| {
+        steps.extend(row.step());
+        if let Some(Value::U64(number)) = row.get("number") {
+            next = next.max(number.saturating_add(1));
+        }
+    })?;
+    Ok((steps, next))
 }
 
 /// The rows that had another turn than that of their reception, and which.
