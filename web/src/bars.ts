@@ -85,7 +85,8 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
     const track = feed.tracks.get(channel.id);
     if (!track) return;
     for (const segment of track.segments) {
-      if (segment.to < from) continue;
+      // A look at the past has what comes after it at hand.
+      if (segment.to < from || segment.from > frame.now) continue;
       const a = Math.max(left, x(segment.from));
       const b = Math.min(right, Math.max(x(segment.to), a + 1));
       const colour = stateColour(segment.state);
@@ -112,7 +113,7 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
     }
     // Gaps of this channel's stream: hatched, so that they are no state of any colour.
     for (const shade of feed.shades) {
-      if (shade.stream !== channel.stream || shade.to < from) continue;
+      if (shade.stream !== channel.stream || shade.to < from || shade.from > frame.now) continue;
       const a = Math.max(left, x(shade.from) - 1);
       const b = Math.min(right, Math.max(x(shade.to), a + 3));
       ctx.fillStyle = t.bg;

@@ -437,8 +437,9 @@ function paintLine(ctx: CanvasRenderingContext2D, series: Series, pen: Pen): voi
   ctx.fillStyle = colour;
   for (const [px, py] of alone) dot(ctx, px, py, 1.5 * ratio);
   const k = series.newest();
-  const end = Math.min(x(series.t1[k]!), pen.right);
-  dot(ctx, end, y(series.last[k]!), 3 * ratio);
+  // A look at the past goes on beyond its right edge: there is no newest value in sight.
+  const end = x(series.t1[k]!);
+  if (end <= pen.right + 3 * ratio) dot(ctx, Math.min(end, pen.right), y(series.last[k]!), 3 * ratio);
 }
 
 export function eventColour(level: Event["level"]): string {
