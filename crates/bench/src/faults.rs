@@ -26,6 +26,8 @@ use crate::table::Table;
 
 /// How long what was sent may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// An hour of a thousand channels at 1 kHz takes its time to be counted row by row.
+const COUNTING: &str = "\n[query]\nstatement_timeout_s = 1800\n";
 /// What is sent is all there when nothing more comes for this long.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -126,6 +128,7 @@ fn measure(arguments: &FaultsArguments, dir: &Path) -> anyhow::Result<FaultsResu
     config.push_str(&strongback_sim::plc_config(relay_ads));
     config.push_str(STRAIN);
     config.push_str("\n[[ilp.source]]\nprefix = \"avionics.\"\nname = \"avionics\"\n");
+    config.push_str(COUNTING);
     let server = ServerProcess::start_at(&arguments.program, dir, &ports, &config)?;
     let program = arguments.program.path()?;
     let seed = arguments.seed.to_string();

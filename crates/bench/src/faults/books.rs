@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::StreamBooks;
 use crate::http::{HttpConnection, count};
 
-/// Longest wait for an answer.
-const ANSWER: Duration = Duration::from_secs(60);
+/// Longest wait for an answer: rows of an hour are counted.
+const ANSWER: Duration = Duration::from_secs(1_800);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
