@@ -28,6 +28,8 @@ def read(message: bytes) -> dict[str, Any] | None:
         return _history(rest)
     if kind == 3:
         return _heartbeat(rest)
+    if kind == 4:
+        return _playback(rest)
     return None
 
 
@@ -109,6 +111,17 @@ def _heartbeat(rest: _Rest) -> dict[str, Any]:
         "commit_ms": commit_ms if flags & 1 else None, "points_per_s": points_per_s, "ingest_dropped": dropped,
         "last_data": str(last_data) if flags & 2 else None, "sources": sources,
     }  # fmt: skip
+
+
+def _playback(rest: _Rest) -> dict[str, Any]:
+    flags, epoch, at, start, end, speed, number, wall_ns, viewers = rest.many("BxxIqqqdQqI")
+    store, identifier, name = rest.text(), rest.text(), rest.text()
+    state = {
+        "id": identifier, "name": name, "from": str(start), "to": str(end), "at": str(at), "speed": speed,
+        "paused": bool(flags & 1), "loop": bool(flags & 2), "ended": bool(flags & 4), "behind": bool(flags & 8),
+        "viewers": viewers, "round": number, "wall_ns": str(wall_ns),
+    }  # fmt: skip
+    return {"type": "heartbeat", "time": str(at), "epoch": epoch, "store": store, "playback": state}
 
 
 def _cells(rest: _Rest, count: int, key: str) -> list[list[Any]]:

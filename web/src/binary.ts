@@ -1,6 +1,8 @@
 // Live messages in binary, as docs/format/live.md has them, into what the same messages are in JSON. Kinds, types and
 // endings that a later server adds are passed over; what is cut short or no such message throws.
-import type { Bucket, HistorySeries, ServerMessage, SourceBrief, StreamWindow, WindowCells, WireValue } from "./message";
+import type {
+  Bucket, HistorySeries, PlaybackBeat, ServerMessage, SourceBrief, StreamWindow, WindowCells, WireValue,
+} from "./message";
 
 /** The subprotocol to ask for. */
 export const PROTOCOL = "strongback.live.1";
@@ -8,6 +10,7 @@ export const PROTOCOL = "strongback.live.1";
 const UPDATE = 1;
 const HISTORY = 2;
 const HEARTBEAT = 3;
+const PLAYBACK = 4;
 
 const WINDOW_HEAD = 64;
 const SERIES_HEAD = 16;
@@ -25,18 +28,24 @@ const WIDE = 8;
 const COMMIT = 1;
 const LAST_DATA = 2;
 
+const PAUSED = 1;
+const LOOP = 2;
+const ENDED = 4;
+const BEHIND = 8;
+
 /** count, first, last, min, max, mean */
 type Cell = [number, WireValue, WireValue, WireValue, WireValue, WireValue];
 
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Reads a message; null if it is of a kind to pass over. Throws what is no message. */
-export function decode(buffer: ArrayBuffer): ServerMessage | null {
+export function decode(buffer: ArrayBuffer): ServerMessage | PlaybackBeat | null {
   const rest = new Rest(new DataView(buffer), 0, buffer.byteLength);
   switch (rest.u8()) {
     case UPDATE: return update(rest);
     case HISTORY: return history(rest);
     case HEARTBEAT: return heartbeat(rest);
+    case PLAYBACK: return playback(rest);
     default: return null;
   }
 }
@@ -109,6 +118,30 @@ function heartbeat(rest: Rest): ServerMessage {
     points_per_s: pointsPerS,
     ingest_dropped: Number(dropped),
     last_data: flags & LAST_DATA ? lastData : null,
+  };
+}
+
+function playback(rest: Rest): PlaybackBeat {
+  const flags = rest.u8();
+  rest.skip(2);
+  const epoch = rest.u32();
+  const time = String(rest.i64());
+  const from = String(rest.i64());
+  const to = String(rest.i64());
+  const speed = rest.f64();
+  const round = Number(rest.u64());
+  const wall = String(rest.i64());
+  const viewers = rest.u32();
+  const store = rest.text();
+  const id = rest.text();
+  const name = rest.text();
+  const has = (flag: number) => (flags & flag) !== 0;
+  return {
+    type: "heartbeat", time, epoch, store,
+    playback: {
+      id, name, from, to, at: time, speed, viewers, round, wall_ns: wall,
+      paused: has(PAUSED), loop: has(LOOP), ended: has(ENDED), behind: has(BEHIND),
+    },
   };
 }
 

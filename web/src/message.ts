@@ -73,6 +73,35 @@ export interface Heartbeat {
   sources: SourceBrief[];
 }
 
+/** What a playback is doing. */
+export interface PlaybackState {
+  id: string;
+  name: string;
+  from: NsText;
+  to: NsText;
+  /** All up to it was played. */
+  at: NsText;
+  speed: number;
+  paused: boolean;
+  loop: boolean;
+  ended: boolean;
+  viewers: number;
+  /** Reading cannot keep up with the speed. */
+  behind: boolean;
+  /** How often it jumped. */
+  round: number;
+  wall_ns: NsText;
+}
+
+/** The heartbeat of a playback. */
+export interface PlaybackBeat {
+  type: "heartbeat";
+  time: NsText;
+  epoch: number;
+  store: string;
+  playback: PlaybackState;
+}
+
 export interface Gap {
   id: number | string;
   stream: string | number | null;

@@ -1,5 +1,6 @@
 //! The command line: every command and flag once, with its help.
 
+mod playback;
 mod store;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use strongback_sources::ads::layout::PLC_PORT;
 use crate::config::Listen;
 use crate::instant;
 
+pub use playback::{ControlWord, PlaybackArgs, PlaybackCommand};
 pub use store::{
     AppendArgs, BlobArgs, CreateArgs, InspectArgs, ReadArgs, RepairArgs, RowFile, Selection, StatsArgs, StoreCommand,
     TextForm, TimeForm,
@@ -78,6 +80,9 @@ pub enum Command {
     /// Begin, count down, hold and end named runs; list them; release what was imported, which is kept until then
     #[command(subcommand, after_help = RUN_HELP)]
     Run(RunCommand),
+    /// Play any interval of the record to many viewers: begin, list, direct, end
+    #[command(subcommand)]
+    Playback(PlaybackCommand),
     /// Make, fill, read, look at and mend a store without a server
     #[command(subcommand)]
     Store(StoreCommand),

@@ -21,15 +21,26 @@ pub struct Asked {
 /// # Errors
 /// Where nobody listens there, or the token cannot be read.
 pub fn ask(server: &str, method: &str, path: &str, token: Option<&Path>) -> anyhow::Result<Asked> {
+    ask_with(server, (method, path), token, "")
+}
+
+/// As [`ask`], with a body, which may be empty.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_with(server: &str, (method, path): (&str, &str), token: Option<&Path>, body: &str) -> anyhow::Result<Asked> {
     let address = server.trim_start_matches("http://").trim_end_matches('/');
     let stream = TcpStream::connect(address).with_context(|| address.to_owned())?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: 0\r\n");
+    let length = body.len();
+    let mut head =
+        format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n");
     if let Some(file) = token {
         let token = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         head.push_str(&format!("Authorization: Bearer {}\r\n", token.trim()));
     }
     head.push_str("\r\n");
+    head.push_str(body);
     (&stream).write_all(head.as_bytes())?;
     Ok(Asked { answer: BufReader::new(stream) })
 }
@@ -67,7 +78,7 @@ fn receive(mut input: impl BufRead, output: &mut dyn Write) -> anyhow::Result<()
             _ => {}
         }
     }
-    if status.split(' ').nth(1) != Some("200") {
+    if !matches!(status.split(' ').nth(1), Some("200" | "201")) {
         let mut body = String::new();
         // Errors are short.
         let _ = input.take(length.unwrap_or(4096).min(4096)).read_to_string(&mut body);

@@ -16,6 +16,7 @@ mod live;
 mod metrics;
 mod notes;
 mod page;
+mod playbacks;
 mod reading;
 mod runs;
 mod source;
@@ -104,6 +105,8 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/runs", get(runs::list))
         .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/runs/{name}/{step}", post(runs::step))
+        .route("/api/playbacks", get(playbacks::list).post(playbacks::start))
+        .route("/api/playbacks/{id}", get(playbacks::state).post(playbacks::control).delete(playbacks::end))
         .route("/api/export", get(export::export))
         .route("/api/sql", post(sql::sql))
         .route("/metrics", get(metrics::metrics))

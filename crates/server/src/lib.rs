@@ -48,6 +48,7 @@ pub mod logging;
 pub mod memory;
 pub mod opening;
 pub mod outcome;
+pub mod playback;
 pub mod pulse;
 pub mod readers;
 pub mod recorder;

@@ -16,7 +16,9 @@ pub mod events;
 pub mod heartbeat;
 pub mod outlet;
 pub mod pace;
+pub mod place;
 pub mod resume;
+pub mod scene;
 pub mod seats;
 pub mod snapshot;
 pub mod subscriber;
@@ -29,13 +31,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::ws::Utf8Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use strongback_store::{Appended, FrameBatch, Outcome, Reject, Store, StreamId, View};
+use strongback_store::{Appended, Batch, ChannelIndex, FrameBatch, Outcome, Reject, Store, StreamId, View};
 use tokio::sync::{broadcast, watch};
 
 use crate::clocks::arrival::Arrivals;
 use crate::limits::tap::Tap;
 
-use subscription::{Match, Subscription};
+use place::{Place, Round};
+use subscription::{Arrived, Match, Subscription};
 
 /// Events and gaps that wait for a client at most; a client further behind loses the oldest and is told.
 const NOTICES: usize = 256;
@@ -50,7 +53,11 @@ pub struct Live {
     notices: broadcast::Sender<Notice>,
     /// Version of the catalog: when it rises, clients match new channels.
     catalog: watch::Sender<u64>,
-    counters: LiveCounters,
+    counters: Arc<LiveCounters>,
+    /// Of a playback: what it jumped to.
+    rounds: watch::Sender<Round>,
+    /// Of a playback: why it ended.
+    over: watch::Sender<Option<String>>,
 }
 
 /// What the live side counts since start.
@@ -92,6 +99,21 @@ pub struct Fanout {
     pub points_duplicate: u64,
     /// Those of frames refused.
     pub points_rejected: u64,
+    /// Of a playback: where it stands, and since when.
+    playing: Option<(Place, Round)>,
+    /// Rises whenever other streams or channels are wanted.
+    interest: u64,
+}
+
+/// A frame that is played: a row of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Played<'a> {
+    /// Its times, row, and whether frames are missing before it.
+    pub arrived: Arrived,
+    /// Where it was read, and the row in it.
+    pub batch: (&'a Batch, usize),
+    /// The channels of the batch's columns.
+    pub channels: &'a [ChannelIndex],
 }
 
 /// What came of a stream since start.
@@ -128,6 +150,8 @@ impl Default for Fanout {
             points: 0,
             points_duplicate: 0,
             points_rejected: 0,
+            playing: None,
+            interest: 0,
         }
     }
 }
@@ -179,6 +203,43 @@ impl Fanout {
         }
     }
 
+    /// Hands a frame of the record to its subscriptions.
+    pub fn play(&mut self, stream: StreamId, frame: &Played<'_>, now: i64) {
+        let (batch, row) = frame.batch;
+        self.points += batch.columns.len() as u64;
+        for entry in self.by_stream.get(stream.0 as usize).into_iter().flatten() {
+            let cells = frame.channels.iter().zip(&batch.columns).map(|(channel, column)| (*channel, column.cell(row)));
+            entry.subscription.play(entry.slot, &frame.arrived, cells, now);
+        }
+    }
+
+    /// Of a playback: all that lies before the place has been played.
+    pub fn stand_at(&mut self, place: Place) {
+        let round = self.playing.map_or_else(Round::default, |(_, round)| round);
+        self.playing = Some((place, round));
+    }
+
+    /// Of a playback: it jumps to a time, which is a place. `lost` as in [`Subscription::begin_round`].
+    pub fn jump_to(&mut self, at: i64, place: Place, lost: bool) -> Round {
+        let number = self.playing.map_or(0, |(_, round)| round.number) + 1;
+        let round = Round { number, at };
+        self.playing = Some((place, round));
+        for subscription in &self.subscriptions {
+            subscription.begin_round(round, place, lost);
+        }
+        round
+    }
+
+    /// Rises whenever other streams or channels are wanted.
+    pub fn interest(&self) -> u64 {
+        self.interest
+    }
+
+    /// The subscriptions.
+    pub fn subscriptions(&self) -> &[Arc<Subscription>] {
+        &self.subscriptions
+    }
+
     /// Whether anybody subscribed the stream.
     pub fn is_subscribed(&self, stream: StreamId) -> bool {
         self.by_stream.get(stream.0 as usize).is_some_and(|e| !e.is_empty())
@@ -209,12 +270,43 @@ impl Default for Live {
             fanout: Mutex::default(),
             notices: broadcast::Sender::new(NOTICES),
             catalog: watch::Sender::new(0),
-            counters: LiveCounters::default(),
+            counters: Arc::default(),
+            rounds: watch::Sender::default(),
+            over: watch::Sender::new(None),
         }
     }
 }
 
 impl Live {
+    /// Of a playback, which stands at a place: a fan-out of its own, whose clients count among those of `other`.
+    pub fn beside(other: &Live, place: Place) -> Live {
+        let live = Live { counters: other.counters.clone(), ..Live::default() };
+        live.fanout.lock().stand_at(place);
+        live
+    }
+
+    /// Of a playback: it jumps to a place; what was shown is not part of what comes.
+    pub fn jump_to(&self, at: i64, place: Place, lost: bool) -> Round {
+        let round = self.fanout.lock().jump_to(at, place, lost);
+        self.rounds.send_replace(round);
+        round
+    }
+
+    /// What it jumped to, and when it does.
+    pub fn rounds(&self) -> watch::Receiver<Round> {
+        self.rounds.subscribe()
+    }
+
+    /// Of a playback: it ended, and why.
+    pub fn end(&self, why: &str) {
+        self.over.send_replace(Some(why.to_owned()));
+    }
+
+    /// Whether it ended.
+    pub fn over(&self) -> watch::Receiver<Option<String>> {
+        self.over.subscribe()
+    }
+
     /// The fan-out's lock: held by ingest over append and publish.
     pub fn fanout(&self) -> MutexGuard<'_, Fanout> {
         self.fanout.lock()
@@ -251,8 +343,8 @@ impl Live {
     }
 
     /// Registers what was found by [`Subscription::find`], and takes a view at the same moment: rows below each
-    /// match's `start_row` are in the view, those from there on reach the subscription's windows. `store` gives
-    /// the store of this moment; it comes back with the view.
+    /// match's `start_row` are in the view, those from there on reach the subscription's windows; of a playback those
+    /// before its place, and those behind. `store` gives the store of this moment; it comes back with the view.
     pub fn adopt(
         &self,
         subscription: &Arc<Subscription>,
@@ -265,9 +357,18 @@ impl Live {
         let mut fanout = self.fanout.lock();
         let store = store();
         let view = store.view();
-        subscription.pending().epoch = store.epoch();
+        {
+            let mut pending = subscription.pending();
+            (pending.epoch, pending.round) =
+                (store.epoch(), fanout.playing.map_or_else(Round::default, |(_, round)| round));
+        }
+        fanout.interest += 1;
+        let playing = fanout.playing;
         for found in found {
-            subscription.adopt(found, view.next_row(found.stream.id), hold);
+            match playing {
+                None => subscription.adopt(found, view.next_row(found.stream.id), hold),
+                Some((place, _)) => subscription.adopt_at(found, place),
+            }
             if found.new_stream {
                 fanout.register(found.stream.id, subscription, found.slot);
             }
@@ -299,6 +400,7 @@ impl Live {
         self.counters.subscriptions.fetch_sub(1, Ordering::Relaxed);
         self.counters.channels.fetch_sub(channels, Ordering::Relaxed);
         let mut fanout = self.fanout.lock();
+        fanout.interest += 1;
         fanout.subscriptions.retain(|s| !Arc::ptr_eq(s, subscription));
         for stream in streams {
             if let Some(entries) = fanout.by_stream.get_mut(stream.0 as usize) {

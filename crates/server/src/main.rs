@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand};
 use strongback_server::outcome::{Outcome, exit_code};
-use strongback_server::{bench, check, demo, doctor, export, import, logging, recorder, runs, serve, symbols};
+use strongback_server::{
+    bench, check, demo, doctor, export, import, logging, playback, recorder, runs, serve, symbols,
+};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -18,6 +20,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::command::run(&args),
         Command::Run(command) => runs::run(&command),
+        Command::Playback(command) => playback::command::run(&command),
         Command::Store(command) => recorder::run(&command),
         Command::Sources(SourcesCommand::Ads(AdsCommand::Symbols(args))) => symbols::run(&args),
         Command::Simulate(SimulateCommand::Pad(args)) => strongback_sim::run_pad(args).map(|_| Outcome::Done),

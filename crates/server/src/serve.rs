@@ -27,6 +27,7 @@ use crate::live::Live;
 use crate::live::seats::Seats;
 use crate::opening::Opening;
 use crate::outcome::Outcome;
+use crate::playback::Playbacks;
 use crate::pulse;
 use crate::readers::Readers;
 use crate::roster::{Own, Roster};
@@ -320,6 +321,7 @@ impl Running {
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             live_clients: Seats::new(config.live.max_clients, config.live.max_clients_per_address),
             layouts: Arc::new(Layouts::of(&config.data_dir)),
+            playbacks: Playbacks::default(),
             view,
             started: Instant::now(),
             heartbeat: watch::Sender::default(),
@@ -439,16 +441,17 @@ impl Running {
         self.server.roster.finish(&self.server.ingest, now_ns());
         self.server.ingest.stop();
         let threads = std::mem::take(&mut self.threads);
-        let (ingest, limits) = (self.server.ingest.clone(), self.server.limits.clone());
+        let server = self.server.clone();
         let closed = tokio::task::spawn_blocking(move || {
+            server.playbacks.stop();
             for thread in threads {
                 if thread.join().is_err() {
                     tracing::error!("a thread of the store ended by a defect");
                 }
             }
-            let closed = ingest.store().close(now_ns());
+            let closed = server.ingest.store().close(now_ns());
             // What is recorded is safe first: a receiver may take its time.
-            limits.webhooks.stop();
+            server.limits.webhooks.stop();
             closed
         });
         closed.await.context("the store did not close")?.context("the last commit failed")

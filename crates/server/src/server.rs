@@ -14,6 +14,7 @@ use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::live::heartbeat::Beat;
 use crate::live::seats::Seats;
+use crate::playback::Playbacks;
 use crate::readers::Readers;
 use crate::roster::Roster;
 use crate::run_log::RunLog;
@@ -53,6 +54,8 @@ pub struct Server {
     pub live_clients: Arc<Seats>,
     /// The page's layouts that people saved.
     pub layouts: Arc<Layouts>,
+    /// Playbacks of the record.
+    pub playbacks: Playbacks,
     /// The page's prepared layout; null if there is none. A run with a clock goes before its own.
     pub view: serde_json::Value,
     /// When it was started.

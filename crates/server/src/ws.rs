@@ -9,6 +9,7 @@ use futures::{SinkExt, StreamExt};
 
 use crate::live::heartbeat::Beat;
 use crate::live::outlet::{End, Form, Outlet, Told, patiently};
+use crate::live::scene::Scene;
 use crate::live::subscriber::{self, Said};
 use crate::server::Server;
 
@@ -18,7 +19,7 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves a client until it leaves or the server stops.
-pub async fn serve(socket: WebSocket, server: Arc<Server>, form: Form) {
+pub async fn serve(socket: WebSocket, server: Arc<Server>, scene: Scene, form: Form) {
     let (sink, stream) = socket.split();
     let said = stream.map(|message| match message {
         Ok(Message::Text(text)) => Said::Text(text),
@@ -26,7 +27,7 @@ pub async fn serve(socket: WebSocket, server: Arc<Server>, form: Form) {
         Ok(Message::Close(_)) | Err(_) => Said::Leave,
         Ok(Message::Ping(_) | Message::Pong(_)) => Said::Nothing,
     });
-    subscriber::serve(SocketOutlet { sink, form }, said, server).await;
+    subscriber::serve(SocketOutlet { sink, form }, said, server, scene).await;
 }
 
 struct SocketOutlet {

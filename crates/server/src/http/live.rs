@@ -14,12 +14,14 @@ use serde::Deserialize;
 
 use super::Connection;
 use super::answer::Failure;
+use super::playbacks;
 use super::reading::patterns;
 use crate::live::begin::{Subscribe, Wanted};
 use crate::live::binary::PROTOCOL;
 use crate::live::events::{self, Framing};
 use crate::live::outlet::Form;
 use crate::live::resume::Position;
+use crate::live::scene::Scene;
 use crate::live::seats::{Full, Seat};
 use crate::live::subscriber::PATTERNS_MAX;
 use crate::server::Server;
@@ -47,13 +49,15 @@ pub(super) async fn live(
         Err(_) if !headers.contains_key(header::UPGRADE) => return answer(server, connection, &uri, &headers),
         Err(error) => return Err(Failure::bad_request(format!("this is no WebSocket: {error}"))),
     };
+    let Query(query) = Query::<SceneQuery>::try_from_uri(&uri).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let scene = scene(&server, query.playback.as_deref())?;
     let seat = seat(&server, &connection)?;
     let upgrade = upgrade.protocols([PROTOCOL]);
     let form = if upgrade.selected_protocol().is_some() { Form::Binary } else { Form::Json };
     let upgrade =
         upgrade.read_buffer_size(READ_BYTES).max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     Ok(upgrade.on_upgrade(move |socket| async move {
-        ws::serve(socket, server, form).await;
+        ws::serve(socket, server, scene, form).await;
         drop(seat);
     }))
 }
@@ -67,6 +71,20 @@ fn seat(server: &Server, connection: &Connection) -> Result<Seat, Failure> {
     })
 }
 
+/// What is to be watched: what comes, or a playback.
+fn scene(server: &Server, playback: Option<&str>) -> Result<Scene, Failure> {
+    match playback {
+        None => Ok(Scene::live(server)),
+        Some(id) => Ok(Scene::of(&server.playbacks.get(id).map_err(playbacks::failure)?)),
+    }
+}
+
+/// Parameters of `/api/live` over a WebSocket.
+#[derive(Debug, Deserialize)]
+struct SceneQuery {
+    playback: Option<String>,
+}
+
 /// Parameters of `/api/live` without a WebSocket.
 #[derive(Debug, Deserialize)]
 struct LiveQuery {
@@ -75,6 +93,7 @@ struct LiveQuery {
     history_s: Option<f64>,
     history_points: Option<usize>,
     format: Option<String>,
+    playback: Option<String>,
 }
 
 /// One subscription as events or lines.
@@ -112,8 +131,9 @@ fn answer(server: Arc<Server>, connection: Connection, uri: &Uri, headers: &Head
         resume: position.map(Into::into),
     })
     .map_err(Failure::bad_request)?;
+    let scene = scene(&server, query.playback.as_deref())?;
     let seat = seat(&server, &connection)?;
-    let pieces = events::serve(wanted, framing, server, connection.abandon, seat);
+    let pieces = events::serve(wanted, framing, (server, scene), connection.abandon, seat);
     let headers = [
         (header::CONTENT_TYPE.as_str(), framing.content_type()),
         (header::CACHE_CONTROL.as_str(), "no-store"),

@@ -13,11 +13,12 @@ use tokio::time::Instant;
 
 use super::binary;
 use super::outlet::{Form, Told};
+use super::place::Round;
 use super::resume::Resume;
+use super::scene::Scene;
 use super::snapshot::{self, History};
 use super::subscription::{Match, PatternSet, Subscription, Taken};
 use crate::channel::ChannelCard;
-use crate::clock::now_ns;
 use crate::json;
 use crate::server::Server;
 
@@ -112,8 +113,8 @@ pub struct Active {
 pub struct Done {
     /// Messages, in order.
     pub messages: Vec<Told>,
-    /// Streams to let go once the messages are sent, by subscription.
-    pub release: Vec<(Arc<Subscription>, Vec<u32>)>,
+    /// Streams to let go once the messages are sent, by subscription; of a playback, unless it jumped since.
+    pub release: Vec<(Arc<Subscription>, Vec<u32>, Round)>,
     /// A subscription that is in force now.
     pub begun: Option<Active>,
     /// Whether a subscription was asked for and could not be made.
@@ -136,18 +137,18 @@ pub struct Begin {
 
 impl Begin {
     /// Makes the subscription, or says why not.
-    pub fn run(self, server: &Server) -> Done {
+    pub fn run(self, server: &Server, scene: &Scene) -> Done {
         let id = self.wanted.id;
-        self.make(server).unwrap_or_else(|message| Done {
+        self.make(server, scene).unwrap_or_else(|message| Done {
             messages: vec![Told::error(Some(id), &message)],
             refused: true,
             ..Done::default()
         })
     }
 
-    fn make(self, server: &Server) -> Result<Done, String> {
+    fn make(self, server: &Server, scene: &Scene) -> Result<Done, String> {
         let Begin { wanted: Wanted { id, patterns, set, period, history, resume }, form, budget, wake } = self;
-        let live = server.ingest.live();
+        let live = &scene.live;
         let catalog = server.ingest.store().catalog();
         let channels: usize = catalog.streams.iter().map(|s| s.layout.channels.len()).sum();
         if set.globs().saturating_mul(channels) > COMPARISONS_MAX
@@ -169,7 +170,8 @@ impl Begin {
         let hold = history.is_some() || resume.is_some();
         let (view, store) = live.adopt(&subscription, &mut found, hold, || server.ingest.store());
         let mut messages = vec![subscribed("subscribed", &subscription, &found, Some(&used))];
-        if let Some(resume) = &resume {
+        // Who comes back to a playback joins it anew.
+        if let Some(resume) = resume.as_ref().filter(|_| scene.playback().is_none()) {
             let resumed = resume.check(&store, &view, id, &mut messages);
             // A history has these rows already.
             let missed = found.iter().filter_map(|f| Some((f, resumed.row(f.stream.id)?)));
@@ -179,15 +181,18 @@ impl Begin {
             }
         }
         if let Some((seconds, points)) = history {
-            let now = now_ns();
+            let now = scene.now();
             let grid = now.saturating_sub((seconds * 1e9) as i64)..now.saturating_add(1);
             let points = points.clamp(1, HISTORY_BUCKETS_MAX / (matched as usize).max(1) + 1);
             history_messages(server, &view, (id, form), &found, grid, points, &mut messages);
         }
-        let slots = found.iter().map(|f| f.slot).collect();
+        let release = match scene.playback() {
+            None => (subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()),
+            Some(_) => held(&view, &subscription, &mut messages),
+        };
         Ok(Done {
             messages,
-            release: vec![(subscription.clone(), slots)],
+            release: vec![release],
             begun: Some(Active {
                 subscription,
                 period,
@@ -274,7 +279,7 @@ fn subscribed(kind: &str, subscription: &Subscription, found: &[Match], used: Op
 }
 
 /// Matches new channels against subscriptions in force; at most `budget` channels more.
-pub fn match_new(server: &Server, subscriptions: &[Arc<Subscription>], budget: u64) -> Done {
+pub fn match_new(server: &Server, scene: &Scene, subscriptions: &[Arc<Subscription>], budget: u64) -> Done {
     let mut done = Done::default();
     let catalog = server.ingest.store().catalog();
     let mut budget = budget;
@@ -295,13 +300,40 @@ pub fn match_new(server: &Server, subscriptions: &[Arc<Subscription>], budget: u
             continue;
         }
         budget -= matched;
-        let (view, store) = server.ingest.live().adopt(subscription, &mut found, true, || server.ingest.store());
+        let (view, store) = scene.live.adopt(subscription, &mut found, true, || server.ingest.store());
         done.messages.push(subscribed("channels", subscription, &found, None));
         done.added.push((subscription.id, matched));
+        if scene.playback().is_some() {
+            done.release.push(held(&view, subscription, &mut done.messages));
+            continue;
+        }
         if let Err(error) = snapshot::catch_up((&view, store.epoch()), subscription, found.iter().map(|f| (f, 0))) {
             tracing::warn!(%error, "frames before a new channel was matched cannot be read");
         }
-        done.release.push((subscription.clone(), found.iter().map(|f| f.slot).collect()));
+        done.release.push((subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()));
     }
     done
+}
+
+/// Of a playback: what streams that are held had before what is played.
+pub fn show_held(server: &Server, subscriptions: &[Arc<Subscription>]) -> Done {
+    let mut done = Done::default();
+    let view = server.ingest.store().view();
+    for subscription in subscriptions {
+        done.release.push(held(&view, subscription, &mut done.messages));
+    }
+    done
+}
+
+/// Adds the snapshot of a subscription's held streams; answers what is to be let go behind it.
+fn held(
+    view: &View,
+    subscription: &Arc<Subscription>,
+    messages: &mut Vec<Told>,
+) -> (Arc<Subscription>, Vec<u32>, Round) {
+    let (round, held) = subscription.held();
+    if !held.is_empty() {
+        messages.push(snapshot::state_of(view, subscription.id, round.number, &held));
+    }
+    (subscription.clone(), held.iter().map(|held| held.slot).collect(), round)
 }

@@ -7,7 +7,7 @@ pub mod read;
 
 use strongback_store::ChannelType;
 
-use super::heartbeat::Heartbeat;
+use super::heartbeat::{Heartbeat, PlaybackBeat};
 use super::snapshot::History;
 use super::subscription::TakenWindow;
 use super::window::ChannelWindow;
@@ -22,12 +22,17 @@ const HISTORY: u8 = 2;
 /// Kind of a message that is a heartbeat.
 const HEARTBEAT: u8 = 3;
 
+/// Kind of a message that is the heartbeat of a playback.
+const PLAYBACK: u8 = 4;
+
 /// Bytes of a window before its cells.
 const WINDOW_HEAD: usize = 64;
 /// Bytes of a series before its gaps.
 const SERIES_HEAD: usize = 16;
 /// Bytes of a heartbeat before its text.
 const HEARTBEAT_HEAD: usize = 52;
+/// Bytes of the heartbeat of a playback before its texts.
+const PLAYBACK_HEAD: usize = 60;
 /// Bytes of a source before its texts.
 const SOURCE_HEAD: usize = 20;
 
@@ -51,6 +56,15 @@ const WIDE: u8 = 8;
 const COMMIT: u8 = 1;
 /// Flag of a heartbeat: data came.
 const LAST_DATA: u8 = 2;
+
+/// Flag of a playback: its clock stands.
+const PAUSED: u8 = 1;
+/// Flag of a playback: it begins again at its end.
+const LOOP: u8 = 2;
+/// Flag of a playback: it is at its end.
+const ENDED: u8 = 4;
+/// Flag of a playback: reading cannot keep up.
+const BEHIND: u8 = 8;
 
 /// What an update says beside its windows.
 #[derive(Clone, Copy, Debug)]
@@ -208,6 +222,29 @@ pub fn heartbeat(beat: &Heartbeat<'_>) -> Vec<u8> {
         push_text(&mut out, source.name);
         push_text(&mut out, source.status);
         end_part(&mut out, start);
+    }
+    out
+}
+
+/// The heartbeat of a playback as a message.
+pub fn playback(beat: &PlaybackBeat<'_>) -> Vec<u8> {
+    let state = beat.state;
+    let mut out = Vec::with_capacity(PLAYBACK_HEAD + 64 + state.name.len());
+    let mut flags = 0;
+    for (flag, holds) in [(PAUSED, state.paused), (LOOP, state.looped), (ENDED, state.ended), (BEHIND, state.behind)] {
+        flags |= if holds { flag } else { 0 };
+    }
+    out.extend_from_slice(&[PLAYBACK, flags, 0, 0]);
+    out.extend_from_slice(&beat.epoch.to_le_bytes());
+    for time in [state.at, state.from, state.to] {
+        out.extend_from_slice(&time.to_le_bytes());
+    }
+    out.extend_from_slice(&state.speed.to_le_bytes());
+    out.extend_from_slice(&state.round.to_le_bytes());
+    out.extend_from_slice(&state.wall_ns.to_le_bytes());
+    out.extend_from_slice(&state.viewers.to_le_bytes());
+    for text in [beat.store, &state.id, &state.name] {
+        push_text(&mut out, text);
     }
     out
 }

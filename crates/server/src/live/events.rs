@@ -9,6 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use super::begin::Wanted;
 use super::heartbeat::Beat;
 use super::outlet::{End, Form, Outlet, Told, patiently};
+use super::scene::Scene;
 use super::subscriber::{self, Said};
 use crate::server::Server;
 
@@ -53,7 +54,7 @@ impl Framing {
 pub fn serve<S: Send + 'static>(
     wanted: Wanted,
     framing: Framing,
-    server: Arc<Server>,
+    (server, scene): (Arc<Server>, Scene),
     abandon: Arc<Notify>,
     seat: S,
 ) -> impl Stream<Item = Bytes> + Send + 'static {
@@ -65,7 +66,7 @@ pub fn serve<S: Send + 'static>(
     };
     let said = stream::iter([Said::Subscribe(Box::new(wanted))]).chain(leave.boxed().into_stream());
     tokio::spawn(async move {
-        subscriber::serve(outlet, said, server).await;
+        subscriber::serve(outlet, said, server, scene).await;
         drop(seat);
     });
     stream::unfold(pieces, |mut pieces| async move { pieces.recv().await.map(|piece| (piece, pieces)) })

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::binary;
+use crate::playback::State;
 
 /// What a heartbeat says.
 #[derive(Clone, Debug)]
@@ -62,6 +63,31 @@ impl Heartbeat<'_> {
             "last_data": self.last_data.map(|t| t.to_string()),
             "sources": self.sources.iter().map(source).collect::<Vec<_>>(),
         })
+    }
+}
+
+/// The heartbeat of a playback.
+#[derive(Clone, Debug)]
+pub struct PlaybackBeat<'a> {
+    /// Epoch of the store.
+    pub epoch: u32,
+    /// Whether it records.
+    pub store: &'a str,
+    /// What the playback is doing.
+    pub state: &'a State,
+}
+
+impl PlaybackBeat<'_> {
+    /// As viewers are told, in either form.
+    pub fn beat(&self) -> Beat {
+        let json = json!({
+            "type": "heartbeat",
+            "time": self.state.at.to_string(),
+            "epoch": self.epoch,
+            "store": self.store,
+            "playback": self.state.json(),
+        });
+        Beat { text: json.to_string().into(), bytes: binary::playback(self).into() }
     }
 }
 

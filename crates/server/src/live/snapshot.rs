@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
-use strongback_store::{ChannelIndex, Scan, ScanError, StreamId, View};
+use strongback_store::{ChannelIndex, Scan, ScanError, StateCell, StreamId, Value, View};
 
-use super::subscription::{Match, Subscription};
+use super::outlet::Told;
+use super::subscription::{Held, Match, Subscription};
 use super::window::StreamWindow;
 use crate::history::{self, Extent, GapSpans, Series};
 use crate::json;
@@ -96,11 +97,14 @@ impl History {
         for found in found {
             let columns: Vec<ChannelIndex> = found.channels.iter().map(|c| ChannelIndex(*c)).collect();
             // Frames stamped ahead of our clock belong to the history too: the tail begins at a row, not a time.
-            let extent = Extent { time: grid.start..i64::MAX, grid: grid.clone(), end_row: found.start_row, points };
+            let extent =
+                Extent { time: grid.start..found.end_time, grid: grid.clone(), end_row: found.start_row, points };
             let series = history::read(view, &found.stream, &columns, &extent)?;
             streams.push(StreamHistory { series, gaps: gaps(found.stream.id, &grid) });
         }
-        let rows = found.iter().map(|found| (found.stream.id, found.start_row)).collect();
+        // The tail of a playback begins at a time.
+        let tails = found.iter().filter(|found| found.start_row < u64::MAX);
+        let rows = tails.map(|found| (found.stream.id, found.start_row)).collect();
         Ok(History { id, streams, rows })
     }
 
@@ -136,5 +140,67 @@ impl History {
         }
         out.extend_from_slice(b"}}");
         out
+    }
+}
+
+/// The message that says what the held streams of a playback had before what is played: the last value of each channel.
+pub fn state_of(view: &View, id: i64, round: u64, held: &[Held]) -> Told {
+    let mut out = Vec::with_capacity(4096);
+    out.extend_from_slice(b"{\"type\":\"snapshot\",\"id\":");
+    json::push(&mut out, &id);
+    out.extend_from_slice(b",\"round\":");
+    json::push_number(&mut out, round);
+    out.extend_from_slice(b",\"at\":");
+    json::push_big(&mut out, held.iter().map(|held| held.since.time).max().unwrap_or_default());
+    out.extend_from_slice(b",\"streams\":[");
+    let mut damage = None;
+    for (i, held) in held.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"stream\":");
+        json::push_number(&mut out, held.stream.0.into());
+        out.extend_from_slice(b",\"channels\":[");
+        let columns: Vec<ChannelIndex> = held.channels.iter().map(|(index, _)| *index).collect();
+        let cells =
+            view.state_at(held.stream, held.since.last_time_of(held.stream), &columns).unwrap_or_else(|error| {
+                damage = Some(error.to_string());
+                Vec::new()
+            });
+        let mut first = true;
+        for ((_, channel), cell) in held.channels.iter().zip(cells) {
+            let Some(cell) = cell else { continue };
+            if !std::mem::take(&mut first) {
+                out.push(b',');
+            }
+            out.push(b'[');
+            json::push_number(&mut out, channel.0.into());
+            write_cell(&mut out, &cell);
+            out.push(b']');
+        }
+        out.extend_from_slice(b"]}");
+    }
+    out.push(b']');
+    if let Some(damage) = damage {
+        out.extend_from_slice(b",\"error\":");
+        json::push(&mut out, &damage);
+    }
+    out.push(b'}');
+    Told::json(out)
+}
+
+fn write_cell(out: &mut Vec<u8>, cell: &StateCell) {
+    out.push(b',');
+    match cell.value.as_ref().map(|value| value.as_value()) {
+        None => out.extend_from_slice(b"null"),
+        // As in updates: how many elements there are.
+        Some(Value::Array(array)) => {
+            json::push(out, &format!("{}[{}]", array.element().channel_type().name(), array.len()));
+        }
+        Some(value) => json::push_value(out, value),
+    }
+    for time in [cell.time, cell.receive_time] {
+        out.push(b',');
+        json::push_big(out, time);
     }
 }

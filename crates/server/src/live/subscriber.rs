@@ -16,14 +16,16 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 use strongback_store::{Store, StreamId};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::begin::{self, Active, Begin, CLIENT_CHANNELS_MAX, Done, SPACING, Subscribe, Wanted};
 use super::binary::{self, UpdateHead};
 use super::outlet::{End, Form, Outlet, SEND_PATIENCE, Told};
+use super::place::Round;
 use super::resume::{self, Position};
+use super::scene::Scene;
 use super::subscription::{Subscription, Taken};
 use crate::clock::now_ns;
 use crate::json;
@@ -63,13 +65,20 @@ enum Request {
     Unsubscribe { id: i64 },
 }
 
-/// Serves a client until it leaves or the server stops.
-pub async fn serve<O: Outlet>(outlet: O, said: impl Stream<Item = Said> + Unpin + Send, server: Arc<Server>) {
-    let counters = server.ingest.live().counters();
-    counters.clients.fetch_add(1, Relaxed);
+/// Serves a client of what comes, or of a playback, until it leaves or that ends.
+pub async fn serve<O: Outlet>(
+    outlet: O,
+    said: impl Stream<Item = Said> + Unpin + Send,
+    server: Arc<Server>,
+    scene: Scene,
+) {
+    let live = scene.live.clone();
+    live.counters().clients.fetch_add(1, Relaxed);
     let mut client = Subscriber {
         wake: Arc::new(Notify::new()),
-        server: server.clone(),
+        server,
+        scene: Arc::new(scene),
+        round: Round::default(),
         outlet,
         active: BTreeMap::new(),
         buffer: Vec::with_capacity(16 * 1024),
@@ -80,13 +89,16 @@ pub async fn serve<O: Outlet>(outlet: O, said: impl Stream<Item = Said> + Unpin 
         tracing::warn!("a live client took nothing for {} s and was let go", SEND_PATIENCE.as_secs());
     }
     for (_, active) in std::mem::take(&mut client.active) {
-        server.ingest.live().remove(&active.subscription);
+        live.remove(&active.subscription);
     }
-    counters.clients.fetch_sub(1, Relaxed);
+    live.counters().clients.fetch_sub(1, Relaxed);
 }
 
 struct Subscriber<O> {
     server: Arc<Server>,
+    scene: Arc<Scene>,
+    /// Of a playback: the round that the client was told of.
+    round: Round,
     outlet: O,
     wake: Arc<Notify>,
     active: BTreeMap<i64, Active>,
@@ -98,11 +110,14 @@ struct Subscriber<O> {
 impl<O: Outlet> Subscriber<O> {
     async fn run(&mut self, mut said: impl Stream<Item = Said> + Unpin + Send) -> Result<(), End> {
         let server = self.server.clone();
-        let live = server.ingest.live().clone();
+        let live = self.scene.live.clone();
         let mut notices = live.notices();
-        let mut heartbeats = server.heartbeat.subscribe();
+        let mut heartbeats = self.scene.heartbeats(&server);
         let mut stopping = server.stopping.subscribe();
-        let mut catalog = live.catalog();
+        // Channels come into being in the store alone, whatever is watched.
+        let mut catalog = server.ingest.live().catalog();
+        let (mut rounds, mut over) = (live.rounds(), live.over());
+        self.round = *rounds.borrow_and_update();
         let mut matched_at = Instant::now();
         let mut rematch = false;
         let mut job: Option<JoinHandle<Done>> = None;
@@ -154,6 +169,18 @@ impl<O: Outlet> Subscriber<O> {
                     rematch = false;
                     job = self.rematch();
                 }
+                changed = rounds.changed(), if job.is_none() => {
+                    let round = *rounds.borrow_and_update();
+                    if changed.is_ok() {
+                        self.tell_round(round).await?;
+                        job = self.show_held();
+                    }
+                }
+                why = ended(&mut over) => {
+                    self.error(None, &why).await?;
+                    self.outlet.close().await;
+                    return Ok(());
+                }
                 () = stopped(&mut stopping) => {
                     self.outlet.close().await;
                     return Ok(());
@@ -172,11 +199,12 @@ impl<O: Outlet> Subscriber<O> {
                 continue;
             }
             let now = Instant::now();
-            if now < active.next {
+            let hurried = active.subscription.is_hurried();
+            if now < active.next && !hurried {
                 next = Some(next.map_or(active.next, |n| n.min(active.next)));
                 continue;
             }
-            if active.period > PACED {
+            if active.period > PACED && !hurried {
                 let clock = now_ns();
                 let [overdue, period] = [now - active.next, active.period].map(|d| d.as_nanos() as i64);
                 if let Some(until) = active.subscription.wait_until(clock, overdue, period) {
@@ -206,9 +234,13 @@ impl<O: Outlet> Subscriber<O> {
         let head = UpdateHead {
             id,
             epoch: active.taken.epoch(),
-            time: now_ns(),
+            time: match self.scene.playback() {
+                None => self.scene.now(),
+                // What is played in this moment may be ahead of what was said of it.
+                Some(playback) => active.taken.newest().unwrap_or(i64::MIN).max(playback.at()),
+            },
             conflated: std::mem::take(&mut active.conflated),
-            dropped: std::mem::take(&mut self.dropped),
+            dropped: std::mem::take(&mut self.dropped) + std::mem::take(&mut active.taken.dropped),
         };
         let store = self.server.ingest.store();
         let committed = |stream: StreamId| store.committed_row(stream);
@@ -230,7 +262,7 @@ impl<O: Outlet> Subscriber<O> {
         self.mark(&subscription, &store);
         let started = Instant::now();
         self.outlet.send(told).await?;
-        let counters = self.server.ingest.live().counters();
+        let counters = self.scene.live.counters();
         counters.updates.fetch_add(1, Relaxed);
         let took = started.elapsed();
         if took > PROMPT_SEND {
@@ -245,25 +277,38 @@ impl<O: Outlet> Subscriber<O> {
 
     /// Says where the client stands once it has what is on its way.
     fn mark(&mut self, subscription: &Subscription, store: &Store) {
-        if self.outlet.takes_marks() {
+        if self.outlet.takes_marks() && self.scene.playback().is_none() {
             self.outlet.mark(Position::of(subscription, store).map_or_else(String::new, |p| p.to_string()));
         }
     }
 
     async fn hello(&mut self) -> Result<(), End> {
-        let hello = serde_json::json!({
+        let mut hello = serde_json::json!({
             "type": "hello",
             "version": env!("CARGO_PKG_VERSION"),
             "origin": self.server.origin(),
             "epoch": self.server.ingest.store().epoch(),
-            "time": now_ns().to_string(),
+            "time": self.scene.now().to_string(),
             "heartbeat_ms": self.server.config.live.heartbeat_ms,
         });
+        if let Some(playback) = self.scene.playback() {
+            hello["playback"] = playback.state().json();
+        }
         self.outlet.send(Told::Text(hello.to_string().into())).await
     }
 
     async fn rewound(&mut self, id: i64, stream: StreamId, epoch: u32, row: u64) -> Result<(), End> {
         self.outlet.send(resume::rewound(id, stream, epoch, row)).await
+    }
+
+    /// Tells of a jump, if the client does not know.
+    async fn tell_round(&mut self, round: Round) -> Result<(), End> {
+        if round.number <= self.round.number {
+            return Ok(());
+        }
+        self.round = round;
+        let message = serde_json::json!({ "type": "round", "round": round.number, "at": round.at.to_string() });
+        self.outlet.send(Told::Text(message.to_string().into())).await
     }
 
     async fn error(&mut self, id: Option<i64>, message: &str) -> Result<(), End> {
@@ -296,7 +341,7 @@ impl<O: Outlet> Subscriber<O> {
     fn forget(&mut self, id: i64) -> bool {
         let before = self.active.remove(&id);
         if let Some(active) = &before {
-            self.server.ingest.live().remove(&active.subscription);
+            self.scene.live.remove(&active.subscription);
         }
         before.is_some()
     }
@@ -319,8 +364,8 @@ impl<O: Outlet> Subscriber<O> {
             budget: CLIENT_CHANNELS_MAX.saturating_sub(self.active.values().map(|a| a.channels).sum()),
             wake: self.wake.clone(),
         };
-        let server = self.server.clone();
-        Ok(Some(self.server.matchers.spawn(move || begin.run(&server))))
+        let (server, scene) = (self.server.clone(), self.scene.clone());
+        Ok(Some(self.server.matchers.spawn(move || begin.run(&server, &scene))))
     }
 
     /// Matches new channels against all subscriptions.
@@ -330,8 +375,16 @@ impl<O: Outlet> Subscriber<O> {
         }
         let used: u64 = self.active.values().map(|a| a.channels).sum();
         let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(|a| a.subscription.clone()).collect();
+        let (server, scene) = (self.server.clone(), self.scene.clone());
+        let budget = CLIENT_CHANNELS_MAX.saturating_sub(used);
+        Some(self.server.matchers.spawn(move || begin::match_new(&server, &scene, &subscriptions, budget)))
+    }
+
+    /// Reads what a playback that jumped shows to begin with.
+    fn show_held(&mut self) -> Option<JoinHandle<Done>> {
+        let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(|a| a.subscription.clone()).collect();
         let server = self.server.clone();
-        Some(self.server.matchers.spawn(move || begin::match_new(&server, &subscriptions, CLIENT_CHANNELS_MAX - used)))
+        Some(self.server.matchers.spawn(move || begin::show_held(&server, &subscriptions)))
     }
 
     async fn take_over(&mut self, done: Done) -> Result<(), End> {
@@ -343,18 +396,31 @@ impl<O: Outlet> Subscriber<O> {
                 active.channels += channels;
             }
         }
+        // Nothing of a round before it was told.
+        let newest = done.release.iter().map(|(_, _, round)| *round).max_by_key(|round| round.number);
+        self.tell_round(newest.unwrap_or_default()).await?;
         for message in done.messages {
             self.outlet.send(message).await?;
         }
         let store = self.server.ingest.store();
-        for (subscription, slots) in done.release {
-            subscription.release(slots);
+        for (subscription, slots, round) in done.release {
+            subscription.release(slots, round);
             self.mark(&subscription, &store);
         }
         if done.refused && self.outlet.is_single() {
             return Err(End::Gone);
         }
         Ok(())
+    }
+}
+
+/// Completes when a playback ends; says why.
+async fn ended(over: &mut watch::Receiver<Option<String>>) -> String {
+    let why = over.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+    match why {
+        Some(why) => why,
+        // Its sender lives as long as what it is a part of.
+        None => std::future::pending().await,
     }
 }
 

@@ -8,10 +8,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use strongback_store::{ChannelId, ChannelType, Clock, FrameRef, Pattern, Stream, StreamId, StreamKey};
+use strongback_store::{
+    CellState, ChannelId, ChannelIndex, ChannelType, Clock, FrameRef, Pattern, Stream, StreamId, StreamKey, Value,
+};
 use tokio::sync::Notify;
 
 use super::pace::Pace;
+use super::place::{Place, Round};
 use super::window::StreamWindow;
 use crate::json;
 
@@ -95,6 +98,8 @@ pub struct Slot {
     pub channels: Vec<(ChannelId, ChannelType)>,
     /// Row after the last that the client was told of.
     pub told_row: u64,
+    /// Of a playback: the place behind which the window begins while it is held.
+    since: Place,
     /// Whether the client knows of the stream.
     announced: bool,
     /// No update leaves while what precedes it is still being read.
@@ -107,19 +112,14 @@ const NONE: u32 = u32::MAX;
 
 impl Slot {
     /// Adds the cells of one frame.
-    fn add(&mut self, frame: &FrameRef<'_>, row: Option<u64>, gap: bool) {
-        let head = frame.head();
-        let time = match self.clock {
-            Clock::Source => head.source_time.unwrap_or(head.receive_time),
-            Clock::Receive => head.receive_time,
-        };
+    fn add<'a>(&mut self, frame: &Arrived, cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>) {
         let window = &mut self.window;
-        window.begin(time, head.receive_time, row);
-        window.gap |= gap;
+        window.begin(frame.time, frame.receive_time, frame.row);
+        window.gap |= frame.gap;
         if window.channels.len() < self.channels.len() {
             window.channels.resize_with(self.channels.len(), Default::default);
         }
-        for (index, cell) in frame.cells() {
+        for (index, cell) in cells {
             let place = self.places.get(index.0 as usize).copied().unwrap_or(NONE);
             if let (Some(channel), Ok(value)) = (window.channels.get_mut(place as usize), cell) {
                 channel.add(value);
@@ -145,6 +145,19 @@ impl Slot {
     }
 }
 
+/// A frame on its way into windows, without its cells.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// `time`, nanoseconds since 1970 UTC.
+    pub time: i64,
+    /// `receive_time`, likewise.
+    pub receive_time: i64,
+    /// Its row, if it was stored.
+    pub row: Option<u64>,
+    /// Whether frames are known missing before it.
+    pub gap: bool,
+}
+
 /// What waits for the connection.
 #[derive(Debug, Default)]
 pub struct Pending {
@@ -155,6 +168,12 @@ pub struct Pending {
     woken: bool,
     /// Epoch of the rows in the windows.
     pub epoch: u32,
+    /// Of a playback: that of what is in the windows.
+    pub round: Round,
+    /// Updates that a jump took away before the client had them, not yet told.
+    pub dropped: u64,
+    /// Whether what waits leaves at once, whatever the rate.
+    hurried: bool,
     /// Streams whose rows went back, and to which row: the client is told before anything else.
     pub rewound: Vec<(StreamId, u64)>,
     /// When the oldest frame that waits was added, nanoseconds since 1970 UTC.
@@ -188,6 +207,21 @@ pub struct Match {
     pub new_stream: bool,
     /// Where the tail begins: rows from here on reach the subscription's windows.
     pub start_row: u64,
+    /// Of a playback: rows of this `time` or later reach them, nanoseconds since 1970 UTC.
+    pub end_time: i64,
+}
+
+/// A stream of a playback that is held.
+#[derive(Debug)]
+pub struct Held {
+    /// Its place in the subscription.
+    pub slot: u32,
+    /// The stream.
+    pub stream: StreamId,
+    /// The place behind which its window begins.
+    pub since: Place,
+    /// Its channels that are wanted.
+    pub channels: Vec<(ChannelIndex, ChannelId)>,
 }
 
 impl Subscription {
@@ -228,6 +262,7 @@ impl Subscription {
             slot: slot.unwrap_or(NONE),
             new_stream: slot.is_none(),
             start_row: 0,
+            end_time: i64::MAX,
         })
     }
 
@@ -236,6 +271,16 @@ impl Subscription {
     /// [`Subscription::release`].
     pub fn adopt(&self, found: &mut Match, start_row: u64, hold: bool) {
         found.start_row = start_row;
+        self.take_in(found, start_row, Place::START, hold);
+    }
+
+    /// As [`Subscription::adopt`], of a playback that stands at a place: what is played after it reaches the windows.
+    pub fn adopt_at(&self, found: &mut Match, place: Place) {
+        (found.start_row, found.end_time) = (u64::MAX, place.last_time_of(found.stream.id).saturating_add(1));
+        self.take_in(found, 0, place, true);
+    }
+
+    fn take_in(&self, found: &mut Match, told_row: u64, since: Place, hold: bool) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         if found.new_stream {
@@ -246,7 +291,8 @@ impl Subscription {
                 clock: found.stream.clock,
                 places: Vec::new(),
                 channels: Vec::new(),
-                told_row: start_row,
+                told_row,
+                since,
                 announced: false,
                 held: false,
                 dirty: false,
@@ -256,6 +302,63 @@ impl Subscription {
         let slot = &mut pending.slots[found.slot as usize];
         slot.grow(&found.stream, &found.channels);
         slot.held |= hold;
+    }
+
+    /// Of a playback: its streams, and the channels of each that are wanted.
+    pub fn wants(&self, mut each: impl FnMut(StreamId, &mut dyn Iterator<Item = ChannelIndex>)) {
+        for slot in &self.pending.lock().slots {
+            let wanted = |(index, place): (usize, &u32)| (*place != NONE).then_some(ChannelIndex(index as u16));
+            each(slot.stream, &mut slot.places.iter().enumerate().filter_map(wanted));
+        }
+    }
+
+    /// Of a playback: streams that are held, and what the client must know of them before they are let go.
+    pub fn held(&self) -> (Round, Vec<Held>) {
+        let pending = self.pending.lock();
+        let of = |(at, slot): (usize, &Slot)| Held {
+            slot: at as u32,
+            stream: slot.stream,
+            since: slot.since,
+            channels: (0..).zip(&slot.places).filter(|(_, place)| **place != NONE).fold(
+                Vec::with_capacity(slot.channels.len()),
+                |mut channels, (index, place)| {
+                    channels.push((ChannelIndex(index), slot.channels[*place as usize].0));
+                    channels
+                },
+            ),
+        };
+        (pending.round, pending.slots.iter().enumerate().filter(|(_, slot)| slot.held).map(of).collect())
+    }
+
+    /// A playback jumps to a place: what was gathered is not part of what comes, which is held until the client was
+    /// told. `lost` says whether windows that wait count as dropped.
+    pub fn begin_round(&self, round: Round, place: Place, lost: bool) {
+        let mut pending = self.pending.lock();
+        let pending = &mut *pending;
+        (pending.round, pending.hurried, pending.oldest) = (round, false, None);
+        pending.dropped += u64::from(lost && pending.dirty.iter().any(|at| !pending.slots[*at as usize].held));
+        pending.dirty.clear();
+        for slot in &mut pending.slots {
+            slot.window.clear();
+            (slot.held, slot.dirty, slot.since) = (true, false, place);
+        }
+    }
+
+    /// Lets what waits go at once. Whether anything does.
+    pub fn hurry(&self) -> bool {
+        let mut pending = self.pending.lock();
+        let waits = pending.dirty.iter().any(|at| !pending.slots[*at as usize].held);
+        pending.hurried = waits;
+        drop(pending);
+        if waits {
+            self.wake.notify_one();
+        }
+        waits
+    }
+
+    /// Whether what waits leaves at once.
+    pub fn is_hurried(&self) -> bool {
+        self.pending.lock().hurried
     }
 
     /// Takes over widened types of a stream whose channels it has.
@@ -274,9 +377,12 @@ impl Subscription {
         (place != NONE).then_some(place as usize)
     }
 
-    /// Lets the updates of held streams go.
-    pub fn release(&self, slots: impl IntoIterator<Item = u32>) {
+    /// Lets the updates of held streams go, unless a playback jumped since `round`.
+    pub fn release(&self, slots: impl IntoIterator<Item = u32>, round: Round) {
         let mut pending = self.pending.lock();
+        if pending.round != round {
+            return;
+        }
         for at in slots {
             let slot = &mut pending.slots[at as usize];
             (slot.held, slot.announced) = (false, true);
@@ -290,10 +396,37 @@ impl Subscription {
 
     /// Adds a frame of one of its streams. Called under the fan-out's lock, in row order.
     pub fn add(&self, slot: u32, frame: &FrameRef<'_>, row: Option<u64>, gap: bool, now: i64) {
+        let head = frame.head();
         let mut pending = self.pending.lock();
-        let pending = &mut *pending;
+        let time = match pending.slots[slot as usize].clock {
+            Clock::Source => head.source_time.unwrap_or(head.receive_time),
+            Clock::Receive => head.receive_time,
+        };
+        let arrived = Arrived { time, receive_time: head.receive_time, row, gap };
+        self.add_to(&mut pending, slot, &arrived, frame.cells(), now);
+    }
+
+    /// Adds a frame that is played. Called under the fan-out's lock, in the order of playing.
+    pub fn play<'a>(
+        &self,
+        slot: u32,
+        frame: &Arrived,
+        cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
+        now: i64,
+    ) {
+        self.add_to(&mut self.pending.lock(), slot, frame, cells, now);
+    }
+
+    fn add_to<'a>(
+        &self,
+        pending: &mut Pending,
+        slot: u32,
+        frame: &Arrived,
+        cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
+        now: i64,
+    ) {
         let at = &mut pending.slots[slot as usize];
-        at.add(frame, row, gap);
+        at.add(frame, cells);
         if !at.dirty {
             at.dirty = true;
             pending.dirty.push(slot);
@@ -370,7 +503,9 @@ impl Subscription {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         pending.woken = false;
+        pending.hurried = false;
         pending.oldest = None;
+        into.dropped = std::mem::take(&mut pending.dropped);
         into.epoch = pending.epoch;
         into.rewound.append(&mut pending.rewound);
         into.filled.clear();
@@ -404,6 +539,8 @@ pub struct Taken {
     windows: Vec<TakenWindow>,
     filled: Vec<u32>,
     epoch: u32,
+    /// Updates that a jump of a playback took away.
+    pub dropped: u64,
     /// Rewinds to tell first.
     pub rewound: Vec<(StreamId, u64)>,
 }
@@ -441,6 +578,11 @@ impl Taken {
         self.filled.len()
     }
 
+    /// The newest `time` in the windows, nanoseconds since 1970 UTC.
+    pub fn newest(&self) -> Option<i64> {
+        self.filled.iter().map(|at| self.windows[*at as usize].window.time.1).max()
+    }
+
     /// Appends the `streams` array of an update in JSON and clears the windows.
     pub fn write_streams(&mut self, out: &mut Vec<u8>, committed: impl Fn(StreamId) -> u64) {
         out.push(b'[');
@@ -457,7 +599,7 @@ impl Taken {
     /// Of these windows.
     #[cfg(test)]
     pub(super) fn of(epoch: u32, windows: Vec<TakenWindow>) -> Taken {
-        Taken { filled: (0..windows.len() as u32).collect(), windows, epoch, rewound: Vec::new() }
+        Taken { filled: (0..windows.len() as u32).collect(), windows, epoch, ..Taken::default() }
     }
 
     /// Hands over each window, then clears it.

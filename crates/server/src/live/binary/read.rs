@@ -4,9 +4,10 @@
 use strongback_store::{ChannelType, Value};
 
 use super::{
-    COMMIT, GAP, HEARTBEAT, HISTORY, LAST_DATA, MEAN, ONE, RANGE, RECORDED, ROWS, SERIES_HEAD, SOURCE_HEAD, UPDATE,
-    WIDE, WINDOW_HEAD,
+    BEHIND, COMMIT, ENDED, GAP, HEARTBEAT, HISTORY, LAST_DATA, LOOP, MEAN, ONE, PAUSED, PLAYBACK, RANGE, RECORDED,
+    ROWS, SERIES_HEAD, SOURCE_HEAD, UPDATE, WIDE, WINDOW_HEAD,
 };
+use crate::playback::State;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,8 @@ pub enum Message<'a> {
     History(History<'a>),
     /// That the server is there.
     Heartbeat(Heartbeat<'a>),
+    /// That the server is there, and what a playback is doing.
+    Playback(Playback<'a>),
     /// A kind to pass over.
     Unknown(u8),
 }
@@ -117,6 +120,17 @@ pub struct Heartbeat<'a> {
     pub sources: Vec<(&'a str, &'a str, f64, u64)>,
 }
 
+/// That the server is there, and what a playback is doing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Playback<'a> {
+    /// Epoch of the store.
+    pub epoch: u32,
+    /// Whether it records.
+    pub store: &'a str,
+    /// What the playback is doing.
+    pub state: State,
+}
+
 /// Bytes that are no live message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damaged {
@@ -138,6 +152,7 @@ pub fn read(bytes: &[u8]) -> Result<Message<'_>, Damaged> {
         UPDATE => update(rest).map(Message::Update),
         HISTORY => history(rest).map(Message::History),
         HEARTBEAT => heartbeat(rest).map(Message::Heartbeat),
+        PLAYBACK => playback(rest).map(Message::Playback),
         kind => Ok(Message::Unknown(kind)),
     }
 }
@@ -245,6 +260,22 @@ fn heartbeat(mut rest: Rest<'_>) -> Result<Heartbeat<'_>, Damaged> {
         last_data: (flags & LAST_DATA != 0).then_some(last_data),
         sources,
     })
+}
+
+fn playback(mut rest: Rest<'_>) -> Result<Playback<'_>, Damaged> {
+    let flags = rest.byte()?;
+    rest.take(2)?;
+    let epoch = rest.u32()?;
+    let (at, from, to) = (rest.i64()?, rest.i64()?, rest.i64()?);
+    let speed = rest.f64()?;
+    let round = rest.u64()?;
+    let wall_ns = rest.i64()?;
+    let viewers = rest.u32()?;
+    let store = rest.text()?;
+    let (id, name) = (rest.text()?.to_owned(), rest.text()?.to_owned());
+    let [paused, looped, ended, behind] = [PAUSED, LOOP, ENDED, BEHIND].map(|flag| flags & flag != 0);
+    let state = State { id, name, from, to, at, speed, paused, looped, ended, viewers, behind, round, wall_ns };
+    Ok(Playback { epoch, store, state })
 }
 
 /// Bytes not yet read.

@@ -6,11 +6,12 @@ use strongback_store::{
 use super::read::{Cell, Damaged, Message, read};
 use super::*;
 use crate::history::Series;
-use crate::live::heartbeat::SourceBeat;
+use crate::live::heartbeat::{PlaybackBeat, SourceBeat};
 use crate::live::snapshot::StreamHistory;
 use crate::live::subscriber::write_update;
 use crate::live::subscription::Taken;
 use crate::live::window::StreamWindow;
+use crate::playback::State;
 
 /// A moment of the vectors.
 const T: i64 = 1_760_000_000_000_000_000;
@@ -192,9 +193,52 @@ fn heartbeats_have_the_bytes_of_the_vectors_and_say_what_json_says() {
 }
 
 #[test]
+fn heartbeats_of_playbacks_have_the_bytes_of_the_vectors_and_say_what_json_says() {
+    let turning = State {
+        id: "3f9c01aa77d2".to_owned(),
+        name: "attempt 2 é".to_owned(),
+        from: T,
+        to: T + 600_000_000_000,
+        at: T + 61_500_000_000,
+        speed: 2.5,
+        paused: false,
+        looped: true,
+        ended: false,
+        viewers: 3,
+        behind: true,
+        round: 4,
+        wall_ns: T + 1_000_000_000_000_000,
+    };
+    let over = State {
+        id: "0".to_owned(),
+        name: String::new(),
+        from: -5,
+        to: 0,
+        at: 0,
+        speed: 0.1,
+        paused: true,
+        looped: false,
+        ended: true,
+        viewers: 0,
+        behind: false,
+        round: 0,
+        wall_ns: 0,
+    };
+    let beats = [
+        (PlaybackBeat { epoch: 3, store: "recording", state: &turning }, "heartbeat of a playback"),
+        (PlaybackBeat { epoch: 1, store: "disk full", state: &over }, "heartbeat of a playback at its end"),
+    ];
+    for (beat, name) in beats {
+        let (vector, beat) = (vector(name), beat.beat());
+        assert_eq!(beat.bytes, vector.bytes, "{name}");
+        assert_eq!(serde_json::from_str::<Json>(&beat.text).unwrap(), vector.message, "{name}");
+    }
+}
+
+#[test]
 fn the_reader_finds_in_each_vector_what_it_means() {
     let vectors = vectors();
-    assert_eq!(vectors.len(), 7);
+    assert_eq!(vectors.len(), 9);
     for Vector { name, bytes, message } in vectors {
         assert_eq!(json_of(&read(&bytes).unwrap()), message, "{name}");
     }
@@ -262,7 +306,7 @@ fn no_bytes_make_the_reader_panic() {
     for _ in 0..3000 {
         let mut bytes: Vec<u8> = (0..random.usize(0..200)).map(|_| random.u8(..)).collect();
         if let Some(kind) = bytes.first_mut() {
-            *kind = random.u8(0..5);
+            *kind = random.u8(0..6);
         }
         let _ = read(&bytes);
     }
@@ -307,6 +351,13 @@ fn json_of(message: &Message<'_>) -> Json {
                 "gaps": s.gaps.iter().map(|(from, to)| [from.to_string(), to.to_string()]).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
             "rows": history.rows.iter().map(|(s, r)| (s.to_string(), json!(r.to_string()))).collect::<Map<_, _>>(),
+        }),
+        Message::Playback(beat) => json!({
+            "type": "heartbeat",
+            "time": beat.state.at.to_string(),
+            "epoch": beat.epoch,
+            "store": beat.store,
+            "playback": beat.state.json(),
         }),
         Message::Heartbeat(beat) => json!({
             "type": "heartbeat",

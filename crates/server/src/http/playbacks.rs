@@ -1,0 +1,213 @@
+//! `/api/playbacks`: sessions that play the record, and their directors.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use strongback_sources::instant;
+
+use super::answer::{self, Failure, Parameters};
+use crate::clock::now_ns;
+use crate::playback::{
+    self, NAME_BYTES_MAX, Playback, Refused, STEP_FRAMES_MAX, STEP_MS_MAX, Wanted, Wish, check_interval, check_speed,
+};
+use crate::server::Server;
+
+/// A refusal as clients see it.
+pub(super) fn failure(refused: Refused) -> Failure {
+    let message = refused.to_string();
+    match refused {
+        Refused::Unknown(_) => Failure { status: StatusCode::NOT_FOUND, code: "not_found", message },
+        Refused::Bad(_) => Failure::bad_request(message),
+        Refused::NotDirector => Failure { status: StatusCode::FORBIDDEN, code: "not_director", message },
+        Refused::TooMany | Refused::Busy(_) => Failure::unavailable(message),
+    }
+}
+
+/// What begins a playback.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    from: Option<String>,
+    to: Option<String>,
+    run: Option<String>,
+    speed: Option<f64>,
+    #[serde(rename = "loop", default)]
+    looped: bool,
+    at: Option<String>,
+    #[serde(default)]
+    paused: bool,
+    name: Option<String>,
+}
+
+/// What a director says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Control {
+    #[serde(default)]
+    director: String,
+    #[serde(rename = "do")]
+    word: String,
+    at: Option<String>,
+    speed: Option<f64>,
+    #[serde(rename = "loop")]
+    looped: Option<bool>,
+    frames: Option<u64>,
+    ms: Option<f64>,
+    from: Option<String>,
+    to: Option<String>,
+}
+
+/// Who ends a playback.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct End {
+    director: Option<String>,
+}
+
+fn body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("not understood: {error}")))
+}
+
+fn time(field: &str, text: Option<&str>) -> Result<Option<i64>, Failure> {
+    let parse = |text| instant::parse(text, now_ns()).map_err(|why| Failure::bad_request(format!("{field}: {why}")));
+    text.map(parse).transpose()
+}
+
+/// `POST /api/playbacks`
+pub(super) async fn start(State(server): State<Arc<Server>>, text: Bytes) -> Result<Response, Failure> {
+    let asked: Start = body(&text)?;
+    let starting = server.clone();
+    // Runs are read from the store.
+    let started = server.readers.spawn(move || begin(&starting, &asked));
+    let (playback, director) = started.await.map_err(Failure::internal)??;
+    let mut state = playback.state().json();
+    state["director"] = director.into();
+    Ok((StatusCode::CREATED, answer::json(&state)).into_response())
+}
+
+fn begin(server: &Arc<Server>, asked: &Start) -> Result<(Arc<Playback>, String), Failure> {
+    let interval = match (&asked.run, time("from", asked.from.as_deref())?, time("to", asked.to.as_deref())?) {
+        (None, Some(from), Some(to)) => from..to,
+        (None, ..) => return Err(Failure::bad_request("from and to, or run, say what to play")),
+        (Some(run), from, to) => {
+            let known = interval_of(server, run)?;
+            from.unwrap_or(known.start)..to.unwrap_or(known.end)
+        }
+    };
+    check_interval(&interval).map_err(failure)?;
+    let at = time("at", asked.at.as_deref())?.unwrap_or(interval.start);
+    if !(interval.start..=interval.end).contains(&at) {
+        return Err(Failure::bad_request(format!(
+            "at is {at}, outside of the interval from {} to {}",
+            interval.start, interval.end
+        )));
+    }
+    let name = asked.name.clone().or_else(|| asked.run.clone()).unwrap_or_default();
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Failure::bad_request(format!("name has {} bytes, at most {NAME_BYTES_MAX}", name.len())));
+    }
+    let speed = check_speed(asked.speed.unwrap_or(1.0)).map_err(failure)?;
+    let wanted = Wanted { interval, at, speed, looped: asked.looped, paused: asked.paused, name };
+    server.playbacks.start(server, &wanted).map_err(failure)
+}
+
+/// The interval of a run: of its data, else of its clock.
+fn interval_of(server: &Server, name: &str) -> Result<std::ops::Range<i64>, Failure> {
+    let of_data = server.ingest.store().runs().into_iter().find(|run| run.name == name).and_then(|run| run.time);
+    if let Some((first, last)) = of_data {
+        return Ok(first..last.saturating_add(1));
+    }
+    match server.runs.runs().get(name) {
+        Some(run) => Ok(run.clock.started..run.clock.stopped.unwrap_or_else(now_ns)),
+        None => Err(Failure {
+            status: StatusCode::NOT_FOUND,
+            code: "not_found",
+            message: format!("there is no run {name:?} with a clock or with data"),
+        }),
+    }
+}
+
+/// `GET /api/playbacks`
+pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
+    let states: Vec<_> = server.playbacks.states().iter().map(playback::State::json).collect();
+    answer::json(&json!({ "playbacks": states }))
+}
+
+/// `GET /api/playbacks/{id}`
+pub(super) async fn state(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Result<Response, Failure> {
+    Ok(answer::json(&server.playbacks.get(&id).map_err(failure)?.state().json()))
+}
+
+/// `POST /api/playbacks/{id}`
+pub(super) async fn control(
+    State(server): State<Arc<Server>>,
+    Path(id): Path<String>,
+    text: Bytes,
+) -> Result<Response, Failure> {
+    let asked: Control = body(&text)?;
+    let playback = server.playbacks.get(&id).map_err(failure)?;
+    if asked.word == "take" {
+        let director = playback.take().map_err(failure)?;
+        let mut state = playback.state().json();
+        state["director"] = director.into();
+        return Ok(answer::json(&state));
+    }
+    let wish = wish_of(&asked)?;
+    playback.check_director(&asked.director).map_err(failure)?;
+    let state = playback.wish(wish).await.map_err(failure)?;
+    Ok(answer::json(&state.json()))
+}
+
+/// What a director's words mean.
+fn wish_of(asked: &Control) -> Result<Wish, Failure> {
+    let needs = |field: &str| Failure::bad_request(format!("{} needs {field}", asked.word));
+    Ok(match asked.word.as_str() {
+        "play" => Wish::Play,
+        "pause" => Wish::Pause,
+        "step" => match (asked.frames, asked.ms) {
+            (Some(frames), None) if (1..=STEP_FRAMES_MAX).contains(&frames) => Wish::StepFrames(frames),
+            (None, Some(ms)) if ms > 0.0 && ms <= STEP_MS_MAX => Wish::StepTime((ms * 1e6) as i64),
+            _ => {
+                let least = format!("frames, 1 to {STEP_FRAMES_MAX}, or ms, above 0, at most {STEP_MS_MAX}");
+                return Err(needs(&least));
+            }
+        },
+        "seek" => Wish::Seek(time("at", asked.at.as_deref())?.ok_or_else(|| needs("at"))?),
+        "speed" => Wish::Speed(check_speed(asked.speed.ok_or_else(|| needs("speed"))?).map_err(failure)?),
+        "loop" => Wish::Loop(asked.looped.ok_or_else(|| needs("loop"))?),
+        "interval" => {
+            let (from, to) = (time("from", asked.from.as_deref())?, time("to", asked.to.as_deref())?);
+            if from.is_none() && to.is_none() {
+                return Err(needs("from or to"));
+            }
+            Wish::Interval(from, to)
+        }
+        other => {
+            return Err(Failure::bad_request(format!(
+                "do is {other:?}, none of play, pause, step, seek, speed, loop, interval, take"
+            )));
+        }
+    })
+}
+
+/// `DELETE /api/playbacks/{id}`
+pub(super) async fn end(
+    State(server): State<Arc<Server>>,
+    Path(id): Path<String>,
+    Parameters(query): Parameters<End>,
+    text: Bytes,
+) -> Result<Response, Failure> {
+    let asked: End = if text.is_empty() { End::default() } else { body(&text)? };
+    let playback = server.playbacks.get(&id).map_err(failure)?;
+    let director = query.director.or(asked.director).unwrap_or_default();
+    playback.check_director(&director).map_err(failure)?;
+    let ending = server.clone();
+    let ended = server.readers.spawn(move || ending.playbacks.end(&id, "its director ended it"));
+    ended.await.map_err(Failure::internal)?;
+    Ok(answer::json(&playback.state().json()))
+}

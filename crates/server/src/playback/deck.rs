@@ -1,0 +1,531 @@
+//! What turns: the clock of a playback, and the frames that it hands to the viewers. No threads, no clocks of its own:
+//! it is pumped, and told what time it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongback_store::{ChannelIndex, ScanError, Store, StreamId};
+
+use super::replay::{Next, Replay};
+use super::track::{Gaps, Trouble};
+use super::{Refused, Wish};
+use crate::live::Live;
+use crate::live::place::Place;
+
+/// How long it plays before it looks at what else there is to do.
+const TURN_NS: i64 = 50_000_000;
+/// How often frames are handed out while it plays.
+const TICK: Duration = Duration::from_millis(10);
+/// How often it looks for what nobody watches.
+const IDLE: Duration = Duration::from_millis(100);
+/// How long it is said to be behind, at least.
+const BEHIND_NS: i64 = 1_000_000_000;
+/// What was received later than so long ago may not all be there yet.
+pub const FOLLOW_NS: i64 = 1_000_000_000;
+/// A view is replaced after so long; one is ended after `max_view_s`.
+const VIEW_NS: i64 = 20_000_000_000;
+/// How often a playback that follows what comes takes a view.
+const FOLLOW_VIEW_NS: i64 = 250_000_000;
+/// How long a loop waits for clients to take what they have not seen, at most.
+const LOOP_PATIENCE_NS: i64 = 1_000_000_000;
+/// Shortest time between two loops.
+const LOOP_NS: i64 = 100_000_000;
+/// Most troubles that are told.
+const TROUBLES_MAX: usize = 100;
+
+/// What time it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// A clock that never goes back, nanoseconds.
+    pub steady: i64,
+    /// Nanoseconds since 1970 UTC.
+    pub wall: i64,
+}
+
+/// What a deck needs of the server.
+pub struct Machine {
+    /// What time it is.
+    pub now: Box<dyn Fn() -> Now + Send>,
+    /// The store of this moment: it may be another after a failure of the disk.
+    pub store: Box<dyn Fn() -> Arc<Store> + Send>,
+    /// Frames known missing.
+    pub gaps: Box<Gaps>,
+}
+
+/// How far a step goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// So many frames.
+    Frames(u64),
+    /// To this `time`.
+    Until(i64),
+}
+
+/// The clock and the reader of a playback.
+pub struct Deck {
+    machine: Machine,
+    live: Arc<Live>,
+    interval: Range<i64>,
+    speed: f64,
+    paused: bool,
+    looped: bool,
+    /// `time` up to which all was played.
+    at: i64,
+    /// Where that is in the order of frames.
+    place: Place,
+    /// `time` and steady clock from which the clock runs.
+    base: (i64, i64),
+    step: Option<Step>,
+    behind_until: i64,
+    /// When it stood at its end, to begin again, and when it last did.
+    turning_since: Option<i64>,
+    turned: i64,
+    round: u64,
+    reader: Option<Reader>,
+    /// Of the store that was read.
+    epoch: Option<u32>,
+    told: Vec<String>,
+    /// Troubles that were told.
+    troubles: BTreeSet<String>,
+}
+
+/// What reads.
+struct Reader {
+    replay: Replay,
+    store: Arc<Store>,
+    interest: u64,
+    /// Steady clock when its view was taken.
+    taken: i64,
+}
+
+/// How playing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Played {
+    /// All that was due.
+    All,
+    /// As much as was possible in a turn.
+    Part,
+}
+
+impl Deck {
+    /// A deck that stands at `at` within an interval of `time`, nanoseconds since 1970 UTC.
+    pub fn new(machine: Machine, other: &Live, interval: Range<i64>, at: i64) -> Deck {
+        let at = at.clamp(interval.start, interval.end);
+        let place = place_of(&interval, at);
+        let base = (at, (machine.now)().steady);
+        Deck {
+            live: Arc::new(Live::beside(other, place)),
+            machine,
+            interval,
+            speed: 1.0,
+            paused: false,
+            looped: false,
+            at,
+            place,
+            base,
+            step: None,
+            behind_until: i64::MIN,
+            turning_since: None,
+            turned: i64::MIN,
+            round: 0,
+            reader: None,
+            epoch: None,
+            told: Vec::new(),
+            troubles: BTreeSet::new(),
+        }
+    }
+
+    /// Who hands the frames on.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// `time` up to which all was played, nanoseconds since 1970 UTC.
+    pub fn at(&self) -> i64 {
+        self.at
+    }
+
+    /// Its interval of `time`, the end exclusive.
+    pub fn interval(&self) -> &Range<i64> {
+        &self.interval
+    }
+
+    /// Its speed, whether it stands, and whether it begins again.
+    pub fn mode(&self) -> (f64, bool, bool) {
+        (self.speed, self.paused, self.looped)
+    }
+
+    /// Whether it is at its end, and stays there.
+    pub fn is_ended(&self) -> bool {
+        self.at >= self.interval.end && !self.looped
+    }
+
+    /// Whether reading cannot keep up.
+    pub fn is_behind(&self) -> bool {
+        (self.machine.now)().steady < self.behind_until
+    }
+
+    /// How often it jumped.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Whether a step is under way.
+    pub fn is_stepping(&self) -> bool {
+        self.step.is_some()
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Now {
+        (self.machine.now)()
+    }
+
+    /// What it has to say of the record, once.
+    pub fn take_told(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Does what the director wishes. A step is done when [`Deck::is_stepping`] says no more.
+    ///
+    /// # Errors
+    /// What it wishes cannot be.
+    pub fn obey(&mut self, wish: &Wish) -> Result<(), Refused> {
+        self.step = None;
+        match *wish {
+            Wish::Play => {
+                self.paused = false;
+                self.run_from(self.at);
+            }
+            Wish::Pause => self.pause(),
+            Wish::StepFrames(frames) => {
+                self.pause();
+                if self.wanted().is_empty() {
+                    return Err(Refused::Bad("no viewer has subscribed anything: there is no frame to step to".into()));
+                }
+                self.step = Some(Step::Frames(frames));
+            }
+            Wish::StepTime(ns) => {
+                self.pause();
+                self.step = Some(Step::Until(self.at.saturating_add(ns).min(self.interval.end)));
+            }
+            Wish::Seek(at) => {
+                if !(self.interval.start..=self.interval.end).contains(&at) {
+                    let Range { start, end } = self.interval;
+                    return Err(Refused::Bad(format!("at is {at}, outside of the interval from {start} to {end}")));
+                }
+                self.jump(at, false);
+            }
+            Wish::Speed(speed) => {
+                let target = self.target();
+                self.run_from(target);
+                self.speed = speed;
+            }
+            Wish::Loop(looped) => {
+                let at = self.at;
+                self.looped = looped;
+                self.run_from(at);
+            }
+            Wish::Interval(from, to) => {
+                let interval = from.unwrap_or(self.interval.start)..to.unwrap_or(self.interval.end);
+                super::check_interval(&interval)?;
+                self.interval = interval;
+                self.reader = None;
+                if !(self.interval.start..=self.interval.end).contains(&self.at) {
+                    self.jump(self.interval.start, false);
+                }
+            }
+        }
+        self.turning_since = None;
+        Ok(())
+    }
+
+    fn pause(&mut self) {
+        self.paused = true;
+        self.behind_until = i64::MIN;
+    }
+
+    fn run_from(&mut self, at: i64) {
+        self.base = (at, self.now().steady);
+    }
+
+    /// Where the clock is.
+    fn target(&self) -> i64 {
+        if self.paused {
+            return self.at;
+        }
+        let passed = self.now().steady.saturating_sub(self.base.1).max(0) as f64 * self.speed;
+        // Beyond 2^63 a cast stays at the end.
+        self.base.0.saturating_add(passed as i64).clamp(self.at, self.interval.end.max(self.at))
+    }
+
+    /// Goes to another time: what was shown is not part of what comes.
+    fn jump(&mut self, at: i64, lost: bool) {
+        self.at = at;
+        self.place = place_of(&self.interval, at);
+        self.reader = None;
+        self.turning_since = None;
+        self.round = self.live.jump_to(at, self.place, lost).number;
+        self.run_from(at);
+    }
+
+    /// Plays what is due. Answers how long until it wants to be called again.
+    pub fn pump(&mut self) -> Duration {
+        if let Some(step) = self.step {
+            return self.step_on(step);
+        }
+        if self.paused || self.is_ended() {
+            return IDLE;
+        }
+        if self.at >= self.interval.end {
+            return self.turn();
+        }
+        let target = self.target();
+        let due = target.min(self.horizon());
+        if due < target {
+            // It follows what comes.
+            self.run_from(due.max(self.at));
+        }
+        if due < self.at {
+            return IDLE;
+        }
+        if self.play_to(due) == Played::Part {
+            let now = self.now().steady;
+            (self.base, self.behind_until) = ((self.at, now), now + BEHIND_NS);
+            return Duration::ZERO;
+        }
+        if self.at >= self.interval.end && self.looped { Duration::ZERO } else { TICK }
+    }
+
+    /// Plays a step, or a part of it.
+    fn step_on(&mut self, step: Step) -> Duration {
+        let played = match step {
+            Step::Until(at) => self.play_to(at.min(self.horizon())),
+            Step::Frames(frames) => self.play_frames(frames),
+        };
+        if played == Played::All {
+            self.step = None;
+            return IDLE;
+        }
+        Duration::ZERO
+    }
+
+    /// It stands at its end, and begins again when its viewers have what was played.
+    fn turn(&mut self) -> Duration {
+        let now = self.now().steady;
+        let since = *self.turning_since.get_or_insert(now);
+        let subscriptions = self.live.fanout().subscriptions().to_vec();
+        let waits = subscriptions.iter().filter(|subscription| subscription.hurry()).count() > 0;
+        if now.saturating_sub(self.turned) < LOOP_NS || (waits && now - since < LOOP_PATIENCE_NS) {
+            return TICK;
+        }
+        self.turned = now;
+        self.jump(self.interval.start, true);
+        TICK
+    }
+
+    /// Frames up to it are all there.
+    fn horizon(&self) -> i64 {
+        self.now().wall.saturating_sub(FOLLOW_NS)
+    }
+
+    /// Plays frames up to and with a `time`, where that is inside of the interval.
+    fn play_to(&mut self, due: i64) -> Played {
+        let last = self.reach(due);
+        let until = self.now().steady + TURN_NS;
+        loop {
+            match self.next(last) {
+                Next::Nothing if !self.pass_to(last) => {}
+                Next::Nothing => {
+                    self.stand_behind(last);
+                    return Played::All;
+                }
+                Next::Unsure => {}
+                Next::Frame(place) => self.play_one(place),
+            }
+            if self.now().steady >= until {
+                self.at = self.at.max(self.place.time);
+                return Played::Part;
+            }
+        }
+    }
+
+    /// Plays so many frames; those of one stream and time are one.
+    fn play_frames(&mut self, frames: u64) -> Played {
+        let last = self.reach(self.horizon());
+        let until = self.now().steady + TURN_NS;
+        let mut left = frames;
+        while left > 0 {
+            match self.next(last) {
+                Next::Nothing if !self.pass_to(last) => {}
+                Next::Nothing => {
+                    self.stand_behind(last);
+                    left = 0;
+                }
+                Next::Unsure => {}
+                Next::Frame(place) => {
+                    let before = self.place;
+                    self.play_one(place);
+                    left -= u64::from(self.place != before);
+                    self.at = self.at.max(self.place.time);
+                }
+            }
+            if self.now().steady >= until && left > 0 {
+                self.step = Some(Step::Frames(left));
+                return Played::Part;
+            }
+        }
+        Played::All
+    }
+
+    /// How far it can play towards a `time` now: what the reader sees, one that sees more now and then.
+    fn reach(&mut self, due: i64) -> i64 {
+        let due = due.min(self.interval.end - 1);
+        let age = self.now().steady;
+        if self.reader.as_ref().is_some_and(|reader| due >= reader.replay.end() && age - reader.taken >= FOLLOW_VIEW_NS)
+        {
+            self.reader = None;
+        }
+        due.min(self.reader().replay.end() - 1)
+    }
+
+    /// A reader that is fit to go on.
+    fn reader(&mut self) -> &mut Reader {
+        let now = self.now();
+        let store = (self.machine.store)();
+        let is_fit = |reader: &Reader| Arc::ptr_eq(&reader.store, &store) && now.steady - reader.taken < VIEW_NS;
+        let reader = match self.reader.take().filter(is_fit) {
+            Some(reader) => reader,
+            None => self.read_anew(store, now),
+        };
+        self.reader.insert(reader)
+    }
+
+    /// What comes next up to and with a `time`.
+    fn next(&mut self, last: i64) -> Next {
+        self.reader();
+        let Some(reader) = &mut self.reader else { return Next::Unsure };
+        let next = reader.replay.peek(last, &self.machine.gaps);
+        let troubles = std::mem::take(&mut reader.replay.troubles);
+        self.tell(troubles);
+        next.unwrap_or_else(|error| {
+            if !matches!(error, ScanError::ViewTooOld) {
+                self.told.push(format!("playback cannot read: {error}"));
+            }
+            self.reader = None;
+            Next::Unsure
+        })
+    }
+
+    fn read_anew(&mut self, store: Arc<Store>, now: Now) -> Reader {
+        let view = store.view();
+        let epoch = store.epoch();
+        let interest = {
+            let mut fanout = self.live.fanout();
+            if self.epoch.is_some_and(|before| before != epoch) {
+                // Rows that were shown and did not become durable before the store was opened anew.
+                Live::rewind(&mut fanout, epoch, |stream| view.next_row(stream));
+            }
+            fanout.interest()
+        };
+        self.epoch = Some(epoch);
+        let end = self.interval.end.min(now.wall.saturating_sub(FOLLOW_NS).saturating_add(1));
+        let replay = Replay::new(view, self.wanted(), self.place, end);
+        Reader { replay, store, interest, taken: now.steady }
+    }
+
+    /// No frame is left up to and with a `time`: it stands behind it, unless other channels are wanted meanwhile, which
+    /// may have some.
+    fn pass_to(&mut self, last: i64) -> bool {
+        let mut fanout = self.live.fanout();
+        if self.reader.as_ref().is_none_or(|reader| reader.interest != fanout.interest()) {
+            self.reader = None;
+            return false;
+        }
+        if last > self.place.time {
+            self.place = Place::after(last);
+            fanout.stand_at(self.place);
+        }
+        true
+    }
+
+    /// All up to and with a `time` was played.
+    fn stand_behind(&mut self, last: i64) {
+        self.at = self.at.max(if last == self.interval.end - 1 { self.interval.end } else { last });
+    }
+
+    /// Streams and channels that viewers subscribed.
+    fn wanted(&self) -> Vec<(StreamId, Vec<ChannelIndex>)> {
+        let subscriptions = self.live.fanout().subscriptions().to_vec();
+        let mut wanted: BTreeMap<StreamId, Vec<ChannelIndex>> = BTreeMap::new();
+        for subscription in subscriptions {
+            subscription.wants(|stream, channels| wanted.entry(stream).or_default().extend(channels));
+        }
+        for channels in wanted.values_mut() {
+            channels.sort_unstable();
+            channels.dedup();
+        }
+        wanted.into_iter().collect()
+    }
+
+    /// Plays the frame at a place with those of its stream and time, unless other channels are wanted meanwhile.
+    fn play_one(&mut self, place: Place) {
+        let Some(reader) = &mut self.reader else { return };
+        let mut fanout = self.live.fanout();
+        if fanout.interest() != reader.interest {
+            self.reader = None;
+            return;
+        }
+        let wall = (self.machine.now)().wall;
+        let mut played = place;
+        let mut whole = true;
+        loop {
+            reader.replay.take(|frame| {
+                played = frame.place();
+                fanout.play(frame.stream, &frame.played(), wall);
+            });
+            let next = loop {
+                match reader.replay.peek(place.time, &self.machine.gaps) {
+                    Ok(Next::Unsure) => {}
+                    Ok(next) => break next,
+                    Err(_) => {
+                        whole = false;
+                        break Next::Nothing;
+                    }
+                }
+            };
+            match next {
+                Next::Frame(next) if (next.time, next.stream) == (place.time, place.stream) => {}
+                _ => break,
+            }
+        }
+        if whole {
+            played.row = u64::MAX;
+        }
+        self.place = played;
+        fanout.stand_at(played);
+    }
+
+    fn tell(&mut self, troubles: Vec<Trouble>) {
+        for trouble in troubles {
+            let Trouble { stream, error } = trouble;
+            let catalog = (self.machine.store)().catalog();
+            let name = catalog.streams.iter().find(|s| s.id == stream).map(|s| s.key.to_string());
+            let name = name.unwrap_or_else(|| format!("stream {}", stream.0));
+            let text = format!("playback passes over a part of {name}: {error}");
+            // The same is found by every slice that touches it.
+            if self.troubles.len() < TROUBLES_MAX && self.troubles.insert(text.clone()) {
+                self.told.push(text);
+            }
+        }
+    }
+}
+
+/// Where a playback stands at a time: behind its frames, at the beginning of the interval before them.
+fn place_of(interval: &Range<i64>, at: i64) -> Place {
+    if at <= interval.start || at >= interval.end { Place::before(at) } else { Place::after(at) }
+}
+
+#[cfg(test)]
+mod tests;

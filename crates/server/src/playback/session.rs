@@ -1,0 +1,230 @@
+//! The thread of a playback: it turns the deck, hears the director, tells the viewers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+use super::deck::{Deck, Machine, Now};
+use super::{ORDERS, Order, PLAYBACKS_MAX, Playback, Playbacks, Refused, Session, State, Wanted, Wish, token};
+use crate::clock::now_ns;
+use crate::live::heartbeat::{Beat, PlaybackBeat};
+use crate::server::Server;
+
+/// How long a playback that nobody watches and nobody directs is kept.
+pub const IDLE: Duration = Duration::from_secs(300);
+/// Its threads yield to those that record, as those that read do.
+const NICENESS: i32 = 5;
+
+impl Playbacks {
+    /// Begins one; answers it with the token of its director.
+    ///
+    /// # Errors
+    /// There are too many, or no thread can be had.
+    pub fn start(&self, server: &Arc<Server>, wanted: &Wanted) -> Result<(Arc<Playback>, String), Refused> {
+        let mut sessions = self.sessions.lock();
+        if sessions.len() >= PLAYBACKS_MAX {
+            return Err(Refused::TooMany);
+        }
+        let (id, director) = (token::<6>()?, token::<16>()?);
+        let (machine, ingest) = (machine(server), server.ingest.clone());
+        let mut deck = Deck::new(machine, ingest.live(), wanted.interval.clone(), wanted.at);
+        for wish in [Wish::Speed(wanted.speed), Wish::Loop(wanted.looped)] {
+            deck.obey(&wish)?;
+        }
+        if wanted.paused {
+            deck.obey(&Wish::Pause)?;
+        }
+        let (orders, received) = sync_channel(ORDERS);
+        let playback = Arc::new(Playback {
+            id: id.clone(),
+            live: deck.live().clone(),
+            heartbeat: watch::Sender::new(Beat::default()),
+            state: Mutex::new(state_of(&deck, &id, &wanted.name)),
+            at: AtomicI64::new(deck.at()),
+            viewers: AtomicU32::new(0),
+            director: Mutex::new(director.clone()),
+            orders,
+        });
+        let turning = Turning {
+            server: server.clone(),
+            playback: playback.clone(),
+            name: wanted.name.clone(),
+            deck,
+            received,
+            waiting: None,
+        };
+        let known = self.sessions.clone();
+        let own = id.clone();
+        let turn = move || {
+            // On Linux the "process" of setpriority is a thread; none is the calling one.
+            if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+                tracing::warn!(%error, "a playback keeps the priority of the rest of the server");
+            }
+            let why = turning.run();
+            known.lock().remove(&own);
+            tracing::info!(playback = own, "ended: {why}");
+        };
+        let thread = std::thread::Builder::new()
+            .name("playback".into())
+            .spawn(turn)
+            .map_err(|error| Refused::Busy(format!("no thread for a playback: {error}")))?;
+        sessions.insert(id, Session { playback: playback.clone(), thread });
+        Ok((playback, director))
+    }
+}
+
+/// What a deck needs, of a server.
+fn machine(server: &Arc<Server>) -> Machine {
+    let began = Instant::now();
+    let now = move || Now { steady: i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX), wall: now_ns() };
+    let (ingest, ledger) = (server.ingest.clone(), server.ledger.clone());
+    Machine {
+        now: Box::new(now),
+        store: Box::new(move || ingest.store()),
+        gaps: Box::new(move |stream, time| ledger.open_spans(stream, time)),
+    }
+}
+
+fn state_of(deck: &Deck, id: &str, name: &str) -> State {
+    let (speed, paused, looped) = deck.mode();
+    State {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        from: deck.interval().start,
+        to: deck.interval().end,
+        at: deck.at(),
+        speed,
+        paused,
+        looped,
+        ended: deck.is_ended(),
+        viewers: 0,
+        behind: deck.is_behind(),
+        round: deck.round(),
+        wall_ns: deck.now().wall,
+    }
+}
+
+/// When a playback that nobody needs ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Steady clock when somebody watched or directed it.
+    needed: i64,
+}
+
+impl Patience {
+    pub(super) fn new(now: i64) -> Patience {
+        Patience { needed: now }
+    }
+
+    /// Whether it is to end at an instant of the steady clock; `needed`: somebody watches, or said a word.
+    pub(super) fn is_over(&mut self, needed: bool, now: i64) -> bool {
+        if needed {
+            self.needed = now;
+        }
+        now - self.needed >= i64::try_from(IDLE.as_nanos()).unwrap_or(i64::MAX)
+    }
+}
+
+struct Turning {
+    server: Arc<Server>,
+    playback: Arc<Playback>,
+    name: String,
+    deck: Deck,
+    received: Receiver<Order>,
+    /// Who is told when the step is done.
+    waiting: Option<oneshot::Sender<Result<State, Refused>>>,
+}
+
+impl Turning {
+    /// Turns until it ends; answers why.
+    fn run(mut self) -> String {
+        let beat_every = Duration::from_millis(self.server.config.live.heartbeat_ms);
+        let mut beat_at = Instant::now();
+        let mut patience = Patience::new(self.deck.now().steady);
+        let mut said = true;
+        let mut told = (false, false, 0);
+        let why = loop {
+            let pause = self.deck.pump();
+            if !self.deck.is_stepping()
+                && let Some(waiting) = self.waiting.take()
+            {
+                said = true;
+                let _ = waiting.send(Ok(self.note()));
+            }
+            let state = self.note();
+            let news = (state.ended, state.behind, state.round);
+            if said || news != told || Instant::now() >= beat_at {
+                told = news;
+                beat_at = Instant::now() + beat_every;
+                self.beat(&state);
+            }
+            for text in self.deck.take_told() {
+                self.tell(&text);
+            }
+            if patience.is_over(said || state.viewers > 0, self.deck.now().steady) {
+                break format!("nobody watched or directed it for {} s", IDLE.as_secs());
+            }
+            if *self.server.stopping.borrow() {
+                break "the server stops".to_owned();
+            }
+            said = false;
+            let order = match self.received.recv_timeout(pause.min(beat_at.saturating_duration_since(Instant::now()))) {
+                Ok(order) => order,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break "the server stops".to_owned(),
+            };
+            said = true;
+            match order {
+                Order::Tell => {}
+                Order::End(why) => break why,
+                Order::Wish(wish, answer) => self.obey(&wish, answer),
+            }
+        };
+        self.playback.live.end(&format!("the playback ended: {why}"));
+        why
+    }
+
+    fn obey(&mut self, wish: &Wish, answer: oneshot::Sender<Result<State, Refused>>) {
+        // A step that is under way ends with the next command.
+        if let Some(waiting) = self.waiting.take() {
+            let _ = waiting.send(Ok(self.note()));
+        }
+        let obeyed = self.deck.obey(wish);
+        if obeyed.is_ok() && self.deck.is_stepping() {
+            self.waiting = Some(answer);
+            return;
+        }
+        let state = self.note();
+        let _ = answer.send(obeyed.map(|()| state));
+    }
+
+    /// Writes down what it is doing.
+    fn note(&self) -> State {
+        let state = state_of(&self.deck, &self.playback.id, &self.name);
+        self.playback.at.store(state.at, Ordering::Release);
+        self.playback.state.lock().clone_from(&state);
+        State { viewers: self.playback.viewers.load(Ordering::Relaxed), ..state }
+    }
+
+    fn beat(&self, state: &State) {
+        let epoch = self.server.ingest.store().epoch();
+        let beat = PlaybackBeat { epoch, store: self.server.recording(), state }.beat();
+        self.playback.heartbeat.send_replace(beat);
+    }
+
+    fn tell(&self, text: &str) {
+        tracing::warn!(playback = self.playback.id, "{text}");
+        let event = serde_json::json!({
+            "type": "event",
+            "time": self.deck.at().to_string(),
+            "level": "warning",
+            "source": "playback",
+            "text": text,
+        });
+        self.playback.live.notify(event.to_string());
+    }
+}
