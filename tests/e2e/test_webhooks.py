@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import websockets.sync.client
 from receiver import TLS, Receiver, ok, status
 from strongback import Server, eventually, free_ports
 
@@ -67,6 +68,33 @@ def metric(server: Server, name: str, webhook: str = "ops") -> int:
         lines = answer.read().decode().splitlines()
     start = f'strongback_webhook_{name}{{webhook="{webhook}"}} '
     return next(int(line.removeprefix(start)) for line in lines if line.startswith(start))
+
+
+def replay(server: Server, channel: str) -> tuple[float, float, float]:
+    """Plays the record to a viewer: first, greatest and last value of a channel in three frames."""
+    (first, last) = server.sql("select min(time_ns), max(time_ns) from tank")[0]
+    ask = json.dumps({"from": str(first), "to": str(last + 1), "paused": True}).encode()
+    request = urllib.request.Request(server.url + "/api/playbacks", data=ask, method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        session = json.load(answer)
+    with websockets.sync.client.connect(
+        f"ws://127.0.0.1:{server.http_port}/api/live?playback={session['id']}"
+    ) as viewer:
+        viewer.send(json.dumps({"type": "subscribe", "id": 1, "channels": [channel]}))
+        deadline = time.monotonic() + 60
+        while json.loads(viewer.recv(timeout=60))["type"] != "snapshot":
+            assert time.monotonic() < deadline
+        body = json.dumps({"director": session["director"], "do": "play"}).encode()
+        request = urllib.request.Request(f"{server.url}/api/playbacks/{session['id']}", data=body, method="POST")
+        with urllib.request.urlopen(request, timeout=60):
+            pass
+        played: list[Any] = []
+        while sum(window[1] for window in played) < 3:
+            assert time.monotonic() < deadline
+            message = json.loads(viewer.recv(timeout=60))
+            if message["type"] == "update":
+                played.extend(window for stream in message["streams"] for window in stream["channels"])
+    return played[0][2], max(window[5] for window in played), played[-1][3]
 
 
 def test_each_step_arrives_in_order_with_who_and_why(servers: Any, tmp_path: pathlib.Path) -> None:
@@ -268,6 +296,7 @@ def test_the_past_calls_nobody_and_a_restart_tells_nothing_twice(servers: Any) -
     eventually("three", lambda: receiver.steps() == ["raised", "cleared", "raised"])
     past = server.get("/api/limits/past")["changes"]
     assert [change["step"] for change in past] == ["raised", "cleared", "raised"]
+    assert replay(server, "tank.p") == (6.0, 9.5, 9.5)
     assert server.stop() == 0
     server.start()
     assert len(server.get("/api/limits/past")["changes"]) == 3
