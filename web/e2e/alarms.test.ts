@@ -19,7 +19,7 @@ const page = () => browser.page;
 const alarms = () => page().getByTestId("alarm");
 const count = () => page().getByTestId("alarm-count").innerText();
 const write = (p: number) => server.write(`tank p=${p} ${(now += 1_000_000n)}`);
-const shown = (what: string, check: () => Promise<boolean>) => until(what, 10_000, check);
+const shown = (what: string, check: () => Promise<boolean>) => until(what, 30_000, check);
 
 beforeAll(async () => {
   server = await start("serve", CONFIG);

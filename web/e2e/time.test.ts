@@ -18,7 +18,7 @@ const page = () => browser.page;
 const nowNs = () => BigInt(Date.now()) * 1_000_000n;
 const shown = (what: string, check: () => Promise<boolean>) => until(what, PATIENCE_MS, check);
 const panel = (kind: string) => page().locator(`[data-testid="panel"][data-kind="${kind}"]`);
-const tile = () => page().locator('[data-testid="tile"][data-channel="tank.p"]');
+const tile = () => page().locator('[data-testid="tile"][data-channel="tank.p{acu=1}"]');
 const value = async () => Number(await tile().getAttribute("data-value"));
 const words = () => page().getByTestId("panel").evaluateAll((all) => all.map((p) => (p.querySelector("[data-testid=not-live]") as HTMLElement | null)?.dataset.word ?? "LIVE"));
 const shows = () => page().getByTestId("mode").getAttribute("data-shows");
@@ -29,9 +29,9 @@ beforeAll(async () => {
   // Ten minutes of the past, a value a second and one spike.
   const begin = nowNs() - 600_000_000_000n;
   spikeNs = begin + 120_001_000_000n;
-  const past = Array.from({ length: 590 }, (_, i) => `tank p=${i % 10},valve="${i % 60 < 30 ? "OPEN" : "CLOSED"}" ${begin + BigInt(i) * 1_000_000_000n}`);
-  await server.write([...past, `tank p=${SPIKE} ${spikeNs}`].join("\n"));
-  sending = setInterval(() => void server.write(`tank p=${1000 + ++sent} ${nowNs()}`).catch((e: unknown) => console.error(String(e))), 100);
+  const past = Array.from({ length: 590 }, (_, i) => `tank,acu=1 p=${i % 10},valve="${i % 60 < 30 ? "OPEN" : "CLOSED"}" ${begin + BigInt(i) * 1_000_000_000n}`);
+  await server.write([...past, `tank,acu=1 p=${SPIKE} ${spikeNs}`].join("\n"));
+  sending = setInterval(() => void server.write(`tank,acu=1 p=${1000 + ++sent} ${nowNs()}`).catch((e: unknown) => console.error(String(e))), 100);
   await page().goto(server.url);
   await shown("a value", async () => (await tile().count()) > 0 && (await value()) > 1000);
 });
@@ -61,7 +61,7 @@ describe("a picture that is stopped", () => {
     await page().getByTestId("panel-add").fill("tank.*");
     await page().getByTestId("panel-add").press("Enter");
     await page().getByTestId("panel-add").press("Escape");
-    const row = page().locator('[data-testid="value-row"][data-channel="tank.p"]');
+    const row = page().locator('[data-testid="value-row"][data-channel="tank.p{acu=1}"]');
     await shown("the value of the instant", async () => (await row.count()) > 0 && Number(await row.getAttribute("data-value")) === then);
     expect(await words()).not.toContain("LIVE");
 
@@ -98,7 +98,7 @@ describe("a plot that looks at the past", () => {
     for (let i = 0; i < 12; i++) await page().mouse.wheel(0, 100);
     await shown("ten minutes and more", async () => (await edge("to")) - (await edge("from")) > 600_000_000_000n);
     // The spike of one millisecond is in the legend of ten minutes.
-    const legend = panel("plot").locator('[data-testid="legend"][data-channel="tank.p"]');
+    const legend = panel("plot").locator('[data-testid="legend"][data-channel="tank.p{acu=1}"]');
     await shown("the spike", async () => Number(await legend.getAttribute("data-max")) > 1000 && Number(await legend.getAttribute("data-min")) === 0);
     const to = await edge("to");
     await page().mouse.down();
@@ -116,7 +116,7 @@ describe("a plot that looks at the past", () => {
     const lines = readFileSync(await download.path(), "utf8").split("\r\n");
     expect(lines[0]).toBe("time,channel,unit,count,first,last,min,max,mean");
     const spike = lines.find((l) => l.includes(String(SPIKE)))!.split(",");
-    expect([spike[1], spike[7]]).toEqual(["tank.p", String(SPIKE)]);
+    expect([spike[1], spike[7]]).toEqual(["tank.p{acu=1}", String(SPIKE)]);
     const second = new Date(Number(spikeNs / 1_000_000n)).toISOString().slice(0, 19);
     expect(spike[0]!.slice(0, 19)).toBe(second);
     await page().keyboard.press("Escape");

@@ -1,7 +1,7 @@
 // Limits in plots: the bounds of a channel as dashed lines with their names.
 import type { Channel, Limit } from "./message";
 import { matching } from "./pattern";
-import { theme } from "./theme";
+import { currentTheme, theme } from "./theme";
 
 export interface Bound {
   level: "watch" | "warning" | "critical";
@@ -34,6 +34,7 @@ export function paintBounds(
 ): void {
   const t = theme();
   const colours = { critical: t.crit, warning: t.warn, watch: t.watch };
+  const light = currentTheme() === "light";
   const named: number[] = [];
   ctx.save();
   ctx.font = font;
@@ -51,11 +52,13 @@ export function paintBounds(
     ctx.lineTo(box.left + box.width, at);
     ctx.stroke();
     // The names of events stand along the top.
-    const below = at - box.top < 30 * ratio;
-    const foot = below ? at + 13 * ratio : at - 2 * ratio;
+    const below = at - box.top < 34 * ratio;
+    const foot = below ? Math.max(at + 14 * ratio, box.top + 32 * ratio) : at - 2 * ratio;
     if (named.some((other) => Math.abs(other - foot) < 13 * ratio)) continue;
     named.push(foot);
     ctx.globalAlpha = 1;
+    // Signal colours are bright: on a light ground they are no ink.
+    if (light) ctx.fillStyle = t.text;
     ctx.fillText(bound.name, box.left + box.width - 8 * ratio, foot);
   }
   ctx.restore();

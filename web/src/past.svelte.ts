@@ -4,9 +4,9 @@
 import * as api from "./api";
 import { Feed } from "./feed";
 import { live } from "./live.svelte";
-import type { Event } from "./message";
+import type { Channel, Event } from "./message";
 import type { Panel } from "./panel";
-import { literally } from "./pattern";
+import { naming } from "./pattern";
 
 export interface Window {
   from: bigint;
@@ -37,8 +37,8 @@ export class Past {
   private asking: AbortController | null = null;
   private stale = false;
 
-  /** `names`: full names of the panel's channels, in their order. */
-  constructor(private readonly panel: () => Panel, private readonly names: () => string[]) {}
+  /** `channels`: those of the panel, in their order. */
+  constructor(private readonly panel: () => Panel, private readonly channels: () => Channel[]) {}
 
   /** Looks at an interval; what lies beyond now is not there yet. */
   look(from: bigint, to: bigint): void {
@@ -92,7 +92,8 @@ export class Past {
   private async load(): Promise<void> {
     const window = this.window;
     if (!window) return;
-    const names = this.names();
+    const channels = this.channels();
+    const names = channels.map((c) => c.name);
     const what = names.join("\n");
     const span = window.to - window.from;
     const ratio = this.loaded ? Number(span) / Number(this.loaded.spanNs) : Infinity;
@@ -108,10 +109,11 @@ export class Past {
     const [from, to] = [window.from - span / 2n, window.to + span / 2n];
     const asked = live.now();
     try {
-      const [series, events] = names.length === 0 ? [[], []] : await Promise.all([
-        api.history(names.map(literally), from, to, POINTS, mine.signal), api.events(from, EVENTS_MAX, to),
+      const [found, events] = names.length === 0 ? [[], []] : await Promise.all([
+        api.history(channels.map(naming), from, to, POINTS, mine.signal), api.events(from, EVENTS_MAX, to),
       ]);
       if (mine.signal.aborted) return;
+      const series = found.filter((one) => names.includes(one.channel.name));
       const panel = this.panel();
       const feed = new Feed(live.origin, Number(span) / 1e9, panel.kind === "states", names);
       feed.past(series.map((one) => one.channel), series);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Channel } from "./message";
-import { literally, matching } from "./pattern";
+import { literally, matching, naming } from "./pattern";
 
 const channel = (table: string, name: string, tags: Record<string, string>): Channel => {
   const list = Object.entries(tags).map(([k, v]) => `${k}=${v}`).join(",");
@@ -16,6 +16,10 @@ const all = [
 const names = (pattern: string) => matching(pattern, all).map((c) => c.name);
 
 describe("patterns", () => {
+  it("name a channel with its tags, and none beside it", () => {
+    expect(all.map((c) => names(naming(c)))).toEqual(all.map((c) => [c.name]));
+    expect(naming(channel("t", "c", { a: "1,2", b: "x*" }))).toBe("t.c{a=1\\,2,b=x\\*}");
+  });
   it.each([
     ["avionics.*", 2], ["*.p_lox{acu=1}", 1], ["*{acu=?}", 2], ["*{site=*}", 1], ["*{acu}", 2], ["*{acu=1,site=b}", 0],
     ["fti.bay.t_?", 1], ["fti.bay", 0], ["*", 4], ["fti.bay.t_1", 1], ["fti_bay.t_1", 0],

@@ -19,6 +19,12 @@ export function literally(name: string): string {
   return name.replace(/[\\*?,{}]/g, "\\$&");
 }
 
+/** The pattern that matches a channel; without tags also those of the same name with tags. */
+export function naming(channel: Channel): string {
+  const tags = Object.entries(channel.tags).map(([tag, value]) => `${tag}=${literally(value)}`);
+  return literally(`${channel.table}.${channel.channel}`) + (tags.length === 0 ? "" : `{${tags.join(",")}}`);
+}
+
 /** The channels that a pattern or full name stands for. */
 export function matching(pattern: string, channels: Channel[]): Channel[] {
   const exact = channels.find((c) => c.name === pattern);

@@ -8,7 +8,7 @@ describe("ticks", () => {
   it("never lets two labels touch, whatever the width and span", () => {
     for (const t0 of [null, ORIGIN + 70_000_000_000n, ORIGIN - 100_000_000_000_000n]) {
       for (let width = 60; width < 2000; width += 37) {
-        for (const span of [0.05, 1, 10, 60, 300, 1800, 7200, 90_000]) {
+        for (const span of [2e-5, 1e-3, 0.05, 1, 10, 60, 300, 1800, 7200, 90_000, 3e6, 1e8, 1e9]) {
           const ticks = timeTicks(5, 5 + span, ORIGIN, t0, width, 7);
           for (let i = 1; i < ticks.length; i++) {
             const distance = ((ticks[i]!.at - ticks[i - 1]!.at) / span) * width;
@@ -26,6 +26,11 @@ describe("ticks", () => {
     expect(timeTicks(0, 60, ORIGIN, ORIGIN + 70_000_000_000n, 400, 7).map((t) => t.label)).toEqual([
       "T−70s", "T−60s", "T−50s", "T−40s", "T−30s", "T−20s", "T−10s",
     ]);
+  });
+  it("names microseconds, months and years, and finds some for any look", () => {
+    expect(timeTicks(0, 2e-4, ORIGIN, null, 600, 7).map((t) => t.label)).toEqual(["16:41:07.48200", "16:41:07.48205", "16:41:07.48210", "16:41:07.48215", "16:41:07.48220"]);
+    for (const span of [2e-5, 1e-3, 1, 3600, 86_400, 3e6, 1e8, 6e8]) expect(timeTicks(-span, 0, ORIGIN, null, 600, 7).length, String(span)).toBeGreaterThan(0);
+    expect(timeTicks(-1e8, 0, ORIGIN, null, 600, 7)[0]!.label).toMatch(/^20\d\d-\d\d-\d\d$/);
   });
   it("writes values with the decimals of their step", () => {
     expect(valueTicks(3.4, 4.6, 250, 36).map((t) => t.label)).toEqual(["3.4", "3.6", "3.8", "4.0", "4.2", "4.4", "4.6"]);

@@ -1,6 +1,6 @@
 // Axis ticks that never touch: the step is chosen so that labels fit, and what would still overlap is dropped.
 import { niceStep } from "./range";
-import { utcClock, utc } from "./time";
+import { rfc3339, utc, utcClock } from "./time";
 
 export interface Tick {
   /** Where, in the axis's own unit. */
@@ -9,8 +9,9 @@ export interface Tick {
 }
 
 const TIME_STEPS_S = [
-  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
+  0.000001, 0.000002, 0.000005, 0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
   7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
+  1_209_600, 2_592_000, 7_776_000, 15_552_000, 31_536_000, 63_072_000, 157_680_000, 315_360_000,
 ];
 
 /**
@@ -28,7 +29,7 @@ export function timeTicks(
       : Number(origin - t0) / 1e9;
   for (const step of TIME_STEPS_S) {
     const fits = (widthPx * step) / span;
-    const digits = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step)));
+    const digits = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
     const first = Math.ceil((base + from) / step - 1e-9) * step;
     // One axis, one form: seconds only where all of them are few.
     const few = Math.max(Math.abs(base + from), Math.abs(base + to)) < 120;
@@ -48,6 +49,8 @@ export function timeTicks(
 
 function clockLabel(origin: bigint, s: number, digits: number, step: number): string {
   const ns = origin + BigInt(Math.round(s * 1e9));
+  if (step >= 2_592_000) return utc(ns).slice(0, 10);
+  if (digits > 3) return rfc3339(ns).slice(11, 20 + digits);
   if (step >= 86_400) return utc(ns).slice(5, 10);
   if (step >= 60) return utcClock(ns).slice(0, 5);
   return utcClock(ns + 500_000n * (digits > 0 ? 1n : 1000n), digits);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { age, longSpan, mark, parseTime, rfc3339, secondsBetween, tClock, utc, utcClock } from "./time";
+import { age, fineClock, longSpan, mark, parseTime, rfc3339, secondsBetween, tClock, utc, utcClock } from "./time";
 
 const NOW = 1_795_192_867_482_123_456n; // 2026-11-20 16:41:07.482123456 UTC
 
@@ -55,5 +55,11 @@ describe("times an operator types", () => {
 it("says spans of any size in three figures", () => {
   expect([10_000n, 1_500_000n, 20_000_000_000n, 600_000_000_000n, 9_000_000_000_000n, 30n * 86_400_000_000_000n, 7n].map(longSpan)).toEqual(
     ["10 µs", "1.5 ms", "20 s", "10 min", "2.5 h", "30 d", "7 ns"],
+  );
+});
+
+it("tells instants apart as finely as a look can", () => {
+  expect([600n * 1_000_000_000n, 60n * 1_000_000_000n, 1_000_000_000n, 10_000n].map((span) => fineClock(NOW, span))).toEqual(
+    ["16:41:07.4", "16:41:07.48", "16:41:07.482", "16:41:07.48212345"],
   );
 });

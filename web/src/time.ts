@@ -90,6 +90,12 @@ export function span(seconds: number): string {
   return `${+(seconds / 3600).toFixed(1)} h`;
 }
 
+/** A clock with the digits that a look at `spanNs` can tell apart: `16:41:07`, `16:41:07.4821`. */
+export function fineClock(ns: bigint, spanNs: bigint): string {
+  const digits = Math.min(9, Math.max(0, Math.ceil(-Math.log10(Number(spanNs) / 1e12))));
+  return rfc3339(ns).slice(11, digits === 0 ? 19 : 20 + digits);
+}
+
 /** A span of time of any size: `20 µs`, `1.5 s`, `3.2 min`, `2.5 h`, `12 d`. */
 export function longSpan(ns: bigint): string {
   const s = Number(ns) / 1e9;
