@@ -1,7 +1,8 @@
 // REST calls of the page, and the token that a server beyond loopback asks for.
 import type {
-  Alarm, Channel, Event, EventLevel, Finding, Gap, Limit, PastSeries, ServerView, Source, SourceAccount, SqlAnswer, StateRow,
+  Alarm, Channel, Event, EventLevel, Finding, Gap, Limit, PastSeries, PlaybackState, ServerView, Source, SourceAccount, SqlAnswer, StateRow,
 } from "./message";
+import { type AlarmStep, readStep, STEP_COLUMNS } from "./alarmbook";
 import { literally } from "./pattern";
 
 /** An answer that is not 2xx, in the server's words. */
@@ -50,13 +51,14 @@ function query(parts: Record<string, string | number | undefined>): string {
   return set.length === 0 ? "" : "?" + new URLSearchParams(set.map(([key, value]) => [key, String(value)]));
 }
 
-/** Where live updates come from. */
-export function liveUrl(): string {
+/** Where live updates come from, or those of a playback. */
+export function liveUrl(playback?: string): string {
   const url = new URL("api/live", location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   url.hash = url.search = "";
   const bearer = token();
   if (bearer !== null) url.searchParams.set("access_token", bearer);
+  if (playback !== undefined) url.searchParams.set("playback", playback);
   return url.href;
 }
 
@@ -88,9 +90,9 @@ export async function source(name: string, signal?: AbortSignal): Promise<Source
 }
 
 /** Gaps since `from`, of one source if it is named; the newest first. */
-export async function gaps(from: bigint, limit: number, of?: string, signal?: AbortSignal): Promise<Gap[]> {
+export async function gaps(from: bigint, limit: number, of?: string, signal?: AbortSignal, to?: bigint): Promise<Gap[]> {
   const source = of === undefined ? undefined : literally(of);
-  return (await call<{ gaps: Gap[] }>("api/gaps" + query({ from: from.toString(), limit, source }), { signal })).gaps;
+  return (await call<{ gaps: Gap[] }>("api/gaps" + query({ from: from.toString(), to: to?.toString(), limit, source }), { signal })).gaps;
 }
 
 /** What explains missing data, of all sources, the likeliest first. */
@@ -121,7 +123,7 @@ export async function stateAt(at: bigint, channels: string): Promise<{ at: strin
   return call("api/state" + query({ at: at.toString(), channels: channels || undefined }));
 }
 
-export async function sql(text: string, limit: number, signal: AbortSignal): Promise<SqlAnswer> {
+export async function sql(text: string, limit: number, signal?: AbortSignal): Promise<SqlAnswer> {
   return call("api/sql", { method: "POST", body: JSON.stringify({ sql: text, limit }), signal });
 }
 
@@ -197,4 +199,61 @@ export interface Run {
 
 export async function runs(): Promise<{ at: string; runs: Run[] }> {
   return call("api/runs");
+}
+
+/** Steps in the lives of alarms up to an instant, in the order of time. */
+export async function alarmSteps(to: bigint): Promise<AlarmStep[]> {
+  try {
+    const { rows } = await sql(`select ${STEP_COLUMNS} from strongback.alarms where "time_ns" <= ${to} order by "time" desc limit ${STEPS_MAX}`, STEPS_MAX);
+    return rows.map(readStep).reverse();
+  } catch (e) {
+    // Where no alarm ever was there is no such table.
+    if (e instanceof ApiError && e.sqlstate === "42P01") return [];
+    throw e;
+  }
+}
+const STEPS_MAX = 20_000;
+
+export interface NewPlayback {
+  from?: string;
+  to?: string;
+  run?: string;
+  speed?: number;
+  loop?: boolean;
+  at?: string;
+  name?: string;
+}
+
+export interface PlaybackCommand {
+  do: "play" | "pause" | "step" | "seek" | "speed" | "loop" | "interval";
+  at?: string;
+  speed?: number;
+  loop?: boolean;
+  frames?: number;
+  ms?: number;
+  from?: string;
+  to?: string;
+}
+
+export async function playbacks(): Promise<PlaybackState[]> {
+  return (await call<{ playbacks: PlaybackState[] }>("api/playbacks")).playbacks;
+}
+
+const playbackPath = (id: string) => "api/playbacks/" + encodeURIComponent(id);
+
+export async function playback(id: string): Promise<PlaybackState> {
+  return call(playbackPath(id));
+}
+
+/** Begins a playback; `director` lets its holder command it, and is told only here. */
+export async function startPlayback(what: NewPlayback): Promise<PlaybackState & { director: string }> {
+  return call("api/playbacks", { method: "POST", body: JSON.stringify(what) });
+}
+
+export async function commandPlayback(id: string, what: PlaybackCommand & { director: string }): Promise<PlaybackState> {
+  return call(playbackPath(id), { method: "POST", body: JSON.stringify(what) });
+}
+
+export async function takePlayback(id: string): Promise<PlaybackState & { director: string }> {
+  return call(playbackPath(id), { method: "POST", body: JSON.stringify({ do: "take" }) });
 }

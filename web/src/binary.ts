@@ -39,7 +39,7 @@ type Cell = [number, WireValue, WireValue, WireValue, WireValue, WireValue];
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Reads a message; null if it is of a kind to pass over. Throws what is no message. */
-export function decode(buffer: ArrayBuffer): ServerMessage | PlaybackBeat | null {
+export function decode(buffer: ArrayBuffer): ServerMessage | null {
   const rest = new Rest(new DataView(buffer), 0, buffer.byteLength);
   switch (rest.u8()) {
     case UPDATE: return update(rest);

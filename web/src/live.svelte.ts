@@ -7,11 +7,13 @@ import { PROTOCOL } from "./binary";
 import type { Feed } from "./feed";
 import { Liveness, type Mode } from "./liveness";
 import type {
-  Alarm, Channel, Event, Gap, Heartbeat, Limit, ServerMessage, ServerView, SourceStatus, StateRow, Subscribe, WireValue,
+  Alarm, Channel, Event, Gap, Heartbeat, Limit, PlaybackState, ServerMessage, ServerView, Snapshot, SourceStatus, StateRow, Subscribe,
+  WireValue,
 } from "./message";
 import { toNumber } from "./message";
 import { Digits } from "./number";
-import { literally } from "./pattern";
+import { naming } from "./pattern";
+import { Replay } from "./replay.svelte";
 import { type Age, ageOf } from "./stale";
 import { Stream } from "./stream";
 import { NS_PER_S, secondsBetween, secondsNs, utc } from "./time";
@@ -39,7 +41,15 @@ export interface Latest {
   recorded: boolean;
 }
 
+/** What was told while the past was asked for. */
+interface Meanwhile {
+  alarms: Extract<ServerMessage, { type: "alarm" }>[];
+  events: Event[];
+  gaps: Gap[];
+}
+
 interface Attached {
+  id: number;
   what: Subscribe;
   feed: Feed | null;
 }
@@ -51,6 +61,8 @@ class Live {
   heartbeat = $state.raw<Heartbeat | null>(null);
   /** Rises 5 times a second: read it to be run again with new values. */
   pulse = $state(0);
+  /** The instant that panels say they show, the same on all. */
+  shownAt = $state.raw<bigint | null>(null);
   /** Rises 10 times a second while the screen is live: clocks. */
   beat = $state(0);
   channels = $state.raw<Channel[]>([]);
@@ -61,7 +73,7 @@ class Live {
   limits = $state.raw<Limit[]>([]);
   /** Whether alarms make no sound here. */
   muted = $state(false);
-  run = $state.raw<{ name: string; t0: bigint | null; clock: string | null; heldT: bigint | null } | null>(null);
+  private runNow = $state.raw<{ name: string; t0: bigint | null; clock: string | null; heldT: bigint | null } | null>(null);
   view = $state.raw<ServerView | null>(null);
   /** Rises when the server's prepared view was asked for the first time; the page then decides. */
   ready = $state(false);
@@ -69,8 +81,12 @@ class Live {
   version = $state("");
   /** Instant that plots are relative to; set by the server's first word. */
   origin = 0n;
-  /** What the screen shows: what is, or the instant at which it was stopped. */
-  shows = $state<"live" | "paused">("live");
+  /** What the screen shows: what is, the instant at which it was stopped, or a playback. */
+  shows = $state<"live" | "paused" | "replay">("live");
+  /** The playback that is shown instead of what is. */
+  replay = $state.raw<Replay | null>(null);
+  /** Why the last playback ended, if not by the operator. */
+  replayOver = $state<string | null>(null);
   /** Instant at which the picture stands. */
   private stopped: bigint | null = null;
   private alarmsThen: Alarm[] = [];
@@ -130,12 +146,22 @@ class Live {
 
   /** Whether values may look fresh: the screen hears the server, or stands still on purpose. */
   get alive(): boolean {
-    return this.shows === "paused" || this.isLive;
+    return this.replay?.alive ?? (this.shows === "paused" || this.isLive);
   }
 
   /** Whether plots move on. */
   get moving(): boolean {
-    return this.shows !== "paused" && this.isLive;
+    return this.shows !== "paused" && this.alive;
+  }
+
+  /** The run that goes on, or in a playback the one that went on then. */
+  get run(): { name: string; t0: bigint | null; clock: string | null; heldT: bigint | null } | null {
+    if (this.replay === null) return this.runNow;
+    void this.pulse;
+    const then = this.replay.clockRun();
+    if (then) return { ...then, clock: null, heldT: null };
+    // A countdown that is a channel is replayed like any other.
+    return this.runNow?.clock == null ? null : { ...this.runNow, t0: null, heldT: null };
   }
 
   /** The server's clock now. Frozen where the last heartbeat left it while the screen is not live. */
@@ -145,24 +171,29 @@ class Live {
 
   /** The instant that the screen shows. */
   now(): bigint | null {
-    return this.stopped ?? this.serverNow();
+    return this.stopped ?? this.replay?.now() ?? this.serverNow();
+  }
+
+  /** The instant that ages are counted from: of a playback, up to where everything was told. */
+  private ageNow(): bigint | null {
+    return this.replay ? this.replay.clock.known : this.now();
   }
 
   /** Alarms as they stood at that instant. */
   get alarmsShown(): Alarm[] {
-    return this.shows === "paused" ? this.alarmsThen : this.alarms;
+    return this.shows === "live" ? this.alarms : this.alarmsThen;
   }
 
   /** Events by that instant. */
   get eventsShown(): Event[] {
-    const until = this.stopped;
-    return until === null ? this.events : this.events.filter((e) => BigInt(e.time) <= until);
+    const until = this.stopped ?? this.replay?.now() ?? null;
+    return until === null ? this.events : (this.replay?.events ?? this.events).filter((e) => BigInt(e.time) <= until);
   }
 
   /** Gaps that had begun by that instant. */
   get gapsShown(): Gap[] {
-    const until = this.stopped;
-    return until === null ? this.gaps : this.gaps.filter((g) => BigInt(g.from_time) <= until);
+    const until = this.stopped ?? this.replay?.now() ?? null;
+    return until === null ? this.gaps : (this.replay?.gaps ?? this.gaps).filter((g) => BigInt(g.from_time) <= until);
   }
 
   /** Stops the picture at this instant. What comes meanwhile is asked for when it goes on. */
@@ -178,11 +209,52 @@ class Live {
   /** The screen shows what is. */
   resume(): void {
     if (this.shows === "live") return;
+    this.turn(null);
+  }
+
+  /** The screen shows a playback; what was on it is asked for anew, as it was then. */
+  watchPlayback(state: PlaybackState, director: string | null): void {
+    this.replayOver = null;
+    const replay: Replay = new Replay(state, director, (message) => {
+      if (this.replay === replay) this.take(message, performance.now());
+    }, (why) => {
+      if (this.replay !== replay) return;
+      this.resume();
+      this.replayOver = why;
+    });
+    this.turn(replay);
+    replay.start();
+  }
+
+  /** From one connection to the other: nothing of the one picture stays in the other. */
+  private turn(replay: Replay | null): void {
+    const before = this.line;
+    const entries = [...this.attached];
+    for (const [id] of entries) before.unsubscribe(id);
+    this.replay?.end();
     this.stopped = null;
-    this.shows = "live";
+    if (this.replay || replay) this.latest.clear();
+    this.replay = replay;
+    this.alarmsThen = [];
+    this.shows = replay ? "replay" : "live";
+    this.attached.clear();
     this.rates.clear();
-    for (const again of [...this.again.values()]) again();
+    this.streamHz.clear();
+    for (const [, entry] of entries) {
+      entry.feed?.subscribed([], []);
+      this.join(entry);
+    }
     this.refresh(performance.now());
+  }
+
+  /** The connection that panels are filled by. */
+  private get line(): Stream {
+    return this.replay?.stream ?? this.stream;
+  }
+
+  private join(entry: Attached): void {
+    entry.id = this.line.subscribe(entry.what);
+    this.attached.set(entry.id, entry);
   }
 
   /** Seconds from the plots' origin to an instant. */
@@ -192,22 +264,17 @@ class Live {
 
   /** Keeps a panel's feed filled until the answered function is called. */
   attach(what: Subscribe, feed: Feed | null): () => void {
-    let id = this.stream.subscribe(what);
-    const entry = { what, feed };
-    this.attached.set(id, entry);
-    const again = () => {
-      this.drop(id);
-      id = this.stream.subscribe(what);
-      this.attached.set(id, entry);
-    };
-    this.again.set(entry, again);
+    const entry: Attached = { what, feed, id: 0 };
+    this.join(entry);
     if (this.stopped !== null) void this.fill(entry, this.stopped);
-    return () => {
-      this.again.delete(entry);
-      this.drop(id);
-    };
+    return () => this.drop(entry.id);
   }
-  private readonly again = new Map<Attached, () => void>();
+
+  /** Asks anew for what a panel shows. */
+  private again(entry: Attached): void {
+    this.drop(entry.id);
+    this.join(entry);
+  }
 
   /** What a panel that was opened while the picture stands would have shown. */
   private async fill({ what, feed }: Attached, at: bigint): Promise<void> {
@@ -227,7 +294,7 @@ class Live {
 
   /** Values of channels that come rarely are asked for, not waited for. */
   private prime(channels: Channel[]): void {
-    for (const c of channels) if (!this.latest.has(c.id)) this.unknown.set(c.id, c.name);
+    for (const c of channels) if (!this.latest.has(c.id)) this.unknown.set(c.id, naming(c));
     if (this.unknown.size === 0 || this.priming) return;
     this.priming = true;
     setTimeout(() => void this.ask(), PRIME_MS);
@@ -236,13 +303,13 @@ class Live {
   private priming = false;
 
   private async ask(): Promise<void> {
-    const names = [...this.unknown].filter(([id]) => !this.latest.has(id)).map(([, name]) => literally(name));
+    const patterns = [...this.unknown].filter(([id]) => !this.latest.has(id)).map(([, pattern]) => pattern);
     this.unknown.clear();
     this.priming = false;
     const at = this.now();
-    for (let i = 0; i < names.length && at !== null; i += PRIME_CHANNELS) {
+    for (let i = 0; i < patterns.length && at !== null; i += PRIME_CHANNELS) {
       try {
-        const { state } = await api.stateAt(at, names.slice(i, i + PRIME_CHANNELS).join(","));
+        const { state } = await api.stateAt(at, patterns.slice(i, i + PRIME_CHANNELS).join(","));
         if (this.stopped === null || this.stopped === at) this.know(state);
       } catch (e) {
         this.refused(e);
@@ -261,7 +328,7 @@ class Live {
   }
 
   private drop(id: number): void {
-    this.stream.unsubscribe(id);
+    this.line.unsubscribe(id);
     this.attached.delete(id);
     for (const key of this.rates.keys()) if (key.startsWith(`${id}:`)) this.rates.delete(key);
   }
@@ -312,7 +379,7 @@ class Live {
 
   age(channel: Channel): Age {
     const period = channel.expected_period_ns === null ? null : BigInt(channel.expected_period_ns);
-    return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.now(), period, this.alive);
+    return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.ageNow(), period, this.alive);
   }
 
   /** Frames a second of a stream, over the last second or so; null before it is known. */
@@ -347,7 +414,7 @@ class Live {
       this.view = view && view.panels.length > 0 ? view : null;
       const run = view?.run ?? null;
       const ns = (text: string | null | undefined) => (text == null ? null : BigInt(text));
-      this.run = run && { name: run.name, t0: ns(run.t0), clock: run.clock ?? null, heldT: ns(run.held_t) };
+      this.runNow = run && { name: run.name, t0: ns(run.t0), clock: run.clock ?? null, heldT: ns(run.held_t) };
       if (this.catalogVersion !== "") this.ready = true;
     } catch (e) {
       this.refused(e);
@@ -396,6 +463,7 @@ class Live {
         this.hello(BigInt(message.time), message.version, message.epoch, ms);
         break;
       case "heartbeat":
+        if ("playback" in message) break;
         this.epoch = message.epoch;
         this.heartbeat = message;
         this.liveness.heartbeat(BigInt(message.time), ms);
@@ -403,35 +471,56 @@ class Live {
         if (message.last_data !== null && this.lastDataNs === null) this.lastDataNs = BigInt(message.last_data);
         if (this.mode !== this.liveness.mode) this.refresh(ms);
         break;
+      case "event":
+        this.meanwhile?.events.push(message);
+        this.addEvents([message]);
+        // The clock was set, held or let go.
+        if (message.source === "run") void this.checkView();
+        break;
+      case "alarm":
+        this.meanwhile?.alarms.push(message);
+        this.alarms = stepped(this.alarms, message);
+        break;
+      case "gap":
+        this.meanwhile?.gaps.push(message);
+        this.addGaps([message]);
+        if (this.shows === "live") for (const { feed } of this.attached.values()) feed?.gap(message);
+        break;
+      default:
+        // While a playback is shown its own connection fills the panels.
+        if (this.replay === null) this.take(message, ms);
+    }
+  }
+
+  /** What subscriptions get, from the server or from a playback. */
+  private take(message: ServerMessage, ms: number): void {
+    switch (message.type) {
       case "subscribed":
-        if (this.shows === "live") this.attached.get(message.id)?.feed?.subscribed(message.channels, message.unmatched);
-        this.prime(message.channels);
+        if (this.shows !== "paused") this.attached.get(message.id)?.feed?.subscribed(message.channels, message.unmatched);
+        if (this.replay === null) this.prime(message.channels);
         break;
       case "channels":
-        if (this.shows === "live") this.attached.get(message.id)?.feed?.add(message.channels);
-        void this.checkCatalog();
+        if (this.shows !== "paused") this.attached.get(message.id)?.feed?.add(message.channels);
+        if (this.replay === null) void this.checkCatalog();
         break;
       case "history":
-        if (this.shows === "live") this.attached.get(message.id)?.feed?.history(message);
+        if (this.shows !== "paused") this.attached.get(message.id)?.feed?.history(message);
         break;
       case "update":
         this.update(message, ms);
         break;
       case "rewound":
         // Rows that were shown are gone: the panel asks again, so that it shows what the store has.
-        for (const [id, entry] of [...this.attached]) if (id === message.id) this.again.get(entry)?.();
+        for (const [id, entry] of [...this.attached]) if (id === message.id) this.again(entry);
         break;
-      case "event":
-        this.addEvents([message]);
-        // The clock was set, held or let go.
-        if (message.source === "run") void this.checkView();
+      case "snapshot":
+        this.snapshot(message);
         break;
-      case "alarm":
-        this.alarms = stepped(this.alarms, message);
-        break;
-      case "gap":
-        this.addGaps([message]);
-        if (this.shows === "live") for (const { feed } of this.attached.values()) feed?.gap(message);
+      case "round":
+        // A jump: nothing that was shown is part of the picture any more.
+        this.latest.clear();
+        this.rates.clear();
+        for (const entry of [...this.attached.values()]) this.again(entry);
         break;
       case "error":
         if (message.id !== null) {
@@ -439,6 +528,16 @@ class Live {
           if (feed) feed.error = message.message;
         } else console.error(`server: ${message.message}`);
         break;
+    }
+  }
+
+  /** The last values as of where a playback stands. */
+  private snapshot(message: Snapshot): void {
+    for (const { stream, channels } of message.streams) {
+      for (const [id, value, time, receive] of channels) {
+        const timeNs = BigInt(time);
+        this.latest.set(id, { value, timeNs, receiveNs: receive === null ? timeNs : BigInt(receive), stream, recorded: true });
+      }
     }
   }
 
@@ -454,19 +553,28 @@ class Live {
     void this.loadPast(time);
   }
 
+  private meanwhile: Meanwhile | null = null;
+
   private async loadPast(now: bigint): Promise<void> {
     const from = now - 3600n * NS_PER_S;
+    // What is told while the answers are on their way is newer than they are.
+    const meanwhile: Meanwhile = { alarms: [], events: [], gaps: [] };
+    this.meanwhile = meanwhile;
     try {
       const [events, gaps, alarms, limits] = await Promise.all([
         api.events(from, MAX_EVENTS), api.gaps(from, MAX_GAPS), api.alarms(), api.limits(),
       ]);
-      [this.alarms, this.limits] = [ordered(alarms), limits];
+      if (this.meanwhile !== meanwhile) return;
+      this.limits = limits;
+      this.alarms = meanwhile.alarms.reduce(stepped, ordered(alarms));
       this.events = [];
       this.gaps = [];
-      this.addEvents(events);
-      this.addGaps(gaps);
+      this.addEvents([...events, ...meanwhile.events]);
+      this.addGaps([...gaps, ...meanwhile.gaps]);
     } catch (e) {
       this.refused(e);
+    } finally {
+      if (this.meanwhile === meanwhile) this.meanwhile = null;
     }
   }
 
@@ -485,7 +593,7 @@ class Live {
   private update(message: Extract<ServerMessage, { type: "update" }>, ms: number): void {
     for (const window of message.streams) {
       const receiveNs = BigInt(window.receive_time);
-      if (this.lastDataNs === null || receiveNs > this.lastDataNs) this.lastDataNs = receiveNs;
+      if (this.replay === null && (this.lastDataNs === null || receiveNs > this.lastDataNs)) this.lastDataNs = receiveNs;
     }
     // The picture stands: what came is asked for again when it goes on.
     if (this.shows === "paused") return;
@@ -534,6 +642,7 @@ class Live {
   private tick(): void {
     const ms = performance.now();
     this.stream.tick();
+    this.replay?.tick();
     this.liveness.tick(ms);
     for (const tick of this.tickers) tick();
     if (this.liveness.mode === "live") this.beat++;
@@ -555,7 +664,7 @@ class Live {
     if (!sameBanners(banners, this.banners)) this.banners = banners;
     const stale: string[] = [];
     if (this.moving) {
-      const now = this.now();
+      const now = this.ageNow();
       for (const c of this.channels) {
         if (!this.watched.has(c.id) || !this.latest.has(c.id)) continue;
         const period = c.expected_period_ns === null ? null : BigInt(c.expected_period_ns);
@@ -563,6 +672,8 @@ class Live {
       }
     }
     this.troubles = troubles(banners, this.heartbeat?.sources ?? [], stale, this.isLive);
+    if (this.replay) this.alarmsThen = this.replay.alarms();
+    this.shownAt = this.now();
     this.pulse++;
     // What an unreachable server said last must not go on sounding.
     if (this.isLive && !this.muted) sound(heard(this.alarms), ms);

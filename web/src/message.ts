@@ -102,6 +102,16 @@ export interface PlaybackBeat {
   playback: PlaybackState;
 }
 
+/** Of a playback: the last value of each channel as of `at`. */
+export interface Snapshot {
+  type: "snapshot";
+  id: number;
+  round: number;
+  at: NsText;
+  /** [channel id, value, time, receive_time] */
+  streams: { stream: number; channels: [number, WireValue, NsText, NsText | null][] }[];
+}
+
 export interface Gap {
   id: number | string;
   stream: string | number | null;
@@ -160,7 +170,7 @@ export interface Limit {
 }
 
 export type ServerMessage =
-  | { type: "hello"; version: string; origin: string; epoch: number; time: NsText; heartbeat_ms: number }
+  | { type: "hello"; version: string; origin: string; epoch: number; time: NsText; heartbeat_ms: number; playback?: PlaybackState }
   | { type: "subscribed"; id: number; channels: Channel[]; unmatched: string[] }
   | { type: "channels"; id: number; channels: Channel[] }
   | { type: "history"; id: number; series: HistorySeries[]; rows: Record<string, string> }
@@ -169,6 +179,9 @@ export type ServerMessage =
       conflated: number; dropped: number;
     }
   | Heartbeat
+  | PlaybackBeat
+  | Snapshot
+  | { type: "round"; round: number; at: NsText }
   | { type: "rewound"; id: number; stream: number; epoch: number; row: string }
   | ({ type: "event" } & Event)
   | ({ type: "gap" } & Gap)

@@ -1,6 +1,6 @@
 // The connection to /api/live: opens, subscribes, reconnects with back-off. It knows nothing of screens.
 import { decode } from "./binary";
-import type { PlaybackBeat, ServerMessage, Subscribe } from "./message";
+import type { ServerMessage, Subscribe } from "./message";
 
 /** The part of a browser's WebSocket that is used here. */
 export type Socket = Pick<WebSocket, "onmessage" | "onclose" | "send" | "close">;
@@ -88,7 +88,7 @@ export class Stream {
   }
 
   private receive(data: string | ArrayBuffer): void {
-    let message: ServerMessage | PlaybackBeat | null;
+    let message: ServerMessage | null;
     try {
       message = typeof data === "string" ? (JSON.parse(data) as ServerMessage) : decode(data);
     } catch {
@@ -96,8 +96,7 @@ export class Stream {
       this.socket?.close();
       return;
     }
-    // This connection shows what comes, never a playback.
-    if (message === null || (message.type === "heartbeat" && "playback" in message)) return;
+    if (message === null) return;
     if (message.type === "hello") {
       this.greeted = true;
       this.retryMs = FIRST_RETRY_MS;

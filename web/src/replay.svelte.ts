@@ -1,0 +1,175 @@
+// A playback on this screen: its connection, its clock, who directs it, and what else is known of its interval: events,
+// gaps and the alarms that stood.
+import * as api from "./api";
+import { alarmsAt, type AlarmStep } from "./alarmbook";
+import { PROTOCOL } from "./binary";
+import type { Alarm, Event, Gap, PlaybackState, ServerMessage } from "./message";
+import { PlaybackClock } from "./playback";
+import { tAt } from "./runs";
+import { Stream } from "./stream";
+
+/** Without a word of the server for so long the picture is no longer what is played. */
+const DEAF_MS = 2500;
+const EVENTS_MAX = 5000;
+const GAPS_MAX = 500;
+const KEY = "strongback.director.";
+
+export class Replay {
+  state = $state.raw<PlaybackState>()!;
+  /** What the session or a command said that the operator must know. */
+  problem = $state<string | null>(null);
+  events = $state.raw<Event[]>([]);
+  gaps = $state.raw<Gap[]>([]);
+  directs = $state(false);
+  readonly stream: Stream;
+  readonly clock = new PlaybackClock();
+  private token: string | null;
+  private steps: AlarmStep[] = [];
+  private run: api.Run | null = null;
+  private heardMs = performance.now();
+  private loaded = "";
+
+  constructor(
+    state: PlaybackState,
+    token: string | null,
+    /** Takes what the subscriptions get. */
+    message: (message: ServerMessage) => void,
+    /** The session is over, with the reason. */
+    private readonly over: (why: string) => void,
+  ) {
+    this.state = state;
+    this.token = token ?? sessionStorage.getItem(KEY + state.id);
+    this.directs = this.token !== null;
+    if (token !== null) sessionStorage.setItem(KEY + state.id, token);
+    this.clock.hear(state, performance.now());
+    this.stream = new Stream({
+      open: () => {
+        const socket = new WebSocket(api.liveUrl(state.id), PROTOCOL);
+        socket.binaryType = "arraybuffer";
+        return socket;
+      },
+      now: () => performance.now(),
+      after: (ms, run) => {
+        const timer = setTimeout(run, ms);
+        return () => clearTimeout(timer);
+      },
+      random: Math.random,
+      message: (heard) => this.receive(heard, message),
+      closed: () => void this.check(),
+    });
+  }
+
+  start(): void {
+    this.stream.start();
+    void this.load();
+  }
+
+  end(): void {
+    this.stream.end();
+  }
+
+  tick(): void {
+    this.stream.tick();
+  }
+
+  get alive(): boolean {
+    return performance.now() - this.heardMs < DEAF_MS;
+  }
+
+  now(): bigint {
+    return this.clock.now(performance.now());
+  }
+
+  alarms(): Alarm[] {
+    return alarmsAt(this.steps, this.clock.known);
+  }
+
+  /** The run that the interval belongs to, with T-0 as its clock had it then. */
+  clockRun(): { name: string; t0: bigint } | null {
+    const at = this.clock.known;
+    const t = this.run && tAt(this.run, at);
+    return this.run && t !== null ? { name: this.run.name, t0: at - t } : null;
+  }
+
+  /** A command of the director; answers whether it was done. */
+  async command(what: api.PlaybackCommand): Promise<boolean> {
+    try {
+      this.hear(await api.commandPlayback(this.state.id, { ...what, director: this.token ?? "" }));
+      this.problem = null;
+      return true;
+    } catch (e) {
+      this.problem = e instanceof Error ? e.message : String(e);
+      // Somebody else took the direction.
+      if (e instanceof api.ApiError && e.status === 403) this.forget();
+      return false;
+    }
+  }
+
+  /** Takes the direction over; who had it is a viewer from then on. */
+  async take(): Promise<void> {
+    try {
+      const answer = await api.takePlayback(this.state.id);
+      this.token = answer.director;
+      this.directs = true;
+      sessionStorage.setItem(KEY + this.state.id, answer.director);
+      this.problem = null;
+    } catch (e) {
+      this.problem = e instanceof Error ? e.message : String(e);
+    }
+  }
+
+  private forget(): void {
+    this.token = null;
+    this.directs = false;
+    sessionStorage.removeItem(KEY + this.state.id);
+  }
+
+  private hear(state: PlaybackState): void {
+    const before = this.state;
+    this.state = state;
+    this.clock.hear(state, performance.now());
+    if (before.from !== state.from || before.to !== state.to) void this.load();
+  }
+
+  private receive(heard: ServerMessage, pass: (message: ServerMessage) => void): void {
+    const ms = (this.heardMs = performance.now());
+    if (heard.type === "hello" && heard.playback) this.hear(heard.playback);
+    else if (heard.type === "heartbeat") {
+      if ("playback" in heard) this.hear(heard.playback);
+    } else if (heard.type === "event") this.problem = heard.text;
+    else if (heard.type === "error" && heard.id === null) this.over(heard.message);
+    else {
+      if (heard.type === "update") this.clock.told(BigInt(heard.time), ms);
+      pass(heard);
+    }
+  }
+
+  /** The connection is gone: whether the session is, too. */
+  private async check(): Promise<void> {
+    try {
+      await api.playback(this.state.id);
+    } catch (e) {
+      if (e instanceof api.ApiError && e.status === 404) this.over("the playback has ended");
+    }
+  }
+
+  private async load(): Promise<void> {
+    const [from, to] = [BigInt(this.state.from), BigInt(this.state.to)];
+    const what = `${from} ${to}`;
+    if (this.loaded === what) return;
+    this.loaded = what;
+    try {
+      const [events, gaps, steps, { runs }] = await Promise.all([
+        api.events(from - 3_600_000_000_000n, EVENTS_MAX, to), api.gaps(from, GAPS_MAX, undefined, undefined, to), api.alarmSteps(to), api.runs(),
+      ]);
+      if (this.loaded !== what) return;
+      [this.events, this.gaps, this.steps] = [events.reverse(), gaps, steps];
+      // The run that began last before the end of the interval and has a T-0.
+      this.run = runs.filter((r) => r.clock?.t0 != null && BigInt(r.clock.started) < to && (r.clock.stopped === null || BigInt(r.clock.stopped) > from))
+        .sort((a, b) => (BigInt(a.clock!.started) < BigInt(b.clock!.started) ? 1 : -1))[0] ?? null;
+    } catch (e) {
+      this.loaded = "";
+      this.problem = `events and alarms of this time are not known: ${e instanceof Error ? e.message : String(e)}`;
+    }
+  }
+}
