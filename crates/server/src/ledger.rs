@@ -149,6 +149,12 @@ impl Ledger {
         self.rows.read().gaps.iter().filter(open).map(|g| (g.from_time_ns, g.to_time_ns)).collect()
     }
 
+    /// Where spans in which frames are still missing end within a time range, by stream.
+    pub fn open_ends(&self, time: &Range<i64>) -> Vec<(StreamId, i64)> {
+        let open = |g: &&GapRow| g.open > 0 && time.contains(&g.to_time_ns);
+        self.rows.read().gaps.iter().filter(open).filter_map(|g| Some((g.stream?, g.to_time_ns))).collect()
+    }
+
     /// Events of a time range, ascending in time; the newest `limit` of them.
     pub fn events(&self, time: &Range<i64>, limit: usize) -> Vec<EventRow> {
         let rows = self.rows.read();

@@ -17,7 +17,7 @@ use super::place::Round;
 use super::resume::Resume;
 use super::scene::Scene;
 use super::snapshot::{self, History};
-use super::subscription::{Match, PatternSet, Subscription, Taken};
+use super::subscription::{Held, Match, PatternSet, Subscription, Taken};
 use crate::channel::ChannelCard;
 use crate::json;
 use crate::server::Server;
@@ -180,6 +180,7 @@ impl Begin {
                 tracing::warn!(%error, "frames that a client missed cannot all be read");
             }
         }
+        let before = messages.len();
         if let Some((seconds, points)) = history {
             let now = scene.now();
             let grid = now.saturating_sub((seconds * 1e9) as i64)..now.saturating_add(1);
@@ -188,7 +189,17 @@ impl Begin {
         }
         let release = match scene.playback() {
             None => (subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()),
-            Some(_) => held(&view, &subscription, &mut messages),
+            Some(_) => {
+                let (round, held) = subscription.held();
+                let goes_on = |(found, held): (&Match, &Held)| {
+                    found.end_time == held.since.last_time_of(held.stream).saturating_add(1)
+                };
+                if !found.iter().zip(&held).all(goes_on) {
+                    // It jumped meanwhile: the history is not part of what comes.
+                    messages.truncate(before);
+                }
+                show(&view, &subscription, (round, &held), &mut messages)
+            }
         };
         Ok(Done {
             messages,
@@ -304,7 +315,8 @@ pub fn match_new(server: &Server, scene: &Scene, subscriptions: &[Arc<Subscripti
         done.messages.push(subscribed("channels", subscription, &found, None));
         done.added.push((subscription.id, matched));
         if scene.playback().is_some() {
-            done.release.push(held(&view, subscription, &mut done.messages));
+            let (round, held) = subscription.held();
+            done.release.push(show(&view, subscription, (round, &held), &mut done.messages));
             continue;
         }
         if let Err(error) = snapshot::catch_up((&view, store.epoch()), subscription, found.iter().map(|f| (f, 0))) {
@@ -320,20 +332,21 @@ pub fn show_held(server: &Server, subscriptions: &[Arc<Subscription>]) -> Done {
     let mut done = Done::default();
     let view = server.ingest.store().view();
     for subscription in subscriptions {
-        done.release.push(held(&view, subscription, &mut done.messages));
+        let (round, held) = subscription.held();
+        done.release.push(show(&view, subscription, (round, &held), &mut done.messages));
     }
     done
 }
 
 /// Adds the snapshot of a subscription's held streams; answers what is to be let go behind it.
-fn held(
+fn show(
     view: &View,
     subscription: &Arc<Subscription>,
+    (round, held): (Round, &[Held]),
     messages: &mut Vec<Told>,
 ) -> (Arc<Subscription>, Vec<u32>, Round) {
-    let (round, held) = subscription.held();
     if !held.is_empty() {
-        messages.push(snapshot::state_of(view, subscription.id, round.number, &held));
+        messages.push(snapshot::state_of(view, subscription.id, round.number, held));
     }
     (subscription.clone(), held.iter().map(|held| held.slot).collect(), round)
 }

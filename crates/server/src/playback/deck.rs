@@ -9,7 +9,7 @@ use std::time::Duration;
 use strongback_store::{ChannelIndex, ScanError, Store, StreamId};
 
 use super::replay::{Next, Replay};
-use super::track::{Gaps, Trouble};
+use super::track::Trouble;
 use super::{Refused, Wish};
 use crate::live::Live;
 use crate::live::place::Place;
@@ -44,13 +44,16 @@ pub struct Now {
     pub wall: i64,
 }
 
+/// Of which streams frames are missing, and before which `time`.
+pub type Gaps = dyn Fn(&Range<i64>) -> Vec<(StreamId, i64)> + Send;
+
 /// What a deck needs of the server.
 pub struct Machine {
     /// What time it is.
     pub now: Box<dyn Fn() -> Now + Send>,
     /// The store of this moment: it may be another after a failure of the disk.
     pub store: Box<dyn Fn() -> Arc<Store> + Send>,
-    /// Frames known missing.
+    /// Frames known missing: of which stream, and before which `time`, of those within a range.
     pub gaps: Box<Gaps>,
 }
 
@@ -406,7 +409,7 @@ impl Deck {
     fn next(&mut self, last: i64) -> Next {
         self.reader();
         let Some(reader) = &mut self.reader else { return Next::Unsure };
-        let next = reader.replay.peek(last, &self.machine.gaps);
+        let next = reader.replay.peek(last);
         let troubles = std::mem::take(&mut reader.replay.troubles);
         self.tell(troubles);
         next.unwrap_or_else(|error| {
@@ -431,7 +434,8 @@ impl Deck {
         };
         self.epoch = Some(epoch);
         let end = self.interval.end.min(now.wall.saturating_sub(FOLLOW_NS).saturating_add(1));
-        let replay = Replay::new(view, self.wanted(), self.place, end);
+        let mut replay = Replay::new(view, self.wanted(), self.place, end);
+        replay.note_gaps((self.machine.gaps)(&(self.place.time..end)));
         Reader { replay, store, interest, taken: now.steady }
     }
 
@@ -486,7 +490,7 @@ impl Deck {
                 fanout.play(frame.stream, &frame.played(), wall);
             });
             let next = loop {
-                match reader.replay.peek(place.time, &self.machine.gaps) {
+                match reader.replay.peek(place.time) {
                     Ok(Next::Unsure) => {}
                     Ok(next) => break next,
                     Err(_) => {

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 
 use strongback_store::{ChannelIndex, ScanError, StreamId, View};
 
-use super::track::{Frame, Gaps, Track, Trouble};
+use super::track::{Frame, Track, Trouble};
 use crate::live::place::Place;
 
 /// Slices that are read before it is asked whether to go on.
@@ -40,7 +40,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Streams with their channels, from behind a place on, frames before `end` (`time`, nanoseconds since 1970 UTC).
+    /// Streams in the order of their numbers, with their channels, from behind a place on, frames before `end` (`time`, nanoseconds since 1970 UTC).
     pub fn new(view: View, wanted: Vec<(StreamId, Vec<ChannelIndex>)>, place: Place, end: i64) -> Replay {
         let streams = wanted.len();
         let tracks: Vec<Track> =
@@ -50,6 +50,18 @@ impl Replay {
             replay.note(track);
         }
         replay
+    }
+
+    /// Notes frames known missing: streams, and the `time` before which they are.
+    pub fn note_gaps(&mut self, mut gaps: Vec<(StreamId, i64)>) {
+        // The last first: each is put behind those that are there.
+        gaps.sort_unstable_by(|a, b| b.cmp(a));
+        for (stream, to) in gaps {
+            // Tracks are in the order of their streams.
+            if let Ok(at) = self.tracks.binary_search_by_key(&stream, |track| track.stream) {
+                self.tracks[at].note_gap(to);
+            }
+        }
     }
 
     /// No frame of this `time` or later is given.
@@ -70,7 +82,7 @@ impl Replay {
     ///
     /// # Errors
     /// The view is too old: another replay must go on.
-    pub fn peek(&mut self, due: i64, gaps: &Gaps) -> Result<Next, ScanError> {
+    pub fn peek(&mut self, due: i64) -> Result<Next, ScanError> {
         for _ in 0..SLICES {
             let Some(&Reverse((place, number))) = self.heads.peek().filter(|head| head.0.0.time <= due) else {
                 return Ok(Next::Nothing);
@@ -79,7 +91,7 @@ impl Replay {
             if track.head().is_some() {
                 return Ok(Next::Frame(place));
             }
-            track.read(&self.view, self.end, gaps, &mut self.troubles)?;
+            track.read(&self.view, self.end, &mut self.troubles)?;
             self.heads.pop();
             self.note(number);
         }

@@ -85,7 +85,7 @@ fn machine(server: &Arc<Server>) -> Machine {
     Machine {
         now: Box::new(now),
         store: Box::new(move || ingest.store()),
-        gaps: Box::new(move |stream, time| ledger.open_spans(stream, time)),
+        gaps: Box::new(move |time| ledger.open_ends(time)),
     }
 }
 

@@ -20,9 +20,6 @@ const WIDTH: u64 = 1_000_000_000;
 /// The longest.
 const WIDTH_MAX: u64 = 1 << 52;
 
-/// Frames known missing of a stream within a span of `time`: from and to.
-pub type Gaps = dyn Fn(StreamId, &std::ops::Range<i64>) -> Vec<(i64, i64)> + Send;
-
 /// What cannot be read; the rest is.
 #[derive(Debug)]
 pub struct Trouble {
@@ -58,7 +55,7 @@ pub struct Track {
     known_row: u64,
     width: u64,
     rows_max: usize,
-    /// Ends of the gaps that are not told, the last first.
+    /// Ends of the gaps that are not told, nanoseconds since 1970 UTC, the last first.
     gaps: Vec<i64>,
 }
 
@@ -74,6 +71,14 @@ impl Track {
         };
         let (batches, rows, gaps) = (Vec::new(), Vec::new(), Vec::new());
         Track { stream, channels, batches, rows, next: 0, known_to, known_row, width, rows_max, gaps }
+    }
+
+    /// Notes that frames are missing before a `time`; such times come in any order before the first frame is read.
+    pub fn note_gap(&mut self, to: i64) {
+        if to >= self.known_to {
+            let at = self.gaps.partition_point(|known| *known > to);
+            self.gaps.insert(at, to);
+        }
     }
 
     /// Where its next frame stands, if it is known.
@@ -105,7 +110,7 @@ impl Track {
     ///
     /// # Errors
     /// The view is too old.
-    pub fn read(&mut self, view: &View, end: i64, gaps: &Gaps, troubles: &mut Vec<Trouble>) -> Result<(), ScanError> {
+    pub fn read(&mut self, view: &View, end: i64, troubles: &mut Vec<Trouble>) -> Result<(), ScanError> {
         loop {
             self.batches.clear();
             self.rows.clear();
@@ -124,10 +129,6 @@ impl Track {
                 self.known_row = self.rows.last().map_or(0, |row| row.row + 1);
                 return Ok(());
             }
-            let ends = gaps(self.stream, &(self.known_to..stop)).into_iter().map(|(_, to)| to);
-            // Those that end in it, each in one slice.
-            self.gaps.extend(ends.filter(|to| (self.known_to..stop).contains(to)));
-            self.gaps.sort_unstable_by(|a, b| b.cmp(a));
             (self.known_to, self.known_row) = (stop, 0);
             self.rows.sort_unstable_by_key(|row| (row.time, row.row));
             if self.rows.len() * 4 < self.rows_max {

@@ -48,7 +48,7 @@ impl Bench {
                 wall: machine_wall.load(Ordering::Relaxed),
             }),
             store: Box::new(move || own.lock().clone()),
-            gaps: Box::new(|_, _| Vec::new()),
+            gaps: Box::new(|_| Vec::new()),
         };
         let deck = Deck::new(machine, &Live::default(), interval, i64::MIN);
         let patterns = PatternSet::parse(vec!["*".to_owned()]).unwrap();
@@ -355,7 +355,7 @@ fn what_expires_under_it_is_told_and_the_rest_is_played() {
         let machine = Machine {
             now: Box::new(move || Now { steady: steady.load(Ordering::Relaxed), wall: wall.load(Ordering::Relaxed) }),
             store: Box::new(move || store.clone()),
-            gaps: Box::new(|_, _| Vec::new()),
+            gaps: Box::new(|_| Vec::new()),
         };
         Deck::new(machine, &Live::default(), T0..T0 + 40 * S, T0)
     };
