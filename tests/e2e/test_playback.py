@@ -19,6 +19,7 @@ from typing import Any
 import live_binary
 import pytest
 import test_inetx
+import test_mcap
 import websockets.sync.client
 from strongback import BINARY, TIMEOUT_S, Server, eventually
 from websockets.typing import Subprotocol
@@ -520,3 +521,28 @@ def test_the_command_line_directs(recorded: Server) -> None:
     assert run("start")[0] == 2
     assert run("end", identifier, "--director", director) == (0, f"{identifier}: ended\n")
     assert run("list") == (0, "")
+
+
+def test_imported_runs_are_played_each_alone(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "drive.mcap"
+    test_mcap.json_file(path=path, compression=test_mcap.CompressionType.ZSTD)
+    server = Server(folder=tmp_path)
+    for run in ("drive", "again"):
+        assert test_mcap.imported(server=server, file=path, code=3, run=run)["stored"] == 200
+    server.start()
+    session = Session(server, run="drive", speed=10, paused=True)
+    start, end = test_mcap.START, test_mcap.START + 199 * 10 * MS
+    assert (session.began["from"], session.began["to"], session.began["name"]) == (str(start), str(end + 1), "drive")
+    with Viewer(session) as viewer:
+        assert viewer.subscribe("pad.tank.*{run=drive}")["streams"][0]["channels"] == []
+        assert all("run=drive" in name for name in viewer.names.values())
+        session.do("play")
+        viewer.until_ended(**{"pad": 200})
+        assert viewer.cells()["pad.tank.p{run=drive}"][:3] == [200, 0.0, 199 / 8]
+        session.do("seek", at=str(start + 100 * 10 * MS + 1))
+        [stream] = viewer.next("snapshot")["streams"]
+        state = {viewer.names[channel]: (value, time) for channel, value, time, _ in stream["channels"]}
+        then = str(start + 100 * 10 * MS)
+        assert state["pad.tank.p{run=drive}"] == (12.5, then)
+        assert state["pad.tank.in.list{run=drive}"][0].endswith("[2]"), "of arrays their length is said"
+    assert server.stop() == 0

@@ -36,7 +36,7 @@ fn options() -> StoreOptions {
     }
 }
 
-fn opening(disk: &FaultDisk) -> Opening {
+pub(crate) fn opening(disk: &FaultDisk) -> Opening {
     let disk = disk.clone();
     let mut opening = Opening::new(move |now| disk.open_store(options(), now));
     opening.reopen_waits = vec![Duration::from_millis(1); 3];

@@ -6,6 +6,7 @@ mod doctor;
 mod faults;
 mod layouts;
 mod live;
+mod playback;
 mod plc;
 mod runs;
 mod security;
