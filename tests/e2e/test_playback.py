@@ -263,7 +263,9 @@ def test_seeking_and_looping_begin_a_new_picture(recorded: Server) -> None:
                     for cell in stream["channels"]:
                         if counts and viewer.names[cell[0]] == "fast.v{bay=1}":
                             counts[-1] += cell[1]
-        assert counts[:-1] == [100] * (len(counts) - 1) and len(counts) >= 3
+        assert len(counts) >= 4
+        # A machine that is too busy may not take the end of one in time, and is told.
+        assert counts[:-1] == [100] * (len(counts) - 1) or any(update["dropped"] for update in viewer.updates())
 
 
 def test_one_directs_and_others_watch(recorded: Server) -> None:

@@ -336,7 +336,7 @@ impl Subscription {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         (pending.round, pending.hurried, pending.oldest) = (round, false, None);
-        pending.dropped += u64::from(lost && pending.dirty.iter().any(|at| !pending.slots[*at as usize].held));
+        pending.dropped += u64::from(lost && !pending.dirty.is_empty());
         pending.dirty.clear();
         for slot in &mut pending.slots {
             slot.window.clear();
@@ -344,13 +344,14 @@ impl Subscription {
         }
     }
 
-    /// Lets what waits go at once. Whether anything does.
+    /// Lets what waits go at once. Whether anything waits: of streams that are held, until the client was told.
     pub fn hurry(&self) -> bool {
         let mut pending = self.pending.lock();
-        let waits = pending.dirty.iter().any(|at| !pending.slots[*at as usize].held);
+        let waits = !pending.dirty.is_empty();
+        let can_go = pending.dirty.iter().any(|at| !pending.slots[*at as usize].held);
         pending.hurried = waits;
         drop(pending);
-        if waits {
+        if can_go {
             self.wake.notify_one();
         }
         waits
