@@ -96,6 +96,12 @@ describe("a replay", () => {
     await page().keyboard.press("n");
     await shown("the event", async () => (await at()) === 50n * S);
     await shown("it in the list", async () => (await page().getByTestId("event").allInnerTexts()).some((t) => t.includes("engine start")));
+    // A mark is set at the time that is shown.
+    await page().keyboard.press("m");
+    expect(await page().getByTestId("mark").getAttribute("data-at")).toBe((base + 50n * S).toString());
+    await page().getByTestId("mark-text").fill("valve was late");
+    await page().getByTestId("mark-text").press("Enter");
+    await shown("the mark in the list", async () => (await page().getByTestId("event").allInnerTexts()).some((t) => t.includes("valve was late")));
     expect(await all("REPLAY")).toBe(true);
   });
 

@@ -57,6 +57,12 @@ export function paintBounds(
     if (named.some((other) => Math.abs(other - foot) < 13 * ratio)) continue;
     named.push(foot);
     ctx.globalAlpha = 1;
+    const width = ctx.measureText(bound.name).width;
+    ctx.save();
+    ctx.fillStyle = t.bg;
+    ctx.globalAlpha = 0.7;
+    ctx.fillRect(box.left + box.width - 10 * ratio - width, foot - 12 * ratio, width + 4 * ratio, 13 * ratio);
+    ctx.restore();
     // Signal colours are bright: on a light ground they are no ink.
     if (light) ctx.fillStyle = t.text;
     ctx.fillText(bound.name, box.left + box.width - 8 * ratio, foot);

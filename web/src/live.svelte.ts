@@ -181,19 +181,27 @@ class Live {
 
   /** Alarms as they stood at that instant. */
   get alarmsShown(): Alarm[] {
-    return this.shows === "live" ? this.alarms : this.alarmsThen;
+    if (this.shows === "live") return this.alarms;
+    void this.pulse;
+    return this.alarmsThen;
   }
 
   /** Events by that instant. */
   get eventsShown(): Event[] {
-    const until = this.stopped ?? this.replay?.now() ?? null;
-    return until === null ? this.events : (this.replay?.events ?? this.events).filter((e) => BigInt(e.time) <= until);
+    return this.byThen(this.replay?.events ?? this.events, (event) => event.time);
   }
 
   /** Gaps that had begun by that instant. */
   get gapsShown(): Gap[] {
-    const until = this.stopped ?? this.replay?.now() ?? null;
-    return until === null ? this.gaps : (this.replay?.gaps ?? this.gaps).filter((g) => BigInt(g.from_time) <= until);
+    return this.byThen(this.replay?.gaps ?? this.gaps, (gap) => gap.from_time);
+  }
+
+  /** What had happened by the instant shown. Live that is everything, and nothing is looked through at each pulse. */
+  private byThen<One>(all: One[], time: (one: One) => string): One[] {
+    if (this.shows === "live") return all;
+    void this.pulse;
+    const until = this.now();
+    return until === null ? all : all.filter((one) => BigInt(time(one)) <= until);
   }
 
   /** Stops the picture at this instant. What comes meanwhile is asked for when it goes on. */
@@ -473,6 +481,7 @@ class Live {
         break;
       case "event":
         this.meanwhile?.events.push(message);
+        this.replay?.added(message);
         this.addEvents([message]);
         // The clock was set, held or let go.
         if (message.source === "run") void this.checkView();

@@ -80,6 +80,12 @@ export class Replay {
     return this.clock.now(performance.now());
   }
 
+  /** An event that is added while its time is replayed. */
+  added(event: Event): void {
+    if (BigInt(event.time) >= BigInt(this.state.to)) return;
+    this.events = [event, ...this.events].sort((a, b) => (BigInt(b.time) > BigInt(a.time) ? 1 : -1));
+  }
+
   alarms(): Alarm[] {
     return alarmsAt(this.steps, this.clock.known);
   }
