@@ -41,30 +41,32 @@ export function paintBounds(
   ctx.textAlign = "right";
   ctx.textBaseline = "bottom";
   ctx.lineWidth = ratio;
-  for (const bound of bounds) {
-    const at = y(bound.value);
-    if (at < box.top || at > box.top + box.height) continue;
-    ctx.strokeStyle = ctx.fillStyle = colours[bound.level];
+  const seen = bounds.map((bound) => ({ bound, at: y(bound.value) })).filter(({ at }) => at >= box.top && at <= box.top + box.height);
+  // Every line before any name: no line runs through a name.
+  for (const { bound, at } of seen) {
+    ctx.strokeStyle = colours[bound.level];
     ctx.setLineDash([6 * ratio, 4 * ratio]);
     ctx.globalAlpha = 0.8;
     ctx.beginPath();
     ctx.moveTo(box.left, at);
     ctx.lineTo(box.left + box.width, at);
     ctx.stroke();
+  }
+  for (const { bound, at } of seen) {
     // The names of events stand along the top.
     const below = at - box.top < 34 * ratio;
     const foot = below ? Math.max(at + 14 * ratio, box.top + 32 * ratio) : at - 2 * ratio;
     if (named.some((other) => Math.abs(other - foot) < 13 * ratio)) continue;
     named.push(foot);
-    ctx.globalAlpha = 1;
     const width = ctx.measureText(bound.name).width;
     ctx.save();
     ctx.fillStyle = t.bg;
     ctx.globalAlpha = 0.7;
     ctx.fillRect(box.left + box.width - 10 * ratio - width, foot - 12 * ratio, width + 4 * ratio, 13 * ratio);
     ctx.restore();
+    ctx.globalAlpha = 1;
     // Signal colours are bright: on a light ground they are no ink.
-    if (light) ctx.fillStyle = t.text;
+    ctx.fillStyle = light ? t.text : colours[bound.level];
     ctx.fillText(bound.name, box.left + box.width - 8 * ratio, foot);
   }
   ctx.restore();
