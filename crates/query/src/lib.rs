@@ -43,6 +43,7 @@ mod cooperation;
 mod direct;
 mod error;
 mod export;
+mod expression;
 mod filter;
 mod function;
 mod merge;
@@ -67,6 +68,10 @@ mod walk;
 pub use catalog::DATABASE;
 pub use error::{QueryError, sqlstate};
 pub use export::{EXPORT_CHANNELS_MAX, ExportFormat, ExportRequest, ExportStream};
+pub use expression::{
+    Cell, EXPRESSION_BYTES_MAX, EXPRESSION_CHANNELS_MAX, Expression, ExpressionError, Fault, Kind, Moment, Named,
+    Outcome, Program, Troubles, WINDOW_SAMPLES_MAX,
+};
 pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::{Query, QueryOptions};
 pub use state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};

@@ -1,0 +1,536 @@
+//! An expression at work: moments in, results out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
+    UInt32Array, UInt64Array,
+};
+use datafusion::arrow::compute::{cast, take_record_batch};
+use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef, UInt64Type};
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Expr, ScalarUDF, Volatility};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::physical_expr::PhysicalExpr;
+
+use super::node::{Look, Memory};
+use super::parse::Expression;
+use super::zero::Nonzero;
+use super::{Cell, ExpressionError, Fault, Kind, WINDOW_SAMPLES_MAX};
+
+/// Moments that are evaluated at once.
+const BATCH_MOMENTS: usize = 1024;
+/// Version of what [`Program::memory`] writes.
+const MEMORY_VERSION: u8 = 1;
+
+/// A frame as a program sees it. They come in order; their times never fall.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moment {
+    /// Its `time`, nanoseconds since 1970 UTC.
+    pub time: i64,
+    /// Whether it has a result.
+    pub is_trigger: bool,
+    /// Values it brings: the channel's place in [`Expression::channels`]; others stay as they were.
+    pub cells: Vec<(usize, Cell)>,
+}
+
+/// The result of a trigger; none where it is null or failed.
+pub type Outcome = Option<Cell>;
+
+/// What went wrong in a call. None of it stops a program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Troubles {
+    /// Divisors that were 0.
+    pub zero_divisors: u64,
+    /// Moments at which the expression, or an argument in it, could not be evaluated.
+    pub failed: u64,
+    /// Why, of the first.
+    pub why: Option<String>,
+    /// Samples that found no room in their window.
+    pub left_out: u64,
+}
+
+impl Troubles {
+    fn fail(&mut self, error: &DataFusionError) {
+        self.failed += 1;
+        self.why.get_or_insert_with(|| error.strip_backtrace().chars().take(500).collect());
+    }
+}
+
+/// An expression over channels of known types, and what it remembers.
+#[derive(Debug)]
+pub struct Program {
+    kinds: Vec<Kind>,
+    looks: Vec<At>,
+    rest: Scalar,
+    kind: Kind,
+    schema: SchemaRef,
+    /// Newest value of each channel, and its time.
+    cells: Vec<Option<(Cell, i64)>>,
+    zeros: Arc<AtomicU64>,
+    /// Samples that a window has room for.
+    room: usize,
+    span_ns: i64,
+}
+
+/// A function that looks back.
+#[derive(Debug)]
+struct At {
+    look: Look,
+    /// Channels whose frames it samples.
+    channels: Vec<usize>,
+    argument: Scalar,
+    memory: Memory,
+    /// Whether another function samples it: then its value is needed at each of its frames.
+    is_used: bool,
+}
+
+/// A part that DataFusion evaluates.
+#[derive(Debug)]
+enum Scalar {
+    /// A column as it is.
+    Column(usize),
+    Physical(Arc<dyn PhysicalExpr>),
+}
+
+fn type_of(kind: Kind) -> DataType {
+    match kind {
+        Kind::Bool => DataType::Boolean,
+        Kind::I64 => DataType::Int64,
+        Kind::U64 => DataType::UInt64,
+        Kind::F64 => DataType::Float64,
+        Kind::Text => DataType::Utf8,
+    }
+}
+
+fn kind_of(data_type: &DataType) -> Option<Kind> {
+    Some(match data_type {
+        DataType::Boolean => Kind::Bool,
+        DataType::UInt64 => Kind::U64,
+        other if other.is_integer() => Kind::I64,
+        other if other.is_numeric() => Kind::F64,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Kind::Text,
+        _ => return None,
+    })
+}
+
+/// Plans the parts of one expression.
+struct Planner {
+    session: SessionState,
+    fields: Vec<Field>,
+}
+
+impl Planner {
+    fn add(&mut self, name: String, kind: Kind) {
+        self.fields.push(Field::new(name, type_of(kind), true));
+    }
+
+    fn schema(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.fields.clone()))
+    }
+
+    /// A part as it is evaluated, and the type of its values.
+    fn plan(&self, sql: &str) -> Result<(Scalar, Kind), String> {
+        let words = |error: DataFusionError| error.strip_backtrace();
+        let schema = self.schema();
+        if let Some(at) = self.fields.iter().position(|field| format!("\"{}\"", field.name()) == sql) {
+            let kind = kind_of(self.fields[at].data_type()).ok_or("no type")?;
+            return Ok((Scalar::Column(at), kind));
+        }
+        let of = DFSchema::try_from(schema.clone()).map_err(words)?;
+        let expr = self.session.create_logical_expr(sql, &of).map_err(words)?;
+        check(&expr)?;
+        // Some functions are only evaluated in the form that they are simplified to.
+        let context = SimplifyContext::builder().with_schema(Arc::new(of.clone()));
+        let context = context.with_config_options(self.session.config_options().clone()).build();
+        let simplifier = ExprSimplifier::new(context);
+        let expr = simplifier.coerce(expr, &of).and_then(|expr| simplifier.simplify(expr)).map_err(words)?;
+        let physical = self.session.create_physical_expr(expr, &of).map_err(words)?;
+        let data_type = physical.data_type(&schema).map_err(words)?;
+        let kind = kind_of(&data_type).ok_or_else(|| match data_type {
+            DataType::Null => "it is always null".to_owned(),
+            other => format!("its values would be {other}: a channel has numbers, truth values or text"),
+        })?;
+        Ok((Scalar::Physical(physical), kind))
+    }
+}
+
+/// Refuses what is no scalar expression, and what is not the same each time.
+fn check(expr: &Expr) -> Result<(), String> {
+    let mut refused = None;
+    let _ = expr.apply(|part| {
+        let what = match part {
+            Expr::ScalarFunction(call) if call.func.signature().volatility != Volatility::Immutable => {
+                Some(format!("{}() is not the same each time: an expression must be", call.func.name()))
+            }
+            Expr::AggregateFunction(call) => {
+                Some(format!("{}() is over rows of a table: use moving_average and the like", call.func.name()))
+            }
+            Expr::WindowFunction(_) => Some("OVER is for rows of a table: use moving_average and the like".to_owned()),
+            Expr::ScalarSubquery(_)
+            | Expr::InSubquery(_)
+            | Expr::Exists(_)
+            | Expr::OuterReferenceColumn(..)
+            | Expr::Placeholder(_)
+            | Expr::GroupingSet(_)
+            | Expr::Unnest(_) => Some("this is no scalar expression over channels".to_owned()),
+            _ => None,
+        };
+        Ok(match what {
+            Some(what) => {
+                refused = Some(what);
+                TreeNodeRecursion::Stop
+            }
+            None => TreeNodeRecursion::Continue,
+        })
+    });
+    refused.map_or(Ok(()), Err)
+}
+
+impl Expression {
+    /// The program of an expression whose channels have these types, in the order of [`Expression::channels`].
+    ///
+    /// # Errors
+    /// Types that do not go together, functions that are unknown or may not be used here.
+    pub fn compile(&self, kinds: &[Kind]) -> Result<Program, ExpressionError> {
+        debug_assert_eq!(kinds.len(), self.channels().len());
+        let zeros = Arc::new(AtomicU64::new(0));
+        let nonzero = Arc::new(ScalarUDF::new_from_impl(Nonzero::new(zeros.clone())));
+        let mut session = SessionStateBuilder::new_with_default_features().build();
+        datafusion::execution::FunctionRegistry::register_udf(&mut session, nonzero)
+            .map_err(|error| ExpressionError::new(Fault::Function, None, error.strip_backtrace()))?;
+        let mut planner = Planner { session, fields: Vec::new() };
+        for (at, kind) in kinds.iter().enumerate() {
+            planner.add(format!("c{at}"), *kind);
+        }
+        let mut looks: Vec<At> = Vec::new();
+        for (number, spec) in self.looks.iter().enumerate() {
+            let wrong =
+                |fault, message: String| ExpressionError::new(fault, Some(spec.position), self.in_words(&message));
+            let (argument, kind) = planner.plan(&spec.argument).map_err(|message| wrong(Fault::Type, message))?;
+            if kind == Kind::Text && !spec.look.is_as_of() {
+                return Err(wrong(Fault::Type, format!("{} takes a number, not text", spec.name)));
+            }
+            planner.add(format!("w{number}"), spec.look.kind(kind));
+            looks.push(At {
+                look: spec.look,
+                channels: spec.channels.clone(),
+                argument,
+                memory: Memory::default(),
+                is_used: self.looks.iter().any(|other| other.uses.contains(&number)),
+            });
+        }
+        let (rest, kind) = planner
+            .plan(&self.rest)
+            .map_err(|message| ExpressionError::new(Fault::Type, None, self.in_words(&message)))?;
+        let windows = looks.iter().filter(|at| at.look.has_window()).count();
+        Ok(Program {
+            kinds: kinds.to_vec(),
+            looks,
+            rest,
+            kind,
+            schema: planner.schema(),
+            cells: vec![None; kinds.len()],
+            zeros,
+            room: WINDOW_SAMPLES_MAX / windows.max(1),
+            span_ns: self.span_ns(),
+        })
+    }
+
+    /// A message of the planner with channels and functions by their names.
+    fn in_words(&self, message: &str) -> String {
+        let mut text = message.to_owned();
+        for (at, spec) in self.looks.iter().enumerate().rev() {
+            text = text
+                .replace(&format!("\"w{at}\""), &format!("{}(…)", spec.name))
+                .replace(&format!("w{at}"), &spec.name);
+        }
+        for (at, channel) in self.channels().iter().enumerate().rev() {
+            text = text.replace(&format!("\"c{at}\""), &format!("\"{}\"", channel.name));
+        }
+        text
+    }
+}
+
+impl Program {
+    /// How far it looks back, in nanoseconds, as far as that is bounded.
+    pub fn span_ns(&self) -> i64 {
+        self.span_ns
+    }
+
+    /// Type of its results.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Says what a channel's value was before the first moment, and since when.
+    pub fn begin(&mut self, channel: usize, cell: Cell, time: i64) {
+        self.cells[channel] = Some((cell, time));
+    }
+
+    /// Evaluates moments; `results` gets one for each that is a trigger.
+    pub fn evaluate(&mut self, moments: &[Moment], results: &mut Vec<Outcome>) -> Troubles {
+        let mut troubles = Troubles::default();
+        for batch in moments.chunks(BATCH_MOMENTS) {
+            self.zeros.store(0, Relaxed);
+            self.evaluate_batch(batch, results, &mut troubles);
+            troubles.zero_divisors += self.zeros.load(Relaxed);
+        }
+        troubles
+    }
+
+    fn evaluate_batch(&mut self, moments: &[Moment], results: &mut Vec<Outcome>, troubles: &mut Troubles) {
+        let (channels, len) = (self.kinds.len(), moments.len());
+        // Where each channel's value at each moment is: that of a moment, or what it was before all of them.
+        let mut newest: Vec<Vec<Option<(&Cell, i64)>>> = Vec::with_capacity(channels);
+        let mut touched = vec![vec![false; len]; channels];
+        let before = std::mem::take(&mut self.cells);
+        for cell in &before {
+            newest.push(vec![cell.as_ref().map(|(cell, time)| (cell, *time)); len]);
+        }
+        for (row, moment) in moments.iter().enumerate() {
+            for (channel, cell) in &moment.cells {
+                newest[*channel][row] = Some((cell, moment.time));
+                touched[*channel][row] = true;
+            }
+        }
+        for (channel, newest) in newest.iter_mut().enumerate() {
+            for row in 1..len {
+                if !touched[channel][row] {
+                    newest[row] = newest[row - 1];
+                }
+            }
+        }
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+        for (kind, cells) in self.kinds.iter().zip(&newest) {
+            columns.push(column(*kind, cells.iter().map(|cell| cell.map(|(cell, _)| cell))));
+        }
+        for at in &mut self.looks {
+            if let Look::AsOf { span_ns } = at.look {
+                let (channel, kind) = (at.channels[0], self.kinds[at.channels[0]]);
+                let fresh = newest[channel].iter().zip(moments).map(|(cell, moment)| {
+                    let cell = cell.filter(|(_, time)| moment.time.saturating_sub(*time) <= span_ns);
+                    cell.map(|(cell, _)| cell)
+                });
+                columns.push(column(kind, fresh));
+                continue;
+            }
+            let rows: Vec<u32> = (0..len as u32)
+                .filter(|row| at.channels.iter().any(|channel| touched[*channel][*row as usize]))
+                .collect();
+            let samples = numbers(&at.argument.evaluate(&self.schema, &columns, &rows, troubles));
+            let mut values: Vec<Option<f64>> = Vec::with_capacity(len);
+            let (mut next, mut fresh) = (0, true);
+            let mut value = None;
+            for (row, moment) in moments.iter().enumerate() {
+                let is_sampled = rows.get(next) == Some(&(row as u32));
+                if is_sampled {
+                    if let Some(sample) = samples[next].filter(|sample| !sample.is_nan()) {
+                        troubles.left_out += at.memory.sample(&at.look, self.room, moment.time, sample);
+                        fresh = true;
+                    }
+                    next += 1;
+                }
+                // Summing a window takes time: only where someone looks.
+                if fresh && (moment.is_trigger || at.is_used && is_sampled) {
+                    (value, fresh) = (at.memory.value(&at.look), false);
+                }
+                values.push(value);
+            }
+            columns.push(match at.look {
+                Look::Hysteresis { .. } => {
+                    Arc::new(BooleanArray::from_iter(values.iter().map(|v| v.map(|v| v != 0.0))))
+                }
+                _ => Arc::new(Float64Array::from(values)) as ArrayRef,
+            });
+        }
+        let triggers: Vec<u32> = (0..len as u32).filter(|row| moments[*row as usize].is_trigger).collect();
+        if !triggers.is_empty() {
+            let found = self.rest.evaluate(&self.schema, &columns, &triggers, troubles);
+            results.extend(outcomes(self.kind, &found));
+        }
+        self.cells = newest.iter().map(|cells| cells.last()?.map(|(cell, time)| (cell.clone(), time))).collect();
+    }
+
+    /// What it remembers, for [`Program::resume`]: values of channels, samples of windows.
+    pub fn memory(&self) -> Vec<u8> {
+        let mut out = vec![MEMORY_VERSION];
+        for cell in &self.cells {
+            match cell {
+                None => out.push(0),
+                Some((cell, time)) => {
+                    let (tag, bits) = match cell {
+                        Cell::Bool(value) => (1, u64::from(*value)),
+                        Cell::I64(value) => (2, *value as u64),
+                        Cell::U64(value) => (3, *value),
+                        Cell::F64(value) => (4, value.to_bits()),
+                        Cell::Text(text) => (5, text.len() as u64),
+                    };
+                    out.push(tag);
+                    out.extend(time.to_le_bytes());
+                    out.extend(bits.to_le_bytes());
+                    if let Cell::Text(text) = cell {
+                        out.extend(text.as_bytes());
+                    }
+                }
+            }
+        }
+        for At { memory, .. } in &self.looks {
+            out.push(u8::from(memory.last.is_some()) | u8::from(memory.value.is_some()) << 1);
+            let (time, last) = memory.last.unwrap_or_default();
+            out.extend(time.to_le_bytes());
+            for number in [last, memory.value.unwrap_or_default(), memory.lost] {
+                out.extend(number.to_bits().to_le_bytes());
+            }
+            out.extend((memory.window.len() as u32).to_le_bytes());
+            for (time, value) in &memory.window {
+                out.extend(time.to_le_bytes());
+                out.extend(value.to_bits().to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// Takes what [`Program::memory`] of the same expression gave. False, and nothing is changed: it is something else.
+    pub fn resume(&mut self, memory: &[u8]) -> bool {
+        let Some((cells, memories)) = self.read(memory) else { return false };
+        self.cells = cells;
+        for (at, memory) in self.looks.iter_mut().zip(memories) {
+            at.memory = memory;
+        }
+        true
+    }
+
+    fn read(&self, memory: &[u8]) -> Option<(Vec<Option<(Cell, i64)>>, Vec<Memory>)> {
+        let mut rest = memory;
+        let byte = |rest: &mut &[u8]| rest.split_off_first().copied();
+        let word = |rest: &mut &[u8]| Some(u64::from_le_bytes(rest.split_off(..8)?.try_into().ok()?));
+        if byte(&mut rest)? != MEMORY_VERSION {
+            return None;
+        }
+        let mut cells = Vec::with_capacity(self.kinds.len());
+        for kind in &self.kinds {
+            let tag = byte(&mut rest)?;
+            if tag == 0 {
+                cells.push(None);
+                continue;
+            }
+            let (time, bits) = (word(&mut rest)? as i64, word(&mut rest)?);
+            let cell = match (tag, kind) {
+                (1, Kind::Bool) => Cell::Bool(bits != 0),
+                (2, Kind::I64) => Cell::I64(bits as i64),
+                (3, Kind::U64) => Cell::U64(bits),
+                (4, Kind::F64) => Cell::F64(f64::from_bits(bits)),
+                (5, Kind::Text) => {
+                    let bytes = rest.split_off(..usize::try_from(bits).ok()?)?;
+                    Cell::Text(std::str::from_utf8(bytes).ok()?.into())
+                }
+                _ => return None,
+            };
+            cells.push(Some((cell, time)));
+        }
+        let mut memories = Vec::with_capacity(self.looks.len());
+        for _ in &self.looks {
+            let flags = byte(&mut rest)?;
+            let time = word(&mut rest)? as i64;
+            let [last, value, lost] = [word(&mut rest)?, word(&mut rest)?, word(&mut rest)?].map(f64::from_bits);
+            let count = u32::from_le_bytes(rest.split_off(..4)?.try_into().ok()?) as usize;
+            if count > self.room {
+                return None;
+            }
+            let mut window = std::collections::VecDeque::with_capacity(count);
+            for _ in 0..count {
+                window.push_back((word(&mut rest)? as i64, f64::from_bits(word(&mut rest)?)));
+            }
+            memories.push(Memory {
+                last: (flags & 1 != 0).then_some((time, last)),
+                value: (flags & 2 != 0).then_some(value),
+                lost,
+                window,
+            });
+        }
+        rest.is_empty().then_some((cells, memories))
+    }
+}
+
+impl Scalar {
+    /// Its values at some rows of the columns that there are until now. Where a row fails, null: it is tried alone, and
+    /// the others have their values.
+    fn evaluate(&self, schema: &SchemaRef, columns: &[ArrayRef], rows: &[u32], troubles: &mut Troubles) -> ArrayRef {
+        let evaluated = (|| {
+            let fields: Vec<Field> =
+                schema.fields()[..columns.len()].iter().map(|field| field.as_ref().clone()).collect();
+            let options = RecordBatchOptions::new().with_row_count(columns.first().map(|column| column.len()));
+            let whole = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns.to_vec(), &options)?;
+            let batch = take_record_batch(&whole, &UInt32Array::from(rows.to_vec()))?;
+            let physical = match self {
+                Scalar::Column(at) => return Ok(batch.column(*at).clone()),
+                Scalar::Physical(physical) => physical,
+            };
+            let of = |batch: &RecordBatch| physical.evaluate(batch)?.into_array(batch.num_rows());
+            if let Ok(values) = of(&batch) {
+                return Ok(values);
+            }
+            let data_type = physical.data_type(batch.schema_ref())?;
+            let mut pieces: Vec<ArrayRef> = Vec::with_capacity(rows.len());
+            for row in 0..rows.len() {
+                pieces.push(of(&batch.slice(row, 1)).unwrap_or_else(|error| {
+                    troubles.fail(&error);
+                    datafusion::arrow::array::new_null_array(&data_type, 1)
+                }));
+            }
+            let pieces: Vec<&dyn Array> = pieces.iter().map(|piece| piece.as_ref()).collect();
+            Ok(datafusion::arrow::compute::concat(&pieces)?)
+        })();
+        evaluated.unwrap_or_else(|error: DataFusionError| {
+            troubles.fail(&error);
+            datafusion::arrow::array::new_null_array(&DataType::Null, rows.len())
+        })
+    }
+}
+
+/// A column of cells.
+fn column<'a>(kind: Kind, cells: impl Iterator<Item = Option<&'a Cell>>) -> ArrayRef {
+    macro_rules! array {
+        ($array:ty, $variant:ident) => {
+            Arc::new(<$array>::from_iter(cells.map(|cell| match cell {
+                Some(Cell::$variant(value)) => Some(*value),
+                _ => None,
+            })))
+        };
+    }
+    match kind {
+        Kind::Bool => array!(BooleanArray, Bool),
+        Kind::I64 => array!(Int64Array, I64),
+        Kind::U64 => array!(UInt64Array, U64),
+        Kind::F64 => array!(Float64Array, F64),
+        Kind::Text => Arc::new(StringArray::from_iter(cells.map(|cell| match cell {
+            Some(Cell::Text(text)) => Some(&**text),
+            _ => None,
+        }))),
+    }
+}
+
+fn numbers(values: &ArrayRef) -> Vec<Option<f64>> {
+    match cast(values, &DataType::Float64) {
+        Ok(values) => values.as_primitive::<Float64Type>().iter().collect(),
+        Err(_) => vec![None; values.len()],
+    }
+}
+
+fn outcomes(kind: Kind, values: &ArrayRef) -> Vec<Outcome> {
+    let Ok(values) = cast(values, &type_of(kind)) else { return vec![None; values.len()] };
+    match kind {
+        Kind::Bool => values.as_boolean().iter().map(|value| value.map(Cell::Bool)).collect(),
+        Kind::I64 => values.as_primitive::<Int64Type>().iter().map(|value| value.map(Cell::I64)).collect(),
+        Kind::U64 => values.as_primitive::<UInt64Type>().iter().map(|value| value.map(Cell::U64)).collect(),
+        Kind::F64 => values.as_primitive::<Float64Type>().iter().map(|value| value.map(Cell::F64)).collect(),
+        Kind::Text => values.as_string::<i32>().iter().map(|value| value.map(Cell::text)).collect(),
+    }
+}
