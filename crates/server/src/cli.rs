@@ -1,5 +1,6 @@
 //! The command line: every command and flag once, with its help.
 
+mod derived;
 mod playback;
 mod store;
 
@@ -15,6 +16,7 @@ use strongback_sources::ads::layout::PLC_PORT;
 use crate::config::Listen;
 use crate::instant;
 
+pub use derived::{DerivedArgs, DerivedCommand};
 pub use playback::{ControlWord, PlaybackArgs, PlaybackCommand};
 pub use store::{
     AppendArgs, BlobArgs, CreateArgs, InspectArgs, ReadArgs, RepairArgs, RowFile, Selection, StatsArgs, StoreCommand,
@@ -53,6 +55,11 @@ Exit codes:
 const DOCTOR_HELP: &str = "\
 Exit codes: 0 nothing is wrong, 1 something is, 2 nobody could be asked";
 
+const DERIVED_HELP: &str = "\
+Examples:
+  strongback derived set engine.flow --trigger tank --expression '\"tank.p\" * 2'
+  strongback derived backfill engine.flow --from now-1d --wait";
+
 const RUN_HELP: &str = "\
 A launch attempt:
   strongback run start 'attempt 2' --channels 'engine.*'
@@ -83,6 +90,9 @@ pub enum Command {
     /// Play any interval of the record to many viewers: begin, list, direct, end
     #[command(subcommand)]
     Playback(PlaybackCommand),
+    /// List, set and remove derived channels of a running server, and write them for the past
+    #[command(subcommand, after_help = DERIVED_HELP)]
+    Derived(DerivedCommand),
     /// Make, fill, read, look at and mend a store without a server
     #[command(subcommand)]
     Store(StoreCommand),

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use strongback_sources::config::SourceConfig;
 use strongback_store::{Pattern, StoreOptions};
 
+use crate::derived::definition::{self, DerivedTable};
 use crate::ingest::ChannelNote;
 use crate::limits::rule::{self, LimitTable};
 use crate::retention::RetentionTable;
@@ -51,6 +52,8 @@ pub struct Config {
     pub limit: Vec<LimitTable>,
     /// Who is told of alarms over HTTP.
     pub webhook: Vec<WebhookTable>,
+    /// Channels that are computed from others.
+    pub derived: Vec<DerivedTable>,
     /// The page's prepared layout.
     pub view: Option<View>,
 }
@@ -73,6 +76,7 @@ impl Default for Config {
             channel: Vec::new(),
             limit: Vec::new(),
             webhook: Vec::new(),
+            derived: Vec::new(),
             view: None,
         }
     }
@@ -462,6 +466,9 @@ impl Config {
         }
         if let Err(error) = webhook::receivers(&self.webhook) {
             return wrong("webhook".into(), error);
+        }
+        if let Err(error) = definition::definitions(&self.derived) {
+            return wrong("derived".into(), error);
         }
         if let Some(view) = &self.view {
             if let Some(t0) = view.run.as_ref().and_then(|r| r.t0.as_ref())

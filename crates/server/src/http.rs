@@ -7,6 +7,7 @@
 mod alarms;
 pub mod answer;
 mod catalog;
+mod derived;
 mod doctor;
 mod export;
 mod guard;
@@ -102,6 +103,10 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/alarms/unshelve", post(alarms::unshelve))
         .route("/api/limits", get(alarms::limits))
         .route("/api/limits/past", get(alarms::past))
+        .route("/api/derived", get(derived::list))
+        .route("/api/derived/{name}", get(derived::one).put(derived::put).delete(derived::remove))
+        .route("/api/derived/{name}/backfill", post(derived::backfill))
+        .route("/api/derived/{name}/past", get(derived::past))
         .route("/api/runs", get(runs::list))
         .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/runs/{name}/{step}", post(runs::step))

@@ -13,11 +13,9 @@ pub mod book;
 pub mod history;
 pub mod judge;
 pub mod machine;
-pub mod order;
 pub mod past;
 pub mod rate;
 pub mod rule;
-pub mod tap;
 pub mod words;
 
 use std::collections::HashMap;
@@ -35,11 +33,12 @@ use tokio::sync::watch;
 use crate::clock::now_ns;
 use crate::ingest::{Ingest, Ticket};
 use crate::ledger::Ledger;
+use crate::reception::order::Order;
+use crate::reception::replay;
 use crate::webhook::Webhooks;
 
 use book::{ActError, Alarm, Book, Step, StepKind, Taken};
 use judge::{Judge, Sighting};
-use order::Order;
 use rule::Rule;
 
 /// How long frames are held back, so that what came over different ways is judged in the order of reception.
@@ -241,7 +240,7 @@ impl Limits {
         let view = {
             let mut fanout = ingest.live().fanout();
             for (stream, channels, _) in &found {
-                fanout.tap.want(stream.id, stream.clock == Clock::Source, channels);
+                fanout.tap.want(stream.id, stream.clock == Clock::Source, channels, false);
             }
             ingest.store().view()
         };
@@ -256,7 +255,7 @@ impl Limits {
             let rows = from.max(next.saturating_sub(CATCH_UP_ROWS))..next;
             for batch in view.scan(Scan { rows, ..Scan::all(stream.id, new.clone()) }) {
                 match batch {
-                    Ok(batch) => past::sightings(&batch, &new).for_each(|frame| self.hold(work, frame)),
+                    Ok(batch) => replay::sightings(&batch, &new).for_each(|frame| self.hold(work, frame)),
                     Err(error) => {
                         tracing::error!(%error, "rows of {} were not judged", stream.key);
                         break;
@@ -335,7 +334,7 @@ impl Limits {
     /// Records which frames came late, and says so.
     fn tell_late(work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64) {
         if !work.late.is_empty() && ingest.refusal().is_none() {
-            if let Err(error) = history::record_late(ingest, &work.late, now) {
+            if let Err(error) = history::record_late(ingest, &work.late, None, now) {
                 tracing::warn!("{} rows are not in strongback.late: {error}", work.late.len());
             }
             work.late.clear();

@@ -35,7 +35,9 @@ use strongback_store::{Appended, Batch, ChannelIndex, FrameBatch, Outcome, Rejec
 use tokio::sync::{broadcast, watch};
 
 use crate::clocks::arrival::Arrivals;
-use crate::limits::tap::Tap;
+use crate::derived::definition::Seen;
+use crate::limits::rule::Reading;
+use crate::reception::tap::Tap;
 
 use place::{Place, Round};
 use subscription::{Arrived, Match, Subscription};
@@ -90,7 +92,9 @@ pub struct Fanout {
     /// When frames arrived, and how long after their stamps.
     pub arrivals: Arrivals,
     /// What limits see.
-    pub tap: Tap,
+    pub tap: Tap<Reading>,
+    /// What derived channels see.
+    pub derived: Tap<Seen>,
     /// Frames that reached screens but not the store.
     pub not_recorded: u64,
     /// Values that came since start.
@@ -146,6 +150,7 @@ impl Default for Fanout {
             newest_receive: i64::MIN,
             arrivals: Arrivals::default(),
             tap: Tap::default(),
+            derived: Tap::default(),
             not_recorded: 0,
             points: 0,
             points_duplicate: 0,
@@ -194,6 +199,10 @@ impl Fanout {
             self.arrivals.frame(stream, head.receive_time, head.source_time, now);
             // A row that a reduction left out is none that can be read again.
             self.tap.add(&frame, row.filter(|_| matches!(outcome, Outcome::Stored { .. })));
+            // What a reduction leaves out could not be evaluated again.
+            if !matches!(outcome, Outcome::Reduced { .. }) {
+                self.derived.add(&frame, row);
+            }
             let Some(entries) = self.by_stream.get(at).filter(|e| !e.is_empty()) else { continue };
             let now_lost = lost(stream);
             let gap = self.lost.insert(stream, now_lost).is_some_and(|before| before < now_lost);

@@ -6,7 +6,7 @@ use clap::Parser;
 use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand};
 use strongback_server::outcome::{Outcome, exit_code};
 use strongback_server::{
-    bench, check, demo, doctor, export, import, logging, playback, recorder, runs, serve, symbols,
+    bench, check, demo, derived, doctor, export, import, logging, playback, recorder, runs, serve, symbols,
 };
 
 fn main() -> ExitCode {
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::command::run(&args),
         Command::Run(command) => runs::run(&command),
         Command::Playback(command) => playback::command::run(&command),
+        Command::Derived(command) => derived::command::run(&command),
         Command::Store(command) => recorder::run(&command),
         Command::Sources(SourcesCommand::Ads(AdsCommand::Symbols(args))) => symbols::run(&args),
         Command::Simulate(SimulateCommand::Pad(args)) => strongback_sim::run_pad(args).map(|_| Outcome::Done),

@@ -15,6 +15,7 @@ use strongback_sources::inetx::Tally;
 use strongback_sources::notes::Note;
 use strongback_store::{Clock, Counts, Gap, GapCause, Scan, ScanError, Store, Stream, StreamId, View};
 
+use crate::derived;
 use crate::expectation::{Ended, Expectation, Seen, Turn};
 use crate::ingest::Ingest;
 use crate::json::Big;
@@ -74,7 +75,7 @@ impl Own {
 
 /// Whether a kind of source receives from outside while the server runs: of what is written once nothing is expected.
 pub fn is_live(kind: &str) -> bool {
-    !matches!(kind, "internal" | "import")
+    !matches!(kind, "internal" | "import" | "derived")
 }
 
 #[derive(Debug)]
@@ -443,7 +444,11 @@ impl Roster {
         let mut streams = self.streams.lock();
         for (stream, newest) in catalog.streams.iter().zip(newest) {
             let at = *index.entry(stream.source.clone()).or_insert_with(|| {
-                let kind = if stream.key.is_internal() { "internal" } else { "import" };
+                let kind = match (stream.key.is_internal(), stream.source == derived::SOURCE) {
+                    (true, _) => "internal",
+                    (_, true) => "derived",
+                    _ => "import",
+                };
                 cards.push(SourceCard { name: stream.source.clone(), kind, ..SourceCard::default() });
                 expected.push(Some(0.0));
                 longest_period.push(0);

@@ -17,6 +17,8 @@ use crate::cli::ServeArgs;
 use crate::clock::now_ns;
 use crate::clocks::Clocks;
 use crate::config::Config;
+use crate::derived::Derived;
+use crate::derived::book::Book;
 use crate::descriptors;
 use crate::http;
 use crate::ingest::Ingest;
@@ -253,6 +255,7 @@ impl Running {
         if let Err(error) = limits.load(&ingest.store()) {
             tracing::error!(%error, "alarms of earlier openings cannot all be read");
         }
+        let derived = Arc::new(Derived::new(Book::open(ingest.dir(), &config.derived, now_ns())?));
         let stopping = watch::Sender::new(false);
 
         let commits = ingest.clone();
@@ -278,6 +281,8 @@ impl Running {
         if !limits.rules().is_empty() {
             threads.push(limits.clone().start(ingest.clone(), ledger.clone(), stopping.subscribe())?);
         }
+
+        threads.push(derived.clone().start(ingest.clone(), ledger.clone(), stopping.subscribe())?);
 
         let listener = match config.ilp.listen.address() {
             Some(address) => Some(
@@ -313,6 +318,7 @@ impl Running {
             runs,
             roster,
             limits,
+            derived,
             clocks: Clocks::default(),
             query,
             readers: Readers::start("reader", READERS).context("no threads for readers")?,

@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::clocks::Clocks;
 use crate::config::Config;
+use crate::derived::Derived;
 use crate::ingest::Ingest;
 use crate::layouts::Layouts;
 use crate::ledger::Ledger;
@@ -38,6 +39,8 @@ pub struct Server {
     pub roster: Arc<Roster>,
     /// Limits and alarms.
     pub limits: Arc<Limits>,
+    /// Derived channels.
+    pub derived: Arc<Derived>,
     /// Clocks of the sources.
     pub clocks: Clocks,
     /// SQL.

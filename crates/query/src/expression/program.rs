@@ -40,6 +40,9 @@ pub struct Moment {
     pub cells: Vec<(usize, Cell)>,
 }
 
+/// Newest value of a channel, and its time, if it had one.
+type Held = Option<(Cell, i64)>;
+
 /// The result of a trigger; none where it is null or failed.
 pub type Outcome = Option<Cell>;
 
@@ -72,7 +75,7 @@ pub struct Program {
     kind: Kind,
     schema: SchemaRef,
     /// Newest value of each channel, and its time.
-    cells: Vec<Option<(Cell, i64)>>,
+    cells: Vec<Held>,
     zeros: Arc<AtomicU64>,
     /// Samples that a window has room for.
     room: usize,
@@ -407,7 +410,7 @@ impl Program {
         true
     }
 
-    fn read(&self, memory: &[u8]) -> Option<(Vec<Option<(Cell, i64)>>, Vec<Memory>)> {
+    fn read(&self, memory: &[u8]) -> Option<(Vec<Held>, Vec<Memory>)> {
         let mut rest = memory;
         let byte = |rest: &mut &[u8]| rest.split_off_first().copied();
         let word = |rest: &mut &[u8]| Some(u64::from_le_bytes(rest.split_off(..8)?.try_into().ok()?));

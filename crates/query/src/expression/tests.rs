@@ -111,10 +111,10 @@ fn functions_say_what_a_look_at_all_samples_says() {
             let (mut samples, mut expected) = (Samples::new(), Vec::new());
             for moment in &all {
                 let value = moment.cells.iter().find(|(channel, _)| *channel == 0);
-                if let Some((_, Cell::F64(value))) = value.filter(|(_, cell)| *cell != Cell::F64(f64::NAN)) {
-                    if !value.is_nan() {
-                        samples.push((moment.time, value + 0.0));
-                    }
+                if let Some((_, Cell::F64(value))) = value
+                    && !value.is_nan()
+                {
+                    samples.push((moment.time, value + 0.0));
                 }
                 if moment.is_trigger {
                     expected.push(naive(function, &samples, 500_000_000).map(f64::to_bits));

@@ -51,6 +51,7 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Response {
             "commits": stats.commits.to_string(),
         },
         "commit_latency_ms": { "p50": latency.p50, "p99": latency.p99, "max": latency.max },
+        "derived": { "failing": server.derived.troubles().iter().map(|(name, why)| json!({ "name": name, "why": why })).collect::<Vec<_>>() },
         "live": { "clients": live.clients.load(std::sync::atomic::Ordering::Relaxed) },
     });
     let mut response = answer::json(&body);

@@ -217,6 +217,29 @@ fn webhooks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     Ok(())
 }
 
+/// Derived channels.
+fn derived(all: &mut Families, server: &Server) -> prometheus::Result<()> {
+    let counters = &server.derived.counters;
+    let troubles = server.derived.troubles().len() as u64;
+    all.gauge("strongback_derived_failing", "Derived channels with trouble within the last minute.", troubles)?;
+    let evaluations = counters.instances.load(Relaxed);
+    all.gauge(
+        "strongback_derived_evaluations",
+        "Derived channels at work, each stream that triggers counted.",
+        evaluations,
+    )?;
+    for (name, help, count) in [
+        ("results", "Frames at which derived channels were evaluated.", &counters.results),
+        ("failed", "Evaluations that failed.", &counters.failed),
+        ("zero_divisors", "Divisors that were 0.", &counters.zero_divisors),
+        ("left_out", "Samples that found no room in a window.", &counters.left_out),
+        ("late", "Frames that came after their turn.", &counters.late),
+    ] {
+        all.counter(&format!("strongback_derived_{name}_total"), help, count.load(Relaxed))?;
+    }
+    Ok(())
+}
+
 fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     let mut all = Families(server.ingest.commit_histogram().collect());
     let cards = server.roster.cards();
@@ -278,6 +301,7 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     source_clocks(&mut all, server)?;
     limits(&mut all, server)?;
     webhooks(&mut all, server)?;
+    derived(&mut all, server)?;
     all.counter("strongback_gaps_total", "Gaps found since start.", server.ledger.gaps_found())?;
 
     let stats = server.ingest.store().stats();

@@ -1,6 +1,7 @@
-//! `strongback.alarms`: a row for each step in the life of an alarm. `strongback.late`: rows that were judged after their turn, or not.
+//! `strongback.alarms`: a row for each step in the life of an alarm. `strongback.late`: rows
+//! that were judged after their turn, or not; and those that came too late for a derived channel.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use strongback_sources::Sink;
 use strongback_store::{
@@ -115,12 +116,17 @@ pub fn record(ingest: &Ingest, steps: &[(u64, Step)]) -> Result<Ticket, Reject> 
 }
 
 /// Appends to `strongback.late` rows that had another turn than that of their reception: when, nanoseconds since 1970 UTC,
-/// or none if they were not judged.
+/// or none if they were not judged. `derived`: for which evaluation of a derived channel they came too late.
 ///
 /// # Errors
 /// The store refuses them.
-pub fn record_late(ingest: &Ingest, rows: &[Late], now: i64) -> Result<(), Reject> {
-    let channels = [("stream", ChannelType::U32), ("row", ChannelType::U64), ("judged_ns", ChannelType::I64)];
+pub fn record_late(ingest: &Ingest, rows: &[Late], derived: Option<&str>, now: i64) -> Result<(), Reject> {
+    let channels = [
+        ("stream", ChannelType::U32),
+        ("row", ChannelType::U64),
+        ("judged_ns", ChannelType::I64),
+        ("derived", ChannelType::String),
+    ];
     let (own, channels) = ingest.resolve_own(&spec(LATE, channels))?;
     let mut batch = FrameBatch::new();
     for (stream, row, judged) in rows {
@@ -129,6 +135,9 @@ pub fn record_late(ingest: &Ingest, rows: &[Late], now: i64) -> Result<(), Rejec
         batch.push(channels[1], Value::U64(*row));
         if let Some(judged) = judged {
             batch.push(channels[2], Value::I64(*judged));
+        }
+        if let Some(derived) = derived {
+            batch.push(channels[3], Value::String(derived));
         }
         batch.end();
     }
@@ -219,12 +228,31 @@ pub fn steps(view: &View) -> Result<(Vec<Step>, u64), ScanError> {
 pub fn late(view: &View) -> Result<HashMap<(StreamId, u64), Option<i64>>, ScanError> {
     let mut found = HashMap::new();
     rows(view, LATE, |row| {
+        if row.get("derived").is_some() {
+            return;
+        }
         if let (Some(Value::U32(stream)), Some(Value::U64(of))) = (row.get("stream"), row.get("row")) {
             let judged = match row.get("judged_ns") {
                 Some(Value::I64(judged)) => Some(judged),
                 _ => None,
             };
             found.insert((StreamId(stream), of), judged);
+        }
+    })?;
+    Ok(found)
+}
+
+/// The rows that came too late for an evaluation of a derived channel.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn late_for(view: &View, derived: &str) -> Result<HashSet<(StreamId, u64)>, ScanError> {
+    let mut found = HashSet::new();
+    rows(view, LATE, |row| {
+        if let (Some(Value::U32(stream)), Some(Value::U64(of))) = (row.get("stream"), row.get("row"))
+            && row.text("derived") == derived
+        {
+            found.insert((StreamId(stream), of));
         }
     })?;
     Ok(found)

@@ -1,6 +1,6 @@
 //! All limits over all channels they are about: frames in the order of reception in, changes of level out.
 //!
-//! Pure: live, in replay and over the past it is fed in the same order (see [`super::order`]), and says the same.
+//! Pure: live, in replay and over the past it is fed in the same order (see [`crate::reception::order`]), and says the same.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,24 +9,13 @@ use strongback_store::{ChannelIndex, Stream, StreamId};
 
 use super::machine::{Change, Machine};
 use super::rule::{Context, Level, Reading, Rule, Why};
+use crate::reception;
 
 /// Most channels under limits, each limit counted: about 450 bytes each.
 pub const MACHINES_MAX: usize = 200_000;
 
-/// A frame as limits see it: its readings alone.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sighting {
-    /// Its stream.
-    pub stream: StreamId,
-    /// Its row, unless it reached the screens alone.
-    pub row: Option<u64>,
-    /// Its `time`, nanoseconds since 1970 UTC.
-    pub time: i64,
-    /// Its turn: when it was received, or, of one that came late, when it was judged. Nanoseconds since 1970 UTC.
-    pub receive_time: i64,
-    /// Its readings of channels that limits ask for.
-    pub readings: Vec<(ChannelIndex, Reading)>,
-}
+/// A frame as limits see it.
+pub type Sighting = reception::Sighting<Reading>;
 
 /// What changed, of which channel under which limit.
 #[derive(Clone, Debug, PartialEq)]
@@ -205,9 +194,9 @@ impl Judge {
 
 #[cfg(test)]
 mod tests {
-    use super::super::order::Order;
     use super::super::rule::{LimitTable, rules};
     use super::*;
+    use crate::reception::order::Order;
     use strongback_store::{Channel, ChannelId, ChannelType, Clock, Interpolation, Layout, Reduction, StreamKey};
 
     const MS: i64 = 1_000_000;

@@ -5,59 +5,18 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use strongback_store::{Batch, ChannelIndex, Scan, ScanError, Scanner, StreamId, View};
+use strongback_store::{Scan, ScanError, StreamId, View};
 
 use super::history;
 use super::judge::{Judge, Sighting, Verdict};
-use super::order::Order;
-use super::rule::{Reading, Rule};
+use super::rule::Rule;
+use crate::reception::order::Order;
+use crate::reception::replay::Frames;
 
 /// By how much frames of a stream may have been received in another order than they were appended in.
 const HOLD_NS: i64 = 1_000_000_000;
 /// How often what became due is looked for: what is found does not depend on it.
 const PASS_NS: i64 = 100_000_000;
-
-/// The frames of a batch that have readings; `channels` are those of its columns.
-pub fn sightings<'b>(batch: &'b Batch, channels: &'b [ChannelIndex]) -> impl Iterator<Item = Sighting> + 'b {
-    (0..batch.len()).filter_map(|row| sighting(batch, channels, row))
-}
-
-fn sighting(batch: &Batch, channels: &[ChannelIndex], row: usize) -> Option<Sighting> {
-    let columns = channels.iter().zip(&batch.columns);
-    let readings: Vec<(ChannelIndex, Reading)> =
-        columns.filter_map(|(channel, column)| Some((*channel, Reading::of(column.cell(row).ok()?)?))).collect();
-    (!readings.is_empty()).then(|| Sighting {
-        stream: batch.stream,
-        row: Some(batch.rows[row]),
-        time: batch.time(row),
-        receive_time: batch.receive_time[row],
-        readings,
-    })
-}
-
-/// Frames of one stream, one after the other.
-struct Frames {
-    scanner: Scanner,
-    channels: Vec<ChannelIndex>,
-    batch: Option<Batch>,
-    next: usize,
-}
-
-impl Frames {
-    fn next(&mut self) -> Result<Option<Sighting>, ScanError> {
-        loop {
-            let Some(batch) = self.batch.as_ref().filter(|batch| self.next < batch.len()) else {
-                let Some(batch) = self.scanner.next() else { return Ok(None) };
-                (self.batch, self.next) = (Some(batch?), 0);
-                continue;
-            };
-            self.next += 1;
-            if let Some(frame) = sighting(batch, &self.channels, self.next - 1) {
-                return Ok(Some(frame));
-            }
-        }
-    }
-}
 
 /// What limits say of the frames of a span of `time` (nanoseconds since 1970 UTC, end exclusive), from nothing known
 /// before it on. `each` is told; it says whether to go on. Rows that came late have the turn that they had then.
@@ -78,9 +37,9 @@ pub fn judge(
     let mut waiting: Vec<Option<Sighting>> = Vec::new();
     for stream in view.catalog().streams.iter().filter(|stream| stream.source != "internal") {
         let Some((channels, _)) = judge.adopt(stream, |_, _| None) else { continue };
-        let scan = Scan { time: time.clone(), ..Scan::all(stream.id, channels.clone()) };
-        let mut frames = Frames { scanner: view.scan(scan), channels, batch: None, next: 0 };
-        if let Some(first) = frames.next()? {
+        let scan = Scan { time: time.clone(), ..Scan::all(stream.id, channels) };
+        let mut frames = Frames::new(view, scan);
+        if let Some(first) = frames.next_frame()? {
             heads.push(Reverse((first.receive_time, stream.id, streams.len())));
             waiting.push(Some(first));
             streams.push(frames);
@@ -98,7 +57,7 @@ pub fn judge(
             frame.receive_time = turn;
             order.push(turn, stream, frame.row, frame);
         }
-        if let Some(next) = streams[at].next()? {
+        if let Some(next) = streams[at].next_frame()? {
             heads.push(Reverse((next.receive_time, stream, at)));
             waiting[at] = Some(next);
         }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use strongback_store::{Pattern, Value};
 
 use super::rate::Expected;
+use crate::reception;
 
 /// Longest list of states of one level.
 const STATES_MAX: usize = 256;
@@ -59,9 +60,9 @@ pub enum Reading {
     Text(Box<str>),
 }
 
-impl Reading {
+impl reception::Reading for Reading {
     /// Of a cell. None: arrays, blobs and NaN, which no limit is about.
-    pub fn of(value: Value<'_>) -> Option<Reading> {
+    fn of(value: Value<'_>) -> Option<Reading> {
         match value {
             Value::String(text) => Some(Reading::Text(text.into())),
             Value::Array(_) | Value::Blob(_) => None,

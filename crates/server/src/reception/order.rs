@@ -1,4 +1,4 @@
-//! One order for all that is judged: by reception, whichever thread brought it.
+//! One order for all that is looked at, whichever thread brought it: for limits that of reception.
 //!
 //! Sources are not synchronised, but everything is stamped at reception by one clock. Frames are held back a little and
 //! let go in the order of (receive time, stream, row). The same frames read from the store come out in the same order, so
@@ -72,6 +72,21 @@ impl<T> Order<T> {
             return None;
         }
         self.held.pop().map(|Reverse(held)| held.item)
+    }
+
+    /// Turn, stream and row of the earliest that is held back.
+    pub fn first(&self) -> Option<(i64, u32, u64)> {
+        self.held.peek().map(|Reverse(held)| (held.key.0, held.key.1, held.key.2))
+    }
+
+    /// The earliest, whatever its turn.
+    pub fn pop(&mut self) -> Option<T> {
+        self.held.pop().map(|Reverse(held)| held.item)
+    }
+
+    /// How many are held back.
+    pub fn len(&self) -> usize {
+        self.held.len()
     }
 
     /// Whether nothing is held back.

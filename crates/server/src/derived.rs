@@ -1,0 +1,485 @@
+//! Derived channels: expressions over channels, evaluated as frames come, and over the record.
+//!
+//! ```text
+//! Fanout::publish ─> tap: the channels of expressions          a look-up a frame
+//! each 10 ms      ─> hold: by event time, held back align_ms   a thread of its own, here
+//!                 ─> instance ─> strongback_query::Program     the same over the record (past)
+//!                 ─> Ingest: results as frames of streams of the source `derived`
+//! ```
+//!
+//! Invariants:
+//! - What was recorded, without what `strongback.late` names for an evaluation, gives its results again, bit for bit.
+//! - Results are appended after what they are of, and before the standing that says so.
+//! - An evaluation reads results of others only up to where those can still come.
+
+pub mod backfill;
+pub mod binding;
+pub mod book;
+pub mod command;
+pub mod definition;
+pub mod hold;
+pub mod instance;
+pub mod past;
+pub mod record;
+pub mod status;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use strongback_query::EventRow;
+use strongback_store::{Catalog, ChannelIndex, ScanError, Stream, StreamId};
+use tokio::sync::watch;
+
+use crate::clock::now_ns;
+use crate::ingest::Ingest;
+use crate::ledger::Ledger;
+
+use book::{Book, Entry};
+use definition::Definition;
+use instance::{Again, Instance, layouts};
+use status::Status;
+
+/// Name of the source of derived channels.
+pub const SOURCE: &str = "derived";
+/// Time between two looks at what came.
+const TURN: Duration = Duration::from_millis(10);
+/// Time between two standings of an evaluation that goes on.
+const STAND_EACH_NS: i64 = 10_000_000_000;
+/// Time between two events that say what goes wrong with one.
+const TELL_EACH_NS: i64 = 60_000_000_000;
+/// Time between two looks at the catalog while it grows.
+const LOOK_EACH_NS: i64 = 100_000_000;
+/// Time before what failed by the store is tried again.
+const AGAIN_NS: i64 = 1_000_000_000;
+/// Most evaluations.
+const INSTANCES_MAX: usize = 1_024;
+/// Results appended at once.
+const BATCH_RESULTS: usize = 1_024;
+/// Late frames that wait to be named, at most.
+const LATE_MAX: usize = 100_000;
+
+/// Derived channels of a server.
+#[derive(Debug)]
+pub struct Derived {
+    book: Mutex<Book>,
+    status: Mutex<BTreeMap<String, Status>>,
+    /// What counts.
+    pub counters: DerivedCounters,
+}
+
+/// What derived channels count since start.
+#[derive(Debug, Default)]
+pub struct DerivedCounters {
+    /// Evaluations at work.
+    pub instances: AtomicU64,
+    /// Triggers evaluated.
+    pub results: AtomicU64,
+    /// Frames that came after their turn.
+    pub late: AtomicU64,
+    /// Evaluations that failed.
+    pub failed: AtomicU64,
+    /// Divisors that were 0.
+    pub zero_divisors: AtomicU64,
+    /// Samples that found no room in a window.
+    pub left_out: AtomicU64,
+}
+
+/// A stream that triggers a derived channel which cannot be tied to its inputs yet.
+#[derive(Debug)]
+struct Pending {
+    name: String,
+    trigger: StreamId,
+    why: String,
+}
+
+/// What the thread keeps.
+#[derive(Debug, Default)]
+struct Work {
+    /// Of the book.
+    changes: u64,
+    definitions: Vec<(Arc<Definition>, Entry)>,
+    /// Each after those it needs.
+    instances: Vec<Instance>,
+    pending: Vec<Pending>,
+    catalog: Option<u64>,
+    looked_at: i64,
+    /// Streams of the catalog that were looked at.
+    scanned: usize,
+    reopenings: u64,
+    retry_at: i64,
+    stood_at: i64,
+    told: HashMap<String, i64>,
+}
+
+impl Derived {
+    /// Those of a book.
+    pub fn new(book: Book) -> Self {
+        Derived { book: Mutex::new(book), status: Mutex::default(), counters: DerivedCounters::default() }
+    }
+
+    /// The book.
+    pub fn book(&self) -> parking_lot::MutexGuard<'_, Book> {
+        self.book.lock()
+    }
+
+    /// Which version of each is in force, by its `table.channel`.
+    pub fn versions(&self) -> BTreeMap<String, u32> {
+        let all = self.book.lock().in_force();
+        all.into_iter().map(|(definition, entry)| (definition.path(), entry.version)).collect()
+    }
+
+    /// How one does.
+    pub fn status(&self, name: &str) -> Option<Status> {
+        self.status.lock().get(name).cloned()
+    }
+
+    /// Those that something is wrong with, and what.
+    pub fn troubles(&self) -> Vec<(String, String)> {
+        let status = self.status.lock();
+        status.iter().filter_map(|(name, status)| Some((name.clone(), status.trouble(now_ns())?))).collect()
+    }
+
+    /// Starts the thread. It ends when the server stops.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn start(
+        self: Arc<Self>,
+        ingest: Arc<Ingest>,
+        ledger: Arc<Ledger>,
+        stopping: watch::Receiver<bool>,
+    ) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("derived".into()).spawn(move || {
+            let mut work = Work { reopenings: ingest.reopenings(), ..Work::default() };
+            loop {
+                let stop = *stopping.borrow();
+                self.turn(&mut work, &ingest, &ledger, now_ns(), stop);
+                if stop {
+                    return;
+                }
+                std::thread::sleep(TURN);
+            }
+        })
+    }
+
+    /// Evaluates what is due; at the end all that came.
+    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64, stop: bool) {
+        if work.reopenings != ingest.reopenings() {
+            // Numbers of streams may have changed, and what was not durable is gone.
+            *work = Work { reopenings: ingest.reopenings(), told: std::mem::take(&mut work.told), ..Work::default() };
+        }
+        if work.changes != self.book.lock().changes {
+            self.read_book(work);
+        }
+        self.dispatch(work, ingest, now);
+        if now >= work.retry_at
+            && let Err(error) = self.adopt(work, ingest, now)
+        {
+            work.retry_at = now.saturating_add(AGAIN_NS);
+            tell(work, ingest, ledger, now, "", format!("the record cannot be read: {error}"));
+        }
+        let mut pending: HashMap<StreamId, i64> = HashMap::new();
+        for at in 0..work.instances.len() {
+            let instance = &mut work.instances[at];
+            // Results of those it reads that may still come, and where they can be.
+            let limit = instance.inputs.iter().filter_map(|(id, _)| Some((*pending.get(id)?, id.0, 0))).min();
+            if now >= work.retry_at
+                && let Err(error) = self.evaluate(instance, ingest, now, limit, !stop)
+            {
+                work.retry_at = now.saturating_add(AGAIN_NS);
+                instance.trouble = Some((now, error));
+            }
+            let own = instance.pending();
+            if let Some(first) = own.into_iter().chain(limit.map(|limit| limit.0)).min() {
+                // Several may write into one stream.
+                let known = pending.entry(instance.output.stream).or_insert(first);
+                *known = first.min(*known);
+            }
+            self.dispatch(work, ingest, now);
+        }
+        let stand = stop || now.saturating_sub(work.stood_at) >= STAND_EACH_NS;
+        for instance in work.instances.iter_mut().filter(|instance| stand || !instance.has_stood) {
+            // A standing says that frames were seen: those that came too late are named before.
+            name_late(instance, ingest, now);
+            if ingest.refusal().is_none()
+                && instance.late_rows.is_empty()
+                && let Some(standing) = instance.standing()
+                && let Err(error) = record::stand(ingest, &instance.label, &standing)
+            {
+                instance.has_stood = false;
+                tracing::warn!(%error, "where {} stands is not recorded", instance.label);
+            }
+        }
+        if stand {
+            work.stood_at = now;
+        }
+        self.report(work, ingest, ledger, now);
+    }
+
+    /// Takes what changed in the book: evaluations of other versions end.
+    fn read_book(&self, work: &mut Work) {
+        let book = self.book.lock();
+        work.changes = book.changes;
+        let in_force = book.in_force();
+        drop(book);
+        work.definitions = in_force.into_iter().map(|(definition, entry)| (Arc::new(definition), entry)).collect();
+        let definitions = &work.definitions;
+        let holds = |instance: &Instance| {
+            let same = |entry: &Entry| (&entry.definition.name, entry.version) == (&instance.name, instance.version);
+            definitions.iter().any(|(_, entry)| same(entry))
+        };
+        work.instances.retain(holds);
+        let place = |name: &str| definitions.iter().position(|(_, entry)| entry.definition.name == name);
+        work.instances.sort_by_key(|instance| place(&instance.name));
+        (work.pending, work.scanned, work.catalog) = (Vec::new(), 0, None);
+        self.status.lock().retain(|name, _| place(name).is_some());
+    }
+
+    /// Hands over what came.
+    fn dispatch(&self, work: &mut Work, ingest: &Ingest, now: i64) {
+        let (seen, lost) = ingest.live().fanout().derived.take();
+        for frame in &seen {
+            for instance in &mut work.instances {
+                instance.take(now, frame);
+            }
+        }
+        for (stream, _) in lost {
+            let reads = |instance: &&mut Instance| instance.inputs.iter().any(|(id, _)| *id == stream);
+            work.instances.iter_mut().filter(reads).for_each(Instance::miss);
+        }
+    }
+
+    /// Looks at streams that are new or have changed, and begins what can begin.
+    fn adopt(&self, work: &mut Work, ingest: &Ingest, now: i64) -> Result<(), ScanError> {
+        let catalog = ingest.store().catalog();
+        let is_due = work.catalog.is_none() || now.saturating_sub(work.looked_at) >= LOOK_EACH_NS;
+        if work.catalog != Some(catalog.version) && is_due {
+            (work.catalog, work.looked_at) = (Some(catalog.version), now);
+            self.tie(work, ingest, &catalog);
+        }
+        let recording = ingest.refusal().is_none();
+        let begins = |instance: &Instance| match instance.again {
+            // What was not recorded cannot be read: it goes on with what comes.
+            Some(Again::Record) => recording,
+            Some(Again::Missed) => true,
+            None => false,
+        };
+        if !work.instances.iter().any(begins) {
+            return Ok(());
+        }
+        let view = {
+            let mut fanout = ingest.live().fanout();
+            fanout.derived.clear();
+            for (id, channels) in wanted(&work.instances) {
+                let source_clock = catalog.stream(id).is_some_and(|stream| Instance::is_source_clock(stream));
+                let channels: Vec<ChannelIndex> = channels.into_iter().collect();
+                fanout.derived.want(id, source_clock, &channels, true);
+            }
+            ingest.store().view()
+        };
+        // Before anything is taken from the tap: rows from the view's next on are theirs.
+        for instance in work.instances.iter_mut().filter(|instance| begins(instance)) {
+            instance.begin(&view, instance.again, now)?;
+        }
+        Ok(())
+    }
+
+    /// Ties derived channels to the streams that trigger them.
+    fn tie(&self, work: &mut Work, ingest: &Ingest, catalog: &Catalog) {
+        let version_of = |path: &str| {
+            let of = |(definition, _): &&(Arc<Definition>, Entry)| definition.path() == path;
+            work.definitions.iter().find(of).map(|(_, entry)| entry.version)
+        };
+        // Those whose streams look different now are tied anew.
+        let holds = |instance: &Instance| {
+            let same = |(id, version): &(StreamId, u32)| {
+                catalog.stream(*id).is_some_and(|stream| stream.layout.version == *version)
+            };
+            instance.layouts.iter().all(same)
+        };
+        let changed: Vec<(String, StreamId)> = work
+            .instances
+            .iter()
+            .filter(|instance| !holds(instance))
+            .map(|instance| (instance.name.clone(), instance.trigger.id))
+            .collect();
+        let mut untied: Vec<(String, StreamId)> =
+            work.pending.drain(..).map(|pending| (pending.name, pending.trigger)).collect();
+        for stream in &catalog.streams[work.scanned.min(catalog.streams.len())..] {
+            if stream.source == "internal" {
+                continue;
+            }
+            for (definition, _) in work.definitions.iter().filter(|(definition, _)| triggers(definition, stream, work))
+            {
+                untied.push((definition.table.name.clone(), stream.id));
+            }
+        }
+        work.scanned = catalog.streams.len();
+        untied.extend(changed);
+        let mut pending = Vec::new();
+        for (name, trigger) in untied {
+            let Some((definition, entry)) = work.definitions.iter().find(|(_, entry)| entry.definition.name == name)
+            else {
+                continue;
+            };
+            let Some(stream) = catalog.stream(trigger) else { continue };
+            let old = work.instances.iter().position(|of| of.name == name && of.trigger.id == trigger);
+            let bound = binding::bind(definition, stream, catalog, version_of).map_err(|error| error.to_string());
+            let made = bound.and_then(|binding| {
+                // Most often a channel was added that it does not read.
+                if let Some(instance) = old.map(|at| &mut work.instances[at])
+                    && instance.is_tied_as(&binding)
+                {
+                    instance.layouts = layouts(&binding);
+                    return Ok(None);
+                }
+                if old.is_none() && work.instances.len() >= INSTANCES_MAX {
+                    return Err(format!("there are {INSTANCES_MAX} evaluations, and can be no more"));
+                }
+                let version = entry.version.to_string();
+                let output = record::Output::resolve(ingest, definition, &binding, &version);
+                let output = output.map_err(|error| error.to_string())?;
+                Ok(Some(Instance::new(entry, definition, binding, output)))
+            });
+            match made {
+                Ok(None) => {}
+                Ok(Some(mut instance)) => {
+                    instance.again = Some(Again::Record);
+                    match old {
+                        // Where it stands is read from the record: what only it knows is written there.
+                        Some(at) => {
+                            name_late(&mut work.instances[at], ingest, now_ns());
+                            if let Some(standing) = work.instances[at].standing() {
+                                let stood = record::stand(ingest, &instance.label, &standing);
+                                stood.unwrap_or_else(
+                                    |error| tracing::warn!(%error, "{} lost its place", instance.label),
+                                );
+                            }
+                            instance.counts = work.instances[at].counts;
+                            instance.late_rows = std::mem::take(&mut work.instances[at].late_rows);
+                            work.instances[at] = instance;
+                        }
+                        None => work.instances.push(instance),
+                    }
+                }
+                Err(why) => {
+                    if let Some(at) = old {
+                        work.instances.remove(at);
+                    }
+                    pending.push(Pending { name, trigger, why });
+                }
+            }
+        }
+        work.pending = pending;
+        let definitions = &work.definitions;
+        let place = |name: &str| definitions.iter().position(|(_, entry)| entry.definition.name == name);
+        work.instances.sort_by_key(|instance| place(&instance.name));
+    }
+
+    /// Evaluates what is due of one, and appends its results.
+    fn evaluate(
+        &self,
+        instance: &mut Instance,
+        ingest: &Ingest,
+        now: i64,
+        limit: Option<hold::Key>,
+        align: bool,
+    ) -> Result<(), String> {
+        name_late(instance, ingest, now);
+        let before = instance.counts;
+        let results = instance
+            .turn(|| ingest.store().view(), now, limit, align)
+            .map_err(|error| format!("the record cannot be read: {error}"))?;
+        let after = instance.counts;
+        let counters = &self.counters;
+        counters.results.fetch_add(after.results - before.results, Relaxed);
+        counters.failed.fetch_add(after.failed - before.failed, Relaxed);
+        counters.zero_divisors.fetch_add(after.zero_divisors - before.zero_divisors, Relaxed);
+        counters.left_out.fetch_add(after.left_out - before.left_out, Relaxed);
+        for results in results.chunks(BATCH_RESULTS) {
+            let batch = instance.output.put(results.iter().map(|(frame, outcome)| (frame, outcome)), now);
+            if let Err(error) = record::append(ingest, &batch) {
+                // They are made again from the record when the store takes them.
+                instance.again = Some(Again::Record);
+                instance.trouble = Some((now, format!("results are not recorded: {error}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says how each does.
+    fn report(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64) {
+        self.counters.instances.store(work.instances.len() as u64, Relaxed);
+        self.counters.late.store(work.instances.iter().map(|instance| instance.counts.late).sum(), Relaxed);
+        let mut all = BTreeMap::new();
+        for (definition, entry) in &work.definitions {
+            let name = &definition.table.name;
+            let mut status = Status::new(entry.version);
+            for instance in work.instances.iter().filter(|instance| instance.name == *name) {
+                status.add(instance);
+            }
+            for pending in work.pending.iter().filter(|pending| pending.name == *name) {
+                status.waits(&pending.why);
+            }
+            all.insert(name.clone(), status);
+        }
+        let troubles: Vec<(String, String)> =
+            all.iter().filter_map(|(name, status)| Some((name.clone(), status.trouble(now)?))).collect();
+        *self.status.lock() = all;
+        for (name, why) in troubles {
+            tell(work, ingest, ledger, now, &name, why);
+        }
+    }
+}
+
+/// Whether a stream triggers a derived channel: of derived ones those of the version in force.
+fn triggers(definition: &Definition, stream: &Stream, work: &Work) -> bool {
+    let is_derived = binding::is_derived(stream);
+    let in_force = |stream: &Stream| {
+        let version = stream.key.tag(definition::VERSION);
+        let of = |(other, entry): &(Arc<Definition>, Entry)| {
+            other.key.table == stream.key.table && version == Some(entry.version.to_string().as_str())
+        };
+        work.definitions.iter().any(of)
+    };
+    definition.is_trigger(&stream.key, is_derived) && (!is_derived || in_force(stream))
+}
+
+/// The channels that evaluations read, by stream.
+fn wanted(instances: &[Instance]) -> BTreeMap<StreamId, BTreeSet<ChannelIndex>> {
+    let mut all: BTreeMap<StreamId, BTreeSet<ChannelIndex>> = BTreeMap::new();
+    for (id, channels) in instances.iter().flat_map(|instance| &instance.inputs) {
+        all.entry(*id).or_default().extend(channels.iter().map(|(channel, _)| *channel));
+    }
+    all
+}
+
+/// Names frames that came too late.
+fn name_late(instance: &mut Instance, ingest: &Ingest, now: i64) {
+    if instance.late_rows.is_empty() || ingest.refusal().is_some() {
+        instance.late_rows.truncate(LATE_MAX);
+        return;
+    }
+    match record::name_late(ingest, &instance.label, &instance.late_rows, now) {
+        Ok(()) => instance.late_rows.clear(),
+        Err(error) => tracing::warn!(%error, "frames that came too late for {} are not named", instance.label),
+    }
+}
+
+/// Tells of trouble as an event, once a minute for each derived channel.
+fn tell(work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64, name: &str, why: String) {
+    let told = work.told.entry(name.to_owned()).or_insert(i64::MIN);
+    if now.saturating_sub(*told) < TELL_EACH_NS {
+        return;
+    }
+    *told = now;
+    let text = if name.is_empty() { why } else { format!("derived channel {name}: {why}") };
+    let event = EventRow { time_ns: now, level: "warning".to_owned(), source: SOURCE.to_owned(), text };
+    ledger.record_or_say(ingest, &event);
+}

@@ -1,0 +1,134 @@
+//! Backfills: a version of a derived channel for a span of the past, written beside those there are.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use strongback_query::EventRow;
+use strongback_sources::Sink;
+
+use crate::clock::now_ns;
+use crate::server::Server;
+
+use super::SOURCE;
+use super::book::{BookError, Entry};
+use super::definition::Definition;
+use super::instance::{Counts, Evaluated};
+use super::past::{NotTied, Past};
+use super::record::{self, Output};
+
+/// Backfills at once.
+const BACKFILLS_MAX: usize = 2;
+/// Results appended at once.
+const BATCH_RESULTS: usize = 1_024;
+
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Why a backfill does not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no such derived channel, or it cannot be kept.
+    #[error(transparent)]
+    Book(#[from] BookError),
+    /// It cannot be tied to its inputs.
+    #[error(transparent)]
+    NotTied(#[from] NotTied),
+    /// Others run.
+    #[error("{BACKFILLS_MAX} backfills run already")]
+    Busy,
+    /// There is no thread for it.
+    #[error("no thread: {0}")]
+    NoThread(std::io::Error),
+}
+
+/// A place among those that run.
+struct Seat;
+
+impl Seat {
+    fn take() -> Option<Seat> {
+        let taken = RUNNING.fetch_update(SeqCst, SeqCst, |running| (running < BACKFILLS_MAX).then_some(running + 1));
+        taken.ok().map(|_| Seat)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Begins to write what the version in force gives for a span of `time` (nanoseconds since 1970 UTC, end exclusive), as
+/// a version of its own, whose name is returned. `late`: with the frames that live left out for being late.
+///
+/// # Errors
+/// Why it does not begin.
+pub fn start(server: &Arc<Server>, name: &str, span: Range<i64>, late: bool) -> Result<String, StartError> {
+    let seat = Seat::take().ok_or(StartError::Busy)?;
+    let entry = server.derived.book().get(name).cloned().ok_or_else(|| BookError::Unknown(name.to_owned()))?;
+    let definition = entry.definition.definition().map_err(BookError::Bad)?;
+    let versions = server.derived.versions();
+    let all = Past::all(&definition, &entry, &server.ingest.store().catalog(), |path| versions.get(path).copied())?;
+    let version = server.derived.book().begin_backfill(name, span.start, span.end, late)?;
+    let (server, written) = (server.clone(), version.clone());
+    let run = move || {
+        let _seat = seat;
+        let mut frames = 0;
+        let ended = write(&server, (&definition, &entry), all, &written, span.clone(), late, &mut frames);
+        let (state, level) = match &ended {
+            Ok(()) => ("done".to_owned(), "info"),
+            Err(why) => (why.clone(), "warning"),
+        };
+        let name = &definition.table.name;
+        let at = if ended.is_ok() { span.end } else { span.start };
+        server.derived.book().note_backfill(name, &written, at, frames, &state);
+        let text = format!("derived channel {name}: backfill {written}: {state}, {frames} results");
+        let event = EventRow { time_ns: now_ns(), level: level.to_owned(), source: SOURCE.to_owned(), text };
+        server.ledger.record_or_say(&server.ingest, &event);
+    };
+    std::thread::Builder::new().name("backfill".into()).spawn(run).map_err(StartError::NoThread)?;
+    Ok(version)
+}
+
+/// Writes the results of all triggers.
+fn write(
+    server: &Server,
+    (definition, entry): (&Definition, &Entry),
+    all: Vec<Past>,
+    version: &str,
+    span: Range<i64>,
+    late: bool,
+    frames: &mut u64,
+) -> Result<(), String> {
+    let (ingest, stopping) = (&server.ingest, server.stopping.subscribe());
+    let mut newest = None;
+    for mut one in all {
+        let output = Output::resolve(ingest, definition, one.binding(), version).map_err(|error| error.to_string())?;
+        let mut refused = None;
+        let mut counts = Counts::default();
+        let each = |results: &[Evaluated], at: i64| {
+            for results in results.chunks(BATCH_RESULTS) {
+                let batch = output.put(results.iter().map(|(frame, outcome)| (frame, outcome)), now_ns());
+                match record::append(ingest, &batch) {
+                    Ok(commit) => newest = Some(commit),
+                    Err(error) => {
+                        refused = Some(error.to_string());
+                        return false;
+                    }
+                }
+                *frames += results.len() as u64;
+            }
+            server.derived.book().note_backfill(&entry.definition.name, version, at, *frames, "running");
+            if *stopping.borrow() {
+                refused = Some("interrupted".to_owned());
+            }
+            refused.is_none()
+        };
+        let read = one.evaluate(|| ingest.store().view(), span.clone(), late, &mut counts, each);
+        if let Some(why) = refused {
+            return Err(why);
+        }
+        read.map_err(|error| format!("the record cannot be read: {error}"))?;
+    }
+    // What is said to be done is durable.
+    newest.map_or(Ok(()), |commit| ingest.wait_durable(commit)).map_err(|error| format!("not durable: {error}"))
+}

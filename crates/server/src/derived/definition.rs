@@ -1,0 +1,271 @@
+//! What a derived channel is: `[[derived]]` of the configuration, or the body of a PUT.
+
+use serde::{Deserialize, Serialize};
+use strongback_query::{Cell, Expression, Kind};
+use strongback_store::{ChannelType, Pattern, StreamKey, Value};
+
+use crate::reception;
+
+/// How long frames are held back where streams are joined, unless the definition says otherwise.
+pub const ALIGN_MS: u32 = 20;
+/// Longest time that frames may be held back.
+const ALIGN_MS_MAX: u32 = 10_000;
+/// Most bytes of a name, a unit, a description.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// A derived channel as it is written.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct DerivedTable {
+    /// `table.channel`, or `table.channel{tag=value}`: what the results are stored as. The tags of the trigger are
+    /// added, and `version`.
+    pub name: String,
+    /// Streams at whose frames it is evaluated, as in `tank` or `avionics.*{acu=*}`; each has results of its own.
+    pub trigger: String,
+    /// A scalar expression of SQL over channels in double quotes, with functions that look back.
+    pub expression: String,
+    /// Unit of the results.
+    #[serde(default)]
+    pub unit: String,
+    /// What it is.
+    #[serde(default)]
+    pub description: String,
+    /// How long frames are held back, in milliseconds, so that streams come together in the order of their times.
+    /// Default 20; 0 where all channels are of one stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub align_ms: Option<u32>,
+}
+
+/// A derived channel that makes sense by itself.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// As it was written.
+    pub table: DerivedTable,
+    /// Table and tags of the results, without those of the trigger.
+    pub key: StreamKey,
+    /// Channel of the results.
+    pub channel: String,
+    /// The expression.
+    pub expression: Expression,
+    trigger: Pattern,
+    /// Table of the trigger, if it is written without wildcards.
+    trigger_table: Option<String>,
+}
+
+/// `table.channel{tag=value}` in parts.
+fn parts(name: &str) -> Result<(StreamKey, String), String> {
+    let (path, tags) = match name.split_once('{') {
+        Some((path, rest)) => {
+            let inside = rest.strip_suffix('}').ok_or("the braces of its tags are not closed")?;
+            (path, inside)
+        }
+        None => (name, ""),
+    };
+    let (table, channel) = path.rsplit_once('.').ok_or("it is to be table.channel")?;
+    if table.is_empty() || channel.is_empty() {
+        return Err("it is to be table.channel".to_owned());
+    }
+    if table == "strongback" || table.starts_with("strongback.") {
+        return Err("tables named strongback are the store's own".to_owned());
+    }
+    let mut pairs = Vec::new();
+    for part in tags.split(',').filter(|part| !part.trim().is_empty()) {
+        let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not tag=value"))?;
+        if key.trim() == VERSION {
+            return Err("the tag version is given to it".to_owned());
+        }
+        pairs.push((key.trim().to_owned(), value.to_owned()));
+    }
+    Ok((StreamKey::new(table, pairs), channel.to_owned()))
+}
+
+/// Name of the tag that says which version of an expression made a result.
+pub const VERSION: &str = "version";
+
+impl DerivedTable {
+    /// Checks it by itself: that its channels exist is not known yet.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn definition(&self) -> Result<Definition, String> {
+        let wrong = |key: &str, why: String| format!("{:?}: {key}: {why}", self.name);
+        for (key, text) in [("name", &self.name), ("unit", &self.unit), ("description", &self.description)] {
+            if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
+                return Err(wrong(key, format!("longer than {TEXT_BYTES_MAX} bytes, or with control characters")));
+            }
+        }
+        let (key, channel) = parts(&self.name).map_err(|why| wrong("name", why))?;
+        let trigger = Pattern::parse(&self.trigger).map_err(|error| wrong("trigger", error.to_string()))?;
+        let path = self.trigger.split('{').next().unwrap_or_default();
+        let trigger_table = (!path.contains(['*', '?', '\\'])).then(|| path.to_owned());
+        if self.align_ms.is_some_and(|align_ms| align_ms > ALIGN_MS_MAX) {
+            return Err(wrong("align_ms", format!("at most {ALIGN_MS_MAX}")));
+        }
+        let expression = Expression::parse(&self.expression).map_err(|error| wrong("expression", error.to_string()))?;
+        let definition = Definition { table: self.clone(), key, channel, expression, trigger, trigger_table };
+        if definition.trigger_table.as_ref() == Some(&definition.key.table) {
+            return Err(wrong("trigger", "it is the table of the results: give them another".to_owned()));
+        }
+        if definition.needs(&definition) {
+            return Err(wrong("expression", "it refers to itself".to_owned()));
+        }
+        Ok(definition)
+    }
+
+    /// Whether another definition gives other results.
+    pub fn differs(&self, other: &DerivedTable) -> bool {
+        (&self.expression, &self.trigger, self.align_ms) != (&other.expression, &other.trigger, other.align_ms)
+    }
+}
+
+impl Definition {
+    /// `table.channel`: what expressions call it.
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.key.table, self.channel)
+    }
+
+    /// Whether a stream triggers it. Wildcards stand for what was received, never for what was derived.
+    pub fn is_trigger(&self, key: &StreamKey, is_derived: bool) -> bool {
+        (!is_derived || self.trigger_table.is_some()) && self.trigger.matches_stream(key)
+    }
+
+    /// Whether it needs results of another.
+    pub fn needs(&self, other: &Definition) -> bool {
+        let path = other.path();
+        let names = self.expression.channels().iter().map(|named| base(&named.name));
+        names.into_iter().any(|name| name == path) || self.trigger_table.as_ref() == Some(&other.key.table)
+    }
+
+    /// Identity of the results that a trigger of these tags has.
+    pub fn output(&self, trigger: &StreamKey, version: &str) -> StreamKey {
+        let mut tags: Vec<(String, String)> = trigger.tags.iter().filter(|(tag, _)| tag != VERSION).cloned().collect();
+        tags.extend(self.key.tags.iter().cloned());
+        tags.push((VERSION.to_owned(), version.to_owned()));
+        StreamKey::new(self.key.table.clone(), tags)
+    }
+}
+
+/// A channel's name without its tags.
+pub fn base(name: &str) -> &str {
+    name.split('{').next().unwrap_or_default()
+}
+
+/// Orders definitions so that each comes after those that it needs.
+///
+/// # Errors
+/// Those that go in a circle.
+pub fn in_order(definitions: &[&Definition]) -> Result<Vec<usize>, String> {
+    let needs: Vec<Vec<usize>> = definitions
+        .iter()
+        .map(|of| (0..definitions.len()).filter(|other| of.needs(definitions[*other])).collect())
+        .collect();
+    let (mut order, mut done) = (Vec::new(), vec![false; definitions.len()]);
+    while order.len() < definitions.len() {
+        let ready = |at: &usize| !done[*at] && needs[*at].iter().all(|other| done[*other]);
+        let Some(next) = (0..definitions.len()).find(ready) else {
+            let left: Vec<&str> =
+                (0..definitions.len()).filter(|at| !done[*at]).map(|at| definitions[at].table.name.as_str()).collect();
+            return Err(format!("these refer to each other in a circle: {}", left.join(", ")));
+        };
+        done[next] = true;
+        order.push(next);
+    }
+    Ok(order)
+}
+
+/// Reads all derived channels of a configuration.
+///
+/// # Errors
+/// What is wrong with one, or with all together.
+pub fn definitions(tables: &[DerivedTable]) -> Result<Vec<Definition>, String> {
+    let all: Vec<Definition> = tables.iter().map(DerivedTable::definition).collect::<Result<_, _>>()?;
+    for (at, one) in all.iter().enumerate() {
+        if let Some(other) = all[..at].iter().find(|other| other.path() == one.path()) {
+            return Err(format!("{:?} and {:?} are one channel", other.table.name, one.table.name));
+        }
+    }
+    in_order(&all.iter().collect::<Vec<_>>())?;
+    Ok(all)
+}
+
+/// The kind that values of a type have in expressions.
+pub fn kind_of(channel_type: ChannelType) -> Option<Kind> {
+    Some(match channel_type {
+        ChannelType::Bool => Kind::Bool,
+        ChannelType::U64 => Kind::U64,
+        ChannelType::F32 | ChannelType::F64 => Kind::F64,
+        ChannelType::String => Kind::Text,
+        ChannelType::Blob | ChannelType::Array(_) => return None,
+        _ => Kind::I64,
+    })
+}
+
+/// The type that results of a kind are stored as.
+pub fn type_of(kind: Kind) -> ChannelType {
+    match kind {
+        Kind::Bool => ChannelType::Bool,
+        Kind::I64 => ChannelType::I64,
+        Kind::U64 => ChannelType::U64,
+        Kind::F64 => ChannelType::F64,
+        Kind::Text => ChannelType::String,
+    }
+}
+
+/// A result as it is stored.
+pub fn value_of(cell: &Cell) -> Value<'_> {
+    match cell {
+        Cell::Bool(value) => Value::Bool(*value),
+        Cell::I64(value) => Value::I64(*value),
+        Cell::U64(value) => Value::U64(*value),
+        Cell::F64(value) => Value::F64(*value),
+        Cell::Text(text) => Value::String(text),
+    }
+}
+
+/// A value as expressions see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen(pub Cell);
+
+impl Seen {
+    /// As one of a kind: a frame may hold a narrower number than its channel.
+    pub fn as_kind(self, kind: Kind) -> Option<Cell> {
+        Some(match (self.0, kind) {
+            (Cell::I64(value), Kind::F64) => Cell::F64(value as f64),
+            (Cell::U64(value), Kind::F64) => Cell::F64(value as f64),
+            (Cell::I64(value), Kind::U64) => Cell::U64(u64::try_from(value).ok()?),
+            (Cell::U64(value), Kind::I64) => Cell::I64(i64::try_from(value).ok()?),
+            (cell, kind) if kind_of_cell(&cell) == kind => cell,
+            _ => return None,
+        })
+    }
+}
+
+fn kind_of_cell(cell: &Cell) -> Kind {
+    match cell {
+        Cell::Bool(_) => Kind::Bool,
+        Cell::I64(_) => Kind::I64,
+        Cell::U64(_) => Kind::U64,
+        Cell::F64(_) => Kind::F64,
+        Cell::Text(_) => Kind::Text,
+    }
+}
+
+impl reception::Reading for Seen {
+    fn of(value: Value<'_>) -> Option<Seen> {
+        Some(Seen(match value {
+            Value::Bool(value) => Cell::Bool(value),
+            Value::I8(value) => Cell::I64(value.into()),
+            Value::I16(value) => Cell::I64(value.into()),
+            Value::I32(value) => Cell::I64(value.into()),
+            Value::I64(value) => Cell::I64(value),
+            Value::U8(value) => Cell::I64(value.into()),
+            Value::U16(value) => Cell::I64(value.into()),
+            Value::U32(value) => Cell::I64(value.into()),
+            Value::U64(value) => Cell::U64(value),
+            Value::F32(value) => Cell::F64(value.into()),
+            Value::F64(value) => Cell::F64(value),
+            Value::String(text) => Cell::text(text),
+            Value::Blob(_) | Value::Array(_) => return None,
+        }))
+    }
+}

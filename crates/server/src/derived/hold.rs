@@ -1,0 +1,153 @@
+//! The order of event time: frames are held back, and let go by (`time`, stream, row).
+//!
+//! A frame is due when it has been here for the time that streams are aligned in; with it goes all that comes before it.
+//! A frame that comes after one of its successors went is late: it never gets a turn here, and the caller names it.
+
+use std::collections::VecDeque;
+
+use crate::reception::Sighting;
+use crate::reception::order::Order;
+
+use super::definition::Seen;
+
+/// Place of a frame: `time`, stream, row.
+pub type Key = (i64, u32, u64);
+
+/// Before every frame.
+pub const FIRST: Key = (i64::MIN, 0, 0);
+
+/// The place of a frame. One that was not recorded comes last of its instant.
+pub fn key(frame: &Sighting<Seen>) -> Key {
+    (frame.time, frame.stream.0, frame.row.unwrap_or(u64::MAX))
+}
+
+/// The newest place before one.
+pub fn before(key: Key) -> Key {
+    match key {
+        (time, stream, row) if row > 0 => (time, stream, row - 1),
+        (time, stream, _) if stream > 0 => (time, stream - 1, u64::MAX),
+        (time, ..) => (time.saturating_sub(1), u32::MAX, u64::MAX),
+    }
+}
+
+/// Frames that wait for their turn.
+#[derive(Debug, Default)]
+pub struct Hold {
+    order: Order<Sighting<Seen>>,
+    /// When frames came, as long as that is not over for them; each only if its place is after those before it.
+    arrivals: VecDeque<(i64, Key)>,
+}
+
+impl Hold {
+    /// Takes a frame that came at `now`.
+    pub fn push(&mut self, now: i64, frame: Sighting<Seen>) {
+        let key = key(&frame);
+        self.order.push(frame.time, frame.stream, frame.row, frame);
+        if self.arrivals.back().is_none_or(|(_, newest)| *newest < key) {
+            self.arrivals.push_back((now, key));
+        }
+    }
+
+    /// The frames whose turn it is at `now`, held back by `align_ns`, and none from `limit` on.
+    pub fn release(&mut self, now: i64, align_ns: i64, limit: Option<Key>) -> Vec<Sighting<Seen>> {
+        let mut due = None;
+        while let Some((arrival, key)) = self.arrivals.front()
+            && now.saturating_sub(*arrival) >= align_ns
+            && limit.is_none_or(|limit| *key < limit)
+        {
+            due = Some(*key);
+            self.arrivals.pop_front();
+        }
+        // What is due and beyond the limit lets go those before the limit.
+        let beyond = self.arrivals.front().is_some_and(|(arrival, _)| now.saturating_sub(*arrival) >= align_ns);
+        let end = if beyond { limit.map(before).max(due) } else { due };
+        end.map_or_else(Vec::new, |end| self.release_to(end))
+    }
+
+    /// All frames up to a place.
+    pub fn release_to(&mut self, end: Key) -> Vec<Sighting<Seen>> {
+        let mut frames = Vec::new();
+        while self.order.first().is_some_and(|first| first <= end) {
+            frames.extend(self.order.pop());
+        }
+        frames
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        *self = Hold::default();
+    }
+
+    /// The place of the earliest.
+    pub fn first(&self) -> Option<Key> {
+        self.order.first()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strongback_store::StreamId;
+
+    fn frame(time: i64, stream: u32, row: u64) -> Sighting<Seen> {
+        Sighting { stream: StreamId(stream), row: Some(row), time, receive_time: time, readings: Vec::new() }
+    }
+
+    #[test]
+    fn whoever_comes_within_the_alignment_has_its_turn() {
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut hold, mut sent, mut out) = (Hold::default(), Vec::new(), Vec::new());
+            let (mut released, mut late) = (FIRST, 0);
+            // Frames every 1, each delayed by up to 30; 20 are waited for.
+            let mut coming: Vec<(i64, Sighting<Seen>)> = (0..200)
+                .map(|n| {
+                    (n + random.i64(0..if seed % 2 == 0 { 20 } else { 30 }), frame(n / 2, random.u32(0..3), n as u64))
+                })
+                .collect();
+            coming.sort_by_key(|(arrival, frame)| (*arrival, frame.row));
+            let mut coming = coming.into_iter().peekable();
+            for now in 0..260 {
+                while let Some((_, frame)) = coming.next_if(|(arrival, _)| *arrival == now) {
+                    if key(&frame) < released {
+                        late += 1;
+                        continue;
+                    }
+                    sent.push(key(&frame));
+                    hold.push(now, frame);
+                }
+                if random.bool() {
+                    for frame in hold.release(now, 20, None) {
+                        released = key(&frame);
+                        out.push(released);
+                    }
+                }
+            }
+            sent.sort_unstable();
+            assert_eq!(out, sent, "seed {seed}");
+            assert!(hold.is_empty() && (seed % 2 == 1 || late == 0), "seed {seed}: {late} late");
+        }
+    }
+
+    #[test]
+    fn a_limit_lets_only_those_before_it_go() {
+        let mut hold = Hold::default();
+        [5, 3, 9].into_iter().for_each(|time| hold.push(0, frame(time, 1, time as u64)));
+        let times = |frames: Vec<Sighting<Seen>>| frames.iter().map(|frame| frame.time).collect::<Vec<_>>();
+        assert!(hold.release(19, 20, None).is_empty());
+        assert_eq!(times(hold.release(20, 20, Some((5, 1, 5)))), [3]);
+        assert_eq!(times(hold.release(20, 20, Some((5, 1, 6)))), [5]);
+        assert_eq!(times(hold.release(20, 20, None)), [9]);
+        assert_eq!((before((4, 2, 7)), before((4, 2, 0))), ((4, 2, 6), (4, 1, u64::MAX)));
+    }
+}

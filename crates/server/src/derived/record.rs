@@ -1,0 +1,247 @@
+//! What derived channels leave in the store: results, where each evaluation stands, and frames that came too late.
+//!
+//! An evaluation's standing (`strongback.derived`) is appended after the results up to it, so that whatever is cut off
+//! by a crash, a standing that is found never runs ahead of results, and those after it can be made again, the same.
+
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use strongback_query::{Kind, Outcome};
+use strongback_sources::Sink;
+use strongback_store::{
+    Batch, ChannelIndex, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Outcome as Stored,
+    Reject, Scan, ScanError, Stream, StreamId, StreamKey, StreamSpec, Value, View,
+};
+
+use crate::ingest::Ingest;
+use crate::limits::history;
+use crate::reception::Sighting;
+
+use super::binding::Binding;
+use super::definition::{Definition, Seen, type_of, value_of};
+use super::hold::Key;
+
+/// Table of standings.
+const STANDINGS: &str = "strongback.derived";
+
+/// Results of one trigger and version.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Their stream.
+    pub stream: StreamId,
+    value: ChannelIndex,
+    row: ChannelIndex,
+}
+
+/// Where an evaluation stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// The newest frame that had its turn.
+    pub released: Key,
+    /// Of each stream, the row up to which frames were seen.
+    pub seen: Vec<(StreamId, u64)>,
+    /// What the program remembers.
+    pub memory: Vec<u8>,
+}
+
+impl Output {
+    /// Finds or makes the stream of results.
+    ///
+    /// # Errors
+    /// The store refuses it.
+    pub fn resolve(
+        ingest: &Ingest,
+        definition: &Definition,
+        binding: &Binding,
+        version: &str,
+    ) -> Result<Output, Reject> {
+        let table = &definition.table;
+        let mut value = ChannelSpec::new(definition.channel.clone(), type_of(binding.program.kind()));
+        (value.unit, value.description) = (table.unit.clone(), table.description.clone());
+        let mut row = ChannelSpec::new(format!("{}_row", definition.channel), ChannelType::U64);
+        row.description = format!("row of {} that {} is of", binding.trigger.key, definition.channel);
+        let spec = StreamSpec {
+            key: definition.output(&binding.trigger.key, version),
+            source: super::SOURCE.to_owned(),
+            clock: Clock::Source,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![value, row],
+        };
+        let (stream, channels) = ingest.resolve(&spec)?;
+        Ok(Output { stream: stream.id, value: channels[0], row: channels[1] })
+    }
+
+    /// Puts results into a batch, each with its trigger.
+    pub fn put<'a>(&self, results: impl Iterator<Item = (&'a Sighting<Seen>, &'a Outcome)>, now: i64) -> FrameBatch {
+        let mut batch = FrameBatch::new();
+        for (trigger, result) in results {
+            if trigger.row.is_none() && result.is_none() {
+                continue;
+            }
+            let source_time = Some(trigger.time);
+            batch.begin(FrameHead { stream: self.stream, receive_time: now, source_time, sequence: None });
+            if let Some(cell) = result {
+                batch.push(self.value, value_of(cell));
+            }
+            // Frames of equal times and values are not duplicates of each other.
+            if let Some(row) = trigger.row {
+                batch.push(self.row, Value::U64(row));
+            }
+            batch.end();
+        }
+        batch
+    }
+
+    /// The trigger of the newest result that is stored, and when that was evaluated, nanoseconds since 1970 UTC.
+    ///
+    /// # Errors
+    /// A scan that ends early.
+    pub fn newest(&self, view: &View, trigger: StreamId) -> Result<Option<(Key, i64)>, ScanError> {
+        let scan = Scan { newest_first: true, batch_rows: 64, ..Scan::all(self.stream, vec![self.row]) };
+        for batch in view.scan(scan) {
+            let batch = batch?;
+            let of = |row: usize| match batch.columns.first()?.cell(row) {
+                Ok(Value::U64(of)) => Some(((batch.time(row), trigger.0, of), batch.receive_time[row])),
+                _ => None,
+            };
+            if let Some(newest) = (0..batch.len()).rev().find_map(of) {
+                return Ok(Some(newest));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Appends results. Returns the commit that makes them durable.
+///
+/// # Errors
+/// What the store said of the first that it refused.
+pub fn append(ingest: &Ingest, batch: &FrameBatch) -> Result<CommitNumber, Reject> {
+    let refused = |outcome| match outcome {
+        Stored::Rejected(reject) => Some(reject),
+        _ => None,
+    };
+    let appended = ingest.accept_waiting(batch);
+    appended.outcomes.into_iter().find_map(refused).map_or(Ok(appended.commit), Err)
+}
+
+/// How evaluations are named in the store's own tables.
+pub fn label(name: &str, version: u32, trigger: &StreamKey) -> String {
+    format!("{name} version {version} of {trigger}")
+}
+
+fn standing_key(label: &str) -> StreamKey {
+    StreamKey::new(STANDINGS, [("of".to_owned(), label.to_owned())])
+}
+
+/// Appends where an evaluation stands.
+///
+/// # Errors
+/// The store refuses it.
+pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Reject> {
+    let channels = [
+        ("stream", ChannelType::U32),
+        ("row", ChannelType::U64),
+        ("seen", ChannelType::String),
+        ("memory", ChannelType::String),
+    ];
+    let spec = StreamSpec {
+        key: standing_key(label),
+        source: "internal".to_owned(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: channels.map(|(name, kind)| ChannelSpec::new(name, kind)).to_vec(),
+    };
+    let (stream, channels) = ingest.resolve_own(&spec)?;
+    let (time, of, row) = standing.released;
+    let seen: Vec<String> = standing.seen.iter().map(|(stream, row)| format!("{}:{row}", stream.0)).collect();
+    let (seen, memory) = (seen.join(" "), BASE64_STANDARD.encode(&standing.memory));
+    let mut batch = FrameBatch::new();
+    let now = crate::clock::now_ns();
+    batch.begin(FrameHead { stream: stream.id, receive_time: now, source_time: Some(time), sequence: None });
+    batch.push(channels[0], Value::U32(of));
+    batch.push(channels[1], Value::U64(row));
+    batch.push(channels[2], Value::String(&seen));
+    batch.push(channels[3], Value::String(&memory));
+    batch.end();
+    append(ingest, &batch).map(drop)
+}
+
+/// The newest standing of an evaluation with a `time` before `end`, nanoseconds since 1970 UTC.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, ScanError> {
+    find_standing(view, label, end, true)
+}
+
+/// Where an evaluation began.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn first_standing(view: &View, label: &str) -> Result<Option<Standing>, ScanError> {
+    find_standing(view, label, i64::MAX, false)
+}
+
+fn find_standing(view: &View, label: &str, end: i64, newest_first: bool) -> Result<Option<Standing>, ScanError> {
+    let key = standing_key(label);
+    let Some(stream) = view.catalog().streams.iter().find(|stream| stream.key == key).cloned() else {
+        return Ok(None);
+    };
+    let columns: Vec<ChannelIndex> = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();
+    let scan = Scan { newest_first, batch_rows: 16, time: i64::MIN..end, ..Scan::all(stream.id, columns) };
+    for batch in view.scan(scan) {
+        let batch = batch?;
+        let mut rows: Vec<usize> = (0..batch.len()).collect();
+        if newest_first {
+            rows.reverse();
+        }
+        if let Some(standing) = rows.into_iter().find_map(|row| read(&stream, &batch, row)) {
+            return Ok(Some(standing));
+        }
+    }
+    Ok(None)
+}
+
+fn read(stream: &Stream, batch: &Batch, row: usize) -> Option<Standing> {
+    let get = |name: &str| batch.columns[stream.layout.index(name)?.0 as usize].cell(row).ok();
+    let (Value::U32(of), Value::U64(at)) = (get("stream")?, get("row")?) else { return None };
+    let (Value::String(seen), Value::String(memory)) = (get("seen").unwrap_or(Value::String("")), get("memory")?)
+    else {
+        return None;
+    };
+    let pair = |pair: &str| {
+        let (stream, row) = pair.split_once(':')?;
+        Some((StreamId(stream.parse().ok()?), row.parse().ok()?))
+    };
+    Some(Standing {
+        released: (batch.time(row), of, at),
+        seen: seen.split_whitespace().map(pair).collect::<Option<_>>()?,
+        memory: BASE64_STANDARD.decode(memory).ok()?,
+    })
+}
+
+/// Names frames that came too late for an evaluation, in `strongback.late`.
+///
+/// # Errors
+/// The store refuses them.
+pub fn name_late(ingest: &Ingest, label: &str, rows: &[(StreamId, u64)], now: i64) -> Result<(), Reject> {
+    let rows: Vec<history::Late> = rows.iter().map(|(stream, row)| (*stream, *row, None)).collect();
+    history::record_late(ingest, &rows, Some(label), now)
+}
+
+/// The frames that came too late for an evaluation.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn late(view: &View, label: &str) -> Result<HashSet<(StreamId, u64)>, ScanError> {
+    history::late_for(view, label)
+}
+
+/// A value as a cell of a kind, from before the first frame of an evaluation.
+pub fn cell_of(value: Value<'_>, kind: Kind) -> Option<strongback_query::Cell> {
+    <Seen as crate::reception::Reading>::of(value)?.as_kind(kind)
+}

@@ -1,0 +1,296 @@
+//! Evaluations against a naive model that sorts all frames and computes each result from scratch, with arrivals shuffled,
+//! frames too late, and evaluations cut off in between.
+
+use std::collections::HashSet;
+
+use strongback_query::Cell;
+use strongback_sources::Sink;
+use strongback_store::{
+    ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Scan, StoreOptions, StreamKey, StreamSpec, Value,
+};
+
+use super::definition::DerivedTable;
+use super::past::Past;
+use super::*;
+use crate::live::Live;
+
+const MS: i64 = 1_000_000;
+const BASE: i64 = 1_700_000_000_000_000_000;
+
+fn tables() -> Vec<DerivedTable> {
+    let table = |name: &str, trigger: &str, expression: &str| DerivedTable {
+        name: name.to_owned(),
+        trigger: trigger.to_owned(),
+        expression: expression.to_owned(),
+        unit: String::new(),
+        description: String::new(),
+        align_ms: None,
+    };
+    vec![
+        table("d.x", "a", "\"a.v\" * 2 + moving_average(\"b.w\", '30ms') + coalesce(asof(\"b.w\", '8ms'), 0.5)"),
+        table("e.y", "d", "integral(\"d.x\") + delta(\"d.x\")"),
+    ]
+}
+
+struct Rig {
+    ingest: Arc<Ingest>,
+    derived: Derived,
+    work: Work,
+    ledger: Ledger,
+    folder: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let folder = tempfile::tempdir().expect("a folder");
+        let live = Arc::new(Live::default());
+        let ingest = Ingest::open(folder.path().to_owned(), StoreOptions::default(), Vec::new(), live);
+        let book = Book::open(folder.path(), &tables(), BASE).expect("a book");
+        let (derived, work) = (Derived::new(book), Work::default());
+        Rig { ingest: Arc::new(ingest.expect("a store")), derived, work, ledger: Ledger::default(), folder }
+    }
+
+    fn turn(&mut self, now: i64) {
+        self.derived.turn(&mut self.work, &self.ingest, &self.ledger, now, false);
+    }
+
+    /// Everything that is only in memory is gone.
+    fn cut_off(&mut self) {
+        self.ingest.live().fanout().derived.clear();
+        let _ = self.ingest.live().fanout().derived.take();
+        let book = Book::open(self.folder.path(), &tables(), BASE + 1).expect("the book again");
+        (self.derived, self.work) = (Derived::new(book), Work::default());
+    }
+
+    fn send(&self, table: &str, channel: &str, time: i64, receive_time: i64, value: f64) {
+        let spec = StreamSpec {
+            key: StreamKey::new(table, []),
+            source: "test".to_owned(),
+            clock: Clock::Source,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![ChannelSpec::new(channel, ChannelType::F64)],
+        };
+        let (stream, channels) = self.ingest.resolve(&spec).expect("a stream");
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream: stream.id, receive_time, source_time: Some(time), sequence: None });
+        batch.push(channels[0], Value::F64(value));
+        batch.end();
+        let _ = self.ingest.accept(&batch);
+    }
+
+    /// Time, row and bits of what a stream has in some channels, in the order of rows.
+    fn rows(&self, table: &str, channels: &[&str]) -> Vec<(i64, u64, Vec<Option<u64>>)> {
+        let view = self.ingest.store().view();
+        let stream = view.catalog().streams.iter().find(|stream| stream.key.table == table).cloned();
+        let Some(stream) = stream else { return Vec::new() };
+        let columns = channels.iter().map(|name| stream.layout.index(name).expect("a channel")).collect();
+        let mut all = Vec::new();
+        for batch in view.scan(Scan::all(stream.id, columns)) {
+            let batch = batch.expect("a batch");
+            for row in 0..batch.len() {
+                let bits = |column: &strongback_store::Column| match column.cell(row).ok()? {
+                    Value::F64(value) => Some(value.to_bits()),
+                    Value::U64(value) => Some(value),
+                    other => unreachable!("{other:?}"),
+                };
+                all.push((batch.time(row), batch.rows[row], batch.columns.iter().map(bits).collect()));
+            }
+        }
+        all
+    }
+
+    fn late(&self, name: &str) -> HashSet<(StreamId, u64)> {
+        let trigger = if name == "d.x" { "a".to_owned() } else { "d{version=1}".to_owned() };
+        record::late(&self.ingest.store().view(), &format!("{name} version 1 of {trigger}")).expect("a scan")
+    }
+
+    fn past(&self, name: &str, from: i64, with_late: bool) -> Vec<(i64, u64, Option<u64>)> {
+        let entry = self.derived.book().get(name).cloned().expect("an entry");
+        let versions = self.derived.versions();
+        let definition = entry.definition.definition().expect("a definition");
+        let store = self.ingest.store();
+        let mut all =
+            Past::all(&definition, &entry, &store.catalog(), |path| versions.get(path).copied()).expect("tied");
+        assert_eq!(all.len(), 1);
+        let mut found = Vec::new();
+        let each = |results: &[instance::Evaluated], _| {
+            found.extend(results.iter().map(|(frame, outcome)| {
+                let bits = outcome.as_ref().map(|cell| match cell {
+                    Cell::F64(value) => value.to_bits(),
+                    other => unreachable!("{other:?}"),
+                });
+                (frame.time, frame.row.expect("a row"), bits)
+            }));
+            true
+        };
+        let mut counts = instance::Counts::default();
+        all[0].evaluate(|| store.view(), from..i64::MAX, with_late, &mut counts, each).expect("a scan");
+        found
+    }
+}
+
+/// What `d.x` is of all frames (time, stream, row, value) in order; `b` says which stream is that of `w`.
+fn naive(frames: &[(i64, u32, u64, f64)], b: u32) -> Vec<(i64, u64, Option<u64>)> {
+    let mut results = Vec::new();
+    for (at, (time, stream, row, v)) in frames.iter().enumerate() {
+        if *stream == b {
+            continue;
+        }
+        let samples: Vec<(i64, f64)> =
+            frames[..at].iter().filter(|frame| frame.1 == b).map(|frame| (frame.0, frame.3)).collect();
+        let result = samples.last().map(|(newest, w)| {
+            let window: Vec<f64> =
+                samples.iter().filter(|(time, _)| *time > newest - 30 * MS).map(|(_, value)| *value).collect();
+            let average = window.iter().sum::<f64>() / window.len() as f64;
+            let fresh = if time - newest <= 8 * MS { *w } else { 0.5 };
+            v * 2.0 + average + fresh
+        });
+        results.push((*time, *row, result.map(f64::to_bits)));
+    }
+    results
+}
+
+#[test]
+fn shuffled_late_and_cut_off_the_record_gives_the_same_bits() {
+    let (mut all_late, mut all_results) = (0, 0);
+    for seed in 0..12 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut rig = Rig::new();
+        let mut coming: Vec<(i64, &str, i64, f64)> = (0..400)
+            .map(|n: i64| {
+                let delay = if random.u8(0..40) == 0 { 60 } else { random.i64(0..15) };
+                let table = if random.u8(0..5) < 3 { "a" } else { "b" };
+                (n + delay, table, BASE + n / 2 * MS, random.f64() * 10.0)
+            })
+            .collect();
+        coming.sort_by_key(|frame| frame.0);
+        let (mut next, mut triggers) = (0, 0);
+        for now in 0..700 {
+            while next < coming.len() && coming[next].0 == now {
+                let (_, table, time, value) = coming[next];
+                rig.send(table, if table == "a" { "v" } else { "w" }, time, BASE + now * MS, value);
+                triggers += usize::from(table == "a");
+                next += 1;
+            }
+            if random.u8(0..4) == 0 || now > 600 {
+                rig.turn(BASE + now * MS);
+            }
+            if seed % 3 == 1 && random.u8(0..90) == 0 {
+                rig.cut_off();
+            }
+            if seed % 3 == 2 && random.u8(0..60) == 0 {
+                // As if a queue had been full.
+                let _ = rig.ingest.live().fanout().derived.take();
+                rig.work.instances.iter_mut().for_each(Instance::miss);
+            }
+        }
+        // What fails by the clock is tried again a second later.
+        (0..40).for_each(|n| rig.turn(BASE + (3_000 + n * 200) * MS));
+
+        let live = rig.rows("d", &["x_row", "x"]);
+        let of = |(time, _, cells): &(i64, u64, Vec<Option<u64>>)| (*time, cells[0].expect("a row"), cells[1]);
+        let live: Vec<(i64, u64, Option<u64>)> = live.iter().map(of).collect();
+        let (late, catalog) = (rig.late("d.x"), rig.ingest.store().catalog());
+        let id = |table: &str| catalog.streams.iter().find(|stream| stream.key.table == table).expect("a stream").id;
+        let (a, b) = (id("a"), id("b"));
+        let late_triggers = late.iter().filter(|(stream, _)| *stream == a).count();
+        assert_eq!(live.len() + late_triggers, triggers, "seed {seed}: none is lost, none is double");
+
+        let mut frames: Vec<(i64, u32, u64, f64)> = Vec::new();
+        for (table, channel, stream) in [("a", "v", a), ("b", "w", b)] {
+            for (time, row, cells) in rig.rows(table, &[channel]) {
+                if !late.contains(&(stream, row)) {
+                    frames.push((time, stream.0, row, f64::from_bits(cells[0].expect("a value"))));
+                }
+            }
+        }
+        frames.sort_by_key(|frame| (frame.0, frame.1, frame.2));
+        assert_eq!(live, naive(&frames, b.0), "seed {seed}: what is not late has the result of the model");
+        assert_eq!(rig.past("d.x", i64::MIN, false), live, "seed {seed}");
+        // From the middle on, with what was remembered.
+        let middle = live[live.len() / 2].0;
+        let half: Vec<_> = live.iter().filter(|of| of.0 >= middle).copied().collect();
+        assert_eq!(rig.past("d.x", middle, false), half, "seed {seed}");
+        assert_eq!(rig.past("d.x", i64::MIN, true).len(), triggers, "seed {seed}");
+
+        let over: Vec<(i64, u64, Option<u64>)> = rig.rows("e", &["y_row", "y"]).iter().map(of).collect();
+        assert_eq!(over.len() + rig.late("e.y").len(), live.len(), "seed {seed}");
+        assert!(rig.late("e.y").is_empty(), "seed {seed}: results come in order, whoever reads them waits");
+        assert_eq!(rig.past("e.y", i64::MIN, false), over, "seed {seed}");
+        all_late += late.len();
+        all_results += live.len();
+    }
+    assert!(all_late > 30 && all_results > 2_000, "{all_late} late, {all_results} results");
+}
+
+#[test]
+fn a_trigger_that_appears_while_frames_come_is_evaluated_from_its_first_on() {
+    for seed in 0..20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut rig = Rig::new();
+        let (mut sent, start) = (0, random.i64(0..80));
+        for now in 0..300 {
+            // The other stream comes later: until then it waits, and what came is caught up with.
+            if now > start {
+                rig.send("b", "w", BASE + now * MS, BASE + now * MS, 1.0 + now as f64);
+            }
+            for n in 0..random.i64(0..4) {
+                rig.send("a", "v", BASE + now * MS + n, BASE + now * MS, now as f64 + n as f64 / 8.0);
+                sent += 1;
+            }
+            if random.u8(0..3) == 0 {
+                rig.turn(BASE + now * MS);
+            }
+        }
+        (0..10).for_each(|n| rig.turn(BASE + (2_000 + n * 200) * MS));
+        let rows: HashSet<u64> =
+            rig.rows("d", &["x_row"]).iter().map(|(_, _, cells)| cells[0].expect("a row")).collect();
+        assert_eq!((rows.len(), rig.rows("d", &["x"]).len()), (sent, sent), "seed {seed}");
+        assert!(rig.late("d.x").is_empty(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_book_keeps_versions_and_what_needs_what() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = |name: &str, expression: &str| DerivedTable {
+        name: name.to_owned(),
+        trigger: "a".to_owned(),
+        expression: expression.to_owned(),
+        unit: String::new(),
+        description: String::new(),
+        align_ms: None,
+    };
+    let open = || Book::open(folder.path(), &[], 5).expect("a book");
+    let mut book = open();
+    assert_eq!(book.put(table("d.x", "\"a.v\""), 1).expect("put"), 1);
+    assert_eq!(book.put(table("e.x", "\"d.x\" + 1"), 2).expect("put"), 1);
+    assert_eq!(book.put(table("f.x", "\"e.x\" + 1"), 3).expect("put"), 1);
+    assert_eq!(book.put(table("d.x", "\"a.v\" + 1"), 4).expect("put"), 2);
+    let versions =
+        |book: &Book| book.in_force().iter().map(|(_, entry)| (entry.version, entry.since)).collect::<Vec<_>>();
+    assert_eq!(versions(&book), [(2, 4), (2, 4), (2, 4)]);
+    for (bad, says) in [
+        (table("d.x", "\"f.x\""), "in a circle: e.x, f.x, d.x"),
+        (table("d.x", "\"d.x\""), "refers to itself"),
+        (table("d.x{k=1}", "\"a.v\""), "is that channel already"),
+        (table("d", "\"a.v\""), "table.channel"),
+    ] {
+        let error = book.put(bad, 9).expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    assert!(matches!(book.remove("d.x"), Err(book::BookError::Conflict(_))));
+    assert_eq!(book.begin_backfill("d.x", 1, 2, true).expect("begun"), "2.1");
+    let again = open();
+    assert_eq!(versions(&again), versions(&book));
+    assert_eq!(again.get("d.x").expect("one").backfills[0].state, "interrupted");
+    book.remove("f.x").expect("removed");
+    assert_eq!(book.put(table("f.x", "\"a.v\""), 7).expect("put"), 2 + 1);
+    // What is of the configuration is changed there.
+    let mut book = Book::open(folder.path(), &[table("f.x", "\"a.v\"")], 8).expect("a book");
+    assert_eq!(book.get("f.x").map(|entry| (entry.version, entry.configured)), Some((3, true)));
+    assert!(matches!(book.put(table("f.x", "\"a.v\" + 2"), 9), Err(book::BookError::Conflict(_))));
+    std::fs::write(folder.path().join("derived.json"), "{").expect("written");
+    assert!(Book::open(folder.path(), &[], 9).is_err());
+}

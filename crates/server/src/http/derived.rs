@@ -1,0 +1,255 @@
+//! `/api/derived`: channels that are computed from others, and what they were for a span of the past.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answer::{self, Failure, Parameters};
+use super::notes::range;
+use super::reading::scan_failure;
+use crate::clock::now_ns;
+use crate::derived::backfill::{self, StartError};
+use crate::derived::book::{BookError, Entry};
+use crate::derived::definition::{DerivedTable, value_of};
+use crate::derived::instance::{Counts, Evaluated};
+use crate::derived::past::{NotTied, Past};
+use crate::json::Cell as CellText;
+use crate::server::Server;
+
+/// Results in one answer, unless `limit` says otherwise, and at most.
+const RESULTS: usize = 1_000;
+const RESULTS_MAX: usize = 100_000;
+
+fn failure(error: BookError) -> Failure {
+    match error {
+        BookError::Bad(message) => Failure::bad_request(message),
+        BookError::Unknown(_) => {
+            Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: error.to_string() }
+        }
+        BookError::Conflict(message) => Failure { status: StatusCode::CONFLICT, code: "conflict", message },
+        BookError::File { .. } => Failure::unavailable(format!("not kept: {error}")),
+    }
+}
+
+/// A derived channel as the interface writes it.
+fn card(server: &Server, entry: &Entry) -> Value {
+    let table = &entry.definition;
+    let status = server.derived.status(&table.name).filter(|status| status.version == entry.version);
+    let earlier: Vec<Value> = entry
+        .earlier
+        .iter()
+        .map(|earlier| {
+            json!({
+                "version": earlier.version,
+                "since": earlier.since.to_string(),
+                "definition": earlier.definition,
+            })
+        })
+        .collect();
+    let backfills: Vec<Value> = entry
+        .backfills
+        .iter()
+        .map(|of| {
+            json!({
+                "version": of.version,
+                "from": of.from.to_string(),
+                "to": of.to.to_string(),
+                "late": of.late,
+                "state": of.state,
+                "at": of.at.to_string(),
+                "frames": of.frames.to_string(),
+            })
+        })
+        .collect();
+    json!({
+        "name": table.name,
+        "trigger": table.trigger,
+        "expression": table.expression,
+        "unit": table.unit,
+        "description": table.description,
+        "align_ms": table.align_ms,
+        "version": entry.version,
+        "since": entry.since.to_string(),
+        "configured": entry.configured,
+        "state": status.as_ref().map_or("waiting", |status| status.state(now_ns())),
+        "trouble": status.as_ref().and_then(|status| status.trouble(now_ns())),
+        "waits": status.as_ref().map(|status| status.waits.clone()).unwrap_or_default(),
+        "evaluations": status.map(|status| status.evaluations).unwrap_or_default(),
+        "earlier": earlier,
+        "backfills": backfills,
+    })
+}
+
+/// `GET /api/derived`
+pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
+    let all = server.derived.book().in_force();
+    let cards: Vec<Value> = all.iter().map(|(_, entry)| card(&server, entry)).collect();
+    answer::json(&json!({ "derived": cards }))
+}
+
+/// `GET /api/derived/{name}`
+pub(super) async fn one(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
+    let entry = server.derived.book().get(&name).cloned();
+    let entry = entry.ok_or_else(|| failure(BookError::Unknown(name)))?;
+    Ok(answer::json(&card(&server, &entry)))
+}
+
+/// Body of a PUT.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    trigger: String,
+    expression: String,
+    #[serde(default)]
+    unit: String,
+    #[serde(default)]
+    description: String,
+    align_ms: Option<u32>,
+    /// Take it although its channels are not there yet.
+    #[serde(default)]
+    wait: bool,
+}
+
+/// `PUT /api/derived/{name}`; answered when it is kept.
+pub(super) async fn put(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let wish: Wish = serde_json::from_slice(&body).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let Wish { trigger, expression, unit, description, align_ms, wait } = wish;
+    let table = DerivedTable { name, trigger, expression, unit, description, align_ms };
+    let putting = server.clone();
+    // The file is written, and expressions are planned: not on the threads that serve every other request.
+    let put = move || {
+        let (derived, now) = (&putting.derived, now_ns());
+        let definition = derived.book().check(&table).map_err(failure)?;
+        let entry = Entry::first(table.clone(), now);
+        let catalog = putting.ingest.store().catalog();
+        let versions = derived.versions();
+        match Past::all(&definition, &entry, &catalog, |path| versions.get(path).copied()) {
+            Ok(_) => {}
+            Err(NotTied::Missing(_)) if wait => {}
+            Err(error) => return Err(Failure::bad_request(format!("{:?}: {error}", table.name))),
+        }
+        let name = table.name.clone();
+        let mut book = derived.book();
+        let version = book.put(table, now).map_err(failure)?;
+        tracing::info!("derived channel {name}: version {version}");
+        let entry = book.get(&name).cloned();
+        drop(book);
+        Ok(entry.map(|entry| card(&putting, &entry)))
+    };
+    let card = server.readers.spawn(put).await.map_err(Failure::internal)??;
+    Ok(answer::json(&card))
+}
+
+/// `DELETE /api/derived/{name}`: what it gave stays.
+pub(super) async fn remove(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
+    let removing = server.clone();
+    let remove = move || {
+        removing.derived.book().remove(&name).map_err(failure)?;
+        tracing::info!("derived channel {name}: removed");
+        Ok::<_, Failure>(json!({ "name": name, "removed": true }))
+    };
+    let answer = server.readers.spawn(remove).await.map_err(Failure::internal)??;
+    Ok(answer::json(&answer))
+}
+
+/// Body of a backfill.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Span {
+    from: Option<String>,
+    to: Option<String>,
+    #[serde(default = "yes")]
+    late: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// `POST /api/derived/{name}/backfill`; answered when it has begun, with the version that it writes.
+pub(super) async fn backfill(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let span: Span = serde_json::from_slice(&body).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let time = range(span.from.as_deref(), span.to.as_deref(), i64::MIN)?;
+    let time = time.start..time.end.min(now_ns());
+    let starting = server.clone();
+    let start = move || backfill::start(&starting, &name, time, span.late).map(|version| (name, version));
+    let started = server.readers.spawn(start).await.map_err(Failure::internal)?;
+    let (name, version) = started.map_err(|error| match error {
+        StartError::Book(error) => failure(error),
+        StartError::NotTied(error) => Failure::bad_request(error.to_string()),
+        StartError::Busy => Failure { status: StatusCode::TOO_MANY_REQUESTS, code: "busy", message: error.to_string() },
+        StartError::NoThread(error) => Failure::internal(error),
+    })?;
+    Ok(answer::json(&json!({ "name": name, "version": version })))
+}
+
+/// Parameters of `/api/derived/{name}/past`.
+#[derive(Debug, Deserialize)]
+pub(super) struct PastQuery {
+    from: Option<String>,
+    to: Option<String>,
+    limit: Option<usize>,
+    late: Option<bool>,
+}
+
+/// `GET /api/derived/{name}/past`: what it gives for a span of the record. Nothing is stored.
+pub(super) async fn past(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    Parameters(query): Parameters<PastQuery>,
+) -> Result<Response, Failure> {
+    let span = range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?;
+    let limit = query.limit.unwrap_or(RESULTS).min(RESULTS_MAX);
+    let with_late = query.late.unwrap_or(false);
+    let reading = server.clone();
+    let read = move || {
+        let (store, versions) = (reading.ingest.store(), reading.derived.versions());
+        let entry = reading.derived.book().get(&name).cloned();
+        let entry = entry.ok_or_else(|| failure(BookError::Unknown(name)))?;
+        let definition = entry.definition.definition().map_err(Failure::bad_request)?;
+        let all = Past::all(&definition, &entry, &store.catalog(), |path| versions.get(path).copied());
+        let all = all.map_err(|error| Failure::bad_request(error.to_string()))?;
+        let (mut results, mut truncated, mut counts) = (Vec::new(), false, Counts::default());
+        for mut one in all {
+            let trigger = one.trigger().key.to_string();
+            let each = |found: &[Evaluated], _| {
+                for (frame, outcome) in found {
+                    truncated = results.len() >= limit;
+                    if truncated {
+                        return false;
+                    }
+                    results.push(json!({
+                        "trigger": trigger,
+                        "time": frame.time.to_string(),
+                        "row": frame.row.map(|row| row.to_string()),
+                        "value": outcome.as_ref().map(|cell| CellText(value_of(cell))),
+                    }));
+                }
+                true
+            };
+            one.evaluate(|| store.view(), span.clone(), with_late, &mut counts, each).map_err(scan_failure)?;
+        }
+        Ok::<_, Failure>(json!({
+            "version": entry.version,
+            "results": results,
+            "truncated": truncated,
+            "failed": counts.failed,
+            "zero_divisors": counts.zero_divisors,
+        }))
+    };
+    let answer = server.readers.spawn(read).await.map_err(Failure::internal)??;
+    Ok(answer::json(&answer))
+}
