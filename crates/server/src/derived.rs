@@ -392,6 +392,15 @@ impl Derived {
         align: bool,
     ) -> Result<(), String> {
         name_late(instance, ingest, now);
+        // Before its first result: a replay goes on from here with what was remembered live.
+        if !instance.has_stood
+            && ingest.refusal().is_none()
+            && let Some(standing) = instance.standing()
+            && let Err(error) = record::stand(ingest, &instance.label, &standing)
+        {
+            instance.has_stood = false;
+            return Err(format!("where it stands is not recorded: {error}"));
+        }
         let before = instance.counts;
         let results = instance
             .turn(|| ingest.store().view(), now, limit, align)
