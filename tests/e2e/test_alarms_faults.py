@@ -1,12 +1,15 @@
-"""Alarms through a network that jitters, loses, doubles and reorders: what is told live is what the record gives."""
+"""Alarms and derived channels through a network that jitters, loses, doubles and reorders: what is told live is what the
+record gives."""
 
 from __future__ import annotations
 
 import json
 import pathlib
 import signal
+import struct
 import subprocess
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -88,6 +91,28 @@ channels = ["avionics.*.p_lox_tank", "plc.fast.p_lox_tank"]
 watch = {{ low = 2.6, high = 3.0 }}
 persist_ms = 5
 while = {{ channel = "fti.discretes.frame_count", is = [{states}] }}
+
+[[derived]]
+name = "calc.vibration"
+trigger = "fti.bay"
+expression = '''moving_max("fti.vibration.x20.acc_z", '100ms') - moving_min("fti.vibration.x20.acc_z", '100ms')'''
+
+[[derived]]
+name = "calc2.slope"
+trigger = "fti.bay"
+expression = '''rate(moving_average("fti.bay.vib_x_rms", '200ms')) + asof("plc.fast.p_lox_tank", '50ms')'''
+
+[[derived]]
+name = "calc3.high"
+trigger = "calc"
+expression = '''hysteresis("calc.vibration", 100, 8000) AND "calc2.slope" > -1e9'''
+
+[[limit]]
+name = "derived"
+channels = ["calc.vibration{{version=1}}"]
+watch = {{ high = 500 }}
+critical = {{ high = 12000 }}
+stale_ms = 500
 """
 
 STEPS = """select time_ns, receive_time_ns, channel, "limit", step, level, before, why, value, text, bound
@@ -124,7 +149,53 @@ def past(server: Server) -> list[tuple[Any, ...]]:
     return sorted(((int(row[0]), int(row[1]), *row[2:]) for row in rows), key=lambda row: (row[1], row[2], row[3]))
 
 
-def test_alarms_are_the_same_live_and_from_the_record_through_every_fault(tmp_path: pathlib.Path, simulate: Any) -> None:
+def derived(name: str, more: str = "") -> str:
+    return f"/api/derived/{urllib.parse.quote(name, safe='')}{more}"
+
+
+def bits(value: Any) -> Any:
+    """A value that is equal only where all bits are."""
+    return struct.pack("<d", value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def stored(server: Server, name: str, version: str = "1") -> list[tuple[int, int, Any]]:
+    """Time, trigger's row and value of the results that are stored."""
+    table, channel = name.split(".")
+    rows = server.sql(
+        f'select time_ns, "{channel}_row", "{channel}" from "{table}" '
+        f"where version = '{version}' and \"{channel}_row\" is not null order by time_ns, \"{channel}_row\""
+    )
+    return [(time_ns, int(row), bits(value)) for time_ns, row, value in rows]
+
+
+def replayed(server: Server, name: str, late: str = "false") -> list[tuple[int, int, Any]]:
+    """The same, of the record."""
+    answer = server.get(derived(name, f"/past?limit=100000&late={late}"))
+    assert not answer["truncated"]
+    return sorted((int(result["time"]), int(result["row"]), bits(result["value"])) for result in answer["results"])
+
+
+def backfilled(server: Server, name: str) -> list[tuple[int, int, Any]]:
+    """The same, of a version that a backfill wrote."""
+    body = json.dumps({"late": False}).encode()
+    request = urllib.request.Request(server.url + derived(name, "/backfill"), data=body, method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        version = json.load(answer)["version"]
+
+    def is_done() -> bool:
+        (one,) = [of for of in server.get(derived(name))["backfills"] if of["version"] == version]
+        return one["state"] == "done"
+
+    eventually("a backfill", is_done)
+    return stored(server, name, version)
+
+
+def late_of(server: Server, name: str) -> int:
+    """Frames named as too late for a derived channel."""
+    return server.sql("select count(*) from strongback.late where derived like %s", f"{name} version %")[0][0]
+
+
+def test_alarms_and_derived_values_are_the_same_from_the_record(tmp_path: pathlib.Path, simulate: Any) -> None:
     fti, relay_fti, relay_lines = free_ports(count=3)
     states = ", ".join(str(n) for n in range(800) if n % 100 < 25)
     server = Server(folder=tmp_path, config=CONFIG.format(fti=fti, states=states)).start()
@@ -160,7 +231,7 @@ def test_alarms_are_the_same_live_and_from_the_record_through_every_fault(tmp_pa
                 where why = 'stale' and receive_time_ns > (select max(receive_time_ns) from "{}")"""
     for table in ("fti.discretes", "avionics.sensor_values"):
         eventually(f"the last silence of {table}", lambda table=table: server.sql(silent.format(table))[0][0] > 0)
-    tables = ["fti.bay", "fti.vibration.x20", "fti.discretes", "avionics.sensor_values", "plc.fast"]
+    tables = ["fti.bay", "fti.vibration.x20", "fti.discretes", "avionics.sensor_values", "plc.fast", "calc"]
 
     end = max(server.sql(f'select max(receive_time_ns) from "{table}"')[0][0] for table in tables)
     told = [row for row in server.sql(STEPS) if row[1] <= end]
@@ -169,13 +240,22 @@ def test_alarms_are_the_same_live_and_from_the_record_through_every_fault(tmp_pa
     assert not different, (len(told), len(again), different[:10])
     assert len(told) == len(again)
     # Every kind of limit had its say.
-    assert {row[3] for row in told} == {"vibration", "vibration stays", "rate", "silence", "tank in countdown"}
+    assert {row[3] for row in told} == {"vibration", "vibration stays", "rate", "silence", "tank in countdown", "derived"}
     assert {row[7] for row in told} >= {"high", "low", "stale", "slow", None}
     assert {row[4] for row in told} >= {"raised", "worse", "better", "cleared"}
     assert len(told) > 200
     # What was judged after its turn is named, row by row.
-    named = server.sql("select count(*), count(judged_ns) from strongback.late")[0]
+    named = server.sql("select count(*), count(judged_ns) from strongback.late where derived is null")[0]
     assert named == (metric(server, "late"), metric(server, "late"))
     assert named[0] > 0
     assert metric(server, "unjudged") == 0
+    # Derived values: live, in replay and backfilled, and the frames beyond the watermark named.
+    late = 0
+    for name in ("calc.vibration", "calc2.slope", "calc3.high"):
+        eventually(f"{name} has all", lambda name=name: replayed(server, name) == stored(server, name))
+        told = stored(server, name)
+        assert len(told) > 300, name
+        assert backfilled(server, name) == told, name
+        late += late_of(server, name)
+    assert late > 0
     assert server.stop() == 0
