@@ -66,6 +66,7 @@ impl Books {
             delivered: 0,
             received: count(&of["received"])?,
             stored: count(&of["stored"])?,
+            parts: 0,
             duplicate: count(&of["duplicate"])?,
             reduced: count(&of["reduced"])?,
             rejected: count(&of["rejected"])?,
@@ -106,18 +107,20 @@ impl Books {
         Ok(books)
     }
 
-    /// A stream of cycles: each is stored or missing; `counter` are channels with the PLC's own count of them, at the
-    /// begin and the end of its memory.
+    /// A stream of cycles: each is stored, under its number and once, or missing; `counter` are channels with the PLC's
+    /// own count of them, at the begin and the end of its memory.
     pub(super) fn cycles(&mut self, stream: &str, counter: Option<(&str, &str)>) -> anyhow::Result<StreamBooks> {
         let mut books = self.stream("plc", stream)?;
-        let numbers =
-            self.http.sql_row(&format!("select min(sequence), max(sequence), count(sequence) from \"{stream}\""))?;
-        let [first, last, numbered] = numbers[..] else { bail!("{stream}: {numbers:?}") };
+        let sql =
+            format!("select min(sequence), max(sequence), count(sequence), count(distinct sequence) from \"{stream}\"");
+        let numbers = self.http.sql_row(&sql)?;
+        let [first, last, numbered, distinct] = numbers[..] else { bail!("{stream}: {numbers:?}") };
+        ensure!(numbered == distinct, "{stream}: {numbered} frames have {distinct} numbers");
         books.sent = last - first + 1;
         books.delivered = numbered;
         let StreamBooks { sent, stored, missing, .. } = books;
-        ensure!(numbered == stored, "{stream}: {} of {stored} frames have no number", stored - numbered);
-        ensure!(sent == stored + missing, "{stream}: {sent} cycles ≠ {stored} stored + {missing} missing");
+        books.parts = stored.checked_sub(numbered).context("more numbers than frames")?;
+        ensure!(sent == numbered + missing, "{stream}: {sent} cycles ≠ {numbered} stored + {missing} missing");
         if let Some((begin, end)) = counter {
             let sql = format!("select count(*) from \"{stream}\" where \"{begin}\" <> \"{end}\"");
             ensure!(self.http.sql_row(&sql)?[0] == 0, "{stream}: frames of two cycles");
