@@ -184,8 +184,12 @@ async fn each_plc_goes_on_by_itself_and_one_with_few_handles_is_read() {
     .await;
     assert!(event.contains("no more notification handles") && event.contains("sum reads"), "{event}");
     until("the status", async || (card(&server, "away").await["status"] == "disconnected").then_some(())).await;
-    let away = server.sql("select text from strongback.events where source = 'away'").await;
-    assert!(away.to_string().contains("cannot connect"), "{away}");
+    // It is told a moment later than it is known.
+    until("the event of who is away", async || {
+        let away = server.sql("select text from strongback.events where source = 'away'").await;
+        away.to_string().contains("cannot connect").then_some(())
+    })
+    .await;
     server.stop().await;
     assert_eq!(few.stop().requests["write"] + other.stop().requests["write"], 0);
 }
