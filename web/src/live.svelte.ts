@@ -3,7 +3,6 @@
 import { heard, ordered, stepped } from "./alarms";
 import * as api from "./api";
 import { type Banner, Banners } from "./banner";
-import { PROTOCOL } from "./binary";
 import type { Feed } from "./feed";
 import { Liveness, type Mode } from "./liveness";
 import type {
@@ -15,7 +14,8 @@ import { Digits } from "./number";
 import { naming } from "./pattern";
 import { Replay } from "./replay.svelte";
 import { type Age, ageOf } from "./stale";
-import { Stream } from "./stream";
+import { overWebSocket } from "./socket";
+import type { Stream } from "./stream";
 import { NS_PER_S, secondsBetween, secondsNs, utc } from "./time";
 import { sound } from "./tone";
 import { sortChannels } from "./tree";
@@ -109,18 +109,7 @@ class Live {
   private tickers = new Set<() => void>();
 
   constructor() {
-    this.stream = new Stream({
-      open: () => {
-        const socket = new WebSocket(api.liveUrl(), PROTOCOL);
-        socket.binaryType = "arraybuffer";
-        return socket;
-      },
-      now: () => performance.now(),
-      after: (ms, run) => {
-        const timer = setTimeout(run, ms);
-        return () => clearTimeout(timer);
-      },
-      random: Math.random,
+    this.stream = overWebSocket(() => api.liveUrl(), {
       message: (message) => this.receive(message),
       closed: () => {
         this.liveness.closed();

@@ -2,11 +2,11 @@
 // gaps and the alarms that stood.
 import * as api from "./api";
 import { alarmsAt, type AlarmStep } from "./alarmbook";
-import { PROTOCOL } from "./binary";
 import type { Alarm, Event, Gap, PlaybackState, ServerMessage } from "./message";
 import { PlaybackClock } from "./playback";
 import { tAt } from "./runs";
-import { Stream } from "./stream";
+import { overWebSocket } from "./socket";
+import type { Stream } from "./stream";
 
 /** Without a word of the server for so long the picture is no longer what is played. */
 const DEAF_MS = 2500;
@@ -42,18 +42,7 @@ export class Replay {
     this.directs = this.token !== null;
     if (token !== null) sessionStorage.setItem(KEY + state.id, token);
     this.clock.hear(state, performance.now());
-    this.stream = new Stream({
-      open: () => {
-        const socket = new WebSocket(api.liveUrl(state.id), PROTOCOL);
-        socket.binaryType = "arraybuffer";
-        return socket;
-      },
-      now: () => performance.now(),
-      after: (ms, run) => {
-        const timer = setTimeout(run, ms);
-        return () => clearTimeout(timer);
-      },
-      random: Math.random,
+    this.stream = overWebSocket(() => api.liveUrl(state.id), {
       message: (heard) => this.receive(heard, message),
       closed: () => void this.check(),
     });

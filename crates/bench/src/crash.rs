@@ -17,7 +17,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::Serialize;
@@ -26,6 +26,7 @@ use self::journal::Journal;
 use self::stored::Stored;
 use self::subscriber::{Agreement, Sighting, Subscriber};
 use self::writer::{Acknowledgements, Writer};
+use crate::clock::now_ns;
 use crate::http::HttpConnection;
 use crate::serving::{ServerProgram, last_lines};
 
@@ -415,8 +416,4 @@ impl Drop for Running {
             let _ = self.child.wait();
         }
     }
-}
-
-fn now_ns() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
 }

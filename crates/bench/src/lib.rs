@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod command;
 pub mod crash;
 pub mod embedded;

@@ -24,7 +24,7 @@ use self::client::Form;
 use self::crowd::CrowdResult;
 use self::screens::ScreensResult;
 use crate::machine::Machine;
-use crate::serving::{Ports, ServerProcess, ServerProgram};
+use crate::serving::{Ports, ServerProcess, ServerProgram, wait_for_channels};
 use crate::table::{Table, short};
 
 /// Endpoints of a launch.
@@ -95,7 +95,7 @@ pub fn run(arguments: &LiveArguments) -> anyhow::Result<()> {
     if [LivePart::Screens, LivePart::Endpoints, LivePart::Crowd, LivePart::Soak].into_iter().any(wants) {
         let server = start(&arguments.program, &dir.path().join("pad"))?;
         let pad = server.start_pad(dir.path())?;
-        wait_for_data(&server)?;
+        wait_for_channels(server.http)?;
         if wants(LivePart::Screens) {
             report.screens = Some(screens::run(&server, span(60))?);
         }
@@ -142,7 +142,7 @@ pub fn run(arguments: &LiveArguments) -> anyhow::Result<()> {
         };
         let server = start(&arguments.program, &dir.path().join("topics"))?;
         let publisher = topics::Publisher::start(server.ilp)?;
-        wait_for_data(&server)?;
+        wait_for_channels(server.http)?;
         for &topics in topics {
             for &consumers in consumers {
                 report.topics.push(topics::run(&server, consumers, topics, span(8))?);
@@ -166,11 +166,6 @@ fn start(program: &ServerProgram, dir: &Path) -> anyhow::Result<ServerProcess> {
     std::fs::create_dir_all(dir)?;
     let [ports] = Ports::reserve()?;
     ServerProcess::start_at(program, dir, &ports, &(strongback_sim::pad_config_at(ports.fti) + ROOM))
-}
-
-/// Waits until every stream that will come is there: a screen is made of them.
-fn wait_for_data(server: &ServerProcess) -> anyhow::Result<()> {
-    crate::serving::wait_for_channels(server.http)
 }
 
 fn print(results: &[CrowdResult]) {

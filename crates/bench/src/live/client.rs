@@ -1,7 +1,7 @@
 //! A live client that measures: how old what it is told is once it is decoded, and how evenly it comes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use futures::{SinkExt, StreamExt};
@@ -15,6 +15,8 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use crate::clock::now_ns;
 
 /// Longest silence of the server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -129,7 +131,7 @@ impl Client {
             let message = next(&mut socket).await?;
             let bytes = message.len() as u64;
             let Some(update) = decode(message)? else { continue };
-            let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
+            let now_ns = now_ns();
             let now = Instant::now();
             let mut seen = seen.lock();
             if let Some(before) = before.replace(now) {

@@ -6,12 +6,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 use super::client::{Client, Form};
 use super::crowd::{self, CrowdResult};
+use crate::clock::now_ns;
 use crate::serving::ServerProcess;
 
 /// Topics that are published.
@@ -47,10 +48,6 @@ impl Publisher {
 /// Steps between two messages of a topic.
 fn every(topic: usize) -> u64 {
     if topic.is_multiple_of(10) { 1 } else { 10 }
-}
-
-fn now_ns() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
 }
 
 fn publish(ilp: SocketAddr, stop: &AtomicBool) -> anyhow::Result<()> {

@@ -10,18 +10,15 @@ use strongback_sources::Sink;
 use crate::clock::now_ns;
 use crate::server::Server;
 
-use super::SOURCE;
 use super::book::{BookError, Entry};
 use super::definition::Definition;
 use super::instance::{Counts, Evaluated};
 use super::past::{NotTied, Past};
 use super::record::{self, Output};
+use super::{BATCH_RESULTS, SOURCE};
 
 /// Backfills at once.
 const BACKFILLS_MAX: usize = 2;
-/// Results appended at once.
-const BATCH_RESULTS: usize = 1_024;
-
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// Why a backfill does not begin.

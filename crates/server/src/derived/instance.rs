@@ -11,6 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use serde::Serialize;
 use strongback_query::{Kind, Moment, Outcome, Program, Troubles};
 use strongback_store::{ChannelIndex, Clock, Scan, ScanError, Stream, StreamId, View};
 
@@ -43,7 +44,7 @@ pub enum Stage {
 }
 
 /// What an evaluation counts since its start.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     /// Triggers evaluated.
     pub results: u64,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::instance::Instance;
+use super::instance::{Counts, Instance};
 
 /// Trouble is news for so long, in nanoseconds.
 const NEWS_NS: i64 = 60_000_000_000;
@@ -31,18 +31,9 @@ pub struct Evaluation {
     pub state: &'static str,
     /// `time` of the newest frame that had its turn, nanoseconds since 1970 UTC, as text.
     pub at: Option<String>,
-    /// Triggers evaluated since the server started.
-    pub results: u64,
-    /// Frames that came after their turn.
-    pub late: u64,
-    /// Of those, frames more than a minute ahead of their reception.
-    pub ahead: u64,
-    /// Evaluations that failed.
-    pub failed: u64,
-    /// Divisors that were 0.
-    pub zero_divisors: u64,
-    /// Samples that found no room in a window.
-    pub left_out: u64,
+    /// Since the server started.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// The newest thing that went wrong.
     pub trouble: Option<String>,
     /// When, nanoseconds since 1970 UTC, as text.
@@ -59,19 +50,13 @@ impl Status {
 
     /// Adds an evaluation.
     pub fn add(&mut self, instance: &Instance) {
-        let counts = instance.counts;
         let (trouble_ns, trouble) = instance.trouble.clone().map_or((i64::MIN, None), |(at, why)| (at, Some(why)));
         self.evaluations.push(Evaluation {
             trigger: instance.trigger.key.to_string(),
             label: instance.label.clone(),
             state: instance.state(),
             at: (instance.released.0 > i64::MIN).then(|| instance.released.0.to_string()),
-            results: counts.results,
-            late: counts.late,
-            ahead: counts.ahead,
-            failed: counts.failed,
-            zero_divisors: counts.zero_divisors,
-            left_out: counts.left_out,
+            counts: instance.counts,
             trouble_at: trouble.is_some().then(|| trouble_ns.to_string()),
             trouble,
             trouble_ns,
