@@ -114,6 +114,11 @@ fn line(input: &mut impl BufRead) -> anyhow::Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
+/// The text of a field of an answer; empty if it is none.
+pub fn text(value: &serde_json::Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
 /// Text as a part of a path or query.
 pub fn percent_encoded(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);

@@ -6,7 +6,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use crate::cli::{DerivedArgs, DerivedCommand};
-use crate::client::{ask_with, percent_encoded};
+use crate::client::{ask_with, percent_encoded, text};
 use crate::outcome::Outcome;
 
 /// Time between two questions how far a backfill is.
@@ -19,10 +19,6 @@ fn ask(args: &DerivedArgs, method: &str, path: &str, body: &Value) -> anyhow::Re
 
 fn path(name: &str) -> String {
     format!("/api/derived/{}", percent_encoded(name))
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 /// Lists, shows, sets, removes or backfills.

@@ -64,9 +64,7 @@ async fn act(
         Ok(ticket)
     };
     let ticket = server.readers.spawn(acted).await.map_err(Failure::internal)?.map_err(|error| match error {
-        ActFailure::Act(error @ ActError::NotFound { .. }) => {
-            Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: error.to_string() }
-        }
+        ActFailure::Act(error @ ActError::NotFound { .. }) => Failure::not_found(error.to_string()),
         ActFailure::Act(error @ (ActError::Already { .. } | ActError::NotShelved)) => {
             Failure { status: StatusCode::CONFLICT, code: "conflict", message: error.to_string() }
         }

@@ -35,9 +35,14 @@ impl Failure {
         Failure { status: StatusCode::INTERNAL_SERVER_ERROR, code: "internal", message: error.to_string() }
     }
 
+    /// What was asked for is not there.
+    pub fn not_found(message: impl Into<String>) -> Failure {
+        Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: message.into() }
+    }
+
     /// Nothing at this path.
-    pub fn not_found(path: &str) -> Failure {
-        Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: format!("nothing at {path}") }
+    pub fn nothing_at(path: &str) -> Failure {
+        Failure::not_found(format!("nothing at {path}"))
     }
 }
 

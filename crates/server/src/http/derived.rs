@@ -28,9 +28,7 @@ const RESULTS_MAX: usize = 100_000;
 fn failure(error: BookError) -> Failure {
     match error {
         BookError::Bad(message) => Failure::bad_request(message),
-        BookError::Unknown(_) => {
-            Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: error.to_string() }
-        }
+        BookError::Unknown(_) => Failure::not_found(error.to_string()),
         BookError::Conflict(message) => Failure { status: StatusCode::CONFLICT, code: "conflict", message },
         BookError::File { .. } => Failure::unavailable(format!("not kept: {error}")),
     }

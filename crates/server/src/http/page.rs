@@ -25,7 +25,7 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
 
 /// `GET /assets/…`
 pub(super) async fn asset(uri: Uri, headers: HeaderMap) -> Result<Response, Failure> {
-    file(uri.path().trim_start_matches('/'), &headers).ok_or_else(|| Failure::not_found(uri.path()))
+    file(uri.path().trim_start_matches('/'), &headers).ok_or_else(|| Failure::nothing_at(uri.path()))
 }
 
 /// Every other path: files beside the page's index (icons), or nothing.
@@ -33,9 +33,9 @@ pub(super) async fn other(uri: Uri, headers: HeaderMap) -> Result<Response, Fail
     let path = uri.path().trim_start_matches('/');
     // Only files of the page's own folder: a path that some client probes must stay unknown.
     if path.contains('/') || !path.contains('.') {
-        return Err(Failure::not_found(uri.path()));
+        return Err(Failure::nothing_at(uri.path()));
     }
-    file(path, &headers).ok_or_else(|| Failure::not_found(uri.path()))
+    file(path, &headers).ok_or_else(|| Failure::nothing_at(uri.path()))
 }
 
 fn file(path: &str, headers: &HeaderMap) -> Option<Response> {

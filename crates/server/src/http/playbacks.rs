@@ -22,7 +22,7 @@ use crate::server::Server;
 pub(super) fn failure(refused: Refused) -> Failure {
     let message = refused.to_string();
     match refused {
-        Refused::Unknown(_) => Failure { status: StatusCode::NOT_FOUND, code: "not_found", message },
+        Refused::Unknown(_) => Failure::not_found(message),
         Refused::Bad(_) => Failure::bad_request(message),
         Refused::NotDirector => Failure { status: StatusCode::FORBIDDEN, code: "not_director", message },
         Refused::TooMany | Refused::Busy(_) => Failure::unavailable(message),
@@ -124,11 +124,7 @@ fn interval_of(server: &Server, name: &str) -> Result<std::ops::Range<i64>, Fail
     }
     match server.runs.runs().get(name) {
         Some(run) => Ok(run.clock.started..run.clock.stopped.unwrap_or_else(now_ns)),
-        None => Err(Failure {
-            status: StatusCode::NOT_FOUND,
-            code: "not_found",
-            message: format!("there is no run {name:?} with a clock or with data"),
-        }),
+        None => Err(Failure::not_found(format!("there is no run {name:?} with a clock or with data"))),
     }
 }
 

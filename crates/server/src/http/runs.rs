@@ -59,7 +59,7 @@ pub(super) async fn step(
         "hold" => Step::Hold,
         "resume" => Step::Resume,
         "stop" => Step::Stop,
-        _ => return Err(Failure::not_found(&format!("/api/runs/{name}/{word}"))),
+        _ => return Err(Failure::nothing_at(&format!("/api/runs/{name}/{word}"))),
     };
     if query.at.is_some() && !matches!(step, Step::T0(_)) {
         return Err(Failure::bad_request("at goes with t0 alone: other steps are taken now"));
@@ -73,9 +73,7 @@ pub(super) async fn step(
     // The commit is waited for: never on the threads that serve every other request.
     let taken = server.readers.spawn(move || take(&taking, &about, step, &channels, now));
     let (run, words) = taken.await.map_err(Failure::internal)?.map_err(|error| match error {
-        RunError::Unknown(_) => {
-            Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: error.to_string() }
-        }
+        RunError::Unknown(_) => Failure::not_found(error.to_string()),
         RunError::Step { .. } => Failure { status: StatusCode::CONFLICT, code: "conflict", message: error.to_string() },
         RunError::Bad(_) => Failure::bad_request(error.to_string()),
         RunError::Refused(_) | RunError::NotDurable(_) => Failure::unavailable(error.to_string()),
@@ -128,7 +126,7 @@ pub(super) async fn release(State(server): State<Arc<Server>>, Path(name): Path<
     let refused = |refusal| Failure::unavailable(format!("not released: {refusal}"));
     let Some(commit) = server.ingest.store().release_run(&name, now_ns()).map_err(refused)? else {
         let message = format!("there is no run {name:?}");
-        return Err(Failure { status: StatusCode::NOT_FOUND, code: "not_found", message });
+        return Err(Failure::not_found(message));
     };
     server.ingest.durable(generation.ticket(commit)).await.map_err(refused)?;
     tracing::info!(run = name, "released: its data may be dropped when space is needed");

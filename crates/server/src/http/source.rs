@@ -184,9 +184,5 @@ pub(super) async fn source(State(server): State<Arc<Server>>, Path(name): Path<S
         })))
     };
     let found = server.readers.spawn(read).await.map_err(Failure::internal)?;
-    found.ok_or_else(|| Failure {
-        status: axum::http::StatusCode::NOT_FOUND,
-        code: "not_found",
-        message: "no such source; /api/sources lists those there are".to_owned(),
-    })
+    found.ok_or_else(|| Failure::not_found("no such source; /api/sources lists those there are"))
 }

@@ -187,11 +187,8 @@ pub(super) async fn query(
 
 /// `/api/v4/write`: the QuestDB client's WebSocket.
 pub(super) async fn v4() -> Response {
-    Failure {
-        status: StatusCode::NOT_FOUND,
-        code: "not_found",
-        message: "the WebSocket transport (ws::) is not offered: use http:: or tcp:: in the client's configuration"
-            .to_owned(),
-    }
+    Failure::not_found(
+        "the WebSocket transport (ws::) is not offered: use http:: or tcp:: in the client's configuration",
+    )
     .into_response()
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use strongback_sources::instant;
 
 use crate::cli::{ControlWord, PlaybackArgs, PlaybackCommand};
-use crate::client;
+use crate::client::{self, text};
 use crate::outcome::Outcome;
 
 /// Asks the server; says the state after it, as a line.
@@ -82,10 +82,6 @@ fn spoken(word: &ControlWord) -> Map<String, Value> {
         ControlWord::Take => json!({ "do": "take" }),
     };
     fields(said)
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 /// A state in a line.
