@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import random
 import resource
 import signal
 import socket
@@ -26,12 +28,20 @@ TIMEOUT_S = 60.0
 
 
 def free_ports(*, count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+    """Ports that nobody has, for TCP and for UDP, all different.
+
+    They lie below those that the system hands out by itself, so that no connection takes one before its server does.
+    """
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports: list[int] = []
+    for port in random.sample(range(10_000, max(low, 20_000)), k=1_000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.bind(("127.0.0.1", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise AssertionError("hardly a port is free")
 
 
 def eventually(what: str, condition: Callable[[], Any], *, timeout_s: float = TIMEOUT_S) -> Any:

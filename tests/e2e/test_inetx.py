@@ -13,7 +13,7 @@ from typing import Any
 import AcraNetwork.iNetX
 import pytest
 import websockets.sync.client
-from strongback import Server, eventually
+from strongback import Server, eventually, free_ports
 
 STREAM = 0xDD
 PTP_SECONDS = 1_760_000_000
@@ -79,10 +79,7 @@ class Sender:
 @pytest.fixture
 def pad(tmp_path: pathlib.Path) -> Iterator[tuple[Server, Sender]]:
     """A server with one iNET-X source, and a sender to it."""
-    # bound by nobody else: the server takes it a moment later
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(count=1)
     server = Server(folder=tmp_path, config=LAYOUT.format(port=port)).start()
     yield server, Sender(port=port)
     assert server.stop() == 0

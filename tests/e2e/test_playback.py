@@ -7,7 +7,6 @@ import http.client
 import json
 import pathlib
 import random
-import socket
 import subprocess
 import time
 import urllib.error
@@ -21,7 +20,7 @@ import pytest
 import test_inetx
 import test_mcap
 import websockets.sync.client
-from strongback import BINARY, TIMEOUT_S, Server, eventually
+from strongback import BINARY, TIMEOUT_S, Server, eventually, free_ports
 from websockets.typing import Subprotocol
 
 BASE = 1_780_000_000_000_000_000
@@ -442,9 +441,7 @@ def test_no_alarm_comes_of_what_is_played(tmp_path: pathlib.Path) -> None:
 
 
 def test_gaps_of_the_record_are_told(tmp_path: pathlib.Path) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(count=1)
     server = Server(folder=tmp_path, config=test_inetx.LAYOUT.format(port=port)).start()
     sender = test_inetx.Sender(port=port)
     began = time.time_ns()

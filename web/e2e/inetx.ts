@@ -32,12 +32,3 @@ export class Sender {
     this.socket.close();
   }
 }
-
-/** A UDP port that was free a moment ago. */
-export async function freeUdpPort(): Promise<number> {
-  const socket = createSocket("udp4");
-  await new Promise<void>((resolve) => socket.bind(0, "127.0.0.1", resolve));
-  const { port } = socket.address();
-  await new Promise<void>((resolve) => socket.close(() => resolve()));
-  return port;
-}

@@ -1,9 +1,9 @@
 // Starts the real server on a fresh store for one test file, and stops it.
 import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { freePort } from "./port";
 
 const binary = process.env.STRONGBACK ?? new URL("../../target/strongback", import.meta.url).pathname;
 
@@ -15,23 +15,11 @@ export interface Server {
   stop(): Promise<void>;
 }
 
-/** A port that was free a moment ago. */
-async function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const probe = createServer();
-    probe.on("error", reject);
-    probe.listen(0, "127.0.0.1", () => {
-      const address = probe.address();
-      probe.close(() => (address !== null && typeof address === "object" ? resolve(address.port) : reject(new Error("no port"))));
-    });
-  });
-}
-
 /** Runs `command` (`serve` or `demo`) with `config` and waits until it answers. */
 export async function start(command: "serve" | "demo", config: string | null): Promise<Server> {
   if (!existsSync(binary)) throw new Error(`${binary} is missing: run make build, or set STRONGBACK`);
   const folder = mkdtempSync(join(tmpdir(), "strongback-page-"));
-  const [http, ilp, pg] = [await freePort(), await freePort(), await freePort()];
+  const [http, ilp, pg] = [await freePort("tcp"), await freePort("tcp"), await freePort("tcp")];
   const args = [command, "--data", join(folder, "data"), "--http", `127.0.0.1:${http}`, "--ilp", `127.0.0.1:${ilp}`, "--pg", `127.0.0.1:${pg}`];
   if (config !== null) {
     const file = join(folder, "strongback.toml");

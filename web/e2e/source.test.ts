@@ -2,7 +2,8 @@
 // short, one of a stream that nobody configured.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Browser, open } from "./browser.mjs";
-import { freeUdpPort, packet, Sender } from "./inetx";
+import { packet, Sender } from "./inetx";
+import { freePort } from "./port";
 import { type Server, start, until } from "./server";
 
 const STREAM = 0xdd;
@@ -54,7 +55,7 @@ function halt(): void {
 }
 
 beforeAll(async () => {
-  const port = await freeUdpPort();
+  const port = await freePort("udp");
   server = await start("serve", config(port));
   sender = await Sender.to(port);
   browser = await open();
