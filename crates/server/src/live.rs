@@ -10,6 +10,7 @@
 //! stream that nobody subscribed costs one index lookup a frame. The lock is never held while JSON is written,
 //! blocks are read, or patterns are matched.
 
+pub mod aside;
 pub mod begin;
 pub mod binary;
 pub mod events;
@@ -40,7 +41,7 @@ use crate::limits::rule::Reading;
 use crate::reception::tap::Tap;
 
 use place::{Place, Round};
-use subscription::{Arrived, Match, Subscription};
+use subscription::{Arrived, Fresh, Match, Subscription};
 
 /// Events and gaps that wait for a client at most; a client further behind loses the oldest and is told.
 const NOTICES: usize = 256;
@@ -206,8 +207,9 @@ impl Fanout {
             let Some(entries) = self.by_stream.get(at).filter(|e| !e.is_empty()) else { continue };
             let now_lost = lost(stream);
             let gap = self.lost.insert(stream, now_lost).is_some_and(|before| before < now_lost);
+            let fresh = Fresh { frame, in_place: frame.is_in_place(), row, gap };
             for entry in entries {
-                entry.subscription.add(entry.slot, &frame, row, gap, now);
+                entry.subscription.add(entry.slot, &fresh, now);
             }
         }
     }

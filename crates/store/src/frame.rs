@@ -197,6 +197,16 @@ impl<'a> FrameRef<'a> {
         self.cells
     }
 
+    /// Whether its cells stand where the layout has them: the first is of the first channel, and so on.
+    pub fn is_in_place(&self) -> bool {
+        self.cells.iter().enumerate().all(|(index, cell)| cell.channel as usize == index)
+    }
+
+    /// The cell at a place in the source's order.
+    pub fn cell(&self, at: usize) -> Option<(ChannelIndex, Result<Value<'a>, CellState>)> {
+        self.cells.get(at).map(|c| (ChannelIndex(c.channel), c.value(self.text)))
+    }
+
     /// The cells the source gave, in its order: the channel, and the value or why there is none.
     pub fn cells(&self) -> impl ExactSizeIterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)> + 'a {
         let text = self.text;

@@ -17,8 +17,9 @@ use super::place::Round;
 use super::resume::Resume;
 use super::scene::Scene;
 use super::snapshot::{self, History};
-use super::subscription::{Held, Match, PatternSet, Subscription, Taken};
+use super::subscription::{Held, Match, PatternSet, Subscription, Taken, Turn};
 use crate::channel::ChannelCard;
+use crate::clock::now_ns;
 use crate::json;
 use crate::server::Server;
 
@@ -106,6 +107,18 @@ pub struct Active {
     pub channels: u64,
     /// Windows on their way.
     pub taken: Taken,
+}
+
+impl Active {
+    /// Where it stands in its rhythm at `now`.
+    pub fn turn(&self, now: Instant, paced: bool) -> Turn {
+        let past = |since: Instant, until: Instant| until.saturating_duration_since(since).as_nanos() as i64;
+        Turn {
+            now: now_ns(),
+            overdue_ns: past(self.next, now) - past(now, self.next),
+            paced_ns: paced.then_some(self.period.as_nanos() as i64),
+        }
+    }
 }
 
 /// What a matcher thread made for the connection.

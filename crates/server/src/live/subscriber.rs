@@ -7,29 +7,32 @@
 //! wait: a flood of messages is its sender's own problem.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
 use bytes::Bytes;
+use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 use strongback_store::{Store, StreamId};
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::aside::{Aside, Asides};
 use super::begin::{self, Active, Begin, CLIENT_CHANNELS_MAX, Done, SPACING, Subscribe, Wanted};
 use super::binary::{self, UpdateHead};
 use super::outlet::{End, Form, Outlet, SEND_PATIENCE, Told};
 use super::place::Round;
 use super::resume::{self, Position};
 use super::scene::Scene;
-use super::subscription::{Subscription, Taken};
-use crate::clock::now_ns;
+use super::subscription::{Due, Subscription, Taken};
 use crate::json;
-use crate::server::{Server, stopped};
+use crate::server::Server;
 
 /// Subscriptions of a client.
 const SUBSCRIPTIONS_MAX: usize = 64;
@@ -109,27 +112,38 @@ struct Subscriber<O> {
 
 impl<O: Outlet> Subscriber<O> {
     async fn run(&mut self, mut said: impl Stream<Item = Said> + Unpin + Send) -> Result<(), End> {
-        let server = self.server.clone();
-        let live = self.scene.live.clone();
-        let mut notices = live.notices();
-        let mut heartbeats = self.scene.heartbeats(&server);
-        let mut stopping = server.stopping.subscribe();
-        // Channels come into being in the store alone, whatever is watched.
-        let mut catalog = server.ingest.live().catalog();
-        let (mut rounds, mut over) = (live.rounds(), live.over());
-        self.round = *rounds.borrow_and_update();
+        let first = Asides::of(&self.server, &self.scene);
+        self.round = first.round();
+        self.hello().await?;
+        // What is waited for in vain stays registered from one turn to the next: a turn is a frame of a thousand
+        // clients.
+        let mut asides = FuturesUnordered::from_iter([first.next()]);
+        let wake = self.wake.clone();
+        let mut woken = pin!(wake.notified());
+        let mut timer = pin!(tokio::time::sleep_until(Instant::now()));
         let mut matched_at = Instant::now();
         let mut rematch = false;
+        let mut jumped: Option<Round> = None;
         let mut job: Option<JoinHandle<Done>> = None;
-        self.hello().await?;
-        heartbeats.mark_changed();
         loop {
+            if let (None, Some(round)) = (&job, jumped.take_if(|_| job.is_none())) {
+                self.tell_round(round).await?;
+                job = self.show_held();
+            }
+            let rematch_at = (rematch && job.is_none()).then_some(matched_at + REMATCH_PAUSE);
+            if rematch_at.is_some_and(|at| at <= Instant::now()) {
+                rematch = false;
+                job = self.rematch();
+                continue;
+            }
             let next = self.flush().await?;
-            let wait = next.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
-            let rematch_at = matched_at + REMATCH_PAUSE;
+            let next = next.into_iter().chain(rematch_at).min();
+            if let Some(next) = next.filter(|next| timer.deadline() != *next) {
+                timer.as_mut().reset(next);
+            }
             tokio::select! {
-                () = self.wake.notified() => {}
-                () = tokio::time::sleep_until(wait), if next.is_some() => {}
+                () = &mut woken => woken.set(wake.notified()),
+                () = &mut timer, if next.is_some() => {}
                 done = finished(&mut job), if job.is_some() => {
                     job = None;
                     matched_at = Instant::now();
@@ -144,84 +158,59 @@ impl<O: Outlet> Subscriber<O> {
                     Some(Said::Nothing) => {}
                     Some(Said::Leave) | None => return Err(End::Gone),
                 },
-                changed = heartbeats.changed() => {
-                    if changed.is_err() {
-                        return Ok(());
+                Some((rest, aside)) = asides.next() => {
+                    asides.push(rest.next());
+                    match aside {
+                        Aside::Beat(beat) if beat.bytes.is_empty() => {}
+                        Aside::Beat(beat) => self.outlet.heartbeat(beat).await?,
+                        Aside::Notice(text) => self.outlet.send(Told::Text(text)).await?,
+                        Aside::NoticesLost(n) => {
+                            self.dropped += n;
+                            self.scene.live.counters().dropped.fetch_add(n, Relaxed);
+                        }
+                        Aside::Grown => rematch = true,
+                        Aside::Jumped(round) => jumped = Some(round),
+                        Aside::Over(why) => {
+                            self.error(None, &why).await?;
+                            self.outlet.close().await;
+                            return Ok(());
+                        }
+                        Aside::Stopping => {
+                            self.outlet.close().await;
+                            return Ok(());
+                        }
+                        Aside::Gone => return Ok(()),
                     }
-                    let beat = heartbeats.borrow_and_update().clone();
-                    if !beat.bytes.is_empty() {
-                        self.outlet.heartbeat(beat).await?;
-                    }
-                }
-                notice = notices.recv() => match notice {
-                    Ok(text) => self.outlet.send(Told::Text(text)).await?,
-                    Err(broadcast::error::RecvError::Lagged(n)) => {
-                        self.dropped += n;
-                        live.counters().dropped.fetch_add(n, Relaxed);
-                    }
-                    Err(broadcast::error::RecvError::Closed) => return Ok(()),
-                },
-                changed = catalog.changed() => {
-                    rematch |= changed.is_ok();
-                    catalog.borrow_and_update();
-                }
-                () = tokio::time::sleep_until(rematch_at), if rematch && job.is_none() => {
-                    rematch = false;
-                    job = self.rematch();
-                }
-                changed = rounds.changed(), if job.is_none() => {
-                    let round = *rounds.borrow_and_update();
-                    if changed.is_ok() {
-                        self.tell_round(round).await?;
-                        job = self.show_held();
-                    }
-                }
-                why = ended(&mut over) => {
-                    self.error(None, &why).await?;
-                    self.outlet.close().await;
-                    return Ok(());
-                }
-                () = stopped(&mut stopping) => {
-                    self.outlet.close().await;
-                    return Ok(());
                 }
             }
         }
     }
 
-    /// Sends what is due; returns when the next update is.
+    /// Sends what is due; returns when to look again, whether or not something wakes it.
     async fn flush(&mut self) -> Result<Option<Instant>, End> {
         let mut next: Option<Instant> = None;
-        let ids: Vec<i64> = self.active.keys().copied().collect();
-        for id in ids {
-            let Some(active) = self.active.get_mut(&id) else { continue };
-            if !active.subscription.is_dirty() {
-                continue;
-            }
+        let mut after = Bound::Unbounded;
+        while let Some((&id, active)) = self.active.range_mut((after, Bound::Unbounded)).next() {
+            after = Bound::Excluded(id);
             let now = Instant::now();
-            let hurried = active.subscription.is_hurried();
-            if now < active.next && !hurried {
-                next = Some(next.map_or(active.next, |n| n.min(active.next)));
-                continue;
-            }
-            if active.period > PACED && !hurried {
-                let clock = now_ns();
-                let [overdue, period] = [now - active.next, active.period].map(|d| d.as_nanos() as i64);
-                if let Some(until) = active.subscription.wait_until(clock, overdue, period) {
-                    let until = now + Duration::from_nanos((until - clock).max(0) as u64);
-                    next = Some(next.map_or(until, |n| n.min(until)));
-                    continue;
+            let paced = active.period > PACED;
+            let look_at = match active.subscription.take_due(&active.turn(now, paced), &mut active.taken) {
+                Due::Nothing => None,
+                Due::AtItsTime => Some(active.next),
+                Due::After(wait) => Some(now + wait),
+                Due::Now => {
+                    // A steady rhythm where there is one, but no burst after a pause.
+                    active.next = (active.next + active.period).max(now + active.period / 2).max(now + SPACING);
+                    let look_at = paced.then_some(active.next);
+                    let epoch = active.taken.epoch();
+                    for (stream, row) in std::mem::take(&mut active.taken.rewound) {
+                        self.rewound(id, stream, epoch, row).await?;
+                    }
+                    self.update(id).await?;
+                    look_at
                 }
-            }
-            active.subscription.take(&mut active.taken);
-            // A steady rhythm where there is one, but no burst after a pause.
-            active.next = (active.next + active.period).max(now + active.period / 2).max(now + SPACING);
-            let rewound = std::mem::take(&mut active.taken.rewound);
-            let epoch = active.taken.epoch();
-            for (stream, row) in rewound {
-                self.rewound(id, stream, epoch, row).await?;
-            }
-            self.update(id).await?;
+            };
+            next = next.into_iter().chain(look_at).min();
         }
         Ok(next)
     }
@@ -411,16 +400,6 @@ impl<O: Outlet> Subscriber<O> {
             return Err(End::Gone);
         }
         Ok(())
-    }
-}
-
-/// Completes when a playback ends; says why.
-async fn ended(over: &mut watch::Receiver<Option<String>>) -> String {
-    let why = over.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
-    match why {
-        Some(why) => why,
-        // Its sender lives as long as what it is a part of.
-        None => std::future::pending().await,
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use strongback_store::{
@@ -96,6 +97,8 @@ pub struct Slot {
     places: Vec<u32>,
     /// Channels wanted.
     pub channels: Vec<(ChannelId, ChannelType)>,
+    /// Their indexes in the layout.
+    indexes: Vec<ChannelIndex>,
     /// Row after the last that the client was told of.
     pub told_row: u64,
     /// Of a playback: the place behind which the window begins while it is held.
@@ -111,14 +114,30 @@ pub struct Slot {
 const NONE: u32 = u32::MAX;
 
 impl Slot {
-    /// Adds the cells of one frame.
-    fn add<'a>(&mut self, frame: &Arrived, cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>) {
+    /// Adds one frame without its cells.
+    fn begin(&mut self, frame: &Arrived) {
         let window = &mut self.window;
         window.begin(frame.time, frame.receive_time, frame.row);
         window.gap |= frame.gap;
         if window.channels.len() < self.channels.len() {
             window.channels.resize_with(self.channels.len(), Default::default);
         }
+    }
+
+    /// Adds a frame whose cells stand where the layout has them: only those that are wanted are looked at.
+    fn add_in_place(&mut self, frame: &Arrived, cells: &FrameRef<'_>) {
+        self.begin(frame);
+        for (channel, index) in self.window.channels.iter_mut().zip(&self.indexes) {
+            if let Some((_, Ok(value))) = cells.cell(index.0 as usize) {
+                channel.add(value);
+            }
+        }
+    }
+
+    /// Adds the cells of one frame.
+    fn add<'a>(&mut self, frame: &Arrived, cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>) {
+        self.begin(frame);
+        let window = &mut self.window;
         for (index, cell) in cells {
             let place = self.places.get(index.0 as usize).copied().unwrap_or(NONE);
             if let (Some(channel), Ok(value)) = (window.channels.get_mut(place as usize), cell) {
@@ -141,6 +160,7 @@ impl Slot {
             let channel = &stream.layout.channels[index as usize];
             self.places[index as usize] = self.channels.len() as u32;
             self.channels.push((channel.id, channel.channel_type));
+            self.indexes.push(ChannelIndex(index));
         }
     }
 }
@@ -152,6 +172,19 @@ pub struct Arrived {
     pub time: i64,
     /// `receive_time`, likewise.
     pub receive_time: i64,
+    /// Its row, if it was stored.
+    pub row: Option<u64>,
+    /// Whether frames are known missing before it.
+    pub gap: bool,
+}
+
+/// A frame that was just appended.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh<'a> {
+    /// It.
+    pub frame: FrameRef<'a>,
+    /// Whether its cells stand where the layout has them: [`FrameRef::is_in_place`].
+    pub in_place: bool,
     /// Its row, if it was stored.
     pub row: Option<u64>,
     /// Whether frames are known missing before it.
@@ -291,6 +324,7 @@ impl Subscription {
                 clock: found.stream.clock,
                 places: Vec::new(),
                 channels: Vec::new(),
+                indexes: Vec::new(),
                 told_row,
                 since,
                 announced: false,
@@ -357,11 +391,6 @@ impl Subscription {
         waits
     }
 
-    /// Whether what waits leaves at once.
-    pub fn is_hurried(&self) -> bool {
-        self.pending.lock().hurried
-    }
-
     /// Takes over widened types of a stream whose channels it has.
     pub fn refresh(&self, stream: &Stream) {
         let mut pending = self.pending.lock();
@@ -396,15 +425,21 @@ impl Subscription {
     }
 
     /// Adds a frame of one of its streams. Called under the fan-out's lock, in row order.
-    pub fn add(&self, slot: u32, frame: &FrameRef<'_>, row: Option<u64>, gap: bool, now: i64) {
-        let head = frame.head();
+    pub fn add(&self, slot: u32, fresh: &Fresh<'_>, now: i64) {
+        let head = fresh.frame.head();
         let mut pending = self.pending.lock();
-        let time = match pending.slots[slot as usize].clock {
+        let at = &mut pending.slots[slot as usize];
+        let time = match at.clock {
             Clock::Source => head.source_time.unwrap_or(head.receive_time),
             Clock::Receive => head.receive_time,
         };
-        let arrived = Arrived { time, receive_time: head.receive_time, row, gap };
-        self.add_to(&mut pending, slot, &arrived, frame.cells(), now);
+        let arrived = Arrived { time, receive_time: head.receive_time, row: fresh.row, gap: fresh.gap };
+        if fresh.in_place {
+            at.add_in_place(&arrived, &fresh.frame);
+        } else {
+            at.add(&arrived, fresh.frame.cells());
+        }
+        self.added(&mut pending, slot, now);
     }
 
     /// Adds a frame that is played. Called under the fan-out's lock, in the order of playing.
@@ -415,19 +450,13 @@ impl Subscription {
         cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
         now: i64,
     ) {
-        self.add_to(&mut self.pending.lock(), slot, frame, cells, now);
+        let mut pending = self.pending.lock();
+        pending.slots[slot as usize].add(frame, cells);
+        self.added(&mut pending, slot, now);
     }
 
-    fn add_to<'a>(
-        &self,
-        pending: &mut Pending,
-        slot: u32,
-        frame: &Arrived,
-        cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
-        now: i64,
-    ) {
+    fn added(&self, pending: &mut Pending, slot: u32, now: i64) {
         let at = &mut pending.slots[slot as usize];
-        at.add(frame, cells);
         if !at.dirty {
             at.dirty = true;
             pending.dirty.push(slot);
@@ -490,31 +519,58 @@ impl Subscription {
         !pending.dirty.is_empty() || !pending.rewound.is_empty()
     }
 
-    /// Until when an update that is due waits for the frame that is about to come, nanoseconds since 1970 UTC; the next
-    /// frame wakes the connection. Nothing but frames waits.
-    pub fn wait_until(&self, now: i64, overdue_ns: i64, period_ns: i64) -> Option<i64> {
-        let mut pending = self.pending.lock();
-        let until = pending.pace.wait_until(now, overdue_ns, period_ns).filter(|_| pending.rewound.is_empty())?;
-        pending.woken = false;
-        Some(until)
-    }
-
-    /// Swaps the full windows against the cleared ones of `into`, whose places are those of the slots.
-    pub fn take(&self, into: &mut Taken) {
+    /// Takes what is due, or says when to look again. Until then frames wake nobody, unless it waits for them.
+    pub fn take_due(&self, turn: &Turn, into: &mut Taken) -> Due {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
-        pending.woken = false;
-        pending.hurried = false;
-        pending.oldest = None;
-        into.dropped = std::mem::take(&mut pending.dropped);
-        into.epoch = pending.epoch;
-        into.rewound.append(&mut pending.rewound);
-        into.filled.clear();
-        if into.windows.len() < pending.slots.len() {
-            into.windows.resize_with(pending.slots.len(), Default::default);
+        let waits = !pending.rewound.is_empty() || pending.dirty.iter().any(|at| !pending.slots[*at as usize].held);
+        if turn.overdue_ns < 0 && !(waits && pending.hurried) && (waits || turn.paced_ns.is_some()) {
+            return Due::AtItsTime;
         }
-        let slots = &mut pending.slots;
-        pending.dirty.retain(|&at| {
+        if !waits {
+            pending.woken = false;
+            return Due::Nothing;
+        }
+        if let (Some(period_ns), false, true) = (turn.paced_ns, pending.hurried, pending.rewound.is_empty())
+            && let Some(until) = pending.pace.wait_until(turn.now, turn.overdue_ns, period_ns)
+        {
+            pending.woken = false;
+            return Due::After(Duration::from_nanos(until.saturating_sub(turn.now).max(0) as u64));
+        }
+        pending.take(into);
+        pending.woken = turn.paced_ns.is_some();
+        Due::Now
+    }
+
+    /// Whether what waits leaves at once.
+    #[cfg(test)]
+    pub fn is_hurried(&self) -> bool {
+        self.pending.lock().hurried
+    }
+
+    /// Takes what waits, due or not.
+    #[cfg(test)]
+    pub fn take(&self, into: &mut Taken) {
+        let mut pending = self.pending.lock();
+        pending.take(into);
+        pending.woken = false;
+    }
+}
+
+impl Pending {
+    /// Swaps the full windows against the cleared ones of `into`, whose places are those of the slots.
+    fn take(&mut self, into: &mut Taken) {
+        self.hurried = false;
+        self.oldest = None;
+        into.dropped = std::mem::take(&mut self.dropped);
+        into.epoch = self.epoch;
+        into.rewound.append(&mut self.rewound);
+        into.filled.clear();
+        if into.windows.len() < self.slots.len() {
+            into.windows.resize_with(self.slots.len(), Default::default);
+        }
+        let slots = &mut self.slots;
+        self.dirty.retain(|&at| {
             let slot = &mut slots[at as usize];
             if slot.held {
                 return true;
@@ -532,6 +588,30 @@ impl Subscription {
             false
         });
     }
+}
+
+/// Where a subscription stands in its rhythm.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// The server's clock, nanoseconds since 1970 UTC.
+    pub now: i64,
+    /// How long an update has been due, nanoseconds; negative before its time.
+    pub overdue_ns: i64,
+    /// The time between updates, nanoseconds, if it is long enough to wait for fresh frames.
+    pub paced_ns: Option<i64>,
+}
+
+/// What a connection does about a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing: the next frame wakes it.
+    Nothing,
+    /// Look again when an update is due.
+    AtItsTime,
+    /// Look again after this time, or when a frame wakes it.
+    After(Duration),
+    /// Send what was taken.
+    Now,
 }
 
 /// Windows on their way to the client. Reused between updates.
@@ -653,3 +733,6 @@ fn write_window(out: &mut Vec<u8>, place: &TakenWindow, committed: u64) {
     }
     out.extend_from_slice(b"]}");
 }
+
+#[cfg(test)]
+mod tests;
