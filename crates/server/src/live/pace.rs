@@ -7,7 +7,7 @@
 
 /// Frames within this time of each other are one arrival, nanoseconds.
 const TOGETHER_NS: i64 = 500_000;
-/// A frame that came within this time is new enough to leave with, nanoseconds.
+/// A frame that came within this time before a view is due is new enough to leave with, nanoseconds.
 const FRESH_NS: i64 = 2_000_000;
 /// Longest that a view waits beyond the time at which it is due, nanoseconds.
 const WAIT_NS_MAX: i64 = 50_000_000;
@@ -39,7 +39,9 @@ impl Pace {
         let newest = self.newest?;
         let longest = (period_ns / 4).min(WAIT_NS_MAX) - overdue_ns;
         let age = now.saturating_sub(newest);
-        if self.pause_ns == 0 || self.pause_ns > period_ns / 2 || (0..FRESH_NS).contains(&age) || longest <= 0 {
+        // However late the connection comes to look: a frame since the view became due is what it waited for.
+        let is_fresh = (0..FRESH_NS.saturating_add(overdue_ns)).contains(&age);
+        if self.pause_ns == 0 || self.pause_ns > period_ns / 2 || is_fresh || longest <= 0 {
             return None;
         }
         // A little more than the mean: frames have their jitter.
@@ -69,10 +71,16 @@ mod tests {
         assert_eq!(pace.wait_until(newest + 5 * MS, 0, 200 * MS), Some(newest + 52 * MS));
         // Never longer than a quarter of its period.
         assert_eq!(pace.wait_until(newest + 5 * MS, 0, 100 * MS), Some(newest + 30 * MS));
-        assert_eq!(pace.wait_until(newest + 5 * MS, 45 * MS, 200 * MS), Some(newest + 10 * MS));
-        assert_eq!(pace.wait_until(newest + 5 * MS, 50 * MS, 200 * MS), None);
+        assert_eq!(pace.wait_until(newest + 48 * MS, 45 * MS, 200 * MS), Some(newest + 52 * MS));
+        assert_eq!(pace.wait_until(newest + 49 * MS, 45 * MS, 200 * MS), Some(newest + 52 * MS));
+        assert_eq!(pace.wait_until(newest + 51 * MS, 48 * MS, 200 * MS), Some(newest + 52 * MS));
+        assert_eq!(pace.wait_until(newest + 52 * MS - 1, 50 * MS, 200 * MS), None);
         // The frame is late: what there is leaves.
         assert_eq!(pace.wait_until(newest + 53 * MS, 0, 200 * MS), None);
+        // It came after the view was due, or just before, and the connection comes to look only now.
+        assert_eq!(pace.wait_until(newest + 9 * MS, 30 * MS, 200 * MS), None);
+        assert_eq!(pace.wait_until(newest + 9 * MS, 8 * MS, 200 * MS), None);
+        assert_eq!(pace.wait_until(newest + 9 * MS, 7 * MS, 200 * MS), Some(newest + 52 * MS));
     }
 
     #[test]
