@@ -43,6 +43,8 @@ class Desk {
   private base = "";
   private undoable: Layout[] = [];
   private loading: string | null = null;
+  /** Linked, and not to be had. */
+  private unreadable: string | null = null;
 
   readonly selected = $derived(this.layout?.panels.find((p) => p.id === this.selectedId) ?? null);
 
@@ -54,12 +56,12 @@ class Desk {
     return this.name === null ? this.ownKey() : `strongback.draft.${this.name}`;
   }
 
-  /** The first layout, once server and catalog have spoken: the linked one, the operator's own, the prepared one, or what the page picks. */
+  /** The first layout: the linked one at once; without, when server and catalog have spoken, the operator's own, the prepared one, or what the page picks. */
   begin(): void {
-    if (this.layout !== null || this.loading !== null || !live.ready) return;
+    if (this.layout !== null || this.loading !== null) return;
     const linked = valueOf(location.hash, "layout");
-    if (linked !== null) void this.open(linked);
-    else this.own();
+    if (linked !== null && linked !== this.unreadable) void this.open(linked);
+    else if (live.ready) this.own();
   }
 
   /** The operator's own, the prepared one, or what the page picks. */
@@ -97,7 +99,7 @@ class Desk {
   /** Opens a saved layout, with what was changed in it here and not saved. `fresh`: without. */
   async open(name: string, fresh = false): Promise<void> {
     this.loading = name;
-    this.problem = null;
+    this.unreadable = this.problem = null;
     try {
       const { text, tag } = await api.layout(name);
       if (this.loading !== name) return;
@@ -107,8 +109,10 @@ class Desk {
       if (fresh) localStorage.removeItem(this.draftKey());
       else if (draft !== null) this.resume(draft);
     } catch (e) {
-      if (this.loading !== name) return;
-      if (this.layout === null) this.own();
+      // Without a token it is asked for again when there is one.
+      if (this.loading !== name || (this.layout === null && e instanceof api.ApiError && e.status === 401)) return;
+      this.unreadable = name;
+      if (this.layout === null && live.ready) this.own();
       this.problem = `layout ${name}: ${told(e)}`;
     } finally {
       if (this.loading === name) this.loading = null;

@@ -59,6 +59,8 @@ class Live {
   banners = $state.raw<Banner[]>([]);
   troubles = $state.raw<Trouble[]>([]);
   heartbeat = $state.raw<Heartbeat | null>(null);
+  /** The newest heartbeat: shown with the next turn of the page's loop, not in a frame of its own. */
+  private spoken: Heartbeat | null = null;
   /** Rises 5 times a second: read it to be run again with new values. */
   pulse = $state(0);
   /** The instant that panels say they show, the same on all. */
@@ -120,6 +122,8 @@ class Live {
 
   start(): void {
     this.stream.start();
+    void this.checkCatalog();
+    void this.checkView();
     this.timers.push(setInterval(() => this.tick(), TICK_MS));
     this.timers.push(setInterval(() => void this.checkCatalog(), CATALOG_CHECK_MS));
     this.timers.push(setInterval(() => void this.checkView(), VIEW_CHECK_MS));
@@ -405,6 +409,7 @@ class Live {
   }
 
   async checkView(): Promise<void> {
+    this.viewing = true;
     try {
       const view = await api.view();
       // A run without a prepared layout: the panels are the page's to pick.
@@ -412,11 +417,16 @@ class Live {
       const run = view?.run ?? null;
       const ns = (text: string | null | undefined) => (text == null ? null : BigInt(text));
       this.runNow = run && { name: run.name, t0: ns(run.t0), clock: run.clock ?? null, heldT: ns(run.held_t) };
-      if (this.catalogVersion !== "") this.ready = true;
+      this.viewKnown = true;
+      this.ready ||= this.catalogVersion !== "";
     } catch (e) {
       this.refused(e);
+    } finally {
+      this.viewing = false;
     }
   }
+  private viewing = false;
+  private viewKnown = false;
 
   async checkCatalog(): Promise<void> {
     // New channels come in crowds: one look at a time, and one more for what came meanwhile.
@@ -440,9 +450,8 @@ class Live {
       if (this.catalogVersion !== "" && (await api.catalogVersion()) === this.catalogVersion) return;
       const { version, channels } = await api.allChannels();
       this.channels = sortChannels(channels);
-      const first = this.catalogVersion === "";
       this.catalogVersion = version;
-      if (first) await this.checkView();
+      this.ready ||= this.viewKnown;
     } catch (e) {
       this.refused(e);
     }
@@ -462,7 +471,7 @@ class Live {
       case "heartbeat":
         if ("playback" in message) break;
         this.epoch = message.epoch;
-        this.heartbeat = message;
+        this.spoken = message;
         this.liveness.heartbeat(BigInt(message.time), ms);
         this.marks.ingestDropped(BigInt(message.ingest_dropped), ms);
         if (message.last_data !== null && this.lastDataNs === null) this.lastDataNs = BigInt(message.last_data);
@@ -546,8 +555,9 @@ class Live {
     this.epoch = epoch;
     this.version = version;
     this.needsToken = false;
-    void this.checkCatalog();
-    void this.checkView();
+    // At the first word they are on their way already.
+    if (!this.checking) void this.checkCatalog();
+    if (!this.viewing) void this.checkView();
     void this.loadPast(time);
   }
 
@@ -643,12 +653,14 @@ class Live {
     this.replay?.tick();
     this.liveness.tick(ms);
     for (const tick of this.tickers) tick();
+    this.heartbeat = this.spoken;
     if (this.liveness.mode === "live") this.beat++;
     if (this.mode !== this.liveness.mode || ms - this.lastPulseMs >= PULSE_MS - TICK_MS / 2) this.refresh(ms);
   }
 
   private refresh(ms: number): void {
     this.lastPulseMs = ms;
+    this.heartbeat = this.spoken;
     this.mode = this.liveness.mode;
     const banners = this.marks.list(
       {
