@@ -14,6 +14,9 @@ const TIME_STEPS_S = [
   1_209_600, 2_592_000, 7_776_000, 15_552_000, 31_536_000, 63_072_000, 157_680_000, 315_360_000,
 ];
 
+/** Characters that a label has at least. */
+const LEAST_CHARS = 2;
+
 /**
  * Ticks of a time axis from `from` to `to` (s after `origin`), at most one each `labelPx` + gap of `widthPx`.
  * With a T-0 they count to it, else they are UTC clock times; either way they stand on round numbers.
@@ -29,6 +32,8 @@ export function timeTicks(
       : Number(origin - t0) / 1e9;
   for (const step of TIME_STEPS_S) {
     const fits = (widthPx * step) / span;
+    // Not even the shortest labels fit: none is made to find that out.
+    if (fits < (LEAST_CHARS + 3) * charPx) continue;
     const digits = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
     const first = Math.ceil((base + from) / step - 1e-9) * step;
     // One axis, one form: seconds only where all of them are few.
