@@ -3,13 +3,17 @@
 
 use std::ops::Range;
 
-use strongback_store::{Channel, ChannelIndex, Scan, ScanError, Stream, StreamId, View};
+use strongback_store::{Channel, ChannelIndex, Pieces, Scan, ScanError, Stream, StreamId, View};
 
 use crate::json;
 use crate::live::window::ChannelWindow;
 
 /// Most points a series is reduced to.
 pub const POINTS_MAX: usize = 20_000;
+
+/// From so many rows a point on, blocks are taken by their statistics where they lie in one bucket: with fewer hardly any
+/// does, and all channels of a stream are cheaper to read at once.
+const ROWS_PER_POINT_MIN: u64 = 2048;
 
 /// One channel over a time range.
 #[derive(Debug)]
@@ -120,25 +124,95 @@ pub struct Extent {
 /// # Errors
 /// When the scan ends early.
 pub fn read(view: &View, stream: &Stream, columns: &[ChannelIndex], extent: &Extent) -> Result<Vec<Series>, ScanError> {
+    let points = extent.points.clamp(1, POINTS_MAX) as u64;
+    let is_long = rows_about(view, stream.id, &extent.grid) / points >= ROWS_PER_POINT_MIN;
+    read_so(view, stream, columns, extent, is_long)
+}
+
+/// Reads them, a long history by the statistics of its blocks.
+fn read_so(
+    view: &View,
+    stream: &Stream,
+    columns: &[ChannelIndex],
+    extent: &Extent,
+    is_long: bool,
+) -> Result<Vec<Series>, ScanError> {
+    let end_row = view.next_row(stream.id);
     let mut reducers: Vec<Reducer> = columns.iter().map(|_| Reducer::new(&extent.grid, extent.points)).collect();
-    let rows = 0..extent.end_row;
-    let scan = Scan { time: extent.time.clone(), rows, ..Scan::all(stream.id, columns.to_vec()) };
-    for batch in view.scan(scan) {
-        let batch = batch?;
-        let times = batch.times();
-        for (column, reducer) in batch.columns.iter().zip(&mut reducers) {
-            for (row, time) in times.iter().enumerate() {
-                if let Ok(value) = column.cell(row) {
-                    reducer.add(*time, value);
-                }
+    // What the statistics of blocks cannot say is scanned: text, rows up to one within the view, what lies off the grid.
+    let mut scanned: Vec<usize> = (0..columns.len()).collect();
+    if is_long && extent.end_row >= end_row && extent.time.start == extent.grid.start {
+        let mut rest = Vec::new();
+        for at in scanned {
+            match reduced(view, stream, columns[at], extent)? {
+                Some(filled) => reducers[at] = filled,
+                None => rest.push(at),
             }
         }
+        scanned = rest;
+        let beyond = extent.grid.end..extent.time.end;
+        let taken: Vec<usize> = (0..columns.len()).filter(|at| !scanned.contains(at)).collect();
+        scan(view, stream, columns, (&beyond, extent.end_row), &mut reducers, &taken)?;
     }
+    scan(view, stream, columns, (&extent.time, extent.end_row), &mut reducers, &scanned)?;
     let series = |(index, reducer): (&ChannelIndex, Reducer)| Series {
         channel: stream.layout.channel(*index).clone(),
         buckets: reducer.buckets,
     };
     Ok(columns.iter().zip(reducers).map(series).collect())
+}
+
+/// Rows of a stream within a time, if they came evenly.
+fn rows_about(view: &View, stream: StreamId, time: &Range<i64>) -> u64 {
+    let Some((first, last)) = view.time_range(stream) else { return 0 };
+    let within = time.end.min(last.saturating_add(1)).saturating_sub(time.start.max(first)).max(0);
+    let share = within as f64 / last.saturating_sub(first).max(1) as f64;
+    (view.next_row(stream) as f64 * share) as u64
+}
+
+/// A channel over the grid by the statistics of its blocks; none where they do not tell.
+fn reduced(view: &View, stream: &Stream, column: ChannelIndex, extent: &Extent) -> Result<Option<Reducer>, ScanError> {
+    let mut reducer = Reducer::new(&extent.grid, extent.points);
+    let span_fits = extent.grid.end.checked_sub(extent.grid.start).is_some();
+    if !span_fits || !stream.layout.channel(column).channel_type.is_scalar() {
+        return Ok(None);
+    }
+    let grid = Pieces { time: extent.grid.clone(), width_ns: reducer.width as u64 };
+    let found = view.reduce_to(stream.id, column, &grid)?;
+    reducer.on_grid = !found.plain;
+    for bucket in &found.buckets {
+        let Some(window) = ChannelWindow::of(bucket) else { return Ok(None) };
+        reducer.buckets.push((bucket.time, window));
+    }
+    Ok(Some(reducer))
+}
+
+/// Adds what lies in a time, below a row, to the reducers of the columns at these places.
+fn scan(
+    view: &View,
+    stream: &Stream,
+    columns: &[ChannelIndex],
+    (time, end_row): (&Range<i64>, u64),
+    reducers: &mut [Reducer],
+    places: &[usize],
+) -> Result<(), ScanError> {
+    if places.is_empty() || time.is_empty() {
+        return Ok(());
+    }
+    let columns = places.iter().map(|at| columns[*at]).collect();
+    let scan = Scan { time: time.clone(), rows: 0..end_row, ..Scan::all(stream.id, columns) };
+    for batch in view.scan(scan) {
+        let batch = batch?;
+        let times = batch.times();
+        for (column, at) in batch.columns.iter().zip(places) {
+            for (row, time) in times.iter().enumerate() {
+                if let Ok(value) = column.cell(row) {
+                    reducers[*at].add(*time, value);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Times of frames known missing, by stream: what plots leave open.
@@ -163,7 +237,11 @@ pub fn write_gaps(out: &mut Vec<u8>, gaps: &[(i64, i64)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strongback_store::{ChannelType, Value};
+    use std::sync::Arc;
+    use strongback_store::{
+        ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Store, StoreOptions, StreamKey, StreamSpec,
+        Value,
+    };
 
     fn reduced(points: usize, samples: &[(i64, f64)]) -> Vec<(i64, u64)> {
         let mut reducer = Reducer::new(&(0..100), points);
@@ -185,6 +263,104 @@ mod tests {
         assert_eq!(reduced(3, &samples).iter().map(|b| b.1).sum::<u64>(), 100);
         let late = [(90, 1.0), (10, 2.0), (50, 3.0), (51, 3.0), (11, 1.0), (95, 1.0)];
         assert_eq!(reduced(4, &late), [(0, 2), (50, 2), (75, 2)]);
+    }
+
+    const T0: i64 = 1_790_000_000_000_000_000;
+
+    /// 40,000 rows of numbers, of numbers that break, of rare ones and of text, most of them in sealed blocks.
+    fn store() -> (Store, Arc<Stream>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let options =
+            StoreOptions { log_bytes: 1 << 20, segment_bytes: 1 << 20, open_bytes: 64 << 10, ..Default::default() };
+        let store = Store::open(dir.path(), options, T0).unwrap();
+        let channel = |(name, kind)| ChannelSpec::new(name, kind);
+        let spec = StreamSpec {
+            key: StreamKey::new("t", []),
+            source: "test".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: [
+                ("steady", ChannelType::F64),
+                ("broken", ChannelType::F32),
+                ("rare", ChannelType::U16),
+                ("text", ChannelType::String),
+            ]
+            .map(channel)
+            .to_vec(),
+        };
+        let stream = store.resolve(&spec, T0).unwrap().0;
+        for block in 0..80_i64 {
+            let mut batch = FrameBatch::new();
+            for row in block * 500..(block + 1) * 500 {
+                let time = T0 + row * 1_000_000 + row % 7;
+                batch.begin(FrameHead { stream: stream.id, receive_time: time, source_time: None, sequence: None });
+                let spike = if row == 12_345 { 99.0 } else { 0.0 };
+                batch.push(ChannelIndex(0), Value::F64((row as f64 / 300.0).sin() + spike));
+                let broken = [f32::NAN, f32::INFINITY, row as f32][(row % 997).min(2) as usize];
+                batch.push(ChannelIndex(1), Value::F32(broken));
+                if row % 5_000 == 0 {
+                    batch.push(ChannelIndex(2), Value::U16(row as u16));
+                }
+                batch.push(ChannelIndex(3), Value::String(if row % 2 == 0 { "even" } else { "odd" }));
+                batch.end();
+            }
+            let now = T0 + (block + 1) * 500_000_000;
+            assert!(store.append(&batch, now).outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })));
+            store.commit(now).unwrap();
+            store.maintain(now).unwrap();
+        }
+        (store, stream, dir)
+    }
+
+    /// Buckets as they are told, with a mean to twelve digits.
+    fn told(series: &[Series]) -> Vec<Vec<serde_json::Value>> {
+        let of = |series: &Series| {
+            let mut out = Vec::new();
+            series.write_buckets(&mut out);
+            let mut buckets: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
+            for bucket in &mut buckets {
+                if let Some(mean) = bucket[6].as_f64() {
+                    bucket[6] = format!("{mean:.11e}").into();
+                }
+            }
+            buckets
+        };
+        series.iter().map(of).collect()
+    }
+
+    #[test]
+    fn statistics_of_blocks_say_what_a_scan_says() {
+        let (store, stream, _dir) = store();
+        let (view, columns) = (store.view(), [0, 1, 2, 3].map(ChannelIndex));
+        let all = T0..T0 + 40_000_000_000;
+        let mut seen = 0;
+        for (grid, points) in [
+            (all.clone(), 4),
+            (all.clone(), 1),
+            (all.clone(), 333),
+            (all.start - 7_000_000_000..all.end + 90_000_000_000, 16),
+            (T0 + 3_333_333_333..T0 + 29_000_000_001, 3),
+            (T0 + 5_000_000_000..T0 + 5_000_000_001, 9),
+            (0..T0 + 20_000_000_000, 2),
+            (i64::MIN..i64::MAX, 5),
+        ] {
+            for end in [grid.end, i64::MAX] {
+                for end_row in [u64::MAX, 40_000, 31_111] {
+                    let extent = Extent { time: grid.start..end, grid: grid.clone(), end_row, points };
+                    let [long, short] = [true, false]
+                        .map(|is_long| told(&read_so(&view, &stream, &columns, &extent, is_long).unwrap()));
+                    for (channel, (long, short)) in long.iter().zip(&short).enumerate() {
+                        assert_eq!(long, short, "channel {channel} of {extent:?}");
+                    }
+                    seen += long.iter().map(Vec::len).sum::<usize>();
+                }
+            }
+        }
+        assert!(seen > 1_000, "{seen}");
+        let extent = Extent { time: all.clone(), grid: all, end_row: u64::MAX, points: 4 };
+        let spike = &told(&read_so(&view, &stream, &columns, &extent, true).unwrap())[0][1];
+        assert!(spike[5].as_f64().unwrap() > 98.0, "{spike}");
     }
 
     #[test]

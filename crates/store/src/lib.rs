@@ -95,7 +95,7 @@ pub use intervals::{Interval, Intervals, Reading};
 pub use ledger::{Gap, GapCause};
 pub use options::{Keep, RetentionGroup, StoreOptions};
 pub use pattern::{Pattern, PatternError};
-pub use reduce::Bucket;
+pub use reduce::{Bucket, Pieces, Reduced};
 pub use reduction::Reduction;
 pub use refusal::{OpenError, Refusal, Reject, ScanError};
 pub use runs::RunInfo;

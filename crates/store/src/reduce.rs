@@ -36,8 +36,28 @@ pub struct Bucket {
     pub min: Option<Value<'static>>,
     /// Largest value, NaNs apart; none for text or if all are NaN.
     pub max: Option<Value<'static>>,
+    /// Finite values in it.
+    pub finite: u64,
     /// Arithmetic mean of the finite values; none for text or if none is finite.
     pub mean: Option<f64>,
+}
+
+/// Pieces of time of equal length.
+#[derive(Clone, Debug)]
+pub struct Pieces {
+    /// What it covers, nanoseconds since 1970 UTC.
+    pub time: Range<i64>,
+    /// Length of a piece, nanoseconds; the last one may end beyond `time`.
+    pub width_ns: u64,
+}
+
+/// A channel reduced to a grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduced {
+    /// Ascending in time.
+    pub buckets: Vec<Bucket>,
+    /// Whether there were so few values that they come as they are, one each.
+    pub plain: bool,
 }
 
 /// A bucket under way.
@@ -46,7 +66,6 @@ struct Filling {
     bucket: Bucket,
     first_at: i64,
     last_at: (i64, u64),
-    finite: u64,
     sum: f64,
     lost: f64,
 }
@@ -82,8 +101,8 @@ impl Filling {
     fn new(start: i64, first: Value<'_>, time: i64, row: u64) -> Filling {
         let first = OwnedValue::of(first);
         let last = first.clone();
-        let bucket = Bucket { time: start, count: 0, first, last, min: None, max: None, mean: None };
-        Filling { bucket, first_at: time, last_at: (time, row), finite: 0, sum: 0.0, lost: 0.0 }
+        let bucket = Bucket { time: start, count: 0, first, last, min: None, max: None, finite: 0, mean: None };
+        Filling { bucket, first_at: time, last_at: (time, row), sum: 0.0, lost: 0.0 }
     }
 
     fn add(&mut self, value: Value<'_>, time: i64, row: u64) {
@@ -99,7 +118,7 @@ impl Filling {
         let Some(number) = value.as_f64() else { return };
         if number.is_finite() {
             self.add_to_sum(number);
-            self.finite += 1;
+            self.bucket.finite += 1;
         }
         if !is_nan(&value) {
             let plain = Value::from_bits(value.channel_type(), value.bits());
@@ -120,7 +139,7 @@ impl Filling {
         }
         if block.finite > 0 {
             self.add_to_sum(block.sum);
-            self.finite += block.finite;
+            self.bucket.finite += block.finite;
         }
         if let Some((min, max)) = block.range {
             self.enclose(min, max);
@@ -144,8 +163,8 @@ impl Filling {
     }
 
     fn finish(mut self) -> Bucket {
-        if self.finite > 0 {
-            self.bucket.mean = Some((self.sum + self.lost) / self.finite as f64);
+        if self.bucket.finite > 0 {
+            self.bucket.mean = Some((self.sum + self.lost) / self.bucket.finite as f64);
         }
         self.bucket
     }
@@ -246,13 +265,15 @@ impl Reduction {
         true
     }
 
-    fn finish(self) -> Vec<Bucket> {
+    fn finish(self) -> Reduced {
         match self.plain {
             Some(mut list) => {
                 list.sort_by_key(|f| f.last_at);
-                list.into_iter().map(Filling::finish).collect()
+                Reduced { buckets: list.into_iter().map(Filling::finish).collect(), plain: true }
             }
-            None => self.filling.into_iter().flatten().map(Filling::finish).collect(),
+            None => {
+                Reduced { buckets: self.filling.into_iter().flatten().map(Filling::finish).collect(), plain: false }
+            }
         }
     }
 }
@@ -277,13 +298,27 @@ impl View {
         if time.is_empty() {
             return Ok(Vec::new());
         }
-        let span = time.end.abs_diff(time.start);
-        let width = span.div_ceil(buckets as u64).max(1);
-        let mut reduction =
-            Reduction { time: time.clone(), width, filling: vec![None; buckets], plain: Some(Vec::new()) };
-        let Some(view) = self.stream(stream) else { return Ok(Vec::new()) };
-        if column.0 as usize >= view.stream.layout.channels.len() {
-            return Ok(Vec::new());
+        let width_ns = time.end.abs_diff(time.start).div_ceil(buckets as u64).max(1);
+        Ok(self.reduce_to(stream, column, &Pieces { time, width_ns })?.buckets)
+    }
+
+    /// The same over a grid, as many buckets as its time has pieces.
+    ///
+    /// # Errors
+    /// As a scan.
+    ///
+    /// # Panics
+    /// A grid of more than 2^20 pieces.
+    pub fn reduce_to(&self, stream: StreamId, column: ChannelIndex, grid: &Pieces) -> Result<Reduced, ScanError> {
+        let time = grid.time.clone();
+        let width = grid.width_ns.max(1);
+        let buckets = if time.is_empty() { 0 } else { time.end.abs_diff(time.start).div_ceil(width) };
+        assert!(buckets <= 1 << 20, "a grid of {buckets} pieces");
+        let filling = vec![None; buckets as usize];
+        let mut reduction = Reduction { time: time.clone(), width, filling, plain: Some(Vec::new()) };
+        let Some(view) = self.stream(stream) else { return Ok(reduction.finish()) };
+        if column.0 as usize >= view.stream.layout.channels.len() || buckets == 0 {
+            return Ok(reduction.finish());
         }
         for segment in view.segments(time.start, time.end - 1) {
             let blocks = view.blocks(&segment, self.shared())?;

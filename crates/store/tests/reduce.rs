@@ -63,6 +63,7 @@ fn bucket_of(time: i64, values: &[(i64, u64, OwnedValue)]) -> Bucket {
         last: last.2.clone(),
         min: min.map(plain),
         max: max.map(plain),
+        finite: finite.len() as u64,
         mean,
     }
 }

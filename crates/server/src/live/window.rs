@@ -1,7 +1,7 @@
 //! What a subscription has gathered of one stream since its last update: per channel count, first, last,
 //! min, max and mean, so that no reduction of rate hides a spike.
 
-use strongback_store::{ChannelType, Value};
+use strongback_store::{Bucket, ChannelType, OwnedValue, Value};
 
 use crate::json;
 
@@ -82,6 +82,23 @@ pub struct Numbers {
 }
 
 impl ChannelWindow {
+    /// What the store says of a piece of time of a channel of numbers or truth values; none of text.
+    pub fn of(bucket: &Bucket) -> Option<ChannelWindow> {
+        let plain = |value: &OwnedValue| match value {
+            OwnedValue::Plain(value) => Some(Packed::of(*value)),
+            OwnedValue::String(_) | OwnedValue::Array { .. } => None,
+        };
+        Some(ChannelWindow {
+            count: bucket.count,
+            finite: bucket.finite,
+            sum: bucket.mean.map_or(0.0, |mean| mean * bucket.finite as f64),
+            first: plain(&bucket.first)?,
+            last: plain(&bucket.last)?,
+            range: bucket.min.zip(bucket.max).map(|(min, max)| (Packed::of(min), Packed::of(max))),
+            text: None,
+        })
+    }
+
     /// Adds a value.
     pub fn add(&mut self, value: Value<'_>) {
         let size;
