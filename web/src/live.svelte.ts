@@ -4,6 +4,7 @@ import { heard, ordered, stepped } from "./alarms";
 import * as api from "./api";
 import { type Banner, Banners } from "./banner";
 import type { Feed } from "./feed";
+import { knownFrom } from "./gaps";
 import { Liveness, type Mode } from "./liveness";
 import type {
   Alarm, Channel, Event, Gap, Heartbeat, Limit, PlaybackState, ServerMessage, ServerView, Snapshot, SourceStatus, StateRow, Subscribe,
@@ -12,7 +13,7 @@ import type {
 import { toNumber } from "./message";
 import { Digits } from "./number";
 import { naming } from "./pattern";
-import { Replay } from "./replay.svelte";
+import { GAPS_MAX as REPLAY_GAPS, Replay } from "./replay.svelte";
 import { type Age, ageOf } from "./stale";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
@@ -183,6 +184,9 @@ class Live {
   get eventsShown(): Event[] {
     return this.byThen(this.replay?.events ?? this.events, (event) => event.time);
   }
+
+  /** Before this instant nothing is said of gaps: there were too many. Null: all of the last hour are there. */
+  readonly gapsFrom = $derived(knownFrom(this.replay?.gaps ?? this.gaps, this.replay ? REPLAY_GAPS : MAX_GAPS));
 
   /** Gaps that had begun by that instant. */
   get gapsShown(): Gap[] {

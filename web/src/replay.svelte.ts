@@ -11,7 +11,7 @@ import type { Stream } from "./stream";
 /** Without a word of the server for so long the picture is no longer what is played. */
 const DEAF_MS = 2500;
 const EVENTS_MAX = 5000;
-const GAPS_MAX = 500;
+export const GAPS_MAX = 500;
 const KEY = "strongback.director.";
 
 export class Replay {
