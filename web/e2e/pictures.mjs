@@ -51,8 +51,10 @@ const layout = async (name) => {
   await page.waitForTimeout(3000);
 };
 const kinds = async (...names) => {
-  await size(1920, 1080);
-  for (const kind of names) await page.locator(`[data-testid="panel"][data-kind="${kind}"]`).first().screenshot({ path: `${folder}/${kind}.png` });
+  for (const [width, height] of [[1920, 1080], [1280, 720]]) {
+    await size(width, height);
+    for (const kind of names) await page.locator(`[data-testid="panel"][data-kind="${kind}"]`).first().screenshot({ path: `${folder}/${kind}-${width}.png` });
+  }
 };
 
 try {
