@@ -177,7 +177,8 @@ fn reduced(view: &View, stream: &Stream, column: ChannelIndex, extent: &Extent) 
     if !span_fits || !stream.layout.channel(column).channel_type.is_scalar() {
         return Ok(None);
     }
-    let grid = Pieces { time: extent.grid.clone(), width_ns: reducer.width as u64 };
+    let time = extent.grid.start..extent.grid.end.min(extent.time.end);
+    let grid = Pieces { time, width_ns: reducer.width as u64 };
     let found = view.reduce_to(stream.id, column, &grid)?;
     reducer.on_grid = !found.plain;
     for bucket in &found.buckets {
@@ -345,7 +346,7 @@ mod tests {
             (0..T0 + 20_000_000_000, 2),
             (i64::MIN..i64::MAX, 5),
         ] {
-            for end in [grid.end, i64::MAX] {
+            for end in [grid.end, i64::MAX, T0 + 17_777_777_777] {
                 for end_row in [u64::MAX, 40_000, 31_111] {
                     let extent = Extent { time: grid.start..end, grid: grid.clone(), end_row, points };
                     let [long, short] = [true, false]
