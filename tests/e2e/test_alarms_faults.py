@@ -6,15 +6,14 @@ from __future__ import annotations
 import json
 import pathlib
 import signal
-import struct
 import subprocess
 import time
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from derived_results import Result, late, path, replayed, stored
 from strongback import BINARY, Server, eventually, free_ports
 
 # Raw counts of the simulated pad's instrumentation, every value near a bound; the pad's lines come as they are.
@@ -149,50 +148,19 @@ def past(server: Server) -> list[tuple[Any, ...]]:
     return sorted(((int(row[0]), int(row[1]), *row[2:]) for row in rows), key=lambda row: (row[1], row[2], row[3]))
 
 
-def derived(name: str, more: str = "") -> str:
-    return f"/api/derived/{urllib.parse.quote(name, safe='')}{more}"
-
-
-def bits(value: Any) -> Any:
-    """A value that is equal only where all bits are."""
-    return struct.pack("<d", value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-def stored(server: Server, name: str, version: str = "1") -> list[tuple[int, int, Any]]:
-    """Time, trigger's row and value of the results that are stored."""
-    table, channel = name.split(".")
-    rows = server.sql(
-        f'select time_ns, "{channel}_row", "{channel}" from "{table}" '
-        f"where version = '{version}' and \"{channel}_row\" is not null order by time_ns, \"{channel}_row\""
-    )
-    return [(time_ns, int(row), bits(value)) for time_ns, row, value in rows]
-
-
-def replayed(server: Server, name: str, late: str = "false") -> list[tuple[int, int, Any]]:
-    """The same, of the record."""
-    answer = server.get(derived(name, f"/past?limit=100000&late={late}"))
-    assert not answer["truncated"]
-    return sorted((int(result["time"]), int(result["row"]), bits(result["value"])) for result in answer["results"])
-
-
-def backfilled(server: Server, name: str) -> list[tuple[int, int, Any]]:
-    """The same, of a version that a backfill wrote."""
+def backfilled(server: Server, name: str) -> list[Result]:
+    """Results of a version that a backfill wrote."""
     body = json.dumps({"late": False}).encode()
-    request = urllib.request.Request(server.url + derived(name, "/backfill"), data=body, method="POST")
+    request = urllib.request.Request(server.url + path(name, "/backfill"), data=body, method="POST")
     with urllib.request.urlopen(request, timeout=60) as answer:
         version = json.load(answer)["version"]
 
     def is_done() -> bool:
-        (one,) = [of for of in server.get(derived(name))["backfills"] if of["version"] == version]
+        (one,) = [of for of in server.get(path(name))["backfills"] if of["version"] == version]
         return one["state"] == "done"
 
     eventually("a backfill", is_done)
     return stored(server, name, version)
-
-
-def late_of(server: Server, name: str) -> int:
-    """Frames named as too late for a derived channel."""
-    return server.sql("select count(*) from strongback.late where derived like %s", f"{name} version %")[0][0]
 
 
 def test_alarms_and_derived_values_are_the_same_from_the_record(tmp_path: pathlib.Path, simulate: Any) -> None:
@@ -250,12 +218,12 @@ def test_alarms_and_derived_values_are_the_same_from_the_record(tmp_path: pathli
     assert named[0] > 0
     assert metric(server, "unjudged") == 0
     # Derived values: live, in replay and backfilled, and the frames beyond the watermark named.
-    late = 0
+    too_late = 0
     for name in ("calc.vibration", "calc2.slope", "calc3.high"):
         eventually(f"{name} has all", lambda name=name: replayed(server, name) == stored(server, name))
         told = stored(server, name)
         assert len(told) > 300, name
         assert backfilled(server, name) == told, name
-        late += late_of(server, name)
-    assert late > 0
+        too_late += late(server, name)
+    assert too_late > 0
     assert server.stop() == 0

@@ -6,15 +6,14 @@ import json
 import pathlib
 import random
 import socket
-import struct
 import threading
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from typing import Any
 
 import pytest
+from derived_results import bits, late, path, replayed, stored
 from strongback import Server, eventually
 
 DERIVED = """
@@ -45,43 +44,6 @@ def call(server: Server, method: str, path: str, body: Any = None) -> tuple[int,
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as refused:
         return refused.code, json.load(refused)
-
-
-def at(name: str, more: str = "") -> str:
-    return f"/api/derived/{urllib.parse.quote(name, safe='')}{more}"
-
-
-def bits(value: Any) -> Any:
-    """A value that is equal only where all bits are."""
-    return struct.pack("<d", value) if isinstance(value, float) else value
-
-
-def stored(server: Server, name: str, version: str = "1") -> list[tuple[int, int, Any]]:
-    """Time, trigger's row and value of the results that are stored."""
-    table, channel = name.rsplit(".", 1)
-    if not server.rows_of(table):
-        return []
-    rows = server.sql(
-        f'select time_ns, "{channel}_row", "{channel}" from "{table}" '
-        f"where version = '{version}' and \"{channel}_row\" is not null order by time_ns, \"{channel}_row\""
-    )
-    return [(time_ns, int(row), bits(value)) for time_ns, row, value in rows]
-
-
-def replayed(server: Server, name: str, late: str = "false") -> list[tuple[int, int, Any]]:
-    """The same, of the record."""
-    answer = server.get(at(name, f"/past?limit=100000&late={late}"))
-    assert not answer["truncated"]
-    of = lambda result: float(result["value"]) if type(result["value"]) in (int, float) else result["value"]
-    return sorted((int(result["time"]), int(result["row"]), bits(of(result))) for result in answer["results"])
-
-
-def late(server: Server, name: str) -> int:
-    """Frames named as too late for a derived channel."""
-    if not server.rows_of("strongback.late"):
-        return 0
-    like = f"{name} version %"
-    return server.sql('select count(*) from strongback.late where derived like %s', like)[0][0]
 
 
 def jittered(server: Server, *, frames: int, seed: int) -> int:
@@ -118,7 +80,7 @@ def settled(server: Server, name: str) -> None:
     seen: list[Any] = []
 
     def calm() -> bool:
-        seen.append([of["results"] + of["late"] for of in server.get(at(name))["evaluations"]])
+        seen.append([of["results"] + of["late"] for of in server.get(path(name))["evaluations"]])
         return len(seen) > 40 and seen[-1] == seen[-40]
 
     eventually("calm", calm)
@@ -146,12 +108,12 @@ def test_live_replay_and_backfill_give_the_same_bits(derived: Server) -> None:
     versions = {}
     for name in names:
         for with_late in (False, True):
-            status, answer = call(server, "POST", at(name, "/backfill"), {"late": with_late})
+            status, answer = call(server, "POST", path(name, "/backfill"), {"late": with_late})
             assert status == 200, answer
             versions[name, with_late] = answer["version"]
 
             def done(name: str = name, version: str = answer["version"]) -> bool:
-                (one,) = [of for of in server.get(at(name))["backfills"] if of["version"] == version]
+                (one,) = [of for of in server.get(path(name))["backfills"] if of["version"] == version]
                 return one["state"] == "done"
 
             eventually("a backfill", done)
@@ -183,7 +145,7 @@ def test_streams_that_appear_under_load_lose_and_double_nothing(tmp_path: pathli
     eventually("all frames", lambda: server.rows_of("w") == sent)
 
     def all_taken() -> bool:
-        of = server.get(at("twice.x"))["evaluations"]
+        of = server.get(path("twice.x"))["evaluations"]
         return len(of) == streams and sum(one["results"] for one in of) + late(server, "twice.x") >= sent
 
     eventually("all results", all_taken)
@@ -213,7 +175,7 @@ def test_a_kill_leaves_neither_gap_nor_double(derived: Server) -> None:
     def complete() -> bool:
         have = {of[1] for of in stored(server, "trend.slope")}
         return triggers - len(have) <= late(server, "trend.slope") and all(
-            of["state"] == "live" for of in server.get(at("trend.slope"))["evaluations"]
+            of["state"] == "live" for of in server.get(path("trend.slope"))["evaluations"]
         )
 
     eventually("all results", complete)
@@ -227,23 +189,23 @@ def test_a_kill_leaves_neither_gap_nor_double(derived: Server) -> None:
 def test_expressions_come_change_and_go_at_run_time(server: Server) -> None:
     server.write("t a=1,b=2\nt a=2,b=0\n")
     new = {"trigger": "t", "expression": '"t.a" / "t.b"', "unit": "1"}
-    assert call(server, "PUT", at("d.q"), new)[0] == 200
-    assert call(server, "PUT", at("e.q"), {"trigger": "d", "expression": 'delta("d.q")', "wait": True})[0] == 200
+    assert call(server, "PUT", path("d.q"), new)[0] == 200
+    assert call(server, "PUT", path("e.q"), {"trigger": "d", "expression": 'delta("d.q")', "wait": True})[0] == 200
     for n in range(1, 6):
         server.write(f"t a={n},b={n % 2}\n")
     eventually("results", lambda: len(stored(server, "d.q")) == 5)
     # Divided by zero: no value, counted and told; it goes on.
     assert [value for *_, value in stored(server, "d.q")] == [bits(float(n)) if n % 2 else None for n in range(1, 6)]
-    one = server.get(at("d.q"))
+    one = server.get(path("d.q"))
     assert (one["state"], one["version"], one["evaluations"][0]["zero_divisors"]) == ("failing", 1, 2)
     assert "division by zero" in one["trouble"]
     assert server.get("/api/health")["derived"]["failing"][0]["name"] == "d.q"
     told = lambda: [e for e in server.get("/api/events")["events"] if "d.q" in e["text"] and "zero" in e["text"]]
     eventually("an event", told)
     # The same again is no new version; another expression is, and what needs it has a new one, too.
-    assert call(server, "PUT", at("d.q"), {**new, "unit": "%"})[1]["version"] == 1
-    assert call(server, "PUT", at("d.q"), {**new, "expression": '"t.a" * 10'})[1]["version"] == 2
-    assert server.get(at("e.q"))["version"] == 2
+    assert call(server, "PUT", path("d.q"), {**new, "unit": "%"})[1]["version"] == 1
+    assert call(server, "PUT", path("d.q"), {**new, "expression": '"t.a" * 10'})[1]["version"] == 2
+    assert server.get(path("e.q"))["version"] == 2
     eventually("both", lambda: all(of["version"] == 2 for of in server.get("/api/derived")["derived"]))
 
     def sent() -> bool:
@@ -254,13 +216,13 @@ def test_expressions_come_change_and_go_at_run_time(server: Server) -> None:
     assert {value for *_, value in stored(server, "d.q", "2")} == {bits(70.0)}
     assert stored(server, "e.q", "2")[-1][2] == bits(0.0)
     assert len(stored(server, "d.q")) == 5
-    assert call(server, "DELETE", at("d.q")) == (409, {"code": "conflict", "error": '"e.q" needs it'})
-    assert call(server, "DELETE", at("e.q"))[0] == 200
-    assert call(server, "DELETE", at("e.q"))[0] == 404
-    assert call(server, "DELETE", at("d.q"))[0] == 200
+    assert call(server, "DELETE", path("d.q")) == (409, {"code": "conflict", "error": '"e.q" needs it'})
+    assert call(server, "DELETE", path("e.q"))[0] == 200
+    assert call(server, "DELETE", path("e.q"))[0] == 404
+    assert call(server, "DELETE", path("d.q"))[0] == 200
     assert server.get("/api/derived")["derived"] == []
     # Back again: its versions go on.
-    assert call(server, "PUT", at("d.q"), new)[1]["version"] == 3
+    assert call(server, "PUT", path("d.q"), new)[1]["version"] == 3
     assert server.stop() == 0
     server.start()
     assert [of["version"] for of in server.get("/api/derived")["derived"]] == [3]
@@ -287,8 +249,8 @@ def test_expressions_come_change_and_go_at_run_time(server: Server) -> None:
 )
 def test_bad_expressions_are_refused_with_their_reason(server: Server, expression: str, says: str) -> None:
     server.write("t a=1\nt,n=1 many=1\nt,n=2 many=1\n")
-    assert call(server, "PUT", at("loop.a"), {"trigger": "t", "expression": '"bad.x"', "wait": True})[0] == 200
-    status, answer = call(server, "PUT", at("bad.x"), {"trigger": "t", "expression": expression})
+    assert call(server, "PUT", path("loop.a"), {"trigger": "t", "expression": '"bad.x"', "wait": True})[0] == 200
+    status, answer = call(server, "PUT", path("bad.x"), {"trigger": "t", "expression": expression})
     assert status == 400, answer
     assert says in answer["error"], answer
     assert [of["name"] for of in server.get("/api/derived")["derived"]] == ["loop.a"]
@@ -307,12 +269,12 @@ def test_what_is_no_definition_is_refused(derived: Server) -> None:
         ("a.b", {**good, "nonsense": 1}, "nonsense"),
         ("a.b", [], "struct"),
     ]:
-        status, answer = call(server, "PUT", at(name), body)
+        status, answer = call(server, "PUT", path(name), body)
         assert status == 400 and says in answer["error"], answer
-    assert call(server, "PUT", at("calc.flow"), good)[0] == 409
-    assert call(server, "DELETE", at("calc.flow"))[0] == 409
-    assert call(server, "GET", at("none.x"))[0] == 404
-    assert call(server, "POST", at("none.x", "/backfill"), {})[0] == 404
-    assert call(server, "POST", at("calc.flow", "/backfill"), {"from": "5", "to": "4"})[0] == 400
-    assert call(server, "POST", at("calc.flow", "/backfill"), {})[0] == 400
+    assert call(server, "PUT", path("calc.flow"), good)[0] == 409
+    assert call(server, "DELETE", path("calc.flow"))[0] == 409
+    assert call(server, "GET", path("none.x"))[0] == 404
+    assert call(server, "POST", path("none.x", "/backfill"), {})[0] == 404
+    assert call(server, "POST", path("calc.flow", "/backfill"), {"from": "5", "to": "4"})[0] == 400
+    assert call(server, "POST", path("calc.flow", "/backfill"), {})[0] == 400
     assert [of["state"] for of in server.get("/api/derived")["derived"]] == ["waiting"] * 3

@@ -9,6 +9,7 @@ import { hasStates } from "./message";
 import { KIND_NAMES, MAX_PANELS, type Panel, panel, type PanelKind, shows } from "./panel";
 import { matching } from "./pattern";
 import { places, show, type Side } from "./split";
+import { told } from "./told";
 
 const UNDO_MAX = 30;
 /** Shares of a panel's place from its edge in that dropping puts a panel beside it instead of over it. */
@@ -296,7 +297,6 @@ class Desk {
   }
 }
 
-const told = (e: unknown) => (e instanceof Error ? e.message : String(e));
 const lastWord = (name: string) => name.replace(/\{.*$/, "").split(".").at(-1)!;
 
 export const desk = new Desk();

@@ -4,6 +4,7 @@ import type { Channel, ServerView } from "./message";
 import { hasStates } from "./message";
 import { MAX_PANELS, type Panel, panel, readPanel } from "./panel";
 import { insert, largest, move, type Node, panelsOf, places, readTree, remove, type Side, split, stack } from "./split";
+import { told } from "./told";
 
 /** The version that this page writes; the server refuses newer ones. */
 export const VERSION = 2;
@@ -102,7 +103,7 @@ export function thaw(text: string): Layout {
   try {
     value = JSON.parse(text);
   } catch (e) {
-    throw new Error(`no layout: ${e instanceof Error ? e.message : String(e)}`);
+    throw new Error(`no layout: ${told(e)}`);
   }
   if (typeof value !== "object" || value === null) throw new Error("no layout: it is no object");
   const layout = value as { version?: unknown; v?: unknown; title?: unknown; panels?: unknown; root?: unknown };

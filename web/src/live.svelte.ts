@@ -18,6 +18,7 @@ import { type Age, ageOf } from "./stale";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
 import { NS_PER_S, secondsBetween, secondsNs, utc } from "./time";
+import { told } from "./told";
 import { sound } from "./tone";
 import { sortChannels } from "./tree";
 import { type Trouble, troubles } from "./trouble";
@@ -293,7 +294,7 @@ class Live {
       feed?.past(state.map((row) => row.channel), series);
       this.know(state);
     } catch (e) {
-      if (feed) feed.error = e instanceof Error ? e.message : String(e);
+      if (feed) feed.error = told(e);
     }
   }
 

@@ -7,6 +7,7 @@ import { live } from "./live.svelte";
 import type { Channel, Event } from "./message";
 import type { Panel } from "./panel";
 import { naming } from "./pattern";
+import { told } from "./told";
 
 export interface Window {
   from: bigint;
@@ -124,7 +125,7 @@ export class Past {
       this.error = null;
     } catch (e) {
       if (mine.signal.aborted) return;
-      this.error = e instanceof Error ? e.message : String(e);
+      this.error = told(e);
     } finally {
       if (this.asking === mine) this.asking = null;
     }

@@ -3,6 +3,7 @@
 import * as api from "./api";
 import { address, valueOf, withValue } from "./hash";
 import { live } from "./live.svelte";
+import { told } from "./told";
 
 /** Opens a source's view, or closes it; the page follows as it follows a link. */
 export function openSource(name: string | null): void {
@@ -25,7 +26,7 @@ export async function startReplay(what: api.NewPlayback): Promise<string | null>
     linkReplay(state.id);
     return null;
   } catch (e) {
-    live.replayOver = `no replay: ${e instanceof Error ? e.message : String(e)}`;
+    live.replayOver = `no replay: ${told(e)}`;
     return live.replayOver;
   }
 }
@@ -36,7 +37,7 @@ export async function joinReplay(id: string): Promise<void> {
     live.watchPlayback(await api.playback(id), null);
     linkReplay(id);
   } catch (e) {
-    live.replayOver = `no replay: ${e instanceof Error ? e.message : String(e)}`;
+    live.replayOver = `no replay: ${told(e)}`;
     linkReplay(null);
   }
 }

@@ -7,6 +7,7 @@ import { PlaybackClock } from "./playback";
 import { tAt } from "./runs";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
+import { told } from "./told";
 
 /** Without a word of the server for so long the picture is no longer what is played. */
 const DEAF_MS = 2500;
@@ -93,7 +94,7 @@ export class Replay {
       this.problem = null;
       return true;
     } catch (e) {
-      this.problem = e instanceof Error ? e.message : String(e);
+      this.problem = told(e);
       // Somebody else took the direction.
       if (e instanceof api.ApiError && e.status === 403) this.forget();
       return false;
@@ -109,7 +110,7 @@ export class Replay {
       sessionStorage.setItem(KEY + this.state.id, answer.director);
       this.problem = null;
     } catch (e) {
-      this.problem = e instanceof Error ? e.message : String(e);
+      this.problem = told(e);
     }
   }
 
@@ -164,7 +165,7 @@ export class Replay {
         .sort((a, b) => (BigInt(a.clock!.started) < BigInt(b.clock!.started) ? 1 : -1))[0] ?? null;
     } catch (e) {
       this.loaded = "";
-      this.problem = `events and alarms of this time are not known: ${e instanceof Error ? e.message : String(e)}`;
+      this.problem = `events and alarms of this time are not known: ${told(e)}`;
     }
   }
 }

@@ -29,7 +29,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use strongback_query::EventRow;
@@ -39,6 +38,7 @@ use tokio::sync::watch;
 use crate::clock::now_ns;
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
+use crate::reception::turns;
 
 use book::{Book, Entry};
 use definition::Definition;
@@ -47,8 +47,6 @@ use status::Status;
 
 /// Name of the source of derived channels.
 pub const SOURCE: &str = "derived";
-/// Time between two looks at what came.
-const TURN: Duration = Duration::from_millis(10);
 /// Time between two standings of an evaluation that goes on.
 const STAND_EACH_NS: i64 = 10_000_000_000;
 /// Time between two events that say what goes wrong with one.
@@ -155,17 +153,8 @@ impl Derived {
         ledger: Arc<Ledger>,
         stopping: watch::Receiver<bool>,
     ) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().name("derived".into()).spawn(move || {
-            let mut work = Work { reopenings: ingest.reopenings(), ..Work::default() };
-            loop {
-                let stop = *stopping.borrow();
-                self.turn(&mut work, &ingest, &ledger, now_ns(), stop);
-                if stop {
-                    return;
-                }
-                std::thread::sleep(TURN);
-            }
-        })
+        let mut work = Work { reopenings: ingest.reopenings(), ..Work::default() };
+        turns::start("derived", stopping, move |stop| self.turn(&mut work, &ingest, &ledger, now_ns(), stop))
     }
 
     /// Evaluates what is due; at the end all that came.

@@ -137,24 +137,18 @@ fn read_so(
     extent: &Extent,
     is_long: bool,
 ) -> Result<Vec<Series>, ScanError> {
-    let end_row = view.next_row(stream.id);
+    let by_statistics = is_long && extent.end_row >= view.next_row(stream.id) && extent.time.start == extent.grid.start;
     let mut reducers: Vec<Reducer> = columns.iter().map(|_| Reducer::new(&extent.grid, extent.points)).collect();
     // What the statistics of blocks cannot say is scanned: text, rows up to one within the view, what lies off the grid.
-    let mut scanned: Vec<usize> = (0..columns.len()).collect();
-    if is_long && extent.end_row >= end_row && extent.time.start == extent.grid.start {
-        let mut rest = Vec::new();
-        for at in scanned {
-            match reduced(view, stream, columns[at], extent)? {
-                Some(filled) => reducers[at] = filled,
-                None => rest.push(at),
-            }
-        }
-        scanned = rest;
-        let beyond = extent.grid.end..extent.time.end;
-        let taken: Vec<usize> = (0..columns.len()).filter(|at| !scanned.contains(at)).collect();
-        scan(view, stream, columns, (&beyond, extent.end_row), &mut reducers, &taken)?;
+    let (mut filled, mut scanned) = (Vec::new(), Vec::new());
+    for (at, column) in columns.iter().enumerate() {
+        let told = by_statistics && fill(view, stream, *column, extent, &mut reducers[at])?;
+        if told { &mut filled } else { &mut scanned }.push(at);
     }
-    scan(view, stream, columns, (&extent.time, extent.end_row), &mut reducers, &scanned)?;
+    let beyond = extent.grid.end..extent.time.end;
+    for (time, places) in [(&beyond, &filled), (&extent.time, &scanned)] {
+        scan(view, stream, columns, (time, extent.end_row), &mut reducers, places)?;
+    }
     let series = |(index, reducer): (&ChannelIndex, Reducer)| Series {
         channel: stream.layout.channel(*index).clone(),
         buckets: reducer.buckets,
@@ -170,22 +164,25 @@ fn rows_about(view: &View, stream: StreamId, time: &Range<i64>) -> u64 {
     (view.next_row(stream) as f64 * share) as u64
 }
 
-/// A channel over the grid by the statistics of its blocks; none where they do not tell.
-fn reduced(view: &View, stream: &Stream, column: ChannelIndex, extent: &Extent) -> Result<Option<Reducer>, ScanError> {
-    let mut reducer = Reducer::new(&extent.grid, extent.points);
+/// Fills a channel's reducer over the grid by the statistics of its blocks; false: they do not tell.
+fn fill(
+    view: &View,
+    stream: &Stream,
+    column: ChannelIndex,
+    extent: &Extent,
+    reducer: &mut Reducer,
+) -> Result<bool, ScanError> {
     let span_fits = extent.grid.end.checked_sub(extent.grid.start).is_some();
     if !span_fits || !stream.layout.channel(column).channel_type.is_scalar() {
-        return Ok(None);
+        return Ok(false);
     }
     let time = extent.grid.start..extent.grid.end.min(extent.time.end);
     let grid = Pieces { time, width_ns: reducer.width as u64 };
     let found = view.reduce_to(stream.id, column, &grid)?;
-    reducer.on_grid = !found.plain;
-    for bucket in &found.buckets {
-        let Some(window) = ChannelWindow::of(bucket) else { return Ok(None) };
-        reducer.buckets.push((bucket.time, window));
-    }
-    Ok(Some(reducer))
+    let windows = found.buckets.iter().map(|bucket| Some((bucket.time, ChannelWindow::of(bucket)?)));
+    let Some(buckets) = windows.collect() else { return Ok(false) };
+    (reducer.on_grid, reducer.buckets) = (!found.plain, buckets);
+    Ok(true)
 }
 
 /// Adds what lies in a time, below a row, to the reducers of the columns at these places.

@@ -22,7 +22,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
@@ -34,7 +33,7 @@ use crate::clock::now_ns;
 use crate::ingest::{Ingest, Ticket};
 use crate::ledger::Ledger;
 use crate::reception::order::Order;
-use crate::reception::replay;
+use crate::reception::{replay, turns};
 use crate::webhook::Webhooks;
 
 use book::{ActError, Alarm, Book, Step, StepKind, Taken};
@@ -43,8 +42,6 @@ use rule::Rule;
 
 /// How long frames are held back, so that what came over different ways is judged in the order of reception.
 pub const ALIGN_NS: i64 = 20_000_000;
-/// Time between two looks at what came.
-const TURN: Duration = Duration::from_millis(10);
 /// Rows of a stream that are read, at most, because they came before its limits were known.
 const CATCH_UP_ROWS: u64 = 65_536;
 /// Steps that wait for a store that refuses, at most.
@@ -182,15 +179,8 @@ impl Limits {
         stopping: watch::Receiver<bool>,
     ) -> std::io::Result<JoinHandle<()>> {
         let mut work = self.begin(&ingest);
-        std::thread::Builder::new().name("limits".into()).spawn(move || {
-            loop {
-                let stop = *stopping.borrow();
-                self.turn(&mut work, &ingest, &ledger, now_ns(), if stop { 0 } else { ALIGN_NS });
-                if stop {
-                    return;
-                }
-                std::thread::sleep(TURN);
-            }
+        turns::start("limits", stopping, move |stop| {
+            self.turn(&mut work, &ingest, &ledger, now_ns(), if stop { 0 } else { ALIGN_NS });
         })
     }
 

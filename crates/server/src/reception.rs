@@ -9,6 +9,7 @@
 pub mod order;
 pub mod replay;
 pub mod tap;
+pub mod turns;
 
 use strongback_store::{ChannelIndex, StreamId, Value};
 

@@ -126,7 +126,9 @@ impl<O: Outlet> Subscriber<O> {
         let mut jumped: Option<Round> = None;
         let mut job: Option<JoinHandle<Done>> = None;
         loop {
-            if let (None, Some(round)) = (&job, jumped.take_if(|_| job.is_none())) {
+            if job.is_none()
+                && let Some(round) = jumped.take()
+            {
                 self.tell_round(round).await?;
                 job = self.show_held();
             }

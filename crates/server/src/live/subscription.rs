@@ -209,8 +209,6 @@ pub struct Pending {
     hurried: bool,
     /// Streams whose rows went back, and to which row: the client is told before anything else.
     pub rewound: Vec<(StreamId, u64)>,
-    /// When the oldest frame that waits was added, nanoseconds since 1970 UTC.
-    pub oldest: Option<i64>,
     pace: Pace,
 }
 
@@ -369,7 +367,7 @@ impl Subscription {
     pub fn begin_round(&self, round: Round, place: Place, lost: bool) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
-        (pending.round, pending.hurried, pending.oldest) = (round, false, None);
+        (pending.round, pending.hurried) = (round, false);
         pending.dropped += u64::from(lost && !pending.dirty.is_empty());
         pending.dirty.clear();
         for slot in &mut pending.slots {
@@ -461,7 +459,6 @@ impl Subscription {
             at.dirty = true;
             pending.dirty.push(slot);
         }
-        pending.oldest.get_or_insert(now);
         pending.pace.frame(now);
         if !at.held && !std::mem::replace(&mut pending.woken, true) {
             self.wake.notify_one();
@@ -561,7 +558,6 @@ impl Pending {
     /// Swaps the full windows against the cleared ones of `into`, whose places are those of the slots.
     fn take(&mut self, into: &mut Taken) {
         self.hurried = false;
-        self.oldest = None;
         into.dropped = std::mem::take(&mut self.dropped);
         into.epoch = self.epoch;
         into.rewound.append(&mut self.rewound);

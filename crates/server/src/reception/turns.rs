@@ -1,0 +1,27 @@
+//! A thread that looks, turn by turn, at what came: derived channels, limits.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// Time between two turns.
+const TURN: Duration = Duration::from_millis(10);
+
+/// Starts a thread that takes turns until `stopping` says so; the last turn is told that it is the last.
+pub fn start(
+    name: &str,
+    stopping: watch::Receiver<bool>,
+    mut turn: impl FnMut(bool) + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(move || {
+        loop {
+            let stop = *stopping.borrow();
+            turn(stop);
+            if stop {
+                return;
+            }
+            std::thread::sleep(TURN);
+        }
+    })
+}
