@@ -177,7 +177,7 @@ fn fill(
         return Ok(false);
     }
     let time = extent.grid.start..extent.grid.end.min(extent.time.end);
-    let grid = Pieces { time, width_ns: reducer.width as u64 };
+    let grid = Pieces { time, width_ns: reducer.width as u64, plain_max: reducer.points };
     let found = view.reduce_to(stream.id, column, &grid)?;
     let windows = found.buckets.iter().map(|bucket| Some((bucket.time, ChannelWindow::of(bucket)?)));
     let Some(buckets) = windows.collect() else { return Ok(false) };

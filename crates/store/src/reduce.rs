@@ -49,6 +49,8 @@ pub struct Pieces {
     pub time: Range<i64>,
     /// Length of a piece, nanoseconds; the last one may end beyond `time`.
     pub width_ns: u64,
+    /// As many values, at most, come as they are.
+    pub plain_max: usize,
 }
 
 /// A channel reduced to a grid.
@@ -203,8 +205,9 @@ struct Reduction {
     time: Range<i64>,
     width: u64,
     filling: Vec<Option<Filling>>,
-    /// The first values, as they are: given up once they are more than the buckets.
+    /// The first values, as they are: given up once they are more than `plain_max`.
     plain: Option<Vec<Filling>>,
+    plain_max: usize,
 }
 
 impl Reduction {
@@ -231,7 +234,7 @@ impl Reduction {
                 let mut single = Filling::new(at, value, at, row);
                 single.add(value, at, row);
                 list.push(single);
-                if list.len() > self.filling.len() {
+                if list.len() > self.plain_max {
                     self.plain = None;
                 }
             }
@@ -257,7 +260,7 @@ impl Reduction {
         }
         let Some(block) = Summary::of(statistics, kind) else { return false };
         // Few values come as they are.
-        if self.plain.as_ref().is_some_and(|list| list.len() as u64 + block.count <= self.filling.len() as u64) {
+        if self.plain.as_ref().is_some_and(|list| list.len() as u64 + block.count <= self.plain_max as u64) {
             return false;
         }
         self.plain = None;
@@ -299,7 +302,7 @@ impl View {
             return Ok(Vec::new());
         }
         let width_ns = time.end.abs_diff(time.start).div_ceil(buckets as u64).max(1);
-        Ok(self.reduce_to(stream, column, &Pieces { time, width_ns })?.buckets)
+        Ok(self.reduce_to(stream, column, &Pieces { time, width_ns, plain_max: buckets })?.buckets)
     }
 
     /// The same over a grid, as many buckets as its time has pieces.
@@ -315,7 +318,8 @@ impl View {
         let buckets = if time.is_empty() { 0 } else { time.end.abs_diff(time.start).div_ceil(width) };
         assert!(buckets <= 1 << 20, "a grid of {buckets} pieces");
         let filling = vec![None; buckets as usize];
-        let mut reduction = Reduction { time: time.clone(), width, filling, plain: Some(Vec::new()) };
+        let (plain, plain_max) = (Some(Vec::new()), grid.plain_max);
+        let mut reduction = Reduction { time: time.clone(), width, filling, plain, plain_max };
         let Some(view) = self.stream(stream) else { return Ok(reduction.finish()) };
         if column.0 as usize >= view.stream.layout.channels.len() || buckets == 0 {
             return Ok(reduction.finish());
