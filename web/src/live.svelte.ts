@@ -61,14 +61,12 @@ class Live {
   banners = $state.raw<Banner[]>([]);
   troubles = $state.raw<Trouble[]>([]);
   heartbeat = $state.raw<Heartbeat | null>(null);
-  /** The newest heartbeat: shown with the next turn of the page's loop, not in a frame of its own. */
+  /** The newest heartbeat: shown with the next pulse, not in a frame of its own. */
   private spoken: Heartbeat | null = null;
   /** Rises 5 times a second: read it to be run again with new values. */
   pulse = $state(0);
   /** The instant that panels say they show, the same on all. */
   shownAt = $state.raw<bigint | null>(null);
-  /** Rises 10 times a second while the screen is live: clocks. */
-  beat = $state(0);
   channels = $state.raw<Channel[]>([]);
   events = $state.raw<Event[]>([]);
   gaps = $state.raw<Gap[]>([]);
@@ -658,8 +656,6 @@ class Live {
     this.replay?.tick();
     this.liveness.tick(ms);
     for (const tick of this.tickers) tick();
-    this.heartbeat = this.spoken;
-    if (this.liveness.mode === "live") this.beat++;
     if (this.mode !== this.liveness.mode || ms - this.lastPulseMs >= PULSE_MS - TICK_MS / 2) this.refresh(ms);
   }
 
