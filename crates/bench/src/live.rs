@@ -61,6 +61,12 @@ pub struct LiveArguments {
     /// How long the endpoints are watched in each form, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub endpoints_s: u64,
+    /// Consumers of topics, in the place of those of the table
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    pub consumers: Vec<usize>,
+    /// Topics of each, likewise
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = topics::at_most_all)]
+    pub topics: Vec<usize>,
     /// How long a soak lasts, in minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     pub soak_min: u64,
@@ -143,8 +149,10 @@ pub fn run(arguments: &LiveArguments) -> anyhow::Result<()> {
         let server = start(&arguments.program, &dir.path().join("topics"))?;
         let publisher = topics::Publisher::start(server.ilp)?;
         wait_for_channels(server.http)?;
-        for &topics in topics {
-            for &consumers in consumers {
+        let chosen = |given: &[usize], table: &[usize]| if given.is_empty() { table.to_vec() } else { given.to_vec() };
+        let (consumers, topics) = (chosen(&arguments.consumers, consumers), chosen(&arguments.topics, topics));
+        for &topics in &topics {
+            for &consumers in &consumers {
                 report.topics.push(topics::run(&server, consumers, topics, span(8))?);
             }
         }

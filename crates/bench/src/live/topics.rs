@@ -22,6 +22,17 @@ const RATE_HZ: f64 = 60.0;
 /// A step of the publisher, nanoseconds.
 const STEP_NS: i64 = 1_000_000;
 
+/// A number of topics, of those that are published.
+///
+/// # Errors
+/// There are not so many.
+pub(super) fn at_most_all(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(topics @ 1..=TOPICS) => Ok(topics),
+        _ => Err(format!("1 to {TOPICS}")),
+    }
+}
+
 /// Publishes all topics as lines until it is stopped.
 pub(super) struct Publisher {
     stop: Arc<AtomicBool>,
