@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
-use strongback_sources::sink::{Sink, copy_frame};
+use strongback_sources::sink::Sink;
 use strongback_store::{
     Appended, BlobError, BlobRef, ChannelIndex, CommitNumber, FrameBatch, OpenError, Outcome, Pattern, Refusal, Reject,
     Store, StoreOptions, Stream, StreamId, StreamSpec,
@@ -530,10 +530,10 @@ impl Sink for Ingest {
             let mut outcomes = Vec::new();
             for (i, outcome) in appended.outcomes.iter().enumerate() {
                 if is_full(outcome) {
-                    copy_frame(offered, i, &mut next);
+                    next.copy(&offered.frame(i));
                     next_places.push(places.get(i).copied().unwrap_or(i));
                 } else {
-                    copy_frame(offered, i, &mut taken);
+                    taken.copy(&offered.frame(i));
                     outcomes.push(outcome.clone());
                 }
             }

@@ -65,6 +65,7 @@ pub mod silences;
 pub mod sql;
 pub mod starts;
 pub mod symbols;
+pub mod viewers;
 pub mod webhook;
 pub mod ws;
 

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! sources → Ingest::accept ─ append ─┬─> store
-//!                                    └─> Fanout (per-stream index) → Subscription windows → Subscriber → Outlet → client
+//!                                    └─> Fanout (per-stream index) → Tail of the stream
+//!                                                 Tail → Subscription windows → Subscriber → Outlet → client
 //! ```
 //!
 //! Append and fan-out run under one lock, [`Live::fanout`], so every subscription sees the rows of a stream in
 //! order, and a snapshot taken after a stream was registered splits history from tail at an exact row. A
-//! stream that nobody subscribed costs one index lookup a frame. The lock is never held while JSON is written,
-//! blocks are read, or patterns are matched.
+//! stream that nobody subscribed costs one index lookup a frame, one that many did little more: they gather their
+//! windows on their own threads. The lock is never held while JSON is written, blocks are read, or patterns are
+//! matched.
 
 pub mod aside;
 pub mod begin;
@@ -21,9 +23,11 @@ pub mod place;
 pub mod resume;
 pub mod scene;
 pub mod seats;
+pub mod slot;
 pub mod snapshot;
 pub mod subscriber;
 pub mod subscription;
+pub mod tail;
 pub mod window;
 
 use std::collections::HashMap;
@@ -32,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::ws::Utf8Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use strongback_store::{Appended, Batch, ChannelIndex, FrameBatch, Outcome, Reject, Store, StreamId, View};
+use strongback_store::{Appended, Batch, ChannelIndex, FrameBatch, Outcome, Reject, Store, Stream, StreamId, View};
 use tokio::sync::{broadcast, watch};
 
 use crate::clocks::arrival::Arrivals;
@@ -41,7 +45,8 @@ use crate::limits::rule::Reading;
 use crate::reception::tap::Tap;
 
 use place::{Place, Round};
-use subscription::{Arrived, Fresh, Match, Subscription};
+use subscription::{Match, Subscription};
+use tail::{Arrived, Fresh, Reader, Refusal, Tail};
 
 /// Events and gaps that wait for a client at most; a client further behind loses the oldest and is told.
 const NOTICES: usize = 256;
@@ -83,7 +88,9 @@ pub struct LiveCounters {
 /// Who gets the frames of which stream. Ingest holds it over append and fan-out.
 #[derive(Debug)]
 pub struct Fanout {
-    by_stream: Vec<Vec<Entry>>,
+    by_stream: Vec<Option<Audience>>,
+    /// Those that are to be told of frames, and where the tails end behind them; empty between batches.
+    told: Vec<(Reader, u64)>,
     /// Frames known lost of each subscribed stream when last looked at.
     lost: HashMap<StreamId, u64>,
     subscriptions: Vec<Arc<Subscription>>,
@@ -135,16 +142,36 @@ pub struct Newest {
 /// Nothing came yet.
 const NOTHING: Newest = Newest { receive_time: i64::MIN, source_time: None, frames: 0 };
 
-#[derive(Debug, Clone)]
-struct Entry {
-    subscription: Arc<Subscription>,
-    slot: u32,
+/// Who gets the frames of a stream.
+#[derive(Debug)]
+struct Audience {
+    readers: Vec<Reader>,
+    tail: Arc<Tail>,
+}
+
+impl Audience {
+    /// Hands them a frame that came at `now`; `told` gets those that are to be told of it.
+    fn publish(&self, fresh: &Fresh<'_>, now: i64, told: &mut Vec<(Reader, u64)>) {
+        let mut pushed = self.tail.push(fresh, now, self.readers.len(), told);
+        if pushed == Err(Refusal::Full) {
+            for reader in &self.readers {
+                reader.subscription.catch_up(reader.slot);
+            }
+            self.tail.clear();
+            pushed = self.tail.push(fresh, now, self.readers.len(), told);
+        }
+        if pushed.is_err() {
+            self.tail.passed(now);
+            self.readers.iter().for_each(|reader| reader.subscription.add(reader.slot, fresh));
+        }
+    }
 }
 
 impl Default for Fanout {
     fn default() -> Self {
         Fanout {
             by_stream: Vec::new(),
+            told: Vec::new(),
             lost: HashMap::new(),
             subscriptions: Vec::new(),
             newest: Vec::new(),
@@ -204,23 +231,23 @@ impl Fanout {
             if !matches!(outcome, Outcome::Reduced { .. }) {
                 self.derived.add(&frame, row);
             }
-            let Some(entries) = self.by_stream.get(at).filter(|e| !e.is_empty()) else { continue };
+            let Some(Some(audience)) = self.by_stream.get(at) else { continue };
             let now_lost = lost(stream);
             let gap = self.lost.insert(stream, now_lost).is_some_and(|before| before < now_lost);
-            let fresh = Fresh { frame, in_place: frame.is_in_place(), row, gap };
-            for entry in entries {
-                entry.subscription.add(entry.slot, &fresh, now);
-            }
+            audience.publish(&audience.tail.fresh(frame, row, gap), now, &mut self.told);
         }
+        // What came together is seen together.
+        self.told.drain(..).for_each(|(reader, end)| reader.subscription.told(reader.slot, end));
     }
 
     /// Hands a frame of the record to its subscriptions.
     pub fn play(&mut self, stream: StreamId, frame: &Played<'_>, now: i64) {
         let (batch, row) = frame.batch;
         self.points += batch.columns.len() as u64;
-        for entry in self.by_stream.get(stream.0 as usize).into_iter().flatten() {
+        let Some(Some(audience)) = self.by_stream.get(stream.0 as usize) else { return };
+        for reader in &audience.readers {
             let cells = frame.channels.iter().zip(&batch.columns).map(|(channel, column)| (*channel, column.cell(row)));
-            entry.subscription.play(entry.slot, &frame.arrived, cells, now);
+            reader.subscription.play(reader.slot, &frame.arrived, cells, now);
         }
     }
 
@@ -253,7 +280,7 @@ impl Fanout {
 
     /// Whether anybody subscribed the stream.
     pub fn is_subscribed(&self, stream: StreamId) -> bool {
-        self.by_stream.get(stream.0 as usize).is_some_and(|e| !e.is_empty())
+        self.by_stream.get(stream.0 as usize).is_some_and(Option::is_some)
     }
 
     /// What came of a stream since start, if anything did.
@@ -266,12 +293,29 @@ impl Fanout {
         (self.newest_receive > i64::MIN).then_some(self.newest_receive)
     }
 
-    fn register(&mut self, stream: StreamId, subscription: &Arc<Subscription>, slot: u32) {
-        let at = stream.0 as usize;
+    /// The readers of a stream.
+    fn audience(&mut self, stream: &Stream) -> &mut Audience {
+        let at = stream.id.0 as usize;
         if self.by_stream.len() <= at {
-            self.by_stream.resize_with(at + 1, Vec::new);
+            self.by_stream.resize_with(at + 1, || None);
         }
-        self.by_stream[at].push(Entry { subscription: subscription.clone(), slot });
+        let new = || Audience { readers: Vec::new(), tail: Arc::new(Tail::new(stream.clock)) };
+        self.by_stream[at].get_or_insert_with(new)
+    }
+
+    /// Adds what a subscription found, from this moment on; `next_row` is the stream's.
+    fn take_in(&mut self, subscription: &Arc<Subscription>, found: &mut Match, next_row: u64, hold: bool) {
+        let playing = self.playing;
+        let audience = self.audience(&found.stream);
+        match playing {
+            None => subscription.adopt(found, next_row, hold, audience.tail.clone()),
+            Some((place, _)) => subscription.adopt_at(found, place),
+        }
+        if found.new_stream {
+            let reader = Reader { subscription: subscription.clone(), slot: found.slot };
+            audience.tail.wait(reader.clone());
+            audience.readers.push(reader);
+        }
     }
 }
 
@@ -374,15 +418,8 @@ impl Live {
                 (store.epoch(), fanout.playing.map_or_else(Round::default, |(_, round)| round));
         }
         fanout.interest += 1;
-        let playing = fanout.playing;
         for found in found {
-            match playing {
-                None => subscription.adopt(found, view.next_row(found.stream.id), hold),
-                Some((place, _)) => subscription.adopt_at(found, place),
-            }
-            if found.new_stream {
-                fanout.register(found.stream.id, subscription, found.slot);
-            }
+            fanout.take_in(subscription, found, view.next_row(found.stream.id), hold);
         }
         (view, store)
     }
@@ -414,11 +451,14 @@ impl Live {
         fanout.interest += 1;
         fanout.subscriptions.retain(|s| !Arc::ptr_eq(s, subscription));
         for stream in streams {
-            if let Some(entries) = fanout.by_stream.get_mut(stream.0 as usize) {
-                entries.retain(|e| !Arc::ptr_eq(&e.subscription, subscription));
-                if entries.is_empty() {
-                    fanout.lost.remove(&stream);
-                }
+            let Some(place @ Some(_)) = fanout.by_stream.get_mut(stream.0 as usize) else { continue };
+            if let Some(audience) = place {
+                audience.tail.forget(subscription);
+                audience.readers.retain(|reader| !Arc::ptr_eq(&reader.subscription, subscription));
+            }
+            if place.as_ref().is_some_and(|audience| audience.readers.is_empty()) {
+                *place = None;
+                fanout.lost.remove(&stream);
             }
         }
     }

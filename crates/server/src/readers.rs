@@ -6,7 +6,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 /// 0 to 19, higher yields more.
-const NICENESS: i32 = 5;
+pub const NICENESS: i32 = 5;
+
+/// Lowers the priority of the calling thread, which is one of those that `who` names.
+pub fn lower_priority(niceness: i32, who: &str) {
+    // On Linux the "process" of setpriority is a thread; none is the calling one.
+    if let Err(error) = rustix::process::setpriority_process(None, niceness) {
+        tracing::warn!(%error, "{who} keep the priority of the rest of the server");
+    }
+}
 
 /// A pool of threads for reads that block.
 #[derive(Debug)]
@@ -24,12 +32,7 @@ impl Readers {
             .worker_threads(1)
             .max_blocking_threads(threads)
             .thread_name(name)
-            .on_thread_start(|| {
-                // On Linux the "process" of setpriority is a thread; none is the calling one.
-                if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-                    tracing::warn!(%error, "reader threads keep the priority of the rest of the server");
-                }
-            })
+            .on_thread_start(|| lower_priority(NICENESS, "readers"))
             .build()?;
         Ok(Readers { runtime: Some(runtime) })
     }

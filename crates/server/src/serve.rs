@@ -38,10 +38,11 @@ use crate::runs;
 use crate::server::Server;
 use crate::sql::{Engine, Sql};
 use crate::starts;
+use crate::viewers::Viewers;
 use crate::webhook::Webhooks;
 use crate::webhook::table::receivers;
 
-/// Threads of the runtime for HTTP and live.
+/// Threads of the runtime for HTTP, and of that for live.
 const RUNTIME_THREADS: usize = 2;
 /// Requests that read at once at most.
 const READERS: usize = 4;
@@ -70,7 +71,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The runtime that HTTP and live run on.
+/// The runtime that HTTP runs on.
 ///
 /// # Errors
 /// Where no threads can be had.
@@ -324,6 +325,7 @@ impl Running {
             readers: Readers::start("reader", READERS).context("no threads for readers")?,
             matchers: Readers::start("matcher", MATCHERS).context("no threads for live subscriptions")?,
             upkeep: Readers::start("upkeep", UPKEEP).context("no threads for heartbeats")?,
+            viewers: Viewers::start(RUNTIME_THREADS).context("no threads for live clients")?,
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             live_clients: Seats::new(config.live.max_clients, config.live.max_clients_per_address),
             layouts: Arc::new(Layouts::of(&config.data_dir)),

@@ -20,6 +20,7 @@ use crate::readers::Readers;
 use crate::roster::Roster;
 use crate::run_log::RunLog;
 use crate::sql::Engine;
+use crate::viewers::Viewers;
 
 /// A running server, as its connections see it.
 pub struct Server {
@@ -51,6 +52,8 @@ pub struct Server {
     pub matchers: Readers,
     /// Threads for what is done by the clock.
     pub upkeep: Readers,
+    /// Threads that tell live clients.
+    pub viewers: Viewers,
     /// Exports at once at most.
     pub exports: Arc<Semaphore>,
     /// Places for live clients.

@@ -69,7 +69,7 @@ fn offer_until_taken<S: Sink + ?Sized>(sink: &S, batch: &FrameBatch) -> Appended
         let mut rest = FrameBatch::new();
         rest.set_answered(batch.is_answered());
         for &i in &open {
-            copy_frame(batch, i, &mut rest);
+            rest.copy(&batch.frame(i));
         }
         let again = sink.accept(&rest);
         appended.commit = appended.commit.max(again.commit);
@@ -92,17 +92,4 @@ fn offer_until_taken<S: Sink + ?Sized>(sink: &S, batch: &FrameBatch) -> Appended
         }
     }
     appended
-}
-
-/// Appends one frame of a batch to another batch.
-pub fn copy_frame(from: &FrameBatch, index: usize, to: &mut FrameBatch) {
-    let frame = from.frame(index);
-    to.begin(frame.head());
-    for (channel, cell) in frame.cells() {
-        match cell {
-            Ok(value) => to.push(channel, value),
-            Err(state) => to.push_state(channel, state),
-        }
-    }
-    to.end();
 }

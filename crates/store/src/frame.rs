@@ -135,6 +135,18 @@ impl FrameBatch {
         }
     }
 
+    /// Adds a frame of another batch.
+    pub fn copy(&mut self, frame: &FrameRef<'_>) {
+        self.begin(frame.head);
+        self.cells.reserve(frame.cells.len());
+        for cell in frame.cells {
+            let is_beside = cell.kind().is_some_and(|kind| !kind.is_scalar());
+            let bits = if is_beside { self.put_beside(cell.text(frame)) } else { cell.bits };
+            self.cells.push(PackedCell { bits, ..*cell });
+        }
+        self.end();
+    }
+
     /// Number of frames.
     pub fn len(&self) -> usize {
         self.heads.len()
@@ -156,6 +168,7 @@ impl FrameBatch {
     }
 
     /// The frame at an index.
+    #[inline]
     pub fn frame(&self, index: usize) -> FrameRef<'_> {
         let (head, end) = self.heads[index];
         let start = if index == 0 { 0 } else { self.heads[index - 1].1 };
@@ -192,6 +205,15 @@ impl<'a> FrameRef<'a> {
         self.cells.is_empty()
     }
 
+    /// Bytes of its cells and what they have beside them.
+    pub fn size_bytes(&self) -> usize {
+        let beside = |cell: &PackedCell| match cell.kind() {
+            Some(kind) if !kind.is_scalar() => cell.text(self).len(),
+            _ => 0,
+        };
+        size_of_val(self.cells) + self.cells.iter().map(beside).sum::<usize>()
+    }
+
     /// The cells as they are packed.
     pub(crate) fn packed_cells(&self) -> &'a [PackedCell] {
         self.cells
@@ -203,8 +225,17 @@ impl<'a> FrameRef<'a> {
     }
 
     /// The cell at a place in the source's order.
+    #[inline]
     pub fn cell(&self, at: usize) -> Option<(ChannelIndex, Result<Value<'a>, CellState>)> {
         self.cells.get(at).map(|c| (ChannelIndex(c.channel), c.value(self.text)))
+    }
+
+    /// Type and bits, as of [`Value::from_bits`], of the number or truth value at a place in the source's order; none of
+    /// what else may be there.
+    #[inline]
+    pub fn number(&self, at: usize) -> Option<(ChannelType, u64)> {
+        let cell = self.cells.get(at)?;
+        cell.kind().filter(|kind| kind.is_scalar()).map(|kind| (kind, cell.bits))
     }
 
     /// The cells the source gave, in its order: the channel, and the value or why there is none.
@@ -222,6 +253,7 @@ impl PackedCell {
     }
 
     /// Type of its value; none if it has only a state.
+    #[inline]
     pub(crate) fn kind(&self) -> Option<ChannelType> {
         ChannelType::from_code(self.channel_type)
     }
@@ -231,6 +263,7 @@ impl PackedCell {
         text_at(frame.text, self.bits)
     }
 
+    #[inline]
     fn value<'a>(&self, text: &'a [u8]) -> Result<Value<'a>, CellState> {
         match ChannelType::from_code(self.channel_type) {
             Some(kind) if !kind.is_scalar() => {
@@ -248,6 +281,28 @@ mod tests {
 
     fn head(stream: u32) -> FrameHead {
         FrameHead { stream: StreamId(stream), receive_time: 1, source_time: None, sequence: None }
+    }
+
+    #[test]
+    fn a_copied_frame_is_the_same_whatever_stands_before_it() {
+        let mut batch = FrameBatch::new();
+        for stream in 0..2 {
+            batch.begin(head(stream));
+            batch.push(ChannelIndex(0), Value::String(if stream == 0 { "before" } else { "größe" }));
+            batch.push_array(ChannelIndex(4), &[1.5f32, -2.0, 0.25]);
+            batch.push_state(ChannelIndex(2), CellState::Absent);
+            batch.push(ChannelIndex(1), Value::I8(-7));
+            batch.end();
+        }
+        let mut other = FrameBatch::new();
+        other.begin(head(9));
+        other.push(ChannelIndex(0), Value::String("something else"));
+        other.end();
+        other.copy(&batch.frame(1));
+        let [from, to] = [batch.frame(1), other.frame(1)];
+        assert_eq!(to.head(), from.head());
+        assert!(to.cells().eq(from.cells()), "{:?}", to.cells().collect::<Vec<_>>());
+        assert_eq!((to.len(), to.size_bytes()), (4, 4 * 16 + "größe".len() + 12));
     }
 
     #[test]

@@ -56,11 +56,13 @@ impl ChannelType {
     ];
 
     /// The type of a format code, if this version knows it and nothing follows it.
+    #[inline]
     pub fn from_code(code: u8) -> Option<ChannelType> {
         Self::read(code, || None)
     }
 
     /// The type of a format code; `length` reads what follows that of an array of fixed length.
+    #[inline]
     pub(crate) fn read(code: u8, length: impl FnOnce() -> Option<u16>) -> Option<ChannelType> {
         if code == blob::TYPE_CODE {
             return Some(ChannelType::Blob);
@@ -297,6 +299,7 @@ impl<'a> Value<'a> {
     ///
     /// # Panics
     /// For types that are no scalar.
+    #[inline]
     pub fn from_bits(kind: ChannelType, bits: u64) -> Value<'static> {
         match kind {
             ChannelType::Bool => Value::Bool(bits & 1 != 0),
@@ -315,6 +318,7 @@ impl<'a> Value<'a> {
     }
 
     /// The value as f64, for plots and means: exact up to 2⁵³, nearest beyond; none for texts, blobs and arrays.
+    #[inline]
     pub fn as_f64(&self) -> Option<f64> {
         Some(match *self {
             Value::Bool(v) => v as u8 as f64,

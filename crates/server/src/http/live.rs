@@ -57,8 +57,11 @@ pub(super) async fn live(
     let upgrade =
         upgrade.read_buffer_size(READ_BYTES).max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     Ok(upgrade.on_upgrade(move |socket| async move {
-        ws::serve(socket, server, scene, form).await;
-        drop(seat);
+        let serving = server.clone();
+        server.viewers.spawn(async move {
+            ws::serve(socket, serving, scene, form).await;
+            drop(seat);
+        });
     }))
 }
 

@@ -9,8 +9,7 @@ use strongback_store::ChannelType;
 
 use super::heartbeat::{Heartbeat, PlaybackBeat};
 use super::snapshot::History;
-use super::subscription::TakenWindow;
-use super::window::ChannelWindow;
+use super::window::{ChannelWindow, TakenWindow};
 
 /// The WebSocket subprotocol by which a client asks for this form.
 pub const PROTOCOL: &str = "strongback.live.1";
@@ -170,7 +169,7 @@ fn push_cell(out: &mut Vec<u8>, window: &ChannelWindow, channel_type: ChannelTyp
     let shape = if numbers.range.is_some() { RANGE } else { 0 } | if numbers.mean.is_some() { MEAN } else { 0 };
     push_count(out, numbers.channel_type, shape, count);
     let size = numbers.channel_type.size_bytes();
-    let mut push = |bits: u64| out.extend_from_slice(&bits.to_le_bytes()[..size]);
+    let mut push = |bits: u64| push_bits(out, bits, size);
     push(numbers.first);
     if one {
         return;
@@ -182,6 +181,17 @@ fn push_cell(out: &mut Vec<u8>, window: &ChannelWindow, channel_type: ChannelTyp
     }
     if let Some(mean) = numbers.mean {
         out.extend_from_slice(&mean.to_le_bytes());
+    }
+}
+
+/// Appends so many of the lowest bytes: each size apart, as copies of an unknown length are slow.
+#[inline]
+fn push_bits(out: &mut Vec<u8>, bits: u64, size: usize) {
+    match size {
+        8 => out.extend_from_slice(&bits.to_le_bytes()),
+        4 => out.extend_from_slice(&(bits as u32).to_le_bytes()),
+        2 => out.extend_from_slice(&(bits as u16).to_le_bytes()),
+        _ => out.push(bits as u8),
     }
 }
 

@@ -65,8 +65,9 @@ pub fn serve<S: Send + 'static>(
         Said::Leave
     };
     let said = stream::iter([Said::Subscribe(Box::new(wanted))]).chain(leave.boxed().into_stream());
-    tokio::spawn(async move {
-        subscriber::serve(outlet, said, server, scene).await;
+    let serving = server.clone();
+    server.viewers.spawn(async move {
+        subscriber::serve(outlet, said, serving, scene).await;
         drop(seat);
     });
     stream::unfold(pieces, |mut pieces| async move { pieces.recv().await.map(|piece| (piece, pieces)) })

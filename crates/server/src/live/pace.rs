@@ -12,12 +12,23 @@ const FRESH_NS: i64 = 2_000_000;
 /// Longest that a view waits beyond the time at which it is due, nanoseconds.
 const WAIT_NS_MAX: i64 = 50_000_000;
 
-/// The rhythm in which frames come to a subscription. Times are nanoseconds since 1970 UTC of the server's clock.
+/// The rhythm in which frames of a stream come. Times are nanoseconds since 1970 UTC of the server's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     newest: Option<i64>,
     /// Mean of the latest pauses between arrivals; 0 as long as there was none.
     pause_ns: i64,
+}
+
+/// Whether a view that is due waits for a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rhythm {
+    /// No: its frame just came, or the view has waited long enough.
+    Came,
+    /// No: when the next one comes is not known, or it is too late, or too far.
+    Unknown,
+    /// Until this time.
+    Until(i64),
 }
 
 impl Pace {
@@ -33,20 +44,21 @@ impl Pace {
         }
     }
 
-    /// Until when a view that has been due for `overdue_ns` and has a period of `period_ns` waits for the next frame, if
-    /// it does.
-    pub fn wait_until(&self, now: i64, overdue_ns: i64, period_ns: i64) -> Option<i64> {
-        let newest = self.newest?;
+    /// Whether a view that has been due for `overdue_ns` and has a period of `period_ns` waits for the next frame.
+    pub fn rhythm(&self, now: i64, overdue_ns: i64, period_ns: i64) -> Rhythm {
+        let Some(newest) = self.newest else { return Rhythm::Unknown };
         let longest = (period_ns / 4).min(WAIT_NS_MAX) - overdue_ns;
         let age = now.saturating_sub(newest);
         // However late the connection comes to look: a frame since the view became due is what it waited for.
-        let is_fresh = (0..FRESH_NS.saturating_add(overdue_ns)).contains(&age);
-        if self.pause_ns == 0 || self.pause_ns > period_ns / 2 || is_fresh || longest <= 0 {
-            return None;
+        if longest <= 0 || (0..FRESH_NS.saturating_add(overdue_ns)).contains(&age) {
+            return Rhythm::Came;
         }
         // A little more than the mean: frames have their jitter.
         let expected = newest.saturating_add(self.pause_ns + self.pause_ns / 4 + FRESH_NS);
-        (age >= 0 && expected > now).then(|| expected.min(now.saturating_add(longest)))
+        if self.pause_ns == 0 || self.pause_ns > period_ns / 2 || age < 0 || expected <= now {
+            return Rhythm::Unknown;
+        }
+        Rhythm::Until(expected.min(now.saturating_add(longest)))
     }
 }
 
@@ -66,34 +78,34 @@ mod tests {
     fn a_view_leaves_with_a_new_frame_or_waits_for_the_next() {
         let pace = pace(40 * MS, 100);
         let newest = 1_000 * MS + 99 * 40 * MS;
-        assert_eq!(pace.wait_until(newest + MS, 0, 200 * MS), None);
+        assert_eq!(pace.rhythm(newest + MS, 0, 200 * MS), Rhythm::Came);
         // 40 ms and a quarter, and what counts as new.
-        assert_eq!(pace.wait_until(newest + 5 * MS, 0, 200 * MS), Some(newest + 52 * MS));
+        assert_eq!(pace.rhythm(newest + 5 * MS, 0, 200 * MS), Rhythm::Until(newest + 52 * MS));
         // Never longer than a quarter of its period.
-        assert_eq!(pace.wait_until(newest + 5 * MS, 0, 100 * MS), Some(newest + 30 * MS));
-        assert_eq!(pace.wait_until(newest + 48 * MS, 45 * MS, 200 * MS), Some(newest + 52 * MS));
-        assert_eq!(pace.wait_until(newest + 49 * MS, 45 * MS, 200 * MS), Some(newest + 52 * MS));
-        assert_eq!(pace.wait_until(newest + 51 * MS, 48 * MS, 200 * MS), Some(newest + 52 * MS));
-        assert_eq!(pace.wait_until(newest + 52 * MS - 1, 50 * MS, 200 * MS), None);
+        assert_eq!(pace.rhythm(newest + 5 * MS, 0, 100 * MS), Rhythm::Until(newest + 30 * MS));
+        assert_eq!(pace.rhythm(newest + 48 * MS, 45 * MS, 200 * MS), Rhythm::Until(newest + 52 * MS));
+        assert_eq!(pace.rhythm(newest + 49 * MS, 45 * MS, 200 * MS), Rhythm::Until(newest + 52 * MS));
+        assert_eq!(pace.rhythm(newest + 51 * MS, 48 * MS, 200 * MS), Rhythm::Until(newest + 52 * MS));
+        assert_eq!(pace.rhythm(newest + 52 * MS - 1, 50 * MS, 200 * MS), Rhythm::Came);
         // The frame is late: what there is leaves.
-        assert_eq!(pace.wait_until(newest + 53 * MS, 0, 200 * MS), None);
+        assert_eq!(pace.rhythm(newest + 53 * MS, 0, 200 * MS), Rhythm::Unknown);
         // It came after the view was due, or just before, and the connection comes to look only now.
-        assert_eq!(pace.wait_until(newest + 9 * MS, 30 * MS, 200 * MS), None);
-        assert_eq!(pace.wait_until(newest + 9 * MS, 8 * MS, 200 * MS), None);
-        assert_eq!(pace.wait_until(newest + 9 * MS, 7 * MS, 200 * MS), Some(newest + 52 * MS));
+        assert_eq!(pace.rhythm(newest + 9 * MS, 30 * MS, 200 * MS), Rhythm::Came);
+        assert_eq!(pace.rhythm(newest + 9 * MS, 8 * MS, 200 * MS), Rhythm::Came);
+        assert_eq!(pace.rhythm(newest + 9 * MS, 7 * MS, 200 * MS), Rhythm::Until(newest + 52 * MS));
     }
 
     #[test]
     fn slow_and_unknown_rhythms_are_not_waited_for() {
-        assert_eq!(Pace::default().wait_until(0, 0, 200 * MS), None);
-        assert_eq!(pace(40 * MS, 1).wait_until(1_010 * MS, 0, 200 * MS), None);
-        assert_eq!(pace(150 * MS, 9).wait_until(1_000 * MS + 8 * 150 * MS + 9 * MS, 0, 200 * MS), None);
+        assert_eq!(Pace::default().rhythm(0, 0, 200 * MS), Rhythm::Unknown);
+        assert_eq!(pace(40 * MS, 1).rhythm(1_010 * MS, 0, 200 * MS), Rhythm::Unknown);
+        assert_eq!(pace(150 * MS, 9).rhythm(1_000 * MS + 8 * 150 * MS + 9 * MS, 0, 200 * MS), Rhythm::Unknown);
         // Frames of one datagram are one arrival.
         let mut pace = pace(40 * MS, 50);
         (0..9).for_each(|i| pace.frame(1_000 * MS + 49 * 40 * MS + i * 1_000));
         assert_eq!(pace.pause_ns, 40 * MS);
         // A clock that is set back.
         pace.frame(500 * MS);
-        assert_eq!(pace.wait_until(505 * MS, 0, 200 * MS), None);
+        assert_eq!(pace.rhythm(505 * MS, 0, 200 * MS), Rhythm::Unknown);
     }
 }

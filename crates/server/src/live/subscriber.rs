@@ -14,7 +14,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
-use bytes::Bytes;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
@@ -30,7 +29,7 @@ use super::outlet::{End, Form, Outlet, SEND_PATIENCE, Told};
 use super::place::Round;
 use super::resume::{self, Position};
 use super::scene::Scene;
-use super::subscription::{Due, Subscription, Taken};
+use super::subscription::{Due, Subscription};
 use crate::json;
 use crate::server::Server;
 
@@ -42,6 +41,8 @@ pub const PATTERNS_MAX: usize = 10_000;
 const PROMPT_SEND: Duration = Duration::from_millis(50);
 /// Updates with a longer period than this leave with a frame that just came.
 const PACED: Duration = Duration::from_millis(5);
+/// Bytes of an update beside its windows, in either form.
+const UPDATE_BYTES_MAX: usize = 192;
 /// Shortest time between two matchings of new channels.
 const REMATCH_PAUSE: Duration = Duration::from_millis(20);
 
@@ -84,7 +85,7 @@ pub async fn serve<O: Outlet>(
         round: Round::default(),
         outlet,
         active: BTreeMap::new(),
-        buffer: Vec::with_capacity(16 * 1024),
+        body: Vec::new(),
         dropped: 0,
     };
     if let Err(End::Stuck) = client.run(said).await {
@@ -105,7 +106,8 @@ struct Subscriber<O> {
     outlet: O,
     wake: Arc<Notify>,
     active: BTreeMap<i64, Active>,
-    buffer: Vec<u8>,
+    /// The windows of an update.
+    body: Vec<u8>,
     /// Notices that this client lost, not yet told.
     dropped: u64,
 }
@@ -204,7 +206,7 @@ impl<O: Outlet> Subscriber<O> {
                     // A steady rhythm where there is one, but no burst after a pause.
                     active.next = (active.next + active.period).max(now + active.period / 2).max(now + SPACING);
                     let look_at = paced.then_some(active.next);
-                    let epoch = active.taken.epoch();
+                    let epoch = active.taken.epoch;
                     for (stream, row) in std::mem::take(&mut active.taken.rewound) {
                         self.rewound(id, stream, epoch, row).await?;
                     }
@@ -219,33 +221,49 @@ impl<O: Outlet> Subscriber<O> {
 
     async fn update(&mut self, id: i64) -> Result<(), End> {
         let Some(active) = self.active.get_mut(&id) else { return Ok(()) };
-        if active.taken.is_empty() {
+        let store = self.server.ingest.store();
+        let form = self.outlet.form();
+        let body = &mut self.body;
+        body.clear();
+        let (mut windows, mut newest) = (0, i64::MIN);
+        active.subscription.take(&mut active.taken, |window| {
+            newest = newest.max(window.window.time.1);
+            let committed = store.committed_row(window.stream);
+            match form {
+                Form::Json => {
+                    if windows > 0 {
+                        body.push(b',');
+                    }
+                    window.write(body, committed);
+                }
+                Form::Binary => binary::push_window(body, window, committed),
+            }
+            windows += 1;
+        });
+        if windows == 0 {
             return Ok(());
         }
         let head = UpdateHead {
             id,
-            epoch: active.taken.epoch(),
+            epoch: active.taken.epoch,
             time: match self.scene.playback() {
                 None => self.scene.now(),
                 // What is played in this moment may be ahead of what was said of it.
-                Some(playback) => active.taken.newest().unwrap_or(i64::MIN).max(playback.at()),
+                Some(playback) => newest.max(playback.at()),
             },
             conflated: std::mem::take(&mut active.conflated),
             dropped: std::mem::take(&mut self.dropped) + std::mem::take(&mut active.taken.dropped),
         };
-        let store = self.server.ingest.store();
-        let committed = |stream: StreamId| store.committed_row(stream);
-        let out = &mut self.buffer;
-        out.clear();
-        let told = match self.outlet.form() {
+        let mut out = Vec::with_capacity(body.len() + UPDATE_BYTES_MAX);
+        let told = match form {
             Form::Json => {
-                write_update(out, &head, &mut active.taken, committed);
-                Told::json(Bytes::copy_from_slice(out))
+                write_update(&mut out, &head, body);
+                Told::json(out)
             }
             Form::Binary => {
-                binary::push_update(out, &head, active.taken.len());
-                active.taken.drain(|place| binary::push_window(out, place, committed(place.stream)));
-                Told::Binary(Bytes::copy_from_slice(out))
+                binary::push_update(&mut out, &head, windows);
+                out.extend_from_slice(body);
+                Told::Binary(out.into())
             }
         };
         let period = active.period.max(PROMPT_SEND);
@@ -418,22 +436,17 @@ async fn finished(job: &mut Option<JoinHandle<Done>>) -> Option<Done> {
     }
 }
 
-/// Appends an update in JSON, and clears its windows.
-pub(super) fn write_update(
-    out: &mut Vec<u8>,
-    head: &UpdateHead,
-    taken: &mut Taken,
-    committed: impl Fn(StreamId) -> u64,
-) {
+/// Appends an update in JSON whose windows are these.
+pub(super) fn write_update(out: &mut Vec<u8>, head: &UpdateHead, windows: &[u8]) {
     out.extend_from_slice(b"{\"type\":\"update\",\"id\":");
     json::push(out, &head.id);
     out.extend_from_slice(b",\"epoch\":");
     json::push_number(out, head.epoch as u64);
     out.extend_from_slice(b",\"time\":");
     json::push_big(out, head.time);
-    out.extend_from_slice(b",\"streams\":");
-    taken.write_streams(out, committed);
-    out.extend_from_slice(b",\"conflated\":");
+    out.extend_from_slice(b",\"streams\":[");
+    out.extend_from_slice(windows);
+    out.extend_from_slice(b"],\"conflated\":");
     json::push_number(out, head.conflated);
     out.extend_from_slice(b",\"dropped\":");
     json::push_number(out, head.dropped);

@@ -1,23 +1,22 @@
 //! A subscription: which channels it wants, and what it has gathered since its last update.
 //!
-//! The ingest side adds frames under a short lock; the connection swaps full windows against empty ones and
-//! writes JSON outside it. Between two updates everything is merged into one window a stream, so a slow
-//! client costs no more memory than a fast one.
+//! The connection reads on in the tails of its streams when an update is due: it takes stream after stream under a short
+//! lock each, and writes it outside. What it does not come for is merged into one window a stream, so a slow client
+//! costs no more memory than a fast one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use strongback_store::{
-    CellState, ChannelId, ChannelIndex, ChannelType, Clock, FrameRef, Pattern, Stream, StreamId, StreamKey, Value,
-};
+use strongback_store::{CellState, ChannelId, ChannelIndex, Pattern, Stream, StreamId, StreamKey, Value};
 use tokio::sync::Notify;
 
-use super::pace::Pace;
+use super::pace::Rhythm;
 use super::place::{Place, Round};
-use super::window::StreamWindow;
-use crate::json;
+use super::slot::Slot;
+use super::tail::{Arrived, Fresh, Tail};
+use super::window::{StreamWindow, TakenWindow};
 
 /// Channel patterns of one subscription, those without wildcards found by name.
 #[derive(Debug, Default)]
@@ -87,110 +86,6 @@ impl PatternSet {
     }
 }
 
-/// One stream of a subscription.
-#[derive(Debug)]
-pub struct Slot {
-    /// The stream.
-    pub stream: StreamId,
-    clock: Clock,
-    /// Place in `channels` by channel index of the layout; `NONE` if not wanted.
-    places: Vec<u32>,
-    /// Channels wanted.
-    pub channels: Vec<(ChannelId, ChannelType)>,
-    /// Their indexes in the layout.
-    indexes: Vec<ChannelIndex>,
-    /// Row after the last that the client was told of.
-    pub told_row: u64,
-    /// Of a playback: the place behind which the window begins while it is held.
-    since: Place,
-    /// Whether the client knows of the stream.
-    announced: bool,
-    /// No update leaves while what precedes it is still being read.
-    pub held: bool,
-    dirty: bool,
-    window: StreamWindow,
-}
-
-const NONE: u32 = u32::MAX;
-
-impl Slot {
-    /// Adds one frame without its cells.
-    fn begin(&mut self, frame: &Arrived) {
-        let window = &mut self.window;
-        window.begin(frame.time, frame.receive_time, frame.row);
-        window.gap |= frame.gap;
-        if window.channels.len() < self.channels.len() {
-            window.channels.resize_with(self.channels.len(), Default::default);
-        }
-    }
-
-    /// Adds a frame whose cells stand where the layout has them: only those that are wanted are looked at.
-    fn add_in_place(&mut self, frame: &Arrived, cells: &FrameRef<'_>) {
-        self.begin(frame);
-        for (channel, index) in self.window.channels.iter_mut().zip(&self.indexes) {
-            if let Some((_, Ok(value))) = cells.cell(index.0 as usize) {
-                channel.add(value);
-            }
-        }
-    }
-
-    /// Adds the cells of one frame.
-    fn add<'a>(&mut self, frame: &Arrived, cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>) {
-        self.begin(frame);
-        let window = &mut self.window;
-        for (index, cell) in cells {
-            let place = self.places.get(index.0 as usize).copied().unwrap_or(NONE);
-            if let (Some(channel), Ok(value)) = (window.channels.get_mut(place as usize), cell) {
-                channel.add(value);
-            }
-        }
-    }
-
-    /// Takes over the layout of a stream, whose channels at `wanted` are new to the subscription.
-    fn grow(&mut self, stream: &Stream, wanted: &[u16]) {
-        let known = self.places.len();
-        self.places.resize(stream.layout.channels.len().max(known), NONE);
-        for (place, channel) in self.places.iter().zip(&stream.layout.channels).take(known) {
-            if let Some(wanted) = self.channels.get_mut(*place as usize) {
-                // Types widen.
-                wanted.1 = channel.channel_type;
-            }
-        }
-        for &index in wanted {
-            let channel = &stream.layout.channels[index as usize];
-            self.places[index as usize] = self.channels.len() as u32;
-            self.channels.push((channel.id, channel.channel_type));
-            self.indexes.push(ChannelIndex(index));
-        }
-    }
-}
-
-/// A frame on its way into windows, without its cells.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrived {
-    /// `time`, nanoseconds since 1970 UTC.
-    pub time: i64,
-    /// `receive_time`, likewise.
-    pub receive_time: i64,
-    /// Its row, if it was stored.
-    pub row: Option<u64>,
-    /// Whether frames are known missing before it.
-    pub gap: bool,
-}
-
-/// A frame that was just appended.
-#[derive(Clone, Copy, Debug)]
-pub struct Fresh<'a> {
-    /// It.
-    pub frame: FrameRef<'a>,
-    /// Whether its cells stand where the layout has them: [`FrameRef::is_in_place`].
-    pub in_place: bool,
-    /// Its row, if it was stored.
-    pub row: Option<u64>,
-    /// Whether frames are known missing before it.
-    pub gap: bool,
-}
-
 /// What waits for the connection.
 #[derive(Debug, Default)]
 pub struct Pending {
@@ -198,7 +93,6 @@ pub struct Pending {
     pub slots: Vec<Slot>,
     by_stream: HashMap<StreamId, u32>,
     dirty: Vec<u32>,
-    woken: bool,
     /// Epoch of the rows in the windows.
     pub epoch: u32,
     /// Of a playback: that of what is in the windows.
@@ -209,7 +103,18 @@ pub struct Pending {
     hurried: bool,
     /// Streams whose rows went back, and to which row: the client is told before anything else.
     pub rewound: Vec<(StreamId, u64)>,
-    pace: Pace,
+    /// Memory for what tails say; empty between looks.
+    heard: Vec<(u32, u64)>,
+}
+
+/// What tails said since the connection looked. Locked for moments only: whoever fills tails does not wait for a
+/// connection that reads them.
+#[derive(Debug, Default)]
+struct Told {
+    /// Places of streams that have a frame, and where their tails end behind it.
+    streams: Vec<(u32, u64)>,
+    /// Whether the connection was woken since it fell asleep.
+    woken: bool,
 }
 
 /// A live subscription of one connection.
@@ -220,6 +125,8 @@ pub struct Subscription {
     /// What it asked for.
     pub patterns: PatternSet,
     pending: Mutex<Pending>,
+    /// Locked after `pending`, if with it.
+    told: Mutex<Told>,
     /// How many channels of each stream were compared with the patterns, by stream id.
     compared: Mutex<Vec<u16>>,
     wake: Arc<Notify>,
@@ -259,7 +166,7 @@ impl Subscription {
     /// A subscription that gathers nothing yet.
     pub fn new(id: i64, patterns: PatternSet, wake: Arc<Notify>, epoch: u32) -> Self {
         let pending = Mutex::new(Pending { epoch, ..Pending::default() });
-        Subscription { id, patterns, pending, compared: Mutex::default(), wake }
+        Subscription { id, patterns, pending, told: Mutex::default(), compared: Mutex::default(), wake }
     }
 
     /// What waits; hold the lock for moments only.
@@ -290,7 +197,7 @@ impl Subscription {
         Some(Match {
             stream: stream.clone(),
             channels,
-            slot: slot.unwrap_or(NONE),
+            slot: slot.unwrap_or(u32::MAX),
             new_stream: slot.is_none(),
             start_row: 0,
             end_time: i64::MAX,
@@ -298,38 +205,26 @@ impl Subscription {
     }
 
     /// Adds what was found. Called under the fan-out's lock, so that `start_row`, the stream's next row, is
-    /// exactly where the windows begin. Held streams gather, and their updates leave after
-    /// [`Subscription::release`].
-    pub fn adopt(&self, found: &mut Match, start_row: u64, hold: bool) {
+    /// exactly where the windows begin; their frames come from `tail`. Held streams gather, and their updates leave
+    /// after [`Subscription::release`].
+    pub fn adopt(&self, found: &mut Match, start_row: u64, hold: bool, tail: Arc<Tail>) {
         found.start_row = start_row;
-        self.take_in(found, start_row, Place::START, hold);
+        self.take_in(found, hold, |stream| Slot::new(stream, start_row, Place::START, Some(tail)));
     }
 
     /// As [`Subscription::adopt`], of a playback that stands at a place: what is played after it reaches the windows.
     pub fn adopt_at(&self, found: &mut Match, place: Place) {
         (found.start_row, found.end_time) = (u64::MAX, place.last_time_of(found.stream.id).saturating_add(1));
-        self.take_in(found, 0, place, true);
+        self.take_in(found, true, |stream| Slot::new(stream, 0, place, None));
     }
 
-    fn take_in(&self, found: &mut Match, told_row: u64, since: Place, hold: bool) {
+    fn take_in(&self, found: &mut Match, hold: bool, new: impl FnOnce(StreamId) -> Slot) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         if found.new_stream {
             found.slot = pending.slots.len() as u32;
             pending.by_stream.insert(found.stream.id, found.slot);
-            pending.slots.push(Slot {
-                stream: found.stream.id,
-                clock: found.stream.clock,
-                places: Vec::new(),
-                channels: Vec::new(),
-                indexes: Vec::new(),
-                told_row,
-                since,
-                announced: false,
-                held: false,
-                dirty: false,
-                window: StreamWindow::default(),
-            });
+            pending.slots.push(new(found.stream.id));
         }
         let slot = &mut pending.slots[found.slot as usize];
         slot.grow(&found.stream, &found.channels);
@@ -339,8 +234,7 @@ impl Subscription {
     /// Of a playback: its streams, and the channels of each that are wanted.
     pub fn wants(&self, mut each: impl FnMut(StreamId, &mut dyn Iterator<Item = ChannelIndex>)) {
         for slot in &self.pending.lock().slots {
-            let wanted = |(index, place): (usize, &u32)| (*place != NONE).then_some(ChannelIndex(index as u16));
-            each(slot.stream, &mut slot.places.iter().enumerate().filter_map(wanted));
+            each(slot.stream, &mut slot.wanted().map(|(index, _)| index));
         }
     }
 
@@ -351,13 +245,7 @@ impl Subscription {
             slot: at as u32,
             stream: slot.stream,
             since: slot.since,
-            channels: (0..).zip(&slot.places).filter(|(_, place)| **place != NONE).fold(
-                Vec::with_capacity(slot.channels.len()),
-                |mut channels, (index, place)| {
-                    channels.push((ChannelIndex(index), slot.channels[*place as usize].0));
-                    channels
-                },
-            ),
+            channels: slot.wanted().collect(),
         };
         (pending.round, pending.slots.iter().enumerate().filter(|(_, slot)| slot.held).map(of).collect())
     }
@@ -400,9 +288,7 @@ impl Subscription {
 
     /// Where a channel stands in the windows of its stream.
     pub fn place(&self, slot: u32, channel: u16) -> Option<usize> {
-        let pending = self.pending.lock();
-        let place = *pending.slots.get(slot as usize)?.places.get(channel as usize)?;
-        (place != NONE).then_some(place as usize)
+        self.pending.lock().slots.get(slot as usize)?.place(channel)
     }
 
     /// Lets the updates of held streams go, unless a playback jumped since `round`.
@@ -415,29 +301,80 @@ impl Subscription {
             let slot = &mut pending.slots[at as usize];
             (slot.held, slot.announced) = (false, true);
         }
-        let wake = !pending.dirty.is_empty() && !std::mem::replace(&mut pending.woken, true);
-        drop(pending);
-        if wake {
+        if !pending.dirty.is_empty() {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if !std::mem::replace(&mut self.told.lock().woken, true) {
             self.wake.notify_one();
         }
     }
 
-    /// Adds a frame of one of its streams. Called under the fan-out's lock, in row order.
-    pub fn add(&self, slot: u32, fresh: &Fresh<'_>, now: i64) {
-        let head = fresh.frame.head();
+    /// A tail has the frame that the stream at a place waited for, and ends behind it. Called under the fan-out's lock.
+    pub fn told(&self, slot: u32, end: u64) {
+        let mut told = self.told.lock();
+        told.streams.push((slot, end));
+        if !std::mem::replace(&mut told.woken, true) {
+            drop(told);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes in what tails said.
+    fn hear(self: &Arc<Self>, pending: &mut Pending) {
+        let mut heard = std::mem::take(&mut pending.heard);
+        std::mem::swap(&mut self.told.lock().streams, &mut heard);
+        for (slot, end) in heard.drain(..) {
+            let at = &mut pending.slots[slot as usize];
+            at.waiting = false;
+            if at.dirty {
+                continue;
+            }
+            if at.next >= end {
+                // It left with a larger one already.
+                at.catch_up(Some((self, slot)));
+                if at.window.is_empty() {
+                    continue;
+                }
+            }
+            at.dirty = true;
+            pending.dirty.push(slot);
+        }
+        pending.heard = heard;
+    }
+
+    /// It leaves with what waits. Of a view with a rhythm frames wake nobody until its next time.
+    fn leave(&self, paced: bool) {
+        let mut told = self.told.lock();
+        let waits = !told.streams.is_empty();
+        told.woken = paced || waits;
+        drop(told);
+        if waits && !paced {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Whether it falls asleep: nothing was said since [`Subscription::hear`].
+    fn sleep(&self) -> bool {
+        let mut told = self.told.lock();
+        told.woken = !told.streams.is_empty();
+        !told.woken
+    }
+
+    /// Reads on to the end of a tail that is full. Called under the fan-out's lock.
+    pub fn catch_up(&self, slot: u32) {
+        self.pending.lock().slots[slot as usize].catch_up(None);
+    }
+
+    /// Adds a frame that no tail takes. Called under the fan-out's lock, in row order.
+    pub fn add(&self, slot: u32, fresh: &Fresh<'_>) {
         let mut pending = self.pending.lock();
         let at = &mut pending.slots[slot as usize];
-        let time = match at.clock {
-            Clock::Source => head.source_time.unwrap_or(head.receive_time),
-            Clock::Receive => head.receive_time,
-        };
-        let arrived = Arrived { time, receive_time: head.receive_time, row: fresh.row, gap: fresh.gap };
-        if fresh.in_place {
-            at.add_in_place(&arrived, &fresh.frame);
-        } else {
-            at.add(&arrived, fresh.frame.cells());
-        }
-        self.added(&mut pending, slot, now);
+        at.catch_up(None);
+        at.add(fresh);
+        self.filled(&mut pending, slot);
     }
 
     /// Adds a frame that is played. Called under the fan-out's lock, in the order of playing.
@@ -449,19 +386,20 @@ impl Subscription {
         now: i64,
     ) {
         let mut pending = self.pending.lock();
-        pending.slots[slot as usize].add(frame, cells);
-        self.added(&mut pending, slot, now);
+        let at = &mut pending.slots[slot as usize];
+        at.add_cells(frame, cells);
+        at.pace.frame(now);
+        self.filled(&mut pending, slot);
     }
 
-    fn added(&self, pending: &mut Pending, slot: u32, now: i64) {
+    fn filled(&self, pending: &mut Pending, slot: u32) {
         let at = &mut pending.slots[slot as usize];
         if !at.dirty {
             at.dirty = true;
             pending.dirty.push(slot);
         }
-        pending.pace.frame(now);
-        if !at.held && !std::mem::replace(&mut pending.woken, true) {
-            self.wake.notify_one();
+        if !at.held {
+            self.wake();
         }
     }
 
@@ -490,14 +428,15 @@ impl Subscription {
         pending.epoch = epoch;
         for slot in &mut pending.slots {
             let next = next_row(slot.stream);
+            slot.catch_up(None);
             slot.window.rewind(next);
             if slot.told_row > next {
                 pending.rewound.push((slot.stream, next));
                 slot.told_row = next;
             }
         }
-        if !pending.rewound.is_empty() && !std::mem::replace(&mut pending.woken, true) {
-            self.wake.notify_one();
+        if !pending.rewound.is_empty() {
+            self.wake();
         }
     }
 
@@ -513,30 +452,41 @@ impl Subscription {
     /// Whether anything waits.
     pub fn is_dirty(&self) -> bool {
         let pending = self.pending.lock();
-        !pending.dirty.is_empty() || !pending.rewound.is_empty()
+        !pending.dirty.is_empty() || !pending.rewound.is_empty() || !self.told.lock().streams.is_empty()
     }
 
-    /// Takes what is due, or says when to look again. Until then frames wake nobody, unless it waits for them.
-    pub fn take_due(&self, turn: &Turn, into: &mut Taken) -> Due {
+    /// Begins to take what is due, or says when to look again. Until then frames wake nobody, unless it waits for them.
+    pub fn take_due(self: &Arc<Self>, turn: &Turn, into: &mut Taken) -> Due {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
-        let waits = !pending.rewound.is_empty() || pending.dirty.iter().any(|at| !pending.slots[*at as usize].held);
-        if turn.overdue_ns < 0 && !(waits && pending.hurried) && (waits || turn.paced_ns.is_some()) {
-            return Due::AtItsTime;
+        loop {
+            self.hear(pending);
+            let waits = !pending.rewound.is_empty() || pending.dirty.iter().any(|at| !pending.slots[*at as usize].held);
+            if turn.overdue_ns < 0 && !(waits && pending.hurried) && (waits || turn.paced_ns.is_some()) {
+                return Due::AtItsTime;
+            }
+            let due = match turn.paced_ns {
+                _ if !waits => Due::Nothing,
+                Some(period_ns) if !pending.hurried && pending.rewound.is_empty() => {
+                    match pending.wait_until(turn, period_ns) {
+                        Some(until) => {
+                            pending.catch_up(self);
+                            Due::After(Duration::from_nanos(until.saturating_sub(turn.now).max(0) as u64))
+                        }
+                        None => Due::Now,
+                    }
+                }
+                _ => Due::Now,
+            };
+            if due == Due::Now {
+                pending.begin(into);
+                self.leave(turn.paced_ns.is_some());
+                return due;
+            }
+            if self.sleep() {
+                return due;
+            }
         }
-        if !waits {
-            pending.woken = false;
-            return Due::Nothing;
-        }
-        if let (Some(period_ns), false, true) = (turn.paced_ns, pending.hurried, pending.rewound.is_empty())
-            && let Some(until) = pending.pace.wait_until(turn.now, turn.overdue_ns, period_ns)
-        {
-            pending.woken = false;
-            return Due::After(Duration::from_nanos(until.saturating_sub(turn.now).max(0) as u64));
-        }
-        pending.take(into);
-        pending.woken = turn.paced_ns.is_some();
-        Due::Now
     }
 
     /// Whether what waits leaves at once.
@@ -545,44 +495,68 @@ impl Subscription {
         self.pending.lock().hurried
     }
 
-    /// Takes what waits, due or not.
+    /// Begins to take what waits, due or not.
     #[cfg(test)]
-    pub fn take(&self, into: &mut Taken) {
+    pub fn begin(self: &Arc<Self>, into: &mut Taken) {
         let mut pending = self.pending.lock();
-        pending.take(into);
-        pending.woken = false;
+        self.hear(&mut pending);
+        pending.begin(into);
+        self.leave(false);
+    }
+
+    /// Hands over each window of what it began to take.
+    pub fn take(self: &Arc<Self>, taken: &mut Taken, mut tell: impl FnMut(&TakenWindow)) {
+        for at in taken.due.drain(..) {
+            let mut pending = self.pending.lock();
+            let is_of_before = pending.epoch != taken.epoch;
+            let slot = &mut pending.slots[at as usize];
+            // A playback jumped meanwhile, or the store was reopened: that is told first.
+            if slot.held || !slot.dirty || is_of_before {
+                if slot.dirty && is_of_before {
+                    pending.dirty.push(at);
+                }
+                continue;
+            }
+            slot.take(&mut taken.window, (self, at));
+            drop(pending);
+            if !taken.window.window.is_empty() {
+                tell(&taken.window);
+            }
+        }
     }
 }
 
 impl Pending {
-    /// Swaps the full windows against the cleared ones of `into`, whose places are those of the slots.
-    fn take(&mut self, into: &mut Taken) {
+    /// Until when what waits waits for a frame that is about to come, if it does.
+    fn wait_until(&self, turn: &Turn, period_ns: i64) -> Option<i64> {
+        let mut until: Option<i64> = None;
+        for at in self.dirty.iter().filter(|at| !self.slots[**at as usize].held) {
+            match self.slots[*at as usize].pace().rhythm(turn.now, turn.overdue_ns, period_ns) {
+                Rhythm::Came => return None,
+                Rhythm::Unknown => {}
+                Rhythm::Until(time) => until = Some(until.map_or(time, |until| until.min(time))),
+            }
+        }
+        until
+    }
+
+    /// Reads on, so that the next frame of what waits wakes the connection.
+    fn catch_up(&mut self, subscription: &Arc<Subscription>) {
+        for at in &self.dirty {
+            let slot = &mut self.slots[*at as usize];
+            if !slot.held {
+                slot.catch_up(Some((subscription, *at)));
+            }
+        }
+    }
+
+    fn begin(&mut self, into: &mut Taken) {
         self.hurried = false;
-        into.dropped = std::mem::take(&mut self.dropped);
+        into.dropped += std::mem::take(&mut self.dropped);
         into.epoch = self.epoch;
         into.rewound.append(&mut self.rewound);
-        into.filled.clear();
-        if into.windows.len() < self.slots.len() {
-            into.windows.resize_with(self.slots.len(), Default::default);
-        }
-        let slots = &mut self.slots;
-        self.dirty.retain(|&at| {
-            let slot = &mut slots[at as usize];
-            if slot.held {
-                return true;
-            }
-            slot.dirty = false;
-            let place = &mut into.windows[at as usize];
-            std::mem::swap(&mut place.window, &mut slot.window);
-            place.channels.clear();
-            place.channels.extend_from_slice(&slot.channels);
-            place.stream = slot.stream;
-            if let Some((_, to)) = place.window.rows {
-                slot.told_row = slot.told_row.max(to);
-            }
-            into.filled.push(at);
-            false
-        });
+        let slots = &self.slots;
+        into.due.extend(self.dirty.extract_if(.., |at| !slots[*at as usize].held));
     }
 }
 
@@ -606,128 +580,23 @@ pub enum Due {
     AtItsTime,
     /// Look again after this time, or when a frame wakes it.
     After(Duration),
-    /// Send what was taken.
+    /// Take and send what there is.
     Now,
 }
 
-/// Windows on their way to the client. Reused between updates.
+/// What is on its way to the client. Reused between updates.
 #[derive(Debug, Default)]
 pub struct Taken {
-    windows: Vec<TakenWindow>,
-    filled: Vec<u32>,
-    epoch: u32,
+    /// Streams of which windows are still to be taken.
+    due: Vec<u32>,
+    /// Epoch of their rows.
+    pub epoch: u32,
     /// Updates that a jump of a playback took away.
     pub dropped: u64,
     /// Rewinds to tell first.
     pub rewound: Vec<(StreamId, u64)>,
-}
-
-/// What came of one stream.
-#[derive(Debug)]
-pub struct TakenWindow {
-    /// The stream.
-    pub stream: StreamId,
-    /// What came.
-    pub window: StreamWindow,
-    /// The channels of the window's places.
-    pub channels: Vec<(ChannelId, ChannelType)>,
-}
-
-impl Default for TakenWindow {
-    fn default() -> Self {
-        TakenWindow { stream: StreamId(0), window: StreamWindow::default(), channels: Vec::new() }
-    }
-}
-
-impl Taken {
-    /// Whether there is no window to send.
-    pub fn is_empty(&self) -> bool {
-        self.filled.is_empty()
-    }
-
-    /// Epoch of the rows.
-    pub fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    /// Number of windows.
-    pub fn len(&self) -> usize {
-        self.filled.len()
-    }
-
-    /// The newest `time` in the windows, nanoseconds since 1970 UTC.
-    pub fn newest(&self) -> Option<i64> {
-        self.filled.iter().map(|at| self.windows[*at as usize].window.time.1).max()
-    }
-
-    /// Appends the `streams` array of an update in JSON and clears the windows.
-    pub fn write_streams(&mut self, out: &mut Vec<u8>, committed: impl Fn(StreamId) -> u64) {
-        out.push(b'[');
-        let mut first = true;
-        self.drain(|place| {
-            if !std::mem::take(&mut first) {
-                out.push(b',');
-            }
-            write_window(out, place, committed(place.stream));
-        });
-        out.push(b']');
-    }
-
-    /// Of these windows.
-    #[cfg(test)]
-    pub(super) fn of(epoch: u32, windows: Vec<TakenWindow>) -> Taken {
-        Taken { filled: (0..windows.len() as u32).collect(), windows, epoch, ..Taken::default() }
-    }
-
-    /// Hands over each window, then clears it.
-    pub fn drain(&mut self, mut tell: impl FnMut(&TakenWindow)) {
-        for at in self.filled.drain(..) {
-            let place = &mut self.windows[at as usize];
-            tell(place);
-            place.window.clear();
-        }
-    }
-}
-
-fn write_window(out: &mut Vec<u8>, place: &TakenWindow, committed: u64) {
-    let window = &place.window;
-    out.extend_from_slice(b"{\"stream\":");
-    json::push_number(out, place.stream.0 as u64);
-    match window.rows {
-        Some((from, to)) => {
-            out.extend_from_slice(b",\"from_row\":");
-            json::push_big(out, from);
-            out.extend_from_slice(b",\"to_row\":");
-            json::push_big(out, to);
-        }
-        None => out.extend_from_slice(b",\"from_row\":null,\"to_row\":null"),
-    }
-    out.extend_from_slice(b",\"committed\":");
-    json::push_big(out, committed);
-    out.extend_from_slice(if window.recorded { b",\"recorded\":true" } else { b",\"recorded\":false" });
-    out.extend_from_slice(b",\"time\":[");
-    json::push_big(out, window.time.0);
-    out.push(b',');
-    json::push_big(out, window.time.1);
-    out.extend_from_slice(b"],\"receive_time\":");
-    json::push_big(out, window.receive_time);
-    out.extend_from_slice(if window.gap { b",\"gap\":true" } else { b",\"gap\":false" });
-    out.extend_from_slice(b",\"channels\":[");
-    let mut first = true;
-    for (channel, (id, channel_type)) in window.channels.iter().zip(&place.channels) {
-        if channel.count() == 0 {
-            continue;
-        }
-        if !std::mem::take(&mut first) {
-            out.push(b',');
-        }
-        out.push(b'[');
-        json::push_number(out, id.0 as u64);
-        out.push(b',');
-        channel.write(out, *channel_type);
-        out.push(b']');
-    }
-    out.extend_from_slice(b"]}");
+    /// The stream that is being told.
+    window: TakenWindow,
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a subscription has gathered of one stream since its last update: per channel count, first, last,
 //! min, max and mean, so that no reduction of rate hides a spike.
 
-use strongback_store::{Bucket, ChannelType, OwnedValue, Value};
+use strongback_store::{Bucket, ChannelId, ChannelType, OwnedValue, StreamId, Value};
 
 use crate::json;
 
@@ -35,6 +35,17 @@ impl Packed {
         match ChannelType::from_code(self.code) {
             Some(kind) if kind.is_scalar() => Some(Value::from_bits(kind, self.bits)),
             _ => None,
+        }
+    }
+
+    /// Whether it is below another one; `kind` is its type.
+    fn is_below(self, other: Packed, kind: ChannelType) -> bool {
+        match kind {
+            ChannelType::F64 if self.code == other.code => f64::from_bits(self.bits) < f64::from_bits(other.bits),
+            ChannelType::F32 if self.code == other.code => {
+                f32::from_bits(self.bits as u32) < f32::from_bits(other.bits as u32)
+            }
+            _ => self.value().zip(other.value()).is_some_and(|(a, b)| below(a, b)),
         }
     }
 }
@@ -126,13 +137,18 @@ impl ChannelWindow {
             self.count += 1;
             return;
         }
-        let packed = Packed::of(value);
+        self.add_number(value.channel_type(), value.bits());
+    }
+
+    /// Adds a number or truth value of a type, by its bits.
+    pub fn add_number(&mut self, kind: ChannelType, bits: u64) {
+        let packed = Packed { bits, code: kind.code() };
         if self.count == 0 {
             self.first = packed;
         }
         self.count += 1;
         self.last = packed;
-        let number = value.as_f64().unwrap_or(f64::NAN);
+        let number = Value::from_bits(kind, bits).as_f64().unwrap_or(f64::NAN);
         if number.is_finite() {
             self.sum += number;
             self.finite += 1;
@@ -143,10 +159,10 @@ impl ChannelWindow {
         match &mut self.range {
             None => self.range = Some((packed, packed)),
             Some((min, max)) => {
-                if min.value().is_some_and(|min| below(value, min)) {
+                if packed.is_below(*min, kind) {
                     *min = packed;
                 }
-                if max.value().is_some_and(|max| below(max, value)) {
+                if max.is_below(packed, kind) {
                     *max = packed;
                 }
             }
@@ -362,6 +378,67 @@ impl StreamWindow {
                 })
             }
         }
+    }
+}
+
+/// What came of one stream, on its way to the client.
+#[derive(Debug)]
+pub struct TakenWindow {
+    /// The stream.
+    pub stream: StreamId,
+    /// What came.
+    pub window: StreamWindow,
+    /// The channels of the window's places.
+    pub channels: Vec<(ChannelId, ChannelType)>,
+}
+
+impl Default for TakenWindow {
+    fn default() -> Self {
+        TakenWindow { stream: StreamId(0), window: StreamWindow::default(), channels: Vec::new() }
+    }
+}
+
+impl TakenWindow {
+    /// Appends it in JSON; rows below `committed` are durable.
+    pub fn write(&self, out: &mut Vec<u8>, committed: u64) {
+        let window = &self.window;
+        out.extend_from_slice(b"{\"stream\":");
+        json::push_number(out, self.stream.0 as u64);
+        match window.rows {
+            Some((from, to)) => {
+                out.extend_from_slice(b",\"from_row\":");
+                json::push_big(out, from);
+                out.extend_from_slice(b",\"to_row\":");
+                json::push_big(out, to);
+            }
+            None => out.extend_from_slice(b",\"from_row\":null,\"to_row\":null"),
+        }
+        out.extend_from_slice(b",\"committed\":");
+        json::push_big(out, committed);
+        out.extend_from_slice(if window.recorded { b",\"recorded\":true" } else { b",\"recorded\":false" });
+        out.extend_from_slice(b",\"time\":[");
+        json::push_big(out, window.time.0);
+        out.push(b',');
+        json::push_big(out, window.time.1);
+        out.extend_from_slice(b"],\"receive_time\":");
+        json::push_big(out, window.receive_time);
+        out.extend_from_slice(if window.gap { b",\"gap\":true" } else { b",\"gap\":false" });
+        out.extend_from_slice(b",\"channels\":[");
+        let mut first = true;
+        for (channel, (id, channel_type)) in window.channels.iter().zip(&self.channels) {
+            if channel.count() == 0 {
+                continue;
+            }
+            if !std::mem::take(&mut first) {
+                out.push(b',');
+            }
+            out.push(b'[');
+            json::push_number(out, id.0 as u64);
+            out.push(b',');
+            channel.write(out, *channel_type);
+            out.push(b']');
+        }
+        out.extend_from_slice(b"]}");
     }
 }
 

@@ -12,12 +12,11 @@ use super::deck::{Deck, Machine, Now};
 use super::{ORDERS, Order, PLAYBACKS_MAX, Playback, Playbacks, Refused, Session, State, Wanted, Wish, token};
 use crate::clock::now_ns;
 use crate::live::heartbeat::{Beat, PlaybackBeat};
+use crate::readers::{NICENESS, lower_priority};
 use crate::server::Server;
 
 /// How long a playback that nobody watches and nobody directs is kept.
 pub const IDLE: Duration = Duration::from_secs(300);
-/// Its threads yield to those that record, as those that read do.
-const NICENESS: i32 = 5;
 
 impl Playbacks {
     /// Begins one; answers it with the token of its director.
@@ -60,10 +59,8 @@ impl Playbacks {
         let known = self.sessions.clone();
         let own = id.clone();
         let turn = move || {
-            // On Linux the "process" of setpriority is a thread; none is the calling one.
-            if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-                tracing::warn!(%error, "a playback keeps the priority of the rest of the server");
-            }
+            // As those that read do.
+            lower_priority(NICENESS, "playbacks");
             let why = turning.run();
             known.lock().remove(&own);
             tracing::info!(playback = own, "ended: {why}");

@@ -7,7 +7,7 @@ use strongback_store::{Batch, ChannelIndex, Scan, ScanError, StreamId, View};
 
 use crate::live::Played;
 use crate::live::place::Place;
-use crate::live::subscription::Arrived;
+use crate::live::tail::Arrived;
 
 /// Cells of all streams that are held, about.
 const CELLS: usize = 1 << 21;

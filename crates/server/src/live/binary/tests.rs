@@ -9,7 +9,6 @@ use crate::history::Series;
 use crate::live::heartbeat::{PlaybackBeat, SourceBeat};
 use crate::live::snapshot::StreamHistory;
 use crate::live::subscriber::write_update;
-use crate::live::subscription::Taken;
 use crate::live::window::StreamWindow;
 use crate::playback::State;
 
@@ -47,7 +46,7 @@ fn gathered(values: &[Value<'_>]) -> ChannelWindow {
     window
 }
 
-fn one_of_every_type() -> Taken {
+fn one_of_every_type() -> Vec<TakenWindow> {
     use ChannelType::*;
     let floats: Vec<u8> = [1.5f32, 2.5].iter().flat_map(|v| v.to_le_bytes()).collect();
     let doubles: Vec<u8> = [1.0f64, 2.0, 3.0].iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -84,17 +83,14 @@ fn one_of_every_type() -> Taken {
     let mut refused = StreamWindow { gap: true, ..StreamWindow::default() };
     refused.begin(-5, T + 100_200_301, None);
     refused.channels = vec![gathered(&[]), gathered(&[Value::U16(7)])];
-    Taken::of(
-        3,
-        vec![
-            TakenWindow { stream: StreamId(3), window: full, channels },
-            TakenWindow {
-                stream: StreamId(4),
-                window: refused,
-                channels: vec![(ChannelId(39), F64), (ChannelId(40), U16)],
-            },
-        ],
-    )
+    vec![
+        TakenWindow { stream: StreamId(3), window: full, channels },
+        TakenWindow {
+            stream: StreamId(4),
+            window: refused,
+            channels: vec![(ChannelId(39), F64), (ChannelId(40), U16)],
+        },
+    ]
 }
 
 fn committed(stream: StreamId) -> u64 {
@@ -105,13 +101,19 @@ fn committed(stream: StreamId) -> u64 {
 fn an_update_has_the_bytes_of_the_vector_and_says_what_json_says() {
     let vector = vector("update");
     let head = UpdateHead { id: 7, epoch: 3, time: T + 123_456_789, conflated: 2, dropped: 1 };
-    let mut taken = one_of_every_type();
+    let windows = one_of_every_type();
     let mut out = Vec::new();
-    push_update(&mut out, &head, taken.len());
-    taken.drain(|place| push_window(&mut out, place, committed(place.stream)));
+    push_update(&mut out, &head, windows.len());
+    windows.iter().for_each(|window| push_window(&mut out, window, committed(window.stream)));
     assert_eq!(out, vector.bytes);
-    let mut text = Vec::new();
-    write_update(&mut text, &head, &mut one_of_every_type(), committed);
+    let (mut body, mut text) = (Vec::new(), Vec::new());
+    for window in &windows {
+        if !body.is_empty() {
+            body.push(b',');
+        }
+        window.write(&mut body, committed(window.stream));
+    }
+    write_update(&mut text, &head, &body);
     assert_eq!(floats(serde_json::from_slice(&text).unwrap()), floats(vector.message));
 }
 

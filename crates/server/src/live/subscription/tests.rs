@@ -1,28 +1,29 @@
 use std::sync::Arc;
 
 use strongback_store::{
-    ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Store, StoreOptions, StreamKey, StreamSpec,
+    Appended, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Outcome, Store, StoreOptions,
+    StreamKey, StreamSpec,
 };
 use tokio::sync::Notify;
 
 use super::*;
 use crate::live::Live;
+use proptest::prelude::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
 const MS: i64 = 1_000_000;
 const CHANNELS: u16 = 12;
 
-/// A subscription of every third channel of a stream of twelve, and whether it woke its connection.
-struct Bench {
-    subscription: Arc<Subscription>,
-    stream: StreamId,
-    wake: Arc<Notify>,
-    taken: Taken,
+/// A stream of twelve channels that nobody shows yet.
+struct Stage {
+    live: Live,
+    store: Arc<Store>,
+    stream: Arc<Stream>,
     _dir: tempfile::TempDir,
 }
 
-impl Bench {
-    fn new() -> Bench {
+impl Stage {
+    fn new() -> Stage {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(dir.path(), StoreOptions::default(), T0).unwrap());
         let spec = StreamSpec {
@@ -34,42 +35,81 @@ impl Bench {
             channels: (0..CHANNELS).map(|n| ChannelSpec::new(format!("c{n:02}"), ChannelType::F64)).collect(),
         };
         let stream = store.resolve(&spec, T0).unwrap().0;
-        let wanted = (0..CHANNELS).step_by(3).map(|n| format!("bay.c{n:02}")).collect();
-        let wake = Arc::new(Notify::new());
+        Stage { live: Live::default(), store, stream, _dir: dir }
+    }
+
+    /// A subscription of every so many channels.
+    fn subscribe(&self, step: usize) -> Arc<Subscription> {
+        let wanted = (0..CHANNELS).step_by(step).map(|n| format!("bay.c{n:02}")).collect();
         let patterns = PatternSet::parse(wanted).unwrap();
-        let subscription = Arc::new(Subscription::new(1, patterns, wake.clone(), 0));
-        let mut found = [subscription.find(&stream, None).unwrap()];
-        Live::default().adopt(&subscription, &mut found, false, || store.clone());
-        Bench { subscription, stream: stream.id, wake, taken: Taken::default(), _dir: dir }
+        let subscription = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
+        let mut found = [subscription.find(&self.stream, None).unwrap()];
+        self.live.add(subscription.clone());
+        self.live.adopt(&subscription, &mut found, false, || self.store.clone());
+        subscription
+    }
+
+    /// A frame comes, with these cells in this order, and a text of so many bytes that nobody wants.
+    fn frame(&self, row: u64, at: i64, cells: impl Iterator<Item = u16>, text_bytes: usize) {
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream: self.stream.id, receive_time: at, source_time: Some(at), sequence: None });
+        for channel in cells {
+            batch.push(ChannelIndex(channel), Value::F64(row as f64 * 100.0 + f64::from(channel)));
+        }
+        if text_bytes > 0 {
+            batch.push(ChannelIndex(CHANNELS), Value::String(&"x".repeat(text_bytes)));
+        }
+        batch.end();
+        let appended = Appended { outcomes: vec![Outcome::Stored { row }], commit: CommitNumber(0) };
+        self.live.fanout().publish(&batch, &appended, at, |_| 0);
+    }
+}
+
+/// Takes what was begun, as JSON.
+fn written(subscription: &Arc<Subscription>, taken: &mut Taken) -> String {
+    let mut out = Vec::new();
+    subscription.take(taken, |window| window.write(&mut out, 0));
+    String::from_utf8(out).unwrap()
+}
+
+/// A subscription of every third channel, and whether it woke its connection.
+struct Bench {
+    stage: Stage,
+    subscription: Arc<Subscription>,
+    stream: StreamId,
+    taken: Taken,
+    /// What was taken when it was due.
+    told: String,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let stage = Stage::new();
+        let (subscription, stream) = (stage.subscribe(3), stage.stream.id);
+        Bench { stage, subscription, stream, taken: Taken::default(), told: String::new() }
     }
 
     /// A frame comes, with the cells of these channels in this order.
     fn frame(&self, row: u64, at: i64, cells: impl Iterator<Item = u16>) {
-        let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: self.stream, receive_time: at, source_time: Some(at), sequence: None });
-        for channel in cells {
-            batch.push(ChannelIndex(channel), Value::F64(row as f64 * 100.0 + f64::from(channel)));
-        }
-        batch.end();
-        let frame = batch.frame(0);
-        let fresh = Fresh { frame, in_place: frame.is_in_place(), row: Some(row), gap: false };
-        self.subscription.add(0, &fresh, at);
+        self.stage.frame(row, at, cells, 0);
     }
 
     fn due(&mut self, at: i64, overdue_ns: i64, paced_ns: Option<i64>) -> Due {
-        self.subscription.take_due(&Turn { now: at, overdue_ns, paced_ns }, &mut self.taken)
+        let due = self.subscription.take_due(&Turn { now: at, overdue_ns, paced_ns }, &mut self.taken);
+        if due == Due::Now {
+            self.told = self.json();
+        }
+        due
     }
 
     fn has_woken(&self) -> bool {
-        let mut woken = std::pin::pin!(self.wake.notified());
+        let mut woken = std::pin::pin!(self.subscription.wake.notified());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         woken.as_mut().poll(&mut context).is_ready()
     }
 
     fn json(&mut self) -> String {
-        let mut out = Vec::new();
-        self.taken.write_streams(&mut out, |_| 0);
-        String::from_utf8(out).unwrap()
+        written(&self.subscription, &mut self.taken)
     }
 }
 
@@ -84,7 +124,7 @@ fn frames_in_place_and_in_any_order_give_the_same_windows() {
         }
         // The first channels alone are in place, too; the rest has no value in this frame.
         bench.frame(7, T0 + 7 * MS, order(4).into_iter().filter(|i| *i < 4));
-        bench.subscription.take(&mut bench.taken);
+        bench.subscription.begin(&mut bench.taken);
         bench.json()
     });
     assert!(told[0].contains("[0,8,0.0,700.0,0.0,700.0,350.0]"), "{}", told[0]);
@@ -114,7 +154,7 @@ fn a_view_is_woken_once_and_not_before_its_time() {
     bench.frame(5, T0 + 200 * MS, 0..CHANNELS);
     assert!(bench.has_woken());
     assert_eq!(bench.due(T0 + 200 * MS, 5 * MS, period), Due::Now);
-    assert!(bench.json().contains("\"from_row\":\"1\",\"to_row\":\"6\""));
+    assert!(bench.told.contains("\"from_row\":\"1\",\"to_row\":\"6\""));
     // Nothing came until its next time: the first frame wakes it, and leaves.
     assert_eq!(bench.due(T0 + 300 * MS, -95 * MS, period), Due::AtItsTime);
     assert_eq!(bench.due(T0 + 400 * MS, 0, period), Due::Nothing);
@@ -149,5 +189,159 @@ fn what_is_hurried_or_went_back_does_not_wait() {
     }
     bench.subscription.rewind(1, |_| 0);
     assert_eq!(bench.due(T0 + 195 * MS, 0, period), Due::Now, "no frame is waited for");
-    assert_eq!((bench.taken.epoch(), bench.taken.rewound.as_slice()), (1, &[(bench.stream, 0)][..]));
+    assert_eq!((bench.taken.epoch, bench.taken.rewound.as_slice()), (1, &[(bench.stream, 0)][..]));
+}
+
+/// What a test does with subscriptions.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A frame comes; the bytes of its text.
+    Frame(usize),
+    /// The subscription at this place, modulo their number, takes what waits.
+    Take(usize),
+    /// Another subscription, of every so many channels.
+    Subscribe(usize),
+    /// The subscription at this place goes.
+    Remove(usize),
+    /// The store went back by so many rows.
+    Rewind(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => Just(Step::Frame(0)),
+        // A tail holds eight of these, and none of the larger ones.
+        3 => Just(Step::Frame(15_000)),
+        1 => Just(Step::Frame(20_000)),
+        6 => (0..8_usize).prop_map(Step::Take),
+        1 => (1..5_usize).prop_map(Step::Subscribe),
+        1 => (0..8_usize).prop_map(Step::Remove),
+        1 => (0..4_u64).prop_map(Step::Rewind),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whoever takes when: its windows are those of the frames since it took last.
+    #[test]
+    fn each_subscription_sees_each_frame_once(steps in steps()) {
+        let stage = Stage::new();
+        let (mut row, mut epoch) = (0, 0);
+        // Each with the window that it should get.
+        let mut all: Vec<(Arc<Subscription>, usize, Taken, StreamWindow)> = Vec::new();
+        for (at, step) in (0..).map(|n| T0 + n * MS).zip(steps) {
+            match step {
+                Step::Subscribe(step) => {
+                    all.push((stage.subscribe(step), step, Taken::default(), StreamWindow::default()));
+                }
+                Step::Frame(text_bytes) => {
+                    stage.frame(row, at, 0..CHANNELS, text_bytes);
+                    for (subscription, step, _, window) in &mut all {
+                        prop_assert!(subscription.is_dirty());
+                        window.begin(at, at, Some(row));
+                        window.channels.resize_with((CHANNELS as usize).div_ceil(*step), Default::default);
+                        for (channel, index) in window.channels.iter_mut().zip((0..CHANNELS).step_by(*step)) {
+                            channel.add(Value::F64(row as f64 * 100.0 + f64::from(index)));
+                        }
+                    }
+                    row += 1;
+                }
+                Step::Rewind(rows) => {
+                    (row, epoch) = (row.saturating_sub(rows), epoch + 1);
+                    Live::rewind(&mut stage.live.fanout(), epoch, |_| row);
+                    all.iter_mut().for_each(|(.., window)| window.rewind(row));
+                }
+                Step::Take(place) | Step::Remove(place) if !all.is_empty() => {
+                    let place = place % all.len();
+                    let (subscription, _, taken, window) = &mut all[place];
+                    let channels = subscription.pending().slots[0].channels.clone();
+                    subscription.begin(taken);
+                    let mut expected = Vec::new();
+                    if !window.is_empty() {
+                        let window = std::mem::take(window);
+                        TakenWindow { stream: stage.stream.id, window, channels }.write(&mut expected, 0);
+                    }
+                    prop_assert_eq!(written(subscription, taken), String::from_utf8(expected).unwrap());
+                    taken.rewound.clear();
+                    if matches!(step, Step::Remove(_)) {
+                        stage.live.remove(subscription);
+                        all.swap_remove(place);
+                    }
+                }
+                Step::Take(_) | Step::Remove(_) => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn readers_on_other_threads_miss_no_frame_and_are_not_left_asleep() {
+    const FRAMES: u64 = 20_000;
+    let stage = Stage::new();
+    let readers: Vec<Arc<Subscription>> = (0..4).map(|_| stage.subscribe(4)).collect();
+    std::thread::scope(|scope| {
+        let read = |subscription: Arc<Subscription>| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let (mut taken, mut next) = (Taken::default(), 0);
+            runtime.block_on(async {
+                while next < FRAMES {
+                    subscription.wake.notified().await;
+                    subscription.begin(&mut taken);
+                    subscription.take(&mut taken, |window| {
+                        let (from, to) = window.window.rows.unwrap();
+                        assert_eq!((from, window.window.frames), (next, to - next));
+                        assert!(window.window.channels.iter().all(|channel| channel.count() == to - from));
+                        next = to;
+                    });
+                }
+            });
+        };
+        for subscription in readers {
+            scope.spawn(move || read(subscription));
+        }
+        for row in 0..FRAMES {
+            // Some fill the tail, some are too large for it.
+            let text_bytes = [0, 0, 0, 9_000, 0, 30_000, 0, 0][row as usize % 8];
+            stage.frame(row, T0 + row as i64, 0..CHANNELS, text_bytes);
+        }
+    });
+}
+
+/// A frame that no tail takes wakes a reader, which reads the next one before it is told of it.
+#[test]
+fn who_has_read_a_frame_before_it_is_told_of_it_waits_for_the_next() {
+    let mut bench = Bench::new();
+    bench.stage.frame(0, T0, 0..CHANNELS, 20_000);
+    let tail = bench.stage.live.fanout().by_stream[bench.stream.0 as usize].as_ref().unwrap().tail.clone();
+    let mut batch = FrameBatch::new();
+    batch.begin(FrameHead { stream: bench.stream, receive_time: T0, source_time: None, sequence: None });
+    batch.end();
+    let mut told = Vec::new();
+    tail.push(&tail.fresh(batch.frame(0), Some(1), false), T0, 1, &mut told).unwrap();
+    bench.subscription.begin(&mut bench.taken);
+    assert!(bench.json().contains("\"from_row\":\"0\",\"to_row\":\"2\""));
+    assert_eq!(told.len(), 1);
+    bench.subscription.told(0, told[0].1);
+    bench.subscription.begin(&mut bench.taken);
+    assert_eq!((bench.json(), bench.subscription.is_dirty()), (String::new(), false));
+    bench.frame(2, T0, 0..CHANNELS);
+    bench.subscription.begin(&mut bench.taken);
+    assert!(bench.json().contains("\"from_row\":\"2\",\"to_row\":\"3\""));
+}
+
+#[test]
+fn what_went_back_while_it_was_taken_is_told_before() {
+    let mut bench = Bench::new();
+    bench.frame(0, T0, 0..CHANNELS);
+    bench.frame(1, T0 + MS, 0..CHANNELS);
+    bench.subscription.begin(&mut bench.taken);
+    bench.subscription.rewind(9, |_| 1);
+    assert_eq!(bench.json(), "");
+    assert!(bench.has_woken() && bench.subscription.is_dirty());
+    bench.subscription.begin(&mut bench.taken);
+    assert_eq!(bench.taken.epoch, 9);
+    let told = bench.json();
+    assert!(told.contains("\"from_row\":\"0\",\"to_row\":\"1\"") && told.contains("\"recorded\":false"), "{told}");
 }

@@ -94,9 +94,9 @@ impl Bench {
     }
 
     fn seen(&mut self) -> Vec<Seen> {
-        self.viewer.take(&mut self.taken);
+        self.viewer.begin(&mut self.taken);
         let mut seen = Vec::new();
-        self.taken.drain(|place| {
+        self.viewer.take(&mut self.taken, |place| {
             let window = &place.window;
             seen.push((place.stream.0, window.rows.unwrap(), window.time, window.frames));
         });
@@ -247,9 +247,9 @@ fn a_loop_begins_again_when_the_viewers_have_seen_its_end() {
     assert!(bench.deck.round() >= 3);
     bench.show();
     bench.run(100 * MS);
-    bench.viewer.take(&mut bench.taken);
+    bench.viewer.begin(&mut bench.taken);
     assert!(bench.taken.dropped >= 1);
-    bench.taken.drain(|_| {});
+    bench.viewer.take(&mut bench.taken, |_| {});
     bench.deck.obey(&Wish::Loop(false)).unwrap();
     bench.run(S);
     assert!(bench.deck.is_ended());
@@ -341,7 +341,7 @@ fn a_store_that_is_opened_anew_is_read_on() {
     bench.run(5 * S);
     assert!(bench.deck.is_ended());
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 110);
-    assert_eq!(bench.taken.epoch(), again.epoch());
+    assert_eq!(bench.taken.epoch, again.epoch());
     assert_eq!(bench.taken.rewound, []);
     assert_eq!(bench.deck.take_told(), Vec::<String>::new());
 }

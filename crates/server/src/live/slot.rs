@@ -1,0 +1,202 @@
+//! One stream of a subscription: which of its channels are wanted, and what came of them since the last update.
+
+use std::sync::Arc;
+
+use strongback_store::{CellState, ChannelId, ChannelIndex, ChannelType, Stream, StreamId, Value};
+
+use super::pace::Pace;
+use super::place::Place;
+use super::subscription::Subscription;
+use super::tail::{Arrived, Fresh, Reader, Tail};
+use super::window::{StreamWindow, TakenWindow};
+
+/// One stream of a subscription.
+#[derive(Debug)]
+pub struct Slot {
+    /// The stream.
+    pub stream: StreamId,
+    /// Place in `channels` by channel index of the layout; `NONE` if not wanted.
+    places: Vec<u32>,
+    /// Channels wanted.
+    pub channels: Vec<(ChannelId, ChannelType)>,
+    /// Their indexes in the layout.
+    indexes: Vec<ChannelIndex>,
+    /// Row after the last that the client was told of.
+    pub told_row: u64,
+    /// Of a playback: the place behind which the window begins while it is held.
+    pub since: Place,
+    /// Whether the client knows of the stream.
+    pub announced: bool,
+    /// No update leaves while what precedes it is still being read.
+    pub held: bool,
+    /// Whether anything waits.
+    pub dirty: bool,
+    /// What came, up to where the tail is read.
+    pub window: StreamWindow,
+    /// Where its frames come from, but those of a playback.
+    tail: Option<Arc<Tail>>,
+    /// Number of the tail's first frame that is not in the window.
+    pub next: u64,
+    /// Whether the tail tells of its next frame.
+    pub waiting: bool,
+    /// Of a playback: the rhythm of its frames.
+    pub pace: Pace,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Slot {
+    /// Without channels. It begins where the tail ends, if there is one: the tail tells of its next frame.
+    pub fn new(stream: StreamId, told_row: u64, since: Place, tail: Option<Arc<Tail>>) -> Slot {
+        Slot {
+            stream,
+            places: Vec::new(),
+            channels: Vec::new(),
+            indexes: Vec::new(),
+            told_row,
+            since,
+            announced: false,
+            held: false,
+            dirty: false,
+            window: StreamWindow::default(),
+            next: tail.as_ref().map_or(0, |tail| tail.end()),
+            waiting: tail.is_some(),
+            tail,
+            pace: Pace::default(),
+        }
+    }
+
+    /// Takes over the layout of a stream, whose channels at `wanted` are new to the subscription.
+    pub fn grow(&mut self, stream: &Stream, wanted: &[u16]) {
+        let known = self.places.len();
+        self.places.resize(stream.layout.channels.len().max(known), NONE);
+        for (place, channel) in self.places.iter().zip(&stream.layout.channels).take(known) {
+            if let Some(wanted) = self.channels.get_mut(*place as usize) {
+                // Types widen.
+                wanted.1 = channel.channel_type;
+            }
+        }
+        if !wanted.is_empty() {
+            // What came before is not for the new ones.
+            self.catch_up(None);
+        }
+        for &index in wanted {
+            let channel = &stream.layout.channels[index as usize];
+            self.places[index as usize] = self.channels.len() as u32;
+            self.channels.push((channel.id, channel.channel_type));
+            self.indexes.push(ChannelIndex(index));
+        }
+    }
+
+    /// Where a channel stands in the windows.
+    pub fn place(&self, channel: u16) -> Option<usize> {
+        let place = *self.places.get(channel as usize)?;
+        (place != NONE).then_some(place as usize)
+    }
+
+    /// The channels that are wanted, in the order of the layout.
+    pub fn wanted(&self) -> impl Iterator<Item = (ChannelIndex, ChannelId)> {
+        let wanted =
+            |(index, place): (usize, &u32)| Some((ChannelIndex(index as u16), self.channels.get(*place as usize)?.0));
+        self.places.iter().enumerate().filter_map(wanted)
+    }
+
+    /// The rhythm in which its frames come.
+    pub fn pace(&self) -> Pace {
+        self.tail.as_ref().map_or(self.pace, |tail| tail.pace())
+    }
+
+    /// Adds to the window what the tail has. The subscription that has it at a place waits for the next frame then,
+    /// unless it does already.
+    pub fn catch_up(&mut self, wait: Option<(&Arc<Subscription>, u32)>) {
+        let mut window = std::mem::take(&mut self.window);
+        self.read_on(&mut window, wait);
+        self.window = window;
+    }
+
+    /// Takes all that came, in the place of what `into` has; nothing waits then.
+    pub fn take(&mut self, into: &mut TakenWindow, wait: (&Arc<Subscription>, u32)) {
+        into.stream = self.stream;
+        into.channels.clear();
+        into.channels.extend_from_slice(&self.channels);
+        into.window.clear();
+        std::mem::swap(&mut into.window, &mut self.window);
+        into.window.channels.resize_with(self.channels.len(), Default::default);
+        self.read_on(&mut into.window, Some(wait));
+        self.dirty = false;
+        if let Some((_, to)) = into.window.rows {
+            self.told_row = self.told_row.max(to);
+        }
+    }
+
+    fn read_on(&mut self, window: &mut StreamWindow, wait: Option<(&Arc<Subscription>, u32)>) {
+        let Some(tail) = &self.tail else { return };
+        let mut rest = tail.from(self.next);
+        for fresh in rest.frames() {
+            self.gather(window, &fresh);
+        }
+        self.next = rest.end();
+        if let (Some((subscription, slot)), false) = (wait, self.waiting) {
+            self.waiting = true;
+            rest.wait(Reader { subscription: subscription.clone(), slot });
+        }
+    }
+
+    /// Adds one frame.
+    pub fn add(&mut self, fresh: &Fresh<'_>) {
+        let mut window = std::mem::take(&mut self.window);
+        self.gather(&mut window, fresh);
+        self.window = window;
+    }
+
+    /// Adds the cells of one frame.
+    pub fn add_cells<'a>(
+        &mut self,
+        frame: &Arrived,
+        cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
+    ) {
+        let mut window = std::mem::take(&mut self.window);
+        self.gather_cells(&mut window, frame, cells);
+        self.window = window;
+    }
+
+    fn gather(&self, window: &mut StreamWindow, fresh: &Fresh<'_>) {
+        if !fresh.in_place {
+            return self.gather_cells(window, &fresh.arrived, fresh.frame.cells());
+        }
+        // The cells stand where the layout has them: only those that are wanted are looked at.
+        self.begin(window, &fresh.arrived);
+        for (channel, index) in window.channels.iter_mut().zip(&self.indexes) {
+            let at = index.0 as usize;
+            if let Some((kind, bits)) = fresh.frame.number(at) {
+                channel.add_number(kind, bits);
+            } else if let Some((_, Ok(value))) = fresh.frame.cell(at) {
+                channel.add(value);
+            }
+        }
+    }
+
+    fn gather_cells<'a>(
+        &self,
+        window: &mut StreamWindow,
+        frame: &Arrived,
+        cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
+    ) {
+        self.begin(window, frame);
+        for (index, cell) in cells {
+            let place = self.places.get(index.0 as usize).copied().unwrap_or(NONE);
+            if let (Some(channel), Ok(value)) = (window.channels.get_mut(place as usize), cell) {
+                channel.add(value);
+            }
+        }
+    }
+
+    /// Adds one frame without its cells.
+    fn begin(&self, window: &mut StreamWindow, frame: &Arrived) {
+        window.begin(frame.time, frame.receive_time, frame.row);
+        window.gap |= frame.gap;
+        if window.channels.len() < self.channels.len() {
+            window.channels.resize_with(self.channels.len(), Default::default);
+        }
+    }
+}
