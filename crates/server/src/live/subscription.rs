@@ -510,9 +510,10 @@ impl Subscription {
             let mut pending = self.pending.lock();
             let is_of_before = pending.epoch != taken.epoch;
             let slot = &mut pending.slots[at as usize];
-            // A playback jumped meanwhile, or the store was reopened: that is told first.
+            // Meanwhile it was held, as a playback jumped or channels were added, or the store was reopened: something is
+            // told first.
             if slot.held || !slot.dirty || is_of_before {
-                if slot.dirty && is_of_before {
+                if slot.dirty {
                     pending.dirty.push(at);
                 }
                 continue;

@@ -345,3 +345,17 @@ fn what_went_back_while_it_was_taken_is_told_before() {
     let told = bench.json();
     assert!(told.contains("\"from_row\":\"0\",\"to_row\":\"1\"") && told.contains("\"recorded\":false"), "{told}");
 }
+
+#[test]
+fn what_is_held_while_it_is_taken_leaves_when_it_is_let_go() {
+    let mut bench = Bench::new();
+    bench.frame(0, T0, 0..CHANNELS);
+    bench.subscription.begin(&mut bench.taken);
+    bench.subscription.pending().slots[0].held = true;
+    bench.frame(1, T0, 0..CHANNELS);
+    assert_eq!(bench.json(), "");
+    bench.subscription.release([0], Round::default());
+    assert!(bench.has_woken());
+    bench.subscription.begin(&mut bench.taken);
+    assert!(bench.json().contains("\"from_row\":\"0\",\"to_row\":\"2\""));
+}
