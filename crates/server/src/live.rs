@@ -237,7 +237,7 @@ impl Fanout {
             audience.publish(&audience.tail.fresh(frame, row, gap), now, &mut self.told);
         }
         // What came together is seen together.
-        self.told.drain(..).for_each(|(reader, end)| reader.subscription.told(reader.slot, end));
+        self.told.drain(..).for_each(|(reader, end)| reader.subscription.told(reader.slot, end, now));
     }
 
     /// Hands a frame of the record to its subscriptions.

@@ -206,6 +206,8 @@ impl<O: Outlet> Subscriber<O> {
                     // A steady rhythm where there is one, but no burst after a pause.
                     active.next = (active.next + active.period).max(now + active.period / 2).max(now + SPACING);
                     let look_at = paced.then_some(active.next);
+                    active.conflated += active.taken.missed;
+                    self.scene.live.counters().conflated.fetch_add(active.taken.missed, Relaxed);
                     let epoch = active.taken.epoch;
                     for (stream, row) in std::mem::take(&mut active.taken.rewound) {
                         self.rewound(id, stream, epoch, row).await?;
@@ -266,7 +268,6 @@ impl<O: Outlet> Subscriber<O> {
                 Told::Binary(out.into())
             }
         };
-        let period = active.period.max(PROMPT_SEND);
         let subscription = active.subscription.clone();
         self.mark(&subscription, &store);
         let started = Instant::now();
@@ -275,9 +276,10 @@ impl<O: Outlet> Subscriber<O> {
         counters.updates.fetch_add(1, Relaxed);
         let took = started.elapsed();
         if took > PROMPT_SEND {
-            let missed = (took.as_nanos() / period.as_nanos()).max(1) as u64;
-            counters.conflated.fetch_add(missed, Relaxed);
-            for active in self.active.values_mut() {
+            // Those with a rhythm count when they are looked at.
+            let missed = (took.as_nanos() / PROMPT_SEND.as_nanos()).max(1) as u64;
+            for active in self.active.values_mut().filter(|active| active.period <= PACED) {
+                counters.conflated.fetch_add(missed, Relaxed);
                 active.conflated += missed;
             }
         }

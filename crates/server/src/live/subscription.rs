@@ -115,6 +115,8 @@ struct Told {
     streams: Vec<(u32, u64)>,
     /// Whether the connection was woken since it fell asleep.
     woken: bool,
+    /// When the first frame came since it left with what waited, nanoseconds since 1970 UTC.
+    since: Option<i64>,
 }
 
 /// A live subscription of one connection.
@@ -312,10 +314,12 @@ impl Subscription {
         }
     }
 
-    /// A tail has the frame that the stream at a place waited for, and ends behind it. Called under the fan-out's lock.
-    pub fn told(&self, slot: u32, end: u64) {
+    /// A tail has the frame that the stream at a place waited for, and ends behind it. Called at `now` under the
+    /// fan-out's lock.
+    pub fn told(&self, slot: u32, end: u64, now: i64) {
         let mut told = self.told.lock();
         told.streams.push((slot, end));
+        told.since.get_or_insert(now);
         if !std::mem::replace(&mut told.woken, true) {
             drop(told);
             self.wake.notify_one();
@@ -345,15 +349,17 @@ impl Subscription {
         pending.heard = heard;
     }
 
-    /// It leaves with what waits. Of a view with a rhythm frames wake nobody until its next time.
-    fn leave(&self, paced: bool) {
+    /// It leaves with what waits, and answers since when. Of a view with a rhythm frames wake nobody until its next time.
+    fn leave(&self, paced: bool) -> Option<i64> {
         let mut told = self.told.lock();
+        let since = told.since.take();
         let waits = !told.streams.is_empty();
         told.woken = paced || waits;
         drop(told);
         if waits && !paced {
             self.wake.notify_one();
         }
+        since
     }
 
     /// Whether it falls asleep: nothing was said since [`Subscription::hear`].
@@ -480,7 +486,9 @@ impl Subscription {
             };
             if due == Due::Now {
                 pending.begin(into);
-                self.leave(turn.paced_ns.is_some());
+                let waited_ns = self.leave(turn.paced_ns.is_some()).map_or(0, |since| turn.now.saturating_sub(since));
+                into.missed =
+                    turn.paced_ns.map_or(0, |period_ns| turn.overdue_ns.min(waited_ns).max(0) / period_ns) as u64;
                 return due;
             }
             if self.sleep() {
@@ -596,6 +604,8 @@ pub struct Taken {
     pub dropped: u64,
     /// Rewinds to tell first.
     pub rewound: Vec<(StreamId, u64)>,
+    /// Updates that were due and are merged into this one, as the connection comes so late.
+    pub missed: u64,
     /// The stream that is being told.
     window: TakenWindow,
 }

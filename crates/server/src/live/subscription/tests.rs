@@ -323,7 +323,7 @@ fn who_has_read_a_frame_before_it_is_told_of_it_waits_for_the_next() {
     bench.subscription.begin(&mut bench.taken);
     assert!(bench.json().contains("\"from_row\":\"0\",\"to_row\":\"2\""));
     assert_eq!(told.len(), 1);
-    bench.subscription.told(0, told[0].1);
+    bench.subscription.told(0, told[0].1, T0);
     bench.subscription.begin(&mut bench.taken);
     assert_eq!((bench.json(), bench.subscription.is_dirty()), (String::new(), false));
     bench.frame(2, T0, 0..CHANNELS);
@@ -358,4 +358,21 @@ fn what_is_held_while_it_is_taken_leaves_when_it_is_let_go() {
     assert!(bench.has_woken());
     bench.subscription.begin(&mut bench.taken);
     assert!(bench.json().contains("\"from_row\":\"0\",\"to_row\":\"2\""));
+}
+
+#[test]
+fn updates_that_a_late_look_merges_are_counted() {
+    let mut bench = Bench::new();
+    let period = Some(200 * MS);
+    let mut missed = |row: u64, came: i64, looked: i64, overdue: i64| {
+        bench.frame(row, T0 + came * MS, 0..CHANNELS);
+        assert_eq!(bench.due(T0 + looked * MS, overdue * MS, period), Due::Now);
+        bench.taken.missed
+    };
+    assert_eq!(missed(0, 0, 10, 0), 0);
+    // Since 450 ms something could have left, and since as long it was time.
+    assert_eq!(missed(1, 100, 660, 450), 2);
+    // It came just now, whenever it was time.
+    assert_eq!(missed(2, 9_000, 9_010, 8_000), 0);
+    assert_eq!(missed(3, 9_020, 9_419, 199), 0);
 }
