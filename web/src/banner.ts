@@ -105,7 +105,7 @@ export class Banners {
       banners.push({
         id: "conflated",
         severity: "warning",
-        text: `VIEW CONFLATED · this page could not keep up: ${told.join(", ")} · the store has every frame`,
+        text: `VIEW CONFLATED · updates came too late: ${told.join(", ")} · the store has every frame`,
       });
     }
     return banners;
