@@ -160,6 +160,8 @@ pub(crate) struct Writer {
     pub(crate) closed: bool,
     /// No segment space can be had.
     pub(crate) disk_full: bool,
+    /// Why nothing is taken until the disk takes again what it refused, if so.
+    pub(crate) held: Option<Refusal>,
     /// Memory of all open chunks.
     pub(crate) open_bytes: usize,
     /// Rises with each change of the catalog.
@@ -224,6 +226,7 @@ impl Writer {
             records: HeldRecords::default(),
             closed: false,
             disk_full: false,
+            held: None,
             open_bytes: 0,
             catalog_version: version,
             gaps: GapsFound::default(),
@@ -536,6 +539,9 @@ impl Writer {
         }
         if self.disk_full {
             return Err(Box::new(Reject::Refused(Refusal::DiskFull)));
+        }
+        if let Some(refusal) = &self.held {
+            return Err(Box::new(Reject::Refused(refusal.clone())));
         }
         if self.streams[index].reducer.is_some()
             && let Some(taken) = self.take_late(frame, now)

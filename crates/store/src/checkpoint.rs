@@ -60,6 +60,11 @@ impl Entries {
     /// Bytes that an entry takes beside its body.
     pub(crate) const HEAD_BYTES: usize = 5;
 
+    /// Bytes of a part that holds them.
+    fn part_bytes(&self) -> u64 {
+        (HEADER_BYTES + self.0.0.len()).next_multiple_of(PAGE_BYTES) as u64
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.0.is_empty()
@@ -202,7 +207,8 @@ impl Position {
 /// The checkpoint that counts.
 #[derive(Default)]
 pub(crate) struct Checkpoint {
-    file: Option<Arc<dyn DiskFile>>,
+    /// Both files, as far as they are there.
+    files: [Option<Arc<dyn DiskFile>>; 2],
     /// 0: none; 1 and 2: `FILES`.
     pub(crate) number: u32,
     /// Bytes that count.
@@ -212,6 +218,10 @@ pub(crate) struct Checkpoint {
     base_bytes: u64,
     /// Sizes of both files.
     sizes: [u64; 2],
+    /// Bytes that the disk had no space for when one was to grow.
+    pub(crate) missing_bytes: u64,
+    /// Bytes by which they grew, until somebody asks.
+    pub(crate) grown_bytes: u64,
     /// Bytes that each may have, where that is fixed.
     pub(crate) room: Option<u64>,
 }
@@ -219,11 +229,11 @@ pub(crate) struct Checkpoint {
 /// Deltas may always take as much before a base is written anew.
 const DELTAS_BYTES_MIN: u64 = 256 << 10;
 
-/// Room for a part more.
+/// Bytes that stay free behind the last part of a file: written once before use, so that a full disk never keeps the
+/// store from saying that its oldest segments are no more. Nothing else is written there.
 const SLACK_BYTES: u64 = 64 << 10;
 
-/// Bytes of a file that holds a base, its deltas and the one that is too many: allocated, so that a full disk does
-/// not keep a checkpoint from being written.
+/// Bytes of a file that holds a base, its deltas, and what stays free behind them.
 fn capacity(base_bytes: u64) -> u64 {
     (base_bytes + base_bytes.max(DELTAS_BYTES_MIN) + SLACK_BYTES).next_multiple_of(SLACK_BYTES)
 }
@@ -235,16 +245,28 @@ impl Checkpoint {
         if self.room.is_some() {
             return self.number == 0 || deltas > self.base_bytes.max(DELTAS_BYTES_MIN);
         }
-        let allocated = || self.sizes[self.number as usize - 1];
         self.number == 0
             || deltas > self.base_bytes.max(DELTAS_BYTES_MIN)
-            || deltas > 0 && self.bytes + SLACK_BYTES > allocated()
+            || deltas > 0 && self.bytes + SLACK_BYTES > self.size()
     }
 
-    /// Whether a delta fits behind what is there.
+    /// Whether a delta fits behind what is there, and leaves free what stays free.
     pub(crate) fn has_room(&self, entries: &Entries) -> bool {
-        let part = (HEADER_BYTES + entries.0.0.len()).next_multiple_of(PAGE_BYTES) as u64;
-        self.room.is_none_or(|room| self.bytes + part <= room)
+        let end = self.bytes + entries.part_bytes();
+        match self.room {
+            Some(room) => end <= room,
+            None => end + SLACK_BYTES <= self.size(),
+        }
+    }
+
+    /// Whether a delta fits into what stays free.
+    pub(crate) fn has_last_room(&self, entries: &Entries) -> bool {
+        self.bytes + entries.part_bytes() <= self.room.unwrap_or_else(|| self.size())
+    }
+
+    /// Bytes of the file that counts.
+    fn size(&self) -> u64 {
+        self.number.checked_sub(1).and_then(|at| self.sizes.get(at as usize)).copied().unwrap_or(0)
     }
 
     /// Bytes of both files.
@@ -257,21 +279,43 @@ impl Checkpoint {
         if self.number == 1 { 1 } else { 0 }
     }
 
-    /// The file for the next base, of at least this capacity; made if it is not there or too small.
-    fn next_file(&mut self, disk: &dyn Disk, least: u64) -> io::Result<(u32, Arc<dyn DiskFile>)> {
+    /// The file for the next base, with room for at least `least` bytes; where there is less it grows to `wanted`, or as
+    /// far as there is space. What it has it keeps.
+    fn next_file(&mut self, disk: &dyn Disk, least: u64, wanted: u64) -> io::Result<(u32, Arc<dyn DiskFile>)> {
         let next = self.next();
-        let number = next as u32 + 1;
-        if self.sizes[next] >= least
-            && let Ok(file) = disk.open(FILES[next], Access::Log)
-        {
-            return Ok((number, file));
+        let file = match &self.files[next] {
+            Some(file) => file.clone(),
+            None => {
+                let file = match disk.open(FILES[next], Access::Log) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        let made = disk.create(FILES[next], self.room.unwrap_or(0), Access::Log)?;
+                        disk.sync()?;
+                        made
+                    }
+                    file => file?,
+                };
+                self.sizes[next] = file.size()?;
+                self.files[next].insert(file).clone()
+            }
+        };
+        self.missing_bytes = 0;
+        if self.sizes[next] < least && self.room.is_none() {
+            let grown = grow(&*file, self.sizes[next], wanted);
+            if file.sync().is_ok() {
+                // A page that was written in part is written again.
+                let size = file.size()? / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+                self.grown_bytes += size.saturating_sub(self.sizes[next]);
+                self.sizes[next] = size;
+            }
+            self.missing_bytes = least.saturating_sub(self.sizes[next]);
+            if self.missing_bytes > 0 {
+                grown?;
+            }
         }
-        // Emptied, if it was there: until it is written anew it holds nothing that counts.
-        self.sizes[next] = 0;
-        let file = disk.create(FILES[next], least, Access::Log)?;
-        self.sizes[next] = least;
-        disk.sync()?;
-        Ok((number, file))
+        if self.sizes[next] < least {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok((next as u32 + 1, file))
     }
 
     /// Allocates the file of the next base ahead of its need. A full disk is no error: the next try may do better.
@@ -279,13 +323,11 @@ impl Checkpoint {
         if self.room.is_some() {
             return Ok(());
         }
-        let have = self.sizes[self.next()];
-        // The next base is at most what there is now.
-        let least = capacity(self.base_bytes).max((self.bytes + SLACK_BYTES).next_multiple_of(SLACK_BYTES));
-        if have >= least {
-            return Ok(());
-        }
-        match self.next_file(disk, least) {
+        // The next base is at most what there is now, and what the catalog grows by until then.
+        let least = capacity(self.base_bytes).max((self.bytes + 2 * SLACK_BYTES).next_multiple_of(SLACK_BYTES));
+        let made = self.next_file(disk, least, least);
+        self.missing_bytes = 0;
+        match made {
             Err(error) if !crate::expiry::is_full(&error) => Err(error),
             _ => Ok(()),
         }
@@ -307,25 +349,20 @@ impl Checkpoint {
         let pages = Pages::of(&p.0);
         let len = pages.as_slice().len() as u64;
         if base {
-            let have = self.sizes[self.next()];
-            // One that was allocated ahead does as long as this one fits: it is not emptied for one that the disk may
-            // not have.
-            let least = match self.room {
-                Some(room) => room.max(len),
-                None if have >= len + SLACK_BYTES => have,
-                None => capacity(len),
+            // One that was allocated ahead does as long as this one fits, with what stays free behind it.
+            let (least, wanted) = match self.room {
+                Some(room) => (len, room),
+                None => (len + SLACK_BYTES, capacity(len)),
             };
-            let (number, file) = self.next_file(disk, least)?;
+            let (number, file) = self.next_file(disk, least, wanted)?;
             write_pieces(&*file, &pages, 0)?;
             file.sync()?;
-            *self = Checkpoint { file: Some(file), number, bytes: len, chain, base_bytes: len, ..*self };
-        } else if let Some(file) = &self.file {
+            (self.number, self.bytes, self.chain, self.base_bytes) = (number, len, chain, len);
+        } else if let Some(file) = self.number.checked_sub(1).and_then(|at| self.files[at as usize].as_ref()) {
             write_pieces(&**file, &pages, self.bytes)?;
             file.sync()?;
             self.bytes += len;
             self.chain = chain;
-            let size = &mut self.sizes[self.number as usize - 1];
-            *size = self.bytes.max(*size);
         }
         Ok(len)
     }
@@ -344,13 +381,19 @@ impl Checkpoint {
             return Ok(Err(format!("checkpoint file number {number}")));
         };
         let file = disk.open(name, Access::Log)?;
-        let mut sizes = [0; 2];
-        for (size, name) in sizes.iter_mut().zip(FILES) {
-            *size = match disk.open(name, Access::Log) {
-                Ok(file) => file.size()?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-                Err(error) => return Err(error),
-            };
+        let (mut files, mut sizes) = ([Some(file.clone()), None], [0; 2]);
+        if number == 2 {
+            files.swap(0, 1);
+        }
+        for ((size, file), name) in sizes.iter_mut().zip(&mut files).zip(FILES) {
+            if file.is_none() {
+                *file = match disk.open(name, Access::Log) {
+                    Ok(file) => Some(file),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                    Err(error) => return Err(error),
+                };
+            }
+            *size = file.as_ref().map_or(Ok(0), |file| file.size())?;
         }
         if file.size()? < bytes {
             return Ok(Err(format!("{name} is shorter than its {bytes} bytes")));
@@ -375,8 +418,32 @@ impl Checkpoint {
         if last != chain {
             return Ok(Err(format!("{name}: the last part is not the one that the superblock names")));
         }
-        Ok(Ok(Checkpoint { file: Some(file), number, bytes, chain, base_bytes, sizes, room: None }))
+        Ok(Ok(Checkpoint {
+            files,
+            number,
+            bytes,
+            chain,
+            base_bytes,
+            sizes,
+            missing_bytes: 0,
+            grown_bytes: 0,
+            room: None,
+        }))
     }
+}
+
+/// Lets a file grow by zeros that are written: then they have a place, whatever the file system can reserve.
+fn grow(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+    let mut zeros = Pages::default();
+    let mut at = from / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+    let to = to.next_multiple_of(PAGE_BYTES as u64);
+    while at < to {
+        zeros.resize((to - at).min(1 << 20) as usize);
+        zeros.as_mut().fill(0);
+        file.write_at(&zeros, at)?;
+        at += zeros.as_slice().len() as u64;
+    }
+    Ok(())
 }
 
 /// No write in front of a commit exceeds 1 MiB.

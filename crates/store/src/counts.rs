@@ -101,6 +101,8 @@ pub struct StoreStats {
     pub settle_failed: u64,
     /// Why the newest of them could not.
     pub settle_failure: Option<String>,
+    /// Why what is sealed waits for the disk, if so: it is full, no descriptor is left, or it can be read only.
+    pub held_up: Option<String>,
     /// Streams in the catalog.
     pub streams: u64,
     /// Channels in the catalog.

@@ -49,6 +49,11 @@ pub(crate) trait Disk: Send + Sync {
     /// Size of the file system in bytes, and what of it is free to this process.
     fn space(&self) -> io::Result<(u64, u64)>;
 
+    /// Whether the file system says that it can be read only.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// What tells a file from a copy of it: its inode.
     fn identity(&self, name: &str) -> io::Result<u64>;
 
@@ -101,6 +106,11 @@ pub(crate) trait DiskFile: Send + Sync {
 
     /// Lets go of what is cached of it, as far as that can be had: the next read is of the disk.
     fn forget_cached(&self) {}
+
+    /// Whether it has a name still: what is written to one without goes when it is closed.
+    fn is_linked(&self) -> bool {
+        true
+    }
 
     /// Sets the size in bytes, where files have sizes of their own; a larger one reads as zeros. Returns the size
     /// that it has.

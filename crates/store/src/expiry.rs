@@ -2,7 +2,8 @@
 //!
 //! Invariants: the store takes no more than `max_bytes`, as far as the catalog does not outgrow its checkpoints.
 //! The spare is the file of the number that the next segment gets, allocated and all zeros, so there is never more
-//! than one. What [`crate::group`] protects stays, whatever others send.
+//! than one. What [`crate::group`] protects stays, whatever others send, but for the
+//! store's own tables beyond their share.
 
 use std::io;
 use std::iter::Peekable;
@@ -20,6 +21,14 @@ use crate::store::Inner;
 
 /// Bytes that must stay free beside a segment that is made, for checkpoints.
 const FREE_BYTES_MIN: u64 = 8 << 20;
+/// Full segments' worth of bytes, and bytes besides, that are dropped for a disk without space, and are of no use, before
+/// it is refused: it may be something else that is used up, or somebody else who takes what is given back.
+const USELESS_SEGMENTS: u64 = 4;
+const USELESS_BYTES: u64 = 1 << 20;
+/// Times in a row that a disk that says it has space must be full before anything goes for it.
+const FULL_TIMES: u32 = 3;
+/// Part of a folder that the store's own tables may take: as of the slots of a fixed size.
+const LEDGER_PART: u64 = 16;
 /// Segments that a group should have room for.
 const SEGMENTS_OF_GROUP: u64 = 8;
 
@@ -43,6 +52,11 @@ impl Space {
         let most = (max_bytes / (SEGMENTS_OF_GROUP * groups)).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
         let most = 1 << most.ilog2();
         Space { max_bytes, segment_bytes: options.segment_bytes.clamp(MIN_SEGMENT_BYTES, most), fixed: None }
+    }
+
+    /// Bytes that the store's own tables may take of a folder: beyond, their oldest rows go.
+    pub(crate) fn ledger_bytes(&self) -> u64 {
+        (self.max_bytes / LEDGER_PART).max(2 * self.segment_bytes)
     }
 
     /// Refuses a size that holds no log, two segments a group and the minima.
@@ -149,18 +163,19 @@ impl Sealer {
             match made {
                 Ok(file) => {
                     self.disk.sync()?;
+                    self.found_room();
                     return Ok(file);
                 }
                 Err(error) if is_full(&error) => {
                     let now = store.shared.now.load(Ordering::Relaxed);
-                    if self.free_settle(store, now)? {
-                        continue;
-                    }
-                    let victims = self.victims(store, now, 1);
-                    if victims.is_empty() {
+                    let made = if self.used_bytes(store) + size > max {
+                        self.free_settle(store, now)? || self.drop_oldest(store, now, 1)? > 0
+                    } else {
+                        self.make_room(store, now, 1)?
+                    };
+                    if !made {
                         return Err(error);
                     }
-                    self.drop_segments(store, &victims)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -197,7 +212,11 @@ impl Sealer {
         let over = self.over(store);
         let victims = self.victims(store, now, over);
         // Files of segments that went before a power cut may still be there.
-        if victims.is_empty() && self.expired.is_empty() { Ok(()) } else { self.drop_segments(store, &victims) }
+        if victims.is_empty() && self.expired.is_empty() && self.gone.is_empty() {
+            Ok(())
+        } else {
+            self.drop_segments(store, &victims)
+        }
     }
 
     /// Bytes beyond those that the store may take: the spare, and what settle needs, are counted if they are there or not.
@@ -237,6 +256,18 @@ impl Sealer {
         let (mut victims, mut freed, mut fronts) = (Vec::new(), 0, Vec::new());
         for group in list.all_groups() {
             let policy = policies[group.0 as usize];
+            if group == Group::LEDGER {
+                // What the store says of itself goes for what it says later, and for nothing else.
+                let mut bytes = list.of_group(group).map(|segments| segments.bytes()).sum::<u64>();
+                for (segment, state) in list.of_group(group).flat_map(|segments| segments.sealed()) {
+                    if bytes <= store.space.ledger_bytes() {
+                        break;
+                    }
+                    bytes -= state.bytes;
+                    freed += state.bytes;
+                    victims.push(segment.clone());
+                }
+            }
             if policy.protected {
                 continue;
             }
@@ -266,16 +297,42 @@ impl Sealer {
         victims
     }
 
-    pub(crate) fn drop_segments(&mut self, store: &Inner, victims: &[Arc<Segment>]) -> io::Result<()> {
-        let list = store.shared.segments.load().without(victims);
-        for segment in victims {
-            segment.expired.store(true, Ordering::Release);
-            self.changed_segments.remove(&segment.id);
-            self.expired.push(segment.id);
+    /// Gives space back to a disk that has none: what settle has, or the oldest segments that may go, of so many bytes.
+    /// False: there is nothing, or what went so far was of no use.
+    pub(crate) fn make_room(&mut self, store: &Inner, now: i64, least: u64) -> io::Result<bool> {
+        if self.free_settle(store, now)? {
+            return Ok(true);
         }
-        store.shared.segments.store(Arc::new(list));
-        store.shared.residents.forget(victims);
-        self.write_checkpoint(store, None)
+        let segment = store.space.segment_bytes;
+        self.full_times = self.full_times.saturating_add(1);
+        let free = || self.disk.space().map_or(0, |(_, free)| free);
+        // What is there by now, or again, nothing need go for.
+        let passed = self.full_times < FULL_TIMES && free() >= 2 * segment + FREE_BYTES_MIN;
+        // What the checkpoints took of it was of use.
+        let of_use = std::mem::take(&mut self.checkpoint.grown_bytes);
+        self.dropped_bytes = self.dropped_bytes.saturating_sub(of_use);
+        let useless = self.dropped_bytes > USELESS_SEGMENTS * segment + USELESS_BYTES;
+        if store.space.fixed.is_some() || passed || useless {
+            return Ok(false);
+        }
+        let dropped = self.drop_oldest(store, now, least.max(1))?;
+        self.dropped_bytes += dropped;
+        Ok(dropped > 0)
+    }
+
+    /// Drops the oldest segments that may go, of at least so many bytes; returns how many bytes went.
+    fn drop_oldest(&mut self, store: &Inner, now: i64, least: u64) -> io::Result<u64> {
+        let victims = self.victims(store, now, least);
+        let bytes = victims.iter().map(|victim| victim.state.lock().bytes).sum();
+        if !victims.is_empty() {
+            self.drop_segments(store, &victims)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Notes that the disk had room for what was asked of it.
+    pub(crate) fn found_room(&mut self) {
+        (self.dropped_bytes, self.full_times, self.held_up) = (0, 0, None);
     }
 
     /// Whether another segment can be had again.

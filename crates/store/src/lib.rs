@@ -46,6 +46,7 @@ mod layout;
 mod ledger;
 mod log;
 mod mutant;
+mod naming;
 mod options;
 mod parts;
 mod points;
@@ -76,6 +77,7 @@ mod succession;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod view;
 mod weigh;
 

@@ -12,7 +12,7 @@ use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
 use crate::directory::{BlockRef, Segment, SegmentEntry, file_name, remove_segment};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
-use crate::expiry::{Space, find_spare};
+use crate::expiry::{Space, find_spare, is_full};
 use crate::fields::Take;
 use crate::group::Group;
 use crate::inspect::Damage;
@@ -221,7 +221,7 @@ pub(crate) fn open(
                 let to = if expect_again(writer, &missing) { &mut tails } else { &mut lost };
                 to.push(missing);
             }
-            let Some(file) = resumed else {
+            let Some(mut file) = resumed else {
                 opened.expired.push(id);
                 continue;
             };
@@ -231,7 +231,14 @@ pub(crate) fn open(
                 file.sync().map_err(io_error(disk_ref, &file_name(id)))?;
                 opened.open.insert(group, file);
             } else {
-                file.finish(Beside::default()).map_err(io_error(disk_ref, &file_name(id)))?;
+                match file.finish(Beside::default()) {
+                    // It stays open, and is finished when something went for it.
+                    Err(error) if is_full(&error) && !opened.open.contains_key(&group) => {
+                        file.sync().map_err(io_error(disk_ref, &file_name(id)))?;
+                        opened.open.insert(group, file);
+                    }
+                    done => done.map(drop).map_err(io_error(disk_ref, &file_name(id)))?,
+                }
             }
         }
         opened.segments.push(segment);

@@ -220,6 +220,9 @@ pub enum Refusal {
     /// No segment or log space can be had; it resumes alone when there is space.
     #[error("disk full")]
     DiskFull,
+    /// The disk takes nothing that is written, and says why; it resumes alone when the disk does.
+    #[error("the disk takes nothing: {0}")]
+    Unwritable(String),
     /// A write or sync failed: the owner must reopen the store through recovery.
     #[error("the disk failed: {0}")]
     Poisoned(String),

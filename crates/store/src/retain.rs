@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 
 use crate::catalog::encode_stream;
 use crate::checkpoint::{self, Entries, Position};
-use crate::directory::{BlockRef, Segment, SegmentState, remove_segment};
+use crate::directory::{BlockRef, Segment, SegmentState};
 use crate::group::Group;
+use crate::naming::{Effect, Unnamed};
 use crate::seal::Sealer;
 use crate::segment::{Beside, LastBlocks, SegmentHeader};
 use crate::segment_file::SegmentFile;
 use crate::store::Inner;
 use crate::stream::StreamId;
-use crate::superblock::Superblock;
 
 /// Bytes of an entry of a segment's newest blocks before it: seldom fewer, mostly about 20.
 const LAST_BLOCK_BYTES: usize = 12;
@@ -37,8 +37,9 @@ impl Sealer {
         group: Group,
         blobs: bool,
     ) -> io::Result<(Arc<Segment>, SegmentHeader)> {
-        let id = self.superblock.now.next_segment;
+        self.name_written(store)?;
         let file = self.next_file(store, group)?;
+        let id = self.superblock.now.next_segment;
         let segment = Segment::new(self.disk.clone(), id, group, SegmentState::default());
         let segment = Arc::new(if blobs { segment.of_blobs() } else { segment });
         segment.set_file(file.clone());
@@ -58,8 +59,12 @@ impl Sealer {
         if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {
             store.shared.segments.store(before);
             self.changed_segments.remove(&id);
-            // No byte was written to it, and its number is not taken.
-            self.spare = Some(file);
+            // No byte was written to it, and its number is not taken; if that is not certain, it is no more.
+            if self.unnamed.is_some() {
+                self.expired.push(id);
+            } else {
+                self.spare = Some(file);
+            }
             return Err(error);
         }
         // Another spare is to be made.
@@ -67,12 +72,24 @@ impl Sealer {
         Ok((segment, header))
     }
 
-    /// Finishes a group's open segment with its footer; the next block begins another.
+    /// Finishes a group's open segment with its footer; the next block begins another. Where the disk has no room for
+    /// the footer, the segment stays open, and is finished later.
     pub(crate) fn finish_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
-        let Some(file) = self.groups.remove(&group) else { return Ok(()) };
+        let Some(id) = self.groups.get(&group).map(|file| file.segment().id) else { return Ok(()) };
+        let covered_to = self.covered_to.get(&group).copied();
+        let last = Some(self.last_blocks(store, group, id));
+        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
+        // One that recovery could not finish has no room kept for it.
+        let last = last.filter(|_| file.goes_on());
+        match file.finish(Beside { last, ..Beside::default() }) {
+            Ok(written) => self.written_bytes += written,
+            Err(error) => {
+                self.covered_to.insert(group, covered_to.unwrap_or(0));
+                return Err(error);
+            }
+        }
         let segment = file.segment().clone();
-        let last = Some(self.last_blocks(store, group, segment.id));
-        self.written_bytes += file.finish(Beside { last, ..Beside::default() })?;
+        self.groups.remove(&group);
         self.note_sealed(store, segment);
         Ok(())
     }
@@ -124,11 +141,13 @@ impl Sealer {
 
     /// Writes what changed since the last checkpoint, or all if that is shorter, and lets the superblock name it.
     pub(crate) fn write_checkpoint(&mut self, store: &Inner, next_segment: Option<u64>) -> io::Result<()> {
+        self.name_written(store)?;
         let tail = self.superblock.now.tail;
         self.checkpoint_with(store, tail, next_segment)
     }
 
     fn checkpoint_with(&mut self, store: &Inner, tail: crate::log::Link, next_segment: Option<u64>) -> io::Result<()> {
+        self.name_written(store)?;
         if self.checkpoint.wants_base() || !self.checkpoint_part(store, tail, next_segment, false)? {
             // What changed has no room behind the base: all that is there, in the other place, has.
             self.checkpoint_part(store, tail, next_segment, true)?;
@@ -176,17 +195,25 @@ impl Sealer {
                 saved.push((id, stream.history.serial));
             }
         }
-        if base {
-            let list = store.shared.segments.load_full();
-            list.iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
+        let effect = &self.effect;
+        let mut segments: Vec<Arc<Segment>> = if base {
+            store.shared.segments.load_full().iter().cloned().collect()
         } else {
-            let mut changed: Vec<&Arc<Segment>> = self.changed_segments.values().collect();
+            let mut changed: Vec<Arc<Segment>> = self.changed_segments.values().cloned().collect();
             changed.sort_unstable_by_key(|segment| segment.id);
-            changed.into_iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
-        }
+            changed
+        };
+        segments.retain(|segment| effect.leaves(segment.id));
+        segments.extend(effect.comes().cloned());
+        segments.iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
         // In a base too: their files are removed after it, and perhaps not before the power is cut.
-        let settled = self.settle.without_entry();
-        self.expired.iter().chain(&settled).for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
+        let mut gone: Vec<u64> = self.expired.clone();
+        gone.extend(effect.gone().iter().map(|segment| segment.id));
+        let settled = self.settle.without_entry(effect);
+        gone.iter()
+            .chain(&self.gone)
+            .chain(&settled)
+            .for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
         let next_segment = next_segment.unwrap_or(self.superblock.now.next_segment);
         if entries.is_empty() && tail == self.superblock.now.tail && next_segment == self.superblock.now.next_segment {
             return Ok(true);
@@ -195,31 +222,16 @@ impl Sealer {
             return Ok(false);
         }
         self.written_bytes += self.checkpoint.write(&*self.disk, base, &entries)?;
-        let next = Superblock {
-            tail,
-            next_segment,
-            checkpoint_file: self.checkpoint.number,
-            checkpoint_bytes: self.checkpoint.bytes,
-            checkpoint_chain: self.checkpoint.chain,
-            ..self.superblock.now
-        };
-        self.superblock.write(next)?;
-        let mut writer = store.writer.lock();
-        for (id, serial) in saved {
-            writer.streams[id as usize].saved_serial = Some(serial);
-        }
-        writer.groups.saved(&saved_groups);
-        drop(writer);
         self.changed.clear();
         self.changed_segments.clear();
-        // Gone for certain only now that no checkpoint names them; and for good, before a base forgets their numbers.
-        let expired = std::mem::take(&mut self.expired);
-        for id in &expired {
-            remove_segment(&*self.disk, *id)?;
+        self.expired.clear();
+        if matches!(self.effect, Effect::Replace { .. }) {
+            // The files of what was replaced stay as long as somebody reads them.
+            gone.retain(|id| self.effect.leaves(*id));
         }
-        if !expired.is_empty() {
-            self.disk.sync()?;
-        }
+        let (superblock, effect) = (self.naming(tail, next_segment), std::mem::take(&mut self.effect));
+        self.unnamed = Some(Unnamed { superblock, streams: saved, groups: saved_groups, gone, effect });
+        self.name_written(store)?;
         Ok(true)
     }
 

@@ -24,6 +24,7 @@ use crate::directory::Segment;
 use crate::disk::{Disk, DiskFile};
 use crate::group::Group;
 use crate::mixed::{self, Part};
+use crate::naming::{Effect, Unnamed};
 use crate::reduction::Reduction;
 use crate::retain::last_blocks_max;
 use crate::scan::optional;
@@ -80,7 +81,20 @@ pub(crate) struct Sealer {
     /// Streams whose definition or position is newer than the checkpoint.
     pub(crate) changed: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
     pub(crate) changed_segments: hashbrown::HashMap<u64, Arc<Segment>, foldhash::fast::RandomState>,
+    /// Segments that are no more, which no checkpoint says yet.
     pub(crate) expired: Vec<u64>,
+    /// Segments that the checkpoint says are no more, whose files are to be removed.
+    pub(crate) gone: Vec<u64>,
+    /// What the next checkpoint says beside what changed.
+    pub(crate) effect: Effect,
+    /// What the superblock must name before anything else is written.
+    pub(crate) unnamed: Option<Unnamed>,
+    /// Bytes that were dropped since the disk last had room for what was asked of it.
+    pub(crate) dropped_bytes: u64,
+    /// Times in a row that it had none.
+    pub(crate) full_times: u32,
+    /// Why maintenance waits for the disk, if so.
+    pub(crate) held_up: Option<String>,
     /// Whether segments must be looked at for expiry now, and when they were last.
     pub(crate) expiry_due: bool,
     expiry_at: i64,
@@ -117,6 +131,12 @@ impl Sealer {
             changed: Default::default(),
             changed_segments: Default::default(),
             expired: Vec::new(),
+            gone: Vec::new(),
+            effect: Effect::default(),
+            unnamed: None,
+            dropped_bytes: 0,
+            full_times: 0,
+            held_up: None,
             expiry_due: true,
             expiry_at: i64::MIN,
             written_bytes: 0,
@@ -131,6 +151,7 @@ impl Sealer {
 
     /// Does about 1 ms of work; says whether more is waiting.
     pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
+        self.name_written(store)?;
         let (ring, head, front, open_bytes, wanted) = {
             let mut writer = store.writer.lock();
             self.queue.extend(writer.due.drain(..));

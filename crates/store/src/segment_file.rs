@@ -30,6 +30,8 @@ pub(crate) struct SegmentFile {
     blocks: u64,
     /// Whether more may come.
     goes_on: bool,
+    /// Whether its end was written, perhaps in part: nothing comes to it any more.
+    is_ending: bool,
 }
 
 /// What recovery finds of an open segment.
@@ -73,6 +75,7 @@ impl SegmentFile {
             points: 0,
             blocks: 0,
             goes_on: true,
+            is_ending: false,
         })
     }
 
@@ -143,7 +146,8 @@ impl SegmentFile {
         let points = segment.state.lock().points;
         let goes_on = reserved_bytes.is_some() && damage.is_empty();
         let ready = Vec::new();
-        let file = SegmentFile { segment, file, builder, ready, header: None, on_disk: 0, points, blocks, goes_on };
+        let (header, on_disk, is_ending) = (None, 0, false);
+        let file = SegmentFile { segment, file, builder, ready, header, on_disk, points, blocks, goes_on, is_ending };
         Ok(Some(Resumed { file, damage }))
     }
 
@@ -184,7 +188,7 @@ impl SegmentFile {
 
     /// Whether a block still leaves room for the footer.
     pub(crate) fn has_room(&self, block_bytes: usize, streams: &[Arc<Stream>]) -> bool {
-        self.builder.fits(block_bytes, streams.len(), streams.iter().map(|s| &**s))
+        !self.is_ending && self.builder.fits(block_bytes, streams.len(), streams.iter().map(|s| &**s))
     }
 
     /// Whether there is room for so many bytes more behind the footer and in it.
@@ -215,18 +219,22 @@ impl SegmentFile {
         if self.ready.is_empty() {
             return Ok((0, Vec::new()));
         }
+        // After an error, all of it is written again: a disk may have taken a part, and a sync that found no space has
+        // written nothing that a later one would.
         let mut written = 0;
-        if let Some(page) = self.header.take() {
-            self.file.write_at(&Pages::of(&page), 0)?;
+        if let Some(page) = &self.header {
+            self.file.write_at(&Pages::of(page), 0)?;
             written += page.len() as u64;
         }
-        for group in self.ready.drain(..) {
+        for group in &self.ready {
             for (n, piece) in group.bytes.chunks(1 << 20).enumerate() {
                 self.file.write_at(&Pages::of(piece), group.offset + (n << 20) as u64)?;
             }
             written += group.bytes.len() as u64;
         }
         self.file.sync()?;
+        self.header = None;
+        self.ready.clear();
         Ok((written, self.list()))
     }
 
@@ -251,9 +259,10 @@ impl SegmentFile {
     }
 
     /// Writes the footer and the trailer: the last page of the file, which is cut there, or of a slot. Everything must
-    /// be flushed. Returns the bytes written.
-    pub(crate) fn finish(self, beside: Beside) -> io::Result<u64> {
+    /// be flushed. Returns the bytes written. After an error it is to be finished again.
+    pub(crate) fn finish(&mut self, beside: Beside) -> io::Result<u64> {
         let sealed = self.builder.seal_with(&beside).map_err(invalid)?;
+        self.is_ending = true;
         for (n, piece) in sealed.footer.chunks(1 << 20).enumerate() {
             self.file.write_at(&Pages::of(piece), sealed.footer_offset + (n << 20) as u64)?;
         }

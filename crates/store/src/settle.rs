@@ -21,12 +21,14 @@ use crate::block::Encoder;
 use crate::directory::{Segment, SegmentState, file_name, remove_segment};
 use crate::disk::Access;
 use crate::expiry::is_full;
+use crate::naming::Effect;
 use crate::refusal::ScanError;
 use crate::retain::last_blocks_max;
 use crate::seal::Sealer;
 use crate::segment::SegmentHeader;
 use crate::segment_file::SegmentFile;
 use crate::store::Inner;
+use crate::trouble::passes;
 
 /// Most segments that become one.
 const RUN_SEGMENTS: usize = 16;
@@ -78,8 +80,10 @@ pub(crate) struct Settler {
 
 impl Settler {
     /// Numbers whose files are there although no entry of a checkpoint names them.
-    pub(crate) fn without_entry(&self) -> Vec<u64> {
-        self.under_way.into_iter().chain(self.replaced.iter().map(|replaced| replaced.id)).collect()
+    pub(crate) fn without_entry(&self, effect: &Effect) -> Vec<u64> {
+        let comes = effect.comes().map(|segment| segment.id);
+        let under_way = self.under_way.filter(|id| Some(*id) != comes);
+        under_way.into_iter().chain(self.replaced.iter().map(|replaced| replaced.id)).collect()
     }
 
     /// Bytes that go when settle is over.
@@ -205,6 +209,7 @@ impl Sealer {
     /// Makes the file of a new segment. From here on its number is taken, and a checkpoint says that it is no more.
     fn begin_settled(&mut self, store: &Inner, work: &Work) -> Result<SegmentFile, Stop> {
         let full = || Stop::Disk(io::ErrorKind::StorageFull.into());
+        self.name_written(store)?;
         let id = self.superblock.now.next_segment;
         let size_bytes = store.space.segment_bytes;
         let fixed = store.space.fixed.is_some();
@@ -233,9 +238,11 @@ impl Sealer {
         let created = SegmentFile::create(Arc::new(segment), header, self.room(store).reserved_bytes)?;
         self.settle.under_way = Some(id);
         if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {
-            // No byte was written to it, and its number is not taken.
+            // No byte was written to it, and its number is not taken; if that is not certain, it is no more.
             self.settle.under_way = None;
-            if fixed {
+            if self.unnamed.is_some() {
+                self.expired.push(id);
+            } else if fixed {
                 self.disk.remove(&file_name(id))?;
             } else {
                 self.spare = Some(file);
@@ -259,33 +266,45 @@ impl Sealer {
             group.and_then(|group| group.get(segment.place())).is_some_and(|found| Arc::ptr_eq(found, segment))
         };
         let Some(new) = work.compared().filter(|_| work.sources.iter().all(there)) else { return Err(Stop::Gone) };
-        store.shared.segments.store(Arc::new(list.with_replaced(&work.sources, &new)));
+        self.effect = Effect::Replace { old: work.sources.clone(), new, since: now };
+        let done = self.write_checkpoint(store, None);
+        self.effect = Effect::Nothing;
+        match done {
+            // Which of them the disk has is not known: all stay until the same is written.
+            Err(error) if self.unnamed.is_some() && passes(&error) => {
+                self.settle.under_way = None;
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Notes that a checkpoint has a segment in the place of others: their files go when nobody reads them.
+    pub(crate) fn note_replaced(&mut self, store: &Inner, old: &[Arc<Segment>], new: &Arc<Segment>, since: i64) {
         let (mut bytes, fixed) = (0, store.space.fixed.is_some());
-        work.sources.iter().for_each(|segment| segment.set_replaced());
-        store.shared.residents.forget(&work.sources);
-        for segment in &work.sources {
+        for segment in old {
+            segment.set_replaced();
             let of_segment = segment.state.lock().bytes;
             bytes += of_segment;
             self.changed_segments.remove(&segment.id);
             if fixed {
                 // Who reads it has the slot's bytes until another gets the slot.
-                segment.file()?;
+                let _ = segment.file();
                 segment.expired.store(true, Ordering::Release);
             }
             self.settle.replaced.push(Replaced {
                 id: segment.id,
                 bytes: if fixed { 0 } else { of_segment },
                 segment: Arc::downgrade(segment),
-                since: now,
+                since,
             });
         }
-        self.settle.under_way = None;
-        let saved = bytes.saturating_sub(new.state.lock().bytes);
-        self.settle.counts.segments += work.sources.len() as u64;
-        self.settle.counts.saved_bytes += saved;
-        self.changed_segments.insert(new.id, new);
-        self.write_checkpoint(store, None)?;
-        Ok(())
+        if self.settle.under_way == Some(new.id) {
+            self.settle.under_way = None;
+        }
+        self.settle.counts.segments += old.len() as u64;
+        self.settle.counts.saved_bytes += bytes.saturating_sub(new.state.lock().bytes);
     }
 
     /// Removes segments that others stand for: those that no view reads any more or for too long, all of a fixed size,
@@ -300,11 +319,17 @@ impl Sealer {
             all || fixed || replaced.segment.strong_count() == 0 || age > store.shared.max_view_ns
         };
         let mut gone = 0;
-        for replaced in self.settle.replaced.extract_if(.., |replaced| over(replaced)) {
+        let mut at = 0;
+        while let Some(replaced) = self.settle.replaced.get(at) {
+            if !over(replaced) {
+                at += 1;
+                continue;
+            }
             if let Some(segment) = replaced.segment.upgrade() {
                 segment.expired.store(true, Ordering::Release);
             }
             remove_segment(&*self.disk, replaced.id)?;
+            self.settle.replaced.remove(at);
             gone += 1;
         }
         if gone > 0 {

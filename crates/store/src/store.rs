@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
 use crate::counts::*;
 use crate::directory::{Segment, SegmentList};
-use crate::disk::Disk;
+use crate::disk::{Access, Disk};
 use crate::expiry::{self, Space};
 use crate::fixed::disk_of;
 use crate::group::Policy;
@@ -22,6 +22,8 @@ use crate::recovery::{self, io_error};
 use crate::seal::Sealer;
 use crate::shared::Shared;
 use crate::stream_slot::SlotTable;
+use crate::superblock::{self, Superblock};
+use crate::trouble::{is_read_only, passes};
 use crate::view::advance;
 use crate::*;
 
@@ -59,6 +61,8 @@ pub(crate) struct Inner {
     condition: Condvar,
     /// Keeps other processes out until the store is closed or dropped.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
+    /// What tells the folder from another.
+    identity: u64,
 }
 
 /// What commits use, besides the log's end: buffers swapped with those of the append side.
@@ -68,6 +72,8 @@ pub(crate) struct Committer {
     dirty: Vec<u32>,
     rows: Vec<(u32, u64)>,
     commits: u64,
+    /// Number and flags of the unit that the disk refused: it is written again, as it was, before any other.
+    waits: Option<(u64, u32)>,
 }
 
 impl Store {
@@ -78,6 +84,30 @@ impl Store {
     /// [`OpenError`]: it is in use, newer, a copy, cut short, damaged, or the disk refuses.
     pub fn open(path: &Path, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
         Store::open_on(disk_of(path)?, options, now)
+    }
+
+    /// Opens a store that was there before, as after a failure of its disk: where it is gone, nothing is made in its
+    /// place. `origin` says which it is.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; [`OpenError::Damaged`]: there is no store, or another one.
+    pub fn reopen(path: &Path, origin: u128, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
+        let gone = |what: &str| OpenError::Damaged {
+            path: path.display().to_string(),
+            reason: format!("{what}: it was removed, or another disk is mounted there; nothing is made in its place"),
+        };
+        if !path.exists() {
+            return Err(gone("the store is gone"));
+        }
+        let disk = disk_of(path)?;
+        let file = match disk.open(superblock::FILE, Access::Log) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(gone("the store is gone")),
+            file => file.map_err(io_error(&*disk, superblock::FILE))?,
+        };
+        if Superblock::read(&*disk, &*file)?.origin != origin {
+            return Err(gone("another store is here"));
+        }
+        Store::open_on(disk, options, now)
     }
 
     /// Gives the copy of a store an origin of its own, so that its rows are never taken for the other's.
@@ -117,7 +147,7 @@ impl Store {
         let shared = Arc::new(Shared::new(slots, version, space.generation_of(0), now, max_future_ns));
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
-        let origin = opened.superblock.now.origin;
+        let (origin, identity) = (opened.superblock.now.origin, opened.superblock.now.identity);
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare);
         sealer.groups = opened.open;
         opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
@@ -151,6 +181,7 @@ impl Store {
                 dirty: Vec::new(),
                 rows: Vec::new(),
                 commits: 0,
+                waits: None,
             }),
             sealer: Mutex::new(sealer),
             blob_gate: RwLock::new(()),
@@ -163,6 +194,7 @@ impl Store {
             waiting: Mutex::new(None),
             condition: Condvar::new(),
             lock: Mutex::new(Some(lock)),
+            identity,
         };
         Ok(Store { inner: Arc::new(inner) })
     }
@@ -276,7 +308,8 @@ impl Store {
     /// someone waits. Without anything new it returns at once.
     ///
     /// # Errors
-    /// A failed write or sync poisons the store: close it and open it again.
+    /// [`Refusal::DiskFull`] and [`Refusal::Unwritable`]: the disk refuses for a time; what was appended stays, and the
+    /// next commit makes it durable. A failed write or sync poisons the store: close it and open it again.
     pub fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
         self.inner.commit(now, 0)
     }
@@ -328,21 +361,26 @@ impl Store {
         if let Some(refusal) = self.inner.poison() {
             return Err(refusal);
         }
-        if self.inner.writer.lock().disk_full && !sealer.has_space(&self.inner) {
+        let (full, held) = {
+            let writer = self.inner.writer.lock();
+            (writer.disk_full, writer.held.is_some())
+        };
+        if full && !sealer.has_space(&self.inner) || held && self.inner.disk.is_read_only() {
             return Ok(false);
         }
-        let done = sealer.slice(&self.inner, now);
-        match done {
+        match self.inner.check_there().and_then(|()| sealer.slice(&self.inner, now)) {
             Ok(more) => {
-                self.inner.writer.lock().disk_full = false;
+                let mut writer = self.inner.writer.lock();
+                if writer.held.as_ref() == Some(&Refusal::DiskFull) {
+                    drop(writer);
+                    // The log found no space: what may go goes for it.
+                    return self.inner.pass(&mut sealer, std::io::ErrorKind::StorageFull.into(), now);
+                }
+                writer.disk_full = false;
+                sealer.found_room();
                 Ok(more)
             }
-            Err(error) if expiry::is_full(&error) => {
-                sealer.forget_taken();
-                self.inner.writer.lock().disk_full = true;
-                Ok(false)
-            }
-            Err(error) => Err(self.inner.poisoned(&error)),
+            Err(error) => self.inner.pass(&mut sealer, error, now),
         }
     }
 
@@ -367,6 +405,11 @@ impl Store {
             match sealer.settle_slice(&self.inner, now, true) {
                 Ok(true) => {}
                 Ok(false) => return Ok(sealer.settle.counts.segments - before),
+                // The disk refuses for a time: `maintain` does what is left when it takes again.
+                Err(error) if passes(&error) => {
+                    sealer.forget_taken();
+                    return Ok(sealer.settle.counts.segments - before);
+                }
                 Err(error) => return Err(self.inner.poisoned(&error)),
             }
         }
@@ -382,6 +425,8 @@ impl Store {
             Some(Refusal::Closed)
         } else if writer.disk_full {
             Some(Refusal::DiskFull)
+        } else if writer.held.is_some() {
+            writer.held.clone()
         } else if !writer.is_free(0, 2 * reserve_bytes(writer.ring_bytes)) {
             Some(Refusal::LogFull)
         } else {
@@ -406,7 +451,7 @@ impl Store {
             let mut sealer = self.inner.sealer.lock();
             match sealer.seal_all(&self.inner) {
                 // What could not be sealed is in the log, and comes back with it.
-                Err(error) if expiry::is_full(&error) => sealer.forget_taken(),
+                Err(error) if passes(&error) => sealer.forget_taken(),
                 Err(error) => return Err(self.inner.poisoned(&error)),
                 Ok(()) => {}
             }
@@ -414,11 +459,15 @@ impl Store {
                 // The log is full of what could not be sealed: the next opening finds it as after a cut.
                 return Ok(());
             }
-            let end = self.inner.commit(now, log::CLEAN)?;
+            let end = match self.inner.commit(now, log::CLEAN) {
+                // All is in the log or in segments; the next opening reads it as after a cut.
+                Err(Refusal::DiskFull | Refusal::Unwritable(_)) => return Ok(()),
+                end => end?,
+            };
             let disk = &*self.inner.disk;
             match recent_file::save(disk, end.0, &self.inner.writer.lock()) {
                 // Without it a frame sent again is stored again; nothing is lost.
-                Err(error) if !expiry::is_full(&error) => Err(self.inner.poisoned(&error)),
+                Err(error) if !passes(&error) => Err(self.inner.poisoned(&error)),
                 _ => Ok(()),
             }
         });
@@ -456,9 +505,10 @@ impl Store {
             let log = self.inner.log.lock();
             (log.commits, log.log.written_bytes)
         };
-        let (sealer_written, disk_bytes, settle) = {
+        let (sealer_written, disk_bytes, settle, held_up) = {
             let sealer = self.inner.sealer.lock();
-            (sealer.written_bytes, sealer.used_bytes(&self.inner), sealer.settle.counts.clone())
+            let held_up = sealer.held_up.clone();
+            (sealer.written_bytes, sealer.used_bytes(&self.inner), sealer.settle.counts.clone(), held_up)
         };
         let (sums, blobs) = self.inner.shared.segments.load().sums();
         let writer = self.inner.writer.lock();
@@ -480,6 +530,7 @@ impl Store {
             settle_saved_bytes: settle.saved_bytes,
             settle_failed: settle.failed,
             settle_failure: settle.failure,
+            held_up,
             streams: writer.streams.len() as u64,
             channels: writer.channels as u64,
         }
@@ -541,7 +592,8 @@ impl Inner {
         if let Some(refusal) = self.poison() {
             return Err(refusal);
         }
-        let Committer { log, records, dirty, rows, commits } = &mut *log;
+        self.write_waiting(&mut log, now)?;
+        let Committer { records, dirty, rows, waits, .. } = &mut *log;
         let number = {
             let mut writer = self.writer.lock();
             writer.flush_gaps(now, false);
@@ -564,18 +616,83 @@ impl Inner {
         if mutant::is_active(Mutant::AcknowledgeEarly) {
             self.publish(rows, number);
         }
+        *waits = Some((number, flags));
+        self.write_waiting(&mut log, now)?;
+        Ok(CommitNumber(number))
+    }
+
+    /// Writes the unit that is to be written, if there is one. Where the disk refuses for a time it stays, and nothing is
+    /// taken until it is written: whole, at the same place.
+    fn write_waiting(&self, log: &mut Committer, now: i64) -> Result<(), Refusal> {
+        let Committer { log, records, rows, commits, waits, .. } = log;
+        let Some((number, flags)) = *waits else { return Ok(()) };
         // The acknowledgement comes after the sync: nothing below this line may move above it.
         if let Err(error) = log.write_unit(records, self.epoch, flags, now) {
-            return Err(self.poisoned(&error));
+            if !passes(&error) {
+                return Err(self.poisoned(&error));
+            }
+            let refusal = if expiry::is_full(&error) { Refusal::DiskFull } else { self.unwritable(&error) };
+            self.writer.lock().held = Some(refusal.clone());
+            return Err(refusal);
+        }
+        if !log.ring.file.is_linked() {
+            return Err(self.poisoned(&self.gone()));
         }
         debug_assert_eq!(number, log.link.commit);
+        *waits = None;
         *commits += 1;
         self.links.lock().push_back(log.link);
         self.publish(rows, number);
         if records.capacity() > 4 << 20 {
             *records = Vec::new();
         }
-        Ok(CommitNumber(number))
+        let mut writer = self.writer.lock();
+        if writer.held.is_some() {
+            writer.held = None;
+        }
+        Ok(())
+    }
+
+    /// What an error of maintenance comes to: one that passes leaves all to be done again, and space is made if there is
+    /// none. Says whether to try again at once.
+    fn pass(&self, sealer: &mut Sealer, error: std::io::Error, now: i64) -> Result<bool, Refusal> {
+        if !passes(&error) {
+            return Err(self.poisoned(&error));
+        }
+        sealer.forget_taken();
+        if expiry::is_full(&error) {
+            let least = sealer.checkpoint.missing_bytes;
+            match sealer.make_room(self, now, least) {
+                Ok(true) => return Ok(true),
+                Err(error) if !passes(&error) => return Err(self.poisoned(&error)),
+                _ => self.writer.lock().disk_full = true,
+            }
+        } else if is_read_only(&error) {
+            self.writer.lock().held = Some(self.unwritable(&error));
+        }
+        sealer.held_up = Some(error.to_string());
+        Ok(false)
+    }
+
+    pub(crate) fn unwritable(&self, error: &std::io::Error) -> Refusal {
+        Refusal::Unwritable(format!("{}: {error}", self.disk.path()))
+    }
+
+    /// Refuses a folder that is not the one that was opened.
+    fn check_there(&self) -> std::io::Result<()> {
+        if self.space.fixed.is_some() {
+            return Ok(());
+        }
+        match self.disk.identity(superblock::FILE) {
+            Ok(found) if found != self.identity => Err(self.gone()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(self.gone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn gone(&self) -> std::io::Error {
+        let what = "was removed or replaced while the store was open; nothing that is written there lasts";
+        std::io::Error::other(format!("{} {what}", self.disk.path()))
     }
 
     /// Says that a commit is durable.

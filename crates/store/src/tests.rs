@@ -9,6 +9,7 @@ mod model;
 mod parts;
 mod pyramid;
 mod reduction;
+mod refusing;
 mod retention;
 mod scale;
 mod settle;

@@ -14,6 +14,7 @@ use crate::seal::Sealer;
 use crate::segment_file::invalid;
 use crate::store::{Inner, Store};
 use crate::stream::StreamId;
+use crate::trouble::passes;
 use crate::view::advance;
 
 /// A blob that is being written: it holds one chunk of it in memory, 128 KiB. Dropped without
@@ -299,7 +300,11 @@ impl Drop for BlobWriter {
 
 /// What a full disk refuses; after any other error nothing is written any more.
 fn refused(inner: &Inner, error: &io::Error) -> BlobError {
-    BlobError::Refused(if is_full(error) { crate::Refusal::DiskFull } else { inner.poisoned(error) })
+    BlobError::Refused(match error {
+        error if is_full(error) => crate::Refusal::DiskFull,
+        error if passes(error) => inner.unwritable(error),
+        error => inner.poisoned(error),
+    })
 }
 
 fn refused_full() -> BlobError {

@@ -436,6 +436,10 @@ impl Disk for FaultDisk {
         Ok((self.faults.capacity_bytes.load(Ordering::Relaxed).min(1 << 40), self.free_bytes()))
     }
 
+    fn is_read_only(&self) -> bool {
+        self.faults.read_only.load(Ordering::Relaxed)
+    }
+
     fn identity(&self, name: &str) -> io::Result<u64> {
         self.folder.lock().live.get(name).map(|_| 7).ok_or_else(|| io::ErrorKind::NotFound.into())
     }

@@ -321,6 +321,10 @@ impl DiskFile for Region {
         Ok(self.size_bytes)
     }
 
+    fn is_linked(&self) -> bool {
+        self.file.is_linked()
+    }
+
     fn truncate(&self, _size_bytes: u64) -> io::Result<u64> {
         Ok(self.size_bytes)
     }

@@ -1,28 +1,73 @@
 //! The folder of a real file system.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_full};
+use crate::trouble::is_out_of_descriptors;
+
+/// Descriptors that are kept for when the process has no other left.
+const KEPT: usize = 2;
 
 /// A folder.
 pub(crate) struct RealDisk {
     dir: PathBuf,
+    /// Open, so that its names can be synced whatever else the process has open.
+    handle: File,
+    kept: Mutex<Vec<File>>,
 }
 
 impl RealDisk {
     /// The disk of a folder, made if it is not there.
     pub(crate) fn new(dir: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(dir)?;
-        Ok(RealDisk { dir: dir.to_owned() })
+        make_folders(dir)?;
+        let handle = File::open(dir)?;
+        let disk = RealDisk { dir: dir.to_owned(), handle, kept: Mutex::default() };
+        disk.keep_descriptors();
+        Ok(disk)
     }
 
     fn open_with(&self, name: &str, options: &mut OpenOptions, access: Access) -> io::Result<RealFile> {
-        open_file(&self.dir.join(name), options, access)
+        let path = self.dir.join(name);
+        loop {
+            match open_file(&path, options, access) {
+                // One of those that are kept for this.
+                Err(error) if is_out_of_descriptors(&error) && self.kept.lock().pop().is_some() => {}
+                opened => return opened,
+            }
+        }
     }
+
+    /// Takes descriptors to keep, as far as there are any.
+    fn keep_descriptors(&self) {
+        let mut kept = self.kept.lock();
+        while kept.len() < KEPT
+            && let Ok(one) = self.handle.try_clone()
+        {
+            kept.push(one);
+        }
+    }
+}
+
+/// Makes a folder and those above it; the names of what is made are durable.
+fn make_folders(dir: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> =
+        dir.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
+    std::fs::create_dir_all(dir)?;
+    for made in missing.into_iter().rev() {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match File::open(above).and_then(|above| above.sync_all()) {
+            // One that may not be read cannot be synced either.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Opens a file, for [`Access::Log`] past the page cache as well where that works.
@@ -32,9 +77,10 @@ pub(super) fn open_file(path: &Path, options: &mut OpenOptions, access: Access) 
         // A second open, so that `create` and `truncate` happened once. Some file systems (tmpfs,
         // overlays) refuse direct I/O at open, others only at the first write.
         let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC;
-        let direct = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(path);
-        if let Ok(direct) = direct {
-            return Ok(RealFile { buffered, direct: Some(direct) });
+        match OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(path) {
+            Ok(direct) => return Ok(RealFile { buffered, direct: Some(direct) }),
+            Err(error) if is_out_of_descriptors(&error) => return Err(error),
+            Err(_) => {}
         }
     }
     Ok(RealFile { buffered, direct: None })
@@ -54,11 +100,17 @@ impl Disk for RealDisk {
 
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.dir.join("lock"))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(file))),
-            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
-            Err(std::fs::TryLockError::Error(error)) => Err(error),
+        // A file that holds nothing is soon removed: the folder itself is what counts, where it can be locked.
+        let handle = self.handle.try_clone()?;
+        for (what, must) in [(&file, true), (&handle, false)] {
+            match what.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) if must => return Err(error),
+                Err(TryLockError::Error(_)) => {}
+            }
         }
+        Ok(Some(Box::new(FolderLock { handle, _file: file })))
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>> {
@@ -103,7 +155,8 @@ impl Disk for RealDisk {
     }
 
     fn sync(&self) -> io::Result<()> {
-        File::open(&self.dir)?.sync_all()
+        self.keep_descriptors();
+        self.handle.sync_all()
     }
 
     fn forget_cached(&self) {
@@ -120,12 +173,30 @@ impl Disk for RealDisk {
         Ok((s.f_blocks * s.f_frsize, s.f_bavail * s.f_frsize))
     }
 
+    fn is_read_only(&self) -> bool {
+        rustix::fs::fstatvfs(&self.handle).is_ok_and(|s| s.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    }
+
     fn identity(&self, name: &str) -> io::Result<u64> {
         Ok(std::fs::metadata(self.dir.join(name))?.ino())
     }
 
     fn random(&self) -> io::Result<u128> {
         random_bits()
+    }
+}
+
+/// Holds a folder, until it is dropped.
+struct FolderLock {
+    /// Shares its lock with the folder's other descriptors, which live on: given free by name.
+    handle: File,
+    _file: File,
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Nothing can be done about an error: the lock goes with the process.
+        let _ = self.handle.unlock();
     }
 }
 
@@ -170,6 +241,10 @@ impl DiskFile for RealFile {
     fn forget_cached(&self) {
         // A hint only: a file system that ignores it shows what it was given.
         let _ = rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed);
+    }
+
+    fn is_linked(&self) -> bool {
+        self.buffered.metadata().is_ok_and(|about| about.nlink() > 0)
     }
 
     fn truncate(&self, size_bytes: u64) -> io::Result<u64> {

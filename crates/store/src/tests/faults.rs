@@ -175,6 +175,29 @@ fn old_segments_go_first_and_gap_rows_never() {
 }
 
 #[test]
+fn gap_rows_take_their_share_and_leave_the_rest_to_data() {
+    let disk = FaultDisk::new(5);
+    let store = open(&disk, StoreOptions { max_bytes: Some(8 << 20), segment_bytes: 128 << 10, ..options() });
+    let s = stream(&store, "t");
+    let (mut next, mut random) = (append(&store, s, 0, 60_000), fastrand::Rng::with_seed(5));
+    settle(&store, T0);
+    let kept = rows(&store, s).len();
+    for round in 0..600 {
+        for _ in 0..50 {
+            let name = std::iter::repeat_with(|| random.alphanumeric()).take(200).collect();
+            store.report_gap(Gap { name, count: random.u64(..), ..kernel_gap(T0 + round, 1) });
+        }
+        next += append(&store, s, next, 10);
+        settle(&store, T0 + round * 1_000_000_000);
+        assert_eq!(store.refusal(), None, "round {round}");
+    }
+    let ledger: u64 = store.segments().iter().filter(|s| s.group == "ledger").map(|s| s.size_bytes).sum();
+    assert!(ledger <= (8 << 20) / 16 + (128 << 10), "{ledger} bytes of gap rows");
+    assert!(rows(&store, s).len() >= kept, "{next} rows of data, {} are left", rows(&store, s).len());
+    assert!(store.stats().disk_bytes <= 8 << 20);
+}
+
+#[test]
 fn rot_is_reported_and_the_rest_is_read() {
     let disk = FaultDisk::new(4);
     let store = open(&disk, options());

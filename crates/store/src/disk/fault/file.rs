@@ -137,6 +137,11 @@ impl DiskFile for FaultFile {
         Ok(self.file.lock().live.len() as u64)
     }
 
+    fn is_linked(&self) -> bool {
+        let folder = self.disk.folder.lock();
+        folder.live.get(&self.name).is_some_and(|file| Arc::ptr_eq(file, &self.file))
+    }
+
     fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
         let grown = size_bytes.saturating_sub(self.size()?);
         if let Some(fault) = self.disk.faults.trip(if grown > 0 { Call::Grow } else { Call::Shrink }) {

@@ -1,0 +1,23 @@
+//! Errors of the disk that pass: what failed is done again, as a whole, and nothing is lost meanwhile.
+//!
+//! All others poison the store: after a failed write or sync only recovery can say what the disk holds.
+
+use std::io;
+
+use crate::expiry::is_full;
+
+/// Whether the process or the system has no descriptor left. What is open stays open.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let numbers = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    error.raw_os_error().is_some_and(|number| numbers.iter().any(|errno| errno.raw_os_error() == number))
+}
+
+/// Whether the file system was mounted so that it can be read only.
+pub(crate) fn is_read_only(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ReadOnlyFilesystem
+}
+
+/// Whether an error passes.
+pub(crate) fn passes(error: &io::Error) -> bool {
+    is_full(error) || is_out_of_descriptors(error) || is_read_only(error)
+}
