@@ -299,6 +299,7 @@ impl Writer {
         if self.closed {
             return Err(Reject::Refused(Refusal::Closed));
         }
+        catalog::check_owner(&spec.key, internal)?;
         if let Some(id) = self.find(&spec.key) {
             let before = self.streams[id as usize].slot.stream.load_full();
             let growth = catalog::grow(&before, spec, self.channels)?;
@@ -344,7 +345,7 @@ impl Writer {
             self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
             return Ok((stream, growth.indices));
         }
-        catalog::check_key(&spec.key, internal)?;
+        catalog::check_key(&spec.key)?;
         // The store's own streams are few and must find a place.
         if !internal && self.streams.len() >= self.max_streams as usize || !self.slots.has_room() {
             return Err(Reject::TooManyStreams { stream: spec.key.to_string(), max_streams: self.max_streams });
