@@ -16,6 +16,7 @@ pub mod peers;
 pub mod query;
 pub mod recording;
 pub mod serving;
+pub mod soak;
 pub mod sources;
 pub mod table;
 
