@@ -5,6 +5,7 @@ mod blobs;
 mod faults;
 mod fixed;
 mod leftovers;
+mod lossless;
 mod model;
 mod parts;
 mod pyramid;
