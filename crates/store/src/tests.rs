@@ -2,6 +2,7 @@
 
 mod arrays;
 mod blobs;
+mod definitions;
 mod faults;
 mod fixed;
 mod leftovers;
