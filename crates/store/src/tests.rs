@@ -5,6 +5,7 @@ mod blobs;
 mod definitions;
 mod faults;
 mod fixed;
+mod forged;
 mod leftovers;
 mod lossless;
 mod model;
