@@ -16,4 +16,5 @@ mod retention;
 mod scale;
 mod settle;
 mod sparse;
+mod state;
 mod succession;
