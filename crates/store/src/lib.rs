@@ -85,7 +85,7 @@ pub use blob::{BlobError, BlobReader, BlobRef, BlobWriter};
 pub use catalog::Catalog;
 pub use counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
 #[cfg(any(test, feature = "fault-disk"))]
-pub use disk::fault::FaultDisk;
+pub use disk::fault::{Allocation, Fault, FaultDisk};
 pub use disk::volume::MemoryRegion;
 pub use elements::ElementRange;
 pub use fixed::FixedOptions;
