@@ -1,6 +1,6 @@
 //! The command line: one line a benchmark.
 
-use crate::{crash, embedded, faults, ingest, live, query, sources};
+use crate::{crash, embedded, faults, hostile, ingest, live, query, sources};
 
 /// Benchmarks. Each prints its tables, the machine, and what its figures were worth on disk.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -25,6 +25,8 @@ pub enum BenchCommand {
     Crash(crash::CrashArguments),
     /// The whole simulated pad through processes that lose, double, delay and cut, and compares the books
     Faults(faults::FaultsArguments),
+    /// Clients that try to end the server, to fill its memory or to keep others out, beside well-behaved ones
+    Hostile(hostile::HostileArguments),
 }
 
 /// Runs a benchmark.
@@ -42,5 +44,6 @@ pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Sources(arguments) => sources::run(arguments),
         BenchCommand::Crash(arguments) => crash::run(arguments).map(drop),
         BenchCommand::Faults(arguments) => faults::run(arguments),
+        BenchCommand::Hostile(arguments) => hostile::run(arguments),
     }
 }

@@ -174,7 +174,8 @@ impl ServerProcess {
         end(&mut self.child).with_context(|| self.last_words())
     }
 
-    fn last_words(&self) -> String {
+    /// The end of what it said.
+    pub fn last_words(&self) -> String {
         last_lines(&self.log, 12)
     }
 }
