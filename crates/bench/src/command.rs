@@ -1,6 +1,6 @@
 //! The command line: one line a benchmark.
 
-use crate::{crash, embedded, faults, ingest, live, query, soak, sources};
+use crate::{crash, embedded, faults, hostile, ingest, live, query, soak, sources};
 
 /// Benchmarks. Each prints its tables, the machine, and what its figures were worth on disk.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -27,6 +27,8 @@ pub enum BenchCommand {
     Soak(soak::SoakArguments),
     /// The whole simulated pad through processes that lose, double, delay and cut, and compares the books
     Faults(faults::FaultsArguments),
+    /// Clients that try to end the server, to fill its memory or to keep others out, beside well-behaved ones
+    Hostile(hostile::HostileArguments),
 }
 
 /// Runs a benchmark.
@@ -45,5 +47,6 @@ pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Crash(arguments) => crash::run(arguments).map(drop),
         BenchCommand::Soak(arguments) => soak::run(arguments),
         BenchCommand::Faults(arguments) => faults::run(arguments),
+        BenchCommand::Hostile(arguments) => hostile::run(arguments),
     }
 }

@@ -8,6 +8,7 @@ pub mod crash;
 pub mod embedded;
 pub mod faults;
 mod feeder;
+pub mod hostile;
 pub mod http;
 pub mod ingest;
 pub mod live;

@@ -211,7 +211,8 @@ impl ServerProcess {
         }
     }
 
-    fn last_words(&self) -> String {
+    /// The end of what it said.
+    pub fn last_words(&self) -> String {
         last_lines(&self.log, 12)
     }
 }

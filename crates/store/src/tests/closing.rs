@@ -44,7 +44,8 @@ fn who_is_at_work_when_a_store_is_closed_is_done_before_it_is_free() {
         };
         let (stream, columns) = store.resolve(&spec, T0).expect("resolved");
         let begin = Arc::new(Barrier::new(4));
-        let work: [fn(&Store) -> Result<(), Refusal>; 3] = [
+        type Work = fn(&Store) -> Result<(), Refusal>;
+        let work: [Work; 3] = [
             |store| store.maintain(T0).map(drop),
             |store| store.commit(T0).map(drop),
             |store| store.settle(T0).map(drop),

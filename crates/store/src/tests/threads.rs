@@ -124,7 +124,7 @@ impl World {
         while self.goes_on() {
             let store = self.store.read().clone();
             calls += 1;
-            let done = if calls % 500 == 0 {
+            let done = if calls.is_multiple_of(500) {
                 store.settle(self.now()).map(|_| false)
             } else {
                 store.maintain_at(self.now(), self.begun.elapsed())
