@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use hashbrown::HashTable;
 
-use crate::catalog::{self, Histories, ShapeChange, ShapeHistory};
+use crate::catalog::{self, Histories, ShapeHistory};
 use crate::catalog_room::catalog_bytes;
 use crate::checkpoint::SealedRows;
 use crate::chunk::{CHUNK_BYTES, Chunk};
@@ -23,7 +23,7 @@ use crate::recent::{self, RecentRows};
 use crate::record::{self, Control};
 use crate::reducer::Reducer;
 use crate::refused::RefusedFrames;
-use crate::row::{FRAME_BYTES_MAX, NONE, RowScratch, RowShape, Shapes};
+use crate::row::{FRAME_BYTES_MAX, RowScratch, RowShape, Shapes, is_time};
 use crate::stream::*;
 use crate::stream_slot::{OpenRows, SlotTable, StreamSlot};
 use crate::{Refusal, Reject};
@@ -122,7 +122,8 @@ pub(crate) fn new_tracker(slot: &StreamSlot) -> Box<SequenceTracker> {
 pub(crate) struct Writer {
     pub(crate) slots: Arc<SlotTable>,
     pub(crate) streams: Vec<StreamWriter>,
-    index: HashTable<u32>,
+    /// Streams by their key: a hash of it, so that a table that grows needs no key, and the number.
+    index: HashTable<(u32, u32)>,
     /// What a stream without rows has: one for all.
     no_rows: Arc<OpenRows>,
     none_sealed: Arc<SealedRows>,
@@ -180,6 +181,11 @@ pub(crate) struct Writer {
     pub(crate) changed: Vec<u32>,
     /// Every chunk ever begun whose rows may not be in a segment yet, in the order of the log.
     pub(crate) chunks: VecDeque<ChunkAt>,
+}
+
+/// Makes 64 bits of a hash of 32: the table uses the lowest and the highest ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A chunk in the order of the log.
@@ -275,9 +281,15 @@ impl Writer {
     }
 
     fn find(&self, key: &StreamKey) -> Option<u32> {
+        let hash = self.hash_of(key);
+        let is_it =
+            |&(other, id): &(u32, u32)| other == hash && self.streams[id as usize].slot.stream.load().key == *key;
+        self.index.find(spread(hash), is_it).map(|&(_, id)| id)
+    }
+
+    fn hash_of(&self, key: &StreamKey) -> u32 {
         use std::hash::BuildHasher;
-        let hash = self.hasher.hash_one(key);
-        self.index.find(hash, |&i| self.streams[i as usize].slot.stream.load().key == *key).copied()
+        self.hasher.hash_one(key) as u32
     }
 
     /// Finds, makes or grows a stream; the records of it go ahead of its next frame.
@@ -290,6 +302,7 @@ impl Writer {
         if self.closed {
             return Err(Reject::Refused(Refusal::Closed));
         }
+        catalog::check_owner(&spec.key, internal)?;
         if let Some(id) = self.find(&spec.key) {
             let before = self.streams[id as usize].slot.stream.load_full();
             let growth = catalog::grow(&before, spec, self.channels)?;
@@ -305,7 +318,7 @@ impl Writer {
             let mut history = (*writer.history).clone();
             let first_change = history.changes.len();
             let sequenced = stream.sequence_modulus.is_some() && history.sequenced_from.is_none();
-            extend_history(&mut history, &growth.retyped, sequenced);
+            catalog::extend_history(&mut history, &growth.retyped, sequenced);
             history.serial += 1;
             let bytes = catalog::encode_channels(&stream, &history, &growth.touched, first_change);
             let group = writer.slot.group;
@@ -335,7 +348,7 @@ impl Writer {
             self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
             return Ok((stream, growth.indices));
         }
-        catalog::check_key(&spec.key, internal)?;
+        catalog::check_key(&spec.key)?;
         // The store's own streams are few and must find a place.
         if !internal && self.streams.len() >= self.max_streams as usize || !self.slots.has_room() {
             return Err(Reject::TooManyStreams { stream: spec.key.to_string(), max_streams: self.max_streams });
@@ -353,7 +366,7 @@ impl Writer {
         let stream = growth.stream.unwrap_or(empty);
         let mut history =
             ShapeHistory { sequenced_from: stream.sequence_modulus.map(|_| 0), ..ShapeHistory::default() };
-        extend_history(&mut history, &growth.retyped, false);
+        catalog::extend_history(&mut history, &growth.retyped, false);
         let group = self.groups.of(&stream.key);
         let bytes = catalog::encode_stream(&stream, &history, group);
         let more = self.catalog_room.map_or(0, |_| catalog_bytes(&stream, &history, group));
@@ -377,7 +390,6 @@ impl Writer {
 
     /// Adds a stream that is in the log already, or about to be.
     pub(crate) fn add_stream(&mut self, stream: Stream, history: ShapeHistory, group: Group) -> Arc<Stream> {
-        use std::hash::BuildHasher;
         let stream = Arc::new(stream);
         let shape = history.shape(history.newest, &mut self.shapes);
         let slot = Arc::new(StreamSlot {
@@ -417,10 +429,8 @@ impl Writer {
             counts: Counts::default(),
         });
         self.renew_reducer(id as usize);
-        let hasher = self.hasher.clone();
-        let hash = hasher.hash_one(&stream.key);
-        let streams = &self.streams;
-        self.index.insert_unique(hash, id, |&i| hasher.hash_one(&streams[i as usize].slot.stream.load().key));
+        let hash = self.hash_of(&stream.key);
+        self.index.insert_unique(spread(hash), (hash, id), |&(hash, _)| spread(hash));
         self.channels += stream.layout.channels.len() as u32;
         self.changed.push(id);
         self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
@@ -550,7 +560,7 @@ impl Writer {
         }
         let frame_max = self.part_max;
         let stream = &mut self.streams[index];
-        if head.receive_time == NONE || head.source_time == Some(NONE) {
+        if !is_time(head.receive_time) || head.source_time.is_some_and(|time| !is_time(time)) {
             return Err(Box::new(Reject::BadTime { stream: stream.slot.stream.load().key.to_string() }));
         }
         if let Err(misfit) = self.scratch.encode(&stream.shape, frame) {
@@ -683,17 +693,6 @@ impl Writer {
             stream.chunk = None;
         }
         self.push_row(index, now);
-    }
-}
-
-fn extend_history(history: &mut ShapeHistory, retyped: &[(u16, crate::ChannelType)], sequenced: bool) {
-    if retyped.is_empty() && !sequenced {
-        return;
-    }
-    history.newest += 1;
-    history.changes.extend(retyped.iter().map(|&(channel, kind)| ShapeChange { channel, shape: history.newest, kind }));
-    if sequenced {
-        history.sequenced_from = Some(history.newest);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::checkpoint::{self, Entries};
 use crate::directory::{Segment, remove_segment};
 use crate::expiry::is_full;
 use crate::group::Group;
+use crate::retain::STREAMS_A_LOCK;
 use crate::seal::Sealer;
 use crate::store::Inner;
 use crate::superblock::Superblock;
@@ -69,12 +70,13 @@ impl Sealer {
         let Some(unnamed) = &self.unnamed else { return Ok(()) };
         self.superblock.write(unnamed.superblock)?;
         let Some(Unnamed { streams, groups, gone, effect, .. }) = self.unnamed.take() else { return Ok(()) };
-        let mut writer = store.writer.lock();
-        for (id, serial) in streams {
-            writer.streams[id as usize].saved_serial = Some(serial);
+        for few in streams.chunks(STREAMS_A_LOCK) {
+            let mut writer = store.writer.lock();
+            for &(id, serial) in few {
+                writer.streams[id as usize].saved_serial = Some(serial);
+            }
         }
-        writer.groups.saved(&groups);
-        drop(writer);
+        store.writer.lock().groups.saved(&groups);
         self.gone.extend(gone);
         self.put_into_force(store, effect);
         self.remove_gone()
@@ -88,6 +90,7 @@ impl Sealer {
                 for segment in &victims {
                     segment.expired.store(true, Ordering::Release);
                     self.changed_segments.remove(&segment.id);
+                    self.begun.remove(&segment.place());
                 }
                 store.shared.segments.store(Arc::new(list.without(&victims)));
                 store.shared.residents.forget(&victims);

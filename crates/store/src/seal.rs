@@ -18,6 +18,7 @@ use crate::blob::Blobs;
 use crate::block::{BlockMeta, Encoder};
 use crate::checkpoint::Checkpoint;
 use crate::chunk::{CHUNK_BYTES, Chunk};
+use crate::clock::WallClock;
 use crate::codec::{CodecMemory, Effort};
 use crate::definition;
 use crate::directory::Segment;
@@ -45,6 +46,8 @@ const GROUP_BYTES: usize = 128 << 10;
 const BLOCK_ROWS_MIN: usize = 256;
 /// Rows of a block.
 const BLOCK_ROWS: usize = 1024;
+/// Chunks of the log's order that are looked at for each time that appends wait.
+const CHUNKS_A_LOCK: usize = 512;
 /// Streams that one slice puts into a mixed block.
 const MIXED_STREAMS: usize = 1024;
 /// Bytes of rows from which a stream gets a block of its own, however few they are: arrays and long texts.
@@ -108,6 +111,11 @@ pub(crate) struct Sealer {
     pub(crate) settle: Settler,
     /// Open segments of blobs.
     pub(crate) blobs: Blobs,
+    /// The clock that ages are counted by.
+    pub(crate) clock: WallClock,
+    /// Of segments that were open or begun since the opening, by their numbers: its steady clock then, before which none of
+    /// their rows of this opening was stored.
+    pub(crate) begun: hashbrown::HashMap<u64, i64, foldhash::fast::RandomState>,
 }
 
 impl Sealer {
@@ -116,6 +124,7 @@ impl Sealer {
         superblock: SuperblockFile,
         checkpoint: Checkpoint,
         spare: Option<Arc<dyn DiskFile>>,
+        clock: WallClock,
     ) -> Sealer {
         Sealer {
             disk,
@@ -146,17 +155,19 @@ impl Sealer {
             recent_order: VecDeque::new(),
             settle: Settler::default(),
             blobs: Blobs::default(),
+            clock,
+            begun: Default::default(),
         }
     }
 
     /// Does about 1 ms of work; says whether more is waiting.
     pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
         self.name_written(store)?;
+        drop_sealed(store);
         let (ring, head, front, open_bytes, wanted) = {
             let mut writer = store.writer.lock();
             self.queue.extend(writer.due.drain(..));
             self.changed.extend(writer.changed.drain(..));
-            drop_sealed(&mut writer);
             let front = writer.chunks.front().map_or(u64::MAX, |c| c.position);
             let wanted = std::mem::take(&mut writer.wanted_bytes);
             (writer.ring_bytes, writer.head, front, writer.open_bytes, wanted)
@@ -218,9 +229,9 @@ impl Sealer {
         }
         self.move_tail(store, ring / 8)?;
         // Once a second of the caller's clock, and after each segment that was finished.
-        if self.expiry_due || now.saturating_sub(self.expiry_at) >= 1_000_000_000 {
+        if self.expiry_due || now.abs_diff(self.expiry_at) >= 1_000_000_000 {
             (self.expiry_due, self.expiry_at) = (false, now);
-            self.expire(store, now)?;
+            self.expire(store)?;
             self.make_spare(store)?;
         }
         let more = !self.queue.is_empty() || cells >= SLICE_CELLS || pressed;
@@ -255,16 +266,22 @@ impl Sealer {
 
     /// Streams with the oldest rows of the log that are not encoded yet, as long as `wanted` says.
     fn oldest(&self, store: &Inner, wanted: impl Fn(u64) -> bool, most: usize) -> Vec<u32> {
-        let writer = store.writer.lock();
         let mut streams = Vec::new();
-        for chunk in &writer.chunks {
-            if !wanted(chunk.position) || streams.len() >= most {
+        // Only the sealer takes chunks from the front, so places hold while appends come in between.
+        for from in (0..).step_by(CHUNKS_A_LOCK) {
+            let writer = store.writer.lock();
+            if from >= writer.chunks.len() {
                 break;
             }
-            let from = self.encoded_to.get(&chunk.stream).copied().unwrap_or(0);
-            let sealed = writer.streams[chunk.stream as usize].slot.open.load().first_row;
-            if chunk.first_row >= from.max(sealed) {
-                streams.push(chunk.stream);
+            for chunk in writer.chunks.iter().skip(from).take(CHUNKS_A_LOCK) {
+                if !wanted(chunk.position) || streams.len() >= most {
+                    return streams;
+                }
+                let from = self.encoded_to.get(&chunk.stream).copied().unwrap_or(0);
+                let sealed = writer.streams[chunk.stream as usize].slot.open.load().first_row;
+                if chunk.first_row >= from.max(sealed) {
+                    streams.push(chunk.stream);
+                }
             }
         }
         streams
@@ -499,7 +516,7 @@ impl Sealer {
 
     /// Seals everything, for a clean end.
     pub(crate) fn seal_all(&mut self, store: &Inner) -> io::Result<()> {
-        self.free_settle(store, store.shared.now.load(Ordering::Relaxed))?;
+        self.free_settle(store, store.shared.paces.now())?;
         let streams = store.shared.slots.len();
         let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
         for id in 0..streams {
@@ -650,13 +667,21 @@ fn batch_of(stream: &Stream, chunks: &[Arc<Chunk>]) -> (Batch, u64) {
     (batch, points)
 }
 
-/// Forgets chunks at the front that are in segments.
-pub(crate) fn drop_sealed(writer: &mut Writer) {
-    while let Some(front) = writer.chunks.front() {
-        let sealed = writer.streams[front.stream as usize].slot.open.load().first_row;
-        if front.first_row >= sealed {
-            break;
-        }
+/// Forgets chunks at the front that are in segments, a few for each time that appends wait.
+pub(crate) fn drop_sealed(store: &Inner) {
+    let mut more = true;
+    while more {
+        let mut writer = store.writer.lock();
+        more = (0..CHUNKS_A_LOCK).all(|_| drop_first(&mut writer));
+    }
+}
+
+/// Forgets the chunk at the front if its rows are in segments; returns whether they are.
+fn drop_first(writer: &mut Writer) -> bool {
+    let Some(front) = writer.chunks.front() else { return false };
+    let is_sealed = front.first_row < writer.streams[front.stream as usize].slot.open.load().first_row;
+    if is_sealed {
         writer.chunks.pop_front();
     }
+    is_sealed
 }

@@ -1,8 +1,8 @@
 //! The folder of a real file system.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +13,11 @@ use crate::trouble::is_out_of_descriptors;
 
 /// Descriptors that are kept for when the process has no other left.
 const KEPT: usize = 2;
+
+/// Mode of a folder that is made: what is recorded is its owner's alone. One that exists keeps its mode.
+const FOLDER_MODE: u32 = 0o700;
+/// Mode of files that are made.
+pub(super) const FILE_MODE: u32 = 0o600;
 
 /// A folder.
 pub(crate) struct RealDisk {
@@ -58,7 +63,7 @@ impl RealDisk {
 fn make_folders(dir: &Path) -> io::Result<()> {
     let missing: Vec<&Path> =
         dir.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
-    std::fs::create_dir_all(dir)?;
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(dir)?;
     for made in missing.into_iter().rev() {
         let above = made.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match File::open(above).and_then(|above| above.sync_all()) {
@@ -99,7 +104,8 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.dir.join("lock"))?;
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(self.dir.join("lock"))?;
         // A file that holds nothing is soon removed: the folder itself is what counts, where it can be locked.
         let handle = self.handle.try_clone()?;
         for (what, must) in [(&file, true), (&handle, false)] {
@@ -120,7 +126,7 @@ impl Disk for RealDisk {
 
     fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
+        options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
         let file = self.open_with(name, &mut options, access)?;
         if size_bytes > 0 {
             let flags = rustix::fs::FallocateFlags::empty();
