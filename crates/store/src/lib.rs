@@ -66,6 +66,7 @@ mod runs;
 mod scan;
 mod seal;
 mod segment_file;
+mod sequence;
 mod settle;
 mod shared;
 mod slots;

@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) max_age_ns: Option<i64>,
     pub(crate) settle_age_ns: i64,
     pub(crate) committed: AtomicU64,
+    /// Numbers of commits that a store before this one gave out and never made durable.
+    void_commits: Mutex<std::ops::Range<u64>>,
     waiting: Mutex<Option<Refusal>>,
     condition: Condvar,
     /// Keeps other processes out until the store is closed or dropped.
@@ -117,13 +119,14 @@ impl Store {
         let shared = Arc::new(Shared::new(slots, version, space.generation_of(0), now, max_future_ns));
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
+        let void_commits = Mutex::new(opened.found_commit + 1..opened.found_commit + 1);
         let origin = opened.superblock.now.origin;
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare);
         sealer.groups = opened.open;
         opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
         if let Some(fixed) = space.fixed {
             // What the region has room for, with what names each list.
-            sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as isize;
+            sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as usize;
         }
         for segment in opened.changed_segments {
             if segment.state.lock().sealed {
@@ -132,10 +135,7 @@ impl Store {
             sealer.changed_segments.insert(segment.id, segment);
         }
         sealer.expired = opened.expired;
-        for (stream, bytes) in opened.recent {
-            sealer.recent_bytes += bytes as isize;
-            sealer.recent_order.push_back(stream);
-        }
+        sealer.recent.begin(&mut writer.streams);
         let ring_bytes = writer.ring_bytes;
         let inner = Inner {
             shared,
@@ -160,6 +160,7 @@ impl Store {
             max_age_ns,
             settle_age_ns,
             committed,
+            void_commits,
             waiting: Mutex::new(None),
             condition: Condvar::new(),
             lock: Mutex::new(Some(lock)),
@@ -261,7 +262,9 @@ impl Store {
                 Err(reject) => outcomes.push(Outcome::Rejected(*reject)),
             }
         }
-        Appended { outcomes, commit: CommitNumber(writer.pending_commit) }
+        // With nothing that waits, what its frames repeat is in the commit before.
+        let commit = writer.pending_commit - u64::from(writer.pending.is_empty());
+        Appended { outcomes, commit: CommitNumber(commit) }
     }
 
     /// Counts frames of a stream that were rejected before they could be appended.
@@ -290,8 +293,12 @@ impl Store {
     /// (false). For threads; async callers use their own watch around `commit`.
     ///
     /// # Errors
-    /// The store was poisoned or closed before the commit was durable.
+    /// The store was poisoned or closed before the commit was durable; also where this is the store that took over from that
+    /// one ([`Store::take_over`]): it gives out none of its numbers again.
     pub fn wait_committed(&self, commit: CommitNumber, timeout: Duration) -> Result<bool, Refusal> {
+        if self.inner.void_commits.lock().contains(&commit.0) {
+            return Err(Refusal::Poisoned("the disk failed before the commit was durable".to_owned()));
+        }
         let until = Instant::now() + timeout;
         let mut waiting = self.inner.waiting.lock();
         loop {
@@ -534,7 +541,28 @@ impl Inner {
         refusal
     }
 
-    fn commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
+    /// Writes what was appended so far durably.
+    pub(crate) fn commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
+        self.commit_unit(now, flags, false)
+    }
+
+    /// Passes the numbers of commits up to one that a store before it gave out for frames that are lost.
+    pub(crate) fn pass_commits(&self, last: u64, now: i64) -> Result<(), Refusal> {
+        while self.committed.load(Ordering::Acquire) < last {
+            let writer = self.writer.lock();
+            if !writer.is_free(writer.pending.len() * 8, 0) {
+                break;
+            }
+            drop(writer);
+            self.commit_unit(now, 0, true)?;
+        }
+        let mut void = self.void_commits.lock();
+        void.end = (last + 1).min(self.committed.load(Ordering::Acquire) + 1).max(void.start);
+        Ok(())
+    }
+
+    /// As [`Inner::commit`]; `empty`: also where there is nothing to write.
+    fn commit_unit(&self, now: i64, flags: u32, empty: bool) -> Result<CommitNumber, Refusal> {
         advance(&self.shared.now, now);
         // One commit at a time; who waits here finds its frames in the next unit, with those of others.
         let mut log = self.log.lock();
@@ -545,7 +573,7 @@ impl Inner {
         let number = {
             let mut writer = self.writer.lock();
             writer.flush_gaps(now, false);
-            if writer.pending.is_empty() && flags == 0 {
+            if writer.pending.is_empty() && flags == 0 && !empty {
                 return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
             }
             records.clear();

@@ -9,6 +9,7 @@ mod model;
 mod owner;
 mod parts;
 mod pyramid;
+mod recent;
 mod reduction;
 mod retention;
 mod scale;
