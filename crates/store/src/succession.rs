@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use crate::append::Writer;
 use crate::catalog;
+use crate::clock::Caller;
 use crate::fields::Take;
 use crate::group::Group;
 use crate::record::Control;
 use crate::reduction::Reduction;
 use crate::sequence::SequenceTracker;
-use crate::view::advance;
 use crate::*;
 
 /// Rows of a stream that went back.
@@ -32,7 +32,7 @@ impl Store {
     /// # Errors
     /// The log has no room for what is taken over, or the disk fails again.
     pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Append, now);
         let old_view = before.view();
         let mut old = before.inner.writer.lock();
         let mut new = self.inner.writer.lock();

@@ -196,10 +196,9 @@ fn a_gap_over_an_end_begins_with_the_frame_before_it() {
 /// The integral is rounded: blocks are added up as a whole, rows one by one.
 fn weights(store: &Store, stream: StreamId, column: ChannelIndex, to: i64) -> Vec<(u64, u64, String)> {
     let view = store.view();
-    let mut spans = vec![T0..to + 1];
-    spans.extend((0..7).map(|n| T0 + (to - T0) / 7 * n..T0 + (to - T0) / 7 * (n + 2)));
+    let parts = (0..7).map(|n| T0 + (to - T0) / 7 * n..T0 + (to - T0) / 7 * (n + 2));
+    let spans = std::iter::once(T0..to + 1).chain(parts);
     spans
-        .into_iter()
         .map(|span| view.weigh(stream, column, span).expect("weighed"))
         .map(|w| (w.count, w.integral.known_ns, format!("{:.11e}", w.integral.value_ns)))
         .collect()
