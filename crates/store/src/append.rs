@@ -14,16 +14,17 @@ use crate::checkpoint::SealedRows;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::counts::Counts;
 use crate::expiry::Space;
-use crate::frame::{FrameHead, FrameRef};
+use crate::frame::FrameRef;
 use crate::group::{Group, Groups};
 use crate::held::HeldRecords;
-use crate::ledger::{GAPS_TABLE, Gap, GapCause, Seen, SequenceTracker};
+use crate::ledger::{GAPS_TABLE, Gap, GapCause};
 use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
 use crate::recent::{self, RecentRows};
 use crate::record::{self, Control};
 use crate::reducer::Reducer;
 use crate::refused::RefusedFrames;
 use crate::row::{FRAME_BYTES_MAX, RowScratch, RowShape, Shapes, is_time};
+use crate::sequence::{Judged, Seen, SequenceTracker};
 use crate::stream::*;
 use crate::stream_slot::{OpenRows, SlotTable, StreamSlot};
 use crate::{Refusal, Reject};
@@ -86,30 +87,6 @@ impl StreamWriter {
     /// Which of a frame's stamps is its `time`.
     pub(crate) fn time_of(&self, (receive, source): (i64, Option<i64>)) -> i64 {
         source.filter(|_| self.source_clock).unwrap_or(receive)
-    }
-
-    /// Counts and tells what the sequence of a frame showed beside the frame itself: a loss, that one was filled, a
-    /// restart. `before`: stamps of the newest frame before it.
-    #[cold]
-    pub(crate) fn note_gap(
-        &mut self,
-        gaps: &mut GapsFound,
-        seen: Seen,
-        which: (i64, u32, u64),
-        before: (i64, Option<i64>),
-        head: FrameHead,
-    ) {
-        match seen {
-            Seen::After { from, to } => self.counts.lost += (to - from + 1) as u64,
-            Seen::Filled { .. } => {
-                self.counts.filled += 1;
-                self.counts.late += 1;
-            }
-            Seen::Restart => self.counts.restarts += 1,
-            Seen::Next | Seen::Late | Seen::Duplicate => return,
-        }
-        let after = (head.receive_time, head.source_time);
-        gaps.add(&self.slot.stream.load(), seen, which, (self.time_of(before), self.time_of(after)));
     }
 }
 
@@ -581,20 +558,20 @@ impl Writer {
             && let Some(wire) = head.sequence
         {
             let tracker = stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot));
-            let (sequence, seen) = tracker.judge(wire, head.receive_time, head.source_time);
-            if seen == Seen::Duplicate {
+            let judged = tracker.judge(wire, head.receive_time, head.source_time);
+            if judged.seen == Seen::Duplicate {
                 stream.counts.duplicate += 1;
                 return Ok(None);
             }
-            let before = tracker.newest();
-            let gap = if seen == Seen::Next { 0 } else { self.gaps.id_of(index as u32, seen) };
-            let session = tracker.take(sequence, seen, (head.receive_time, head.source_time), gap);
-            self.scratch.words[2] = sequence as u64;
-            self.scratch.words[3] = session as u64;
-            match seen {
-                Seen::Next => {}
-                Seen::Late => stream.counts.late += 1,
-                _ => stream.note_gap(&mut self.gaps, seen, (sequence, session, gap), before, head),
+            self.scratch.words[2] = judged.sequence as u64;
+            self.scratch.words[3] = u64::from(judged.session);
+            if judged.seen == Seen::Next {
+                tracker.take(&judged, (head.receive_time, head.source_time), 0);
+            } else {
+                let before = tracker.newest(&judged);
+                let gap = self.gaps.id_of(index as u32, &judged);
+                tracker.take(&judged, (head.receive_time, head.source_time), gap);
+                stream.note_gap(&mut self.gaps, &judged, gap, before, head);
             }
         } else if stream.source_clock {
             let time = recent::time_of(&self.scratch, true);
@@ -712,19 +689,29 @@ pub(crate) struct GapsFound {
 
 impl GapsFound {
     /// The id for what a frame of a stream showed: that of the row it joins, or a new one.
-    pub(crate) fn id_of(&mut self, stream: u32, seen: Seen) -> u64 {
-        if let Seen::Filled { gap } = seen {
-            return gap;
-        }
-        if let (Seen::After { .. }, Some(&at)) = (seen, self.index.get(&(stream, 0))) {
-            return self.found[at].id;
+    pub(crate) fn id_of(&mut self, stream: u32, judged: &Judged) -> u64 {
+        match judged.seen {
+            Seen::Filled { gap } => return gap,
+            Seen::Late => return 0,
+            Seen::After { .. } => {
+                let found = self.index.get(&(stream, 0)).and_then(|&at| self.found.get(at));
+                if let Some(gap) = found.filter(|gap| gap.session == Some(judged.session)) {
+                    return gap.id;
+                }
+            }
+            _ => {}
         }
         self.next_id += 1;
         self.next_id
     }
 
-    /// Adds a gap that somebody else found.
-    pub(crate) fn push(&mut self, mut gap: Gap) {
+    /// Ids of gaps whose row is not written yet.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
+        self.found.iter().map(|gap| gap.id)
+    }
+
+    /// Adds a gap that somebody else found, and returns its id; 0: it joined another or has no row.
+    pub(crate) fn push(&mut self, mut gap: Gap) -> u64 {
         // While nothing can be written, what tells of the same joins.
         let same = |g: &&mut Gap| g.cause == gap.cause && g.stream == gap.stream && g.source == gap.source;
         if self.found.len() >= WAITING_JOIN
@@ -733,21 +720,22 @@ impl GapsFound {
         {
             waiting.count += gap.count;
             waiting.time = (waiting.time.0.min(gap.time.0), waiting.time.1.max(gap.time.1));
-            return;
+            return 0;
         }
         if self.found.len() >= GAPS_WAITING_MAX {
-            return;
+            return 0;
         }
         self.next_id += 1;
         gap.id = self.next_id;
         self.found.push(gap);
+        self.next_id
     }
 
     pub(crate) fn add(
         &mut self,
         stream: &Stream,
-        seen: Seen,
-        (sequence, session, id): (i64, u32, u64),
+        &Judged { session, sequence, seen }: &Judged,
+        id: u64,
         time: (i64, i64),
     ) {
         let (cause, range, count) = match seen {

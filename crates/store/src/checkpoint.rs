@@ -19,6 +19,8 @@
 //!               stands for; in a store of a fixed size u32 slot
 //!   4 expired   u64 id of a segment that is no more, or not yet one: settle is writing it
 //!   5 group     as the record of a retention group (crate::group), ahead of its streams
+//!   6 sequence  which frames of a stream were seen, by their sequences (crate::sequence::saved), behind its position; only
+//!               where the superblock has the incompatible feature 1. Of a stream without one only the position is known
 //! ```
 //! Entries state what is, so a later one replaces an earlier one. The chain of a part is FNV-1a (64 bits) over
 //! its first 32 bytes.
@@ -41,6 +43,7 @@ pub(crate) const POSITION: u8 = 2;
 pub(crate) const SEGMENT: u8 = 3;
 pub(crate) const EXPIRED: u8 = 4;
 pub(crate) const GROUP: u8 = 5;
+pub(crate) const SEQUENCE: u8 = 6;
 
 /// Names of its two files by the superblock's number.
 pub(crate) const FILES: [&str; 2] = ["checkpoint.a", "checkpoint.b"];
@@ -267,6 +270,12 @@ impl Checkpoint {
     /// Bytes of the file that counts.
     fn size(&self) -> u64 {
         self.number.checked_sub(1).and_then(|at| self.sizes.get(at as usize)).copied().unwrap_or(0)
+    }
+
+    /// Bytes left for more entries of a base, where that is bounded.
+    pub(crate) fn base_room(&self, entries: &Entries) -> Option<usize> {
+        let taken = HEADER_BYTES + entries.0.0.len();
+        self.room.map(|room| usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(taken))
     }
 
     /// Bytes of both files.

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use crate::append::ChunkAt;
 use crate::batch::{Column, ColumnValues};
 use crate::row::{NONE, RowScratch, RowShape, mask};
+use crate::sequence;
 use crate::stream_slot::OpenRows;
 use crate::value::{CellState, ChannelType, Value, text_at, value_beside};
 
@@ -194,6 +195,12 @@ impl Chunk {
         }
         let sequence = self.row_word(row, 2) as i64;
         (sequence != NONE).then(|| (sequence, self.row_word(row, 3) as u32))
+    }
+
+    /// Session and highest sequence up to its last row, from those before its first.
+    pub(crate) fn newest_sequence(&self, before: Option<(u32, i64)>) -> Option<(u32, i64)> {
+        let sequences = (0..self.len()).filter_map(|row| self.sequence(row));
+        sequences.fold(before, |before, row| Some(sequence::advance(before, row)))
     }
 
     /// `time` of a row.

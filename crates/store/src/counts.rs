@@ -33,7 +33,8 @@ pub struct CommitNumber(pub u64);
 pub struct Appended {
     /// One for each frame, in order.
     pub outcomes: Vec<Outcome>,
-    /// Once this commit is durable, every stored frame of this append is.
+    /// Once this commit is durable, every stored frame of this append is, and every one that a duplicate repeats: the next
+    /// commit, or where nothing waits for one the newest.
     pub commit: CommitNumber,
 }
 
@@ -52,8 +53,10 @@ pub struct Counts {
     pub rejected: u64,
     /// Frames found missing, and those of `rejected` that nobody sends again.
     pub lost: u64,
-    /// Missing frames that came late after all.
+    /// Missing frames that came late after all, also those that were found missing before the store was opened.
     pub filled: u64,
+    /// Frames found missing before the store was opened and not there by then, as far as they are remembered.
+    pub open_before: u64,
     /// Frames after a later one.
     pub late: u64,
     /// Source restarts seen.
@@ -62,6 +65,14 @@ pub struct Counts {
     pub future: u64,
     /// Values with a cell state `Value` in stored frames.
     pub points: u64,
+}
+
+impl Counts {
+    /// Frames missing now that were counted as lost: those missing when the store was opened, and those lost since, without
+    /// those that came after all.
+    pub fn open(&self) -> u64 {
+        (self.open_before + self.lost).saturating_sub(self.filled)
+    }
 }
 
 /// Sizes and counters of the whole store.

@@ -433,7 +433,7 @@ fn read_checkpoint(
             listed.remove(&id);
             gone.insert(id);
         }
-        (checkpoint::STREAM..=checkpoint::GROUP).contains(&kind).then_some(())
+        (checkpoint::STREAM..=checkpoint::SEQUENCE).contains(&kind).then_some(())
     };
     while at < bytes.len() {
         let Some((next, length)) = checkpoint::read_part(&bytes[at..], chain, &mut entry) else {

@@ -69,6 +69,7 @@ mod runs;
 mod scan;
 mod seal;
 mod segment_file;
+mod sequence;
 mod settle;
 mod shared;
 mod slots;

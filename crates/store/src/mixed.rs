@@ -8,7 +8,8 @@
 //! 3 parts: count, then of each stream
 //!          stream, layout_version, channels, type u8 of each [length − 1 u16 of a fixed length of arrays], first_row, rows,
 //!          flags u8: 1 time_sorted, 2 overlaps_previous, 4 source_clock, 8 gap_before,
-//!                    16 source_time, 32 sequence, 64 session
+//!                    16 source_time, 32 sequence, 64 session, 128 gap_before says which it is: where it is not
+//!                    set, as in older parts, only the sequences of the rows before say it
 //!          time_min − the block's, time_max − time_min, bytes of its rows
 //! 4 rows:  the rows of each part in turn:
 //!          flags u8: 1 source_time, 2 equal to receive_time, 4 sequence, 8 one more than the last,
@@ -43,6 +44,7 @@ const PART_GAP_BEFORE: u8 = 8;
 const PART_SOURCE_TIME: u8 = 16;
 const PART_SEQUENCE: u8 = 32;
 const PART_SESSION: u8 = 64;
+const PART_GAP_KNOWN: u8 = 128;
 
 const ROW_SOURCE_TIME: u8 = 1;
 const ROW_SAME_TIME: u8 = 2;
@@ -152,6 +154,7 @@ fn put_part(part: &Part<'_>, time_min: i64, directory: &mut Vec<u8>, rows: &mut 
         (batch.source_time.is_some(), PART_SOURCE_TIME),
         (batch.sequence.is_some(), PART_SEQUENCE),
         (batch.session.is_some(), PART_SESSION),
+        (true, PART_GAP_KNOWN),
     ];
     directory.push(flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag));
     put_varint(directory, low.abs_diff(time_min));
@@ -383,6 +386,12 @@ impl PartEntry {
     /// Types of its channels as stored.
     pub fn types(&self) -> &[ChannelType] {
         &self.types
+    }
+
+    /// Whether `gap_before` of the header says which it is. Where it does not, as in older parts, only the sequences of the
+    /// rows before the part say whether frames are missing between.
+    pub fn knows_gap(&self) -> bool {
+        self.has(PART_GAP_KNOWN)
     }
 
     /// Whether the batch had this column at all.

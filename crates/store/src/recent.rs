@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::append::StreamWriter;
 use crate::chunk::Chunk;
 use crate::row::{NONE, RowScratch, RowShape, mask};
 use crate::stream_slot::OpenRows;
@@ -15,12 +16,25 @@ use crate::value::{CellState, ChannelType, Value, text_at};
 /// Frames looked back over.
 const FRAMES_MAX: usize = 65_536;
 
+/// Rows whose hashes stand in one list, at most, where they come a few at a time.
+const LIST_ROWS: usize = 1024;
+/// Bytes that a list takes beside its hashes, in memory.
+const LIST_BYTES: usize = 80;
+
 /// Hashes of sealed rows of one shape.
 #[derive(Debug)]
 struct Sealed {
+    /// Which it is in the order of all streams' lists.
+    serial: u64,
     time: (i64, i64),
     shape: Arc<RowShape>,
     hashes: Vec<u64>,
+}
+
+impl Sealed {
+    fn bytes(&self) -> usize {
+        LIST_BYTES + self.hashes.capacity() * 8
+    }
 }
 
 /// Hashes of rows sealed lately, oldest first.
@@ -28,25 +42,19 @@ struct Sealed {
 pub(crate) struct RecentRows {
     lists: VecDeque<Sealed>,
     rows: usize,
+    bytes: usize,
 }
 
 impl RecentRows {
-    /// Remembers a chunk that is leaving memory; returns by how many bytes it grew.
-    pub(crate) fn keep(&mut self, chunk: &Chunk) -> isize {
-        let Some(time) = chunk.time_range() else { return 0 };
-        let hashes: Vec<u64> = (0..chunk.len())
-            .map(|row| {
-                let words = chunk.row_words(row);
-                hash_row(&chunk.shape, chunk.time(row), |w| words[w].load(Ordering::Relaxed), chunk.row_text(row))
-            })
-            .collect();
-        let mut grown = hashes.len() as isize * 8;
-        self.rows += hashes.len();
-        self.lists.push_back(Sealed { time, shape: chunk.shape.clone(), hashes });
-        while self.rows > FRAMES_MAX {
-            grown -= self.forget_oldest() as isize;
-        }
-        grown
+    /// Remembers a chunk that is leaving memory.
+    fn keep(&mut self, chunk: &Chunk, serial: u64) {
+        let Some(time) = chunk.time_range() else { return };
+        let hashes = (0..chunk.len()).map(|row| {
+            let words = chunk.row_words(row);
+            hash_row(&chunk.shape, chunk.time(row), |w| words[w].load(Ordering::Relaxed), chunk.row_text(row))
+        });
+        self.add(time, &chunk.shape, hashes, serial);
+        self.forget_beyond(FRAMES_MAX);
     }
 
     /// Remembers a row of the log that is in a segment already.
@@ -54,25 +62,48 @@ impl RecentRows {
         let source = words[1] as i64;
         let time = if source != NONE { source } else { words[0] as i64 };
         let hash = hash_row(shape, time, |w| words[w], text);
-        self.rows += 1;
-        match self.lists.back_mut() {
-            Some(list) if list.hashes.len() < 1024 && Arc::ptr_eq(&list.shape, shape) => {
-                list.time = (list.time.0.min(time), list.time.1.max(time));
-                list.hashes.push(hash);
+        self.add((time, time), shape, std::iter::once(hash), 0);
+        self.forget_beyond(FRAMES_MAX);
+    }
+
+    /// Adds hashes behind those of the newest list, if they find room there, or as another list.
+    fn add(
+        &mut self,
+        time: (i64, i64),
+        shape: &Arc<RowShape>,
+        hashes: impl ExactSizeIterator<Item = u64>,
+        serial: u64,
+    ) {
+        let more = hashes.len();
+        let joins = |list: &Sealed| Arc::ptr_eq(&list.shape, shape) && list.hashes.len() + more <= LIST_ROWS;
+        self.rows += more;
+        match self.lists.back_mut().filter(|list| joins(list)) {
+            Some(list) => {
+                self.bytes -= list.bytes();
+                list.serial = serial;
+                list.time = (list.time.0.min(time.0), list.time.1.max(time.1));
+                list.hashes.extend(hashes);
+                self.bytes += list.bytes();
             }
-            _ => self.lists.push_back(Sealed { time: (time, time), shape: shape.clone(), hashes: vec![hash] }),
+            None => {
+                let list = Sealed { serial, time, shape: shape.clone(), hashes: hashes.collect() };
+                self.bytes += list.bytes();
+                self.lists.push_back(list);
+            }
         }
-        while self.rows > FRAMES_MAX {
+    }
+
+    fn forget_beyond(&mut self, rows: usize) {
+        while self.rows > rows {
             self.forget_oldest();
         }
     }
 
-    /// Gives the oldest list up; returns its bytes.
-    pub(crate) fn forget_oldest(&mut self) -> usize {
-        self.lists.pop_front().map_or(0, |list| {
+    fn forget_oldest(&mut self) {
+        if let Some(list) = self.lists.pop_front() {
             self.rows -= list.hashes.len();
-            list.hashes.len() * 8
-        })
+            self.bytes -= list.bytes();
+        }
     }
 
     /// Its lists, oldest first: range of `time`, shape, hashes.
@@ -80,10 +111,15 @@ impl RecentRows {
         self.lists.iter().map(|list| (list.time, &*list.shape, list.hashes.as_slice()))
     }
 
-    /// Takes a list back, as it was remembered.
-    pub(crate) fn put_back(&mut self, time: (i64, i64), shape: Arc<RowShape>, hashes: Vec<u64>) {
-        self.rows += hashes.len();
-        self.lists.push_back(Sealed { time, shape, hashes });
+    /// Takes lists back as they were remembered, before those that are there.
+    pub(crate) fn put_back(&mut self, lists: Vec<RecentList>) {
+        for RecentList { time, shape, hashes } in lists.into_iter().rev() {
+            self.rows += hashes.len();
+            let list = Sealed { serial: 0, time, shape, hashes };
+            self.bytes += list.bytes();
+            self.lists.push_front(list);
+        }
+        self.forget_beyond(FRAMES_MAX);
     }
 
     fn holds(&self, time: i64, row: &RowScratch, shape: &RowShape) -> bool {
@@ -97,6 +133,86 @@ impl RecentRows {
             hashed = Some((&list.shape, hash));
             hash.is_some_and(|hash| list.hashes.contains(&hash))
         })
+    }
+}
+
+/// Hashes of rows of one shape, as a file keeps them.
+pub(crate) struct RecentList {
+    pub(crate) time: (i64, i64),
+    pub(crate) shape: Arc<RowShape>,
+    pub(crate) hashes: Vec<u64>,
+}
+
+/// All streams' lists in the order in which they were sealed, within bounds: those of each stream hold its newest
+/// [`FRAMES_MAX`] rows, and where all together are too many the oldest go first.
+#[derive(Debug, Default)]
+pub(crate) struct RecentOrder {
+    /// Stream and serial of lists, oldest first, with some that are gone or were joined since.
+    order: VecDeque<(u32, u64)>,
+    lists: usize,
+    bytes: usize,
+    next: u64,
+}
+
+impl RecentOrder {
+    /// Remembers a chunk of a stream that is leaving memory.
+    pub(crate) fn keep(&mut self, (stream, chunk): (u32, &Chunk), most_bytes: usize, streams: &mut [StreamWriter]) {
+        let Some(writer) = streams.get_mut(stream as usize) else { return };
+        let recent = writer.recent.get_or_insert_default();
+        let before = (recent.lists.len(), recent.bytes);
+        recent.keep(chunk, self.next);
+        self.account(before, recent);
+        self.order.push_back((stream, self.next));
+        self.next += 1;
+        while self.bytes > most_bytes
+            && let Some((stream, serial)) = self.order.pop_front()
+        {
+            let Some(recent) = streams[stream as usize].recent.as_deref_mut() else { continue };
+            if recent.lists.front().is_some_and(|list| list.serial == serial) {
+                let before = (recent.lists.len(), recent.bytes);
+                recent.forget_oldest();
+                self.account(before, recent);
+            }
+        }
+        if self.order.len() > 2 * self.lists + 1024 {
+            // A list is there if it is not older than the oldest of its stream; one of those that were joined is kept with it.
+            let oldest = |stream: u32| streams[stream as usize].recent.as_deref().and_then(|r| r.lists.front());
+            self.order.retain(|(stream, serial)| oldest(*stream).is_some_and(|list| list.serial <= *serial));
+        }
+    }
+
+    /// Bytes of all hashes, entries of the order, and lists.
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
+        (self.bytes, self.order.len(), self.lists)
+    }
+
+    fn account(&mut self, (lists, bytes): (usize, usize), now: &RecentRows) {
+        self.lists = self.lists + now.lists.len() - lists;
+        self.bytes = self.bytes + now.bytes - bytes;
+    }
+
+    /// Takes in what streams remember after recovery, by the newest `time` of each list.
+    pub(crate) fn begin(&mut self, streams: &mut [StreamWriter]) {
+        let mut found: Vec<(i64, u32, usize)> = Vec::new();
+        for (id, stream) in streams.iter().enumerate() {
+            let Some(recent) = stream.recent.as_deref() else { continue };
+            // Of one stream they stand in their order.
+            let mut newest = i64::MIN;
+            for (n, list) in recent.lists.iter().enumerate() {
+                newest = newest.max(list.time.1);
+                found.push((newest, id as u32, n));
+            }
+            (self.lists, self.bytes) = (self.lists + recent.lists.len(), self.bytes + recent.bytes);
+        }
+        found.sort_unstable();
+        for (_, stream, n) in found {
+            if let Some(recent) = streams[stream as usize].recent.as_deref_mut() {
+                recent.lists[n].serial = self.next;
+            }
+            self.order.push_back((stream, self.next));
+            self.next += 1;
+        }
     }
 }
 

@@ -7,13 +7,16 @@
 //! entry: u32 stream, u8 whether its rows have a sequence, u16 channels, a type of each, u32 n, i64 time min,
 //!        i64 time max, n × u64 hash of a row of these types (crate::recent)
 //! ```
-//! It counts only directly after that commit; damaged or out of date it was never there.
+//! It counts as long as the log continues from that commit, also after a kill: what was received since is in the log, or
+//! forgotten with the part of it that was sealed. Damaged, or of a commit that recovery did not find, it was never there.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use crate::append::Writer;
 use crate::disk::{Access, Disk, PAGE_BYTES, Pages, read_exact};
 use crate::fields::{Put, Take};
+use crate::recent::RecentList;
 use crate::seal::RECENT_BYTES_MAX;
 use crate::value::ChannelType;
 
@@ -60,29 +63,36 @@ pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<
     disk.sync()
 }
 
-/// Takes it back if it belongs to the clean end `commit`. Returns the streams of its lists in their order, and
-/// the bytes of each.
-pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Result<Vec<(u32, usize)>> {
+/// Takes it back if the log, which ends with `commit`, has the clean end that it belongs to. Otherwise it goes: numbers of
+/// commits that were lost come again.
+pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Result<()> {
     let file = match disk.open(FILE, Access::Buffered) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
     let size = file.size()?;
     if size < HEADER_BYTES as u64 || size > BYTES_MAX + PAGE_BYTES as u64 {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let bytes = read_exact(&*file, 0, size as usize)?;
-    let Some(entries) = entries_of(&bytes, commit) else { return Ok(Vec::new()) };
-    let mut taken = Vec::new();
+    let Some((of, entries)) = entries_of(&bytes) else { return Ok(()) };
+    if of > commit {
+        file.write_at(&Pages::of(&[0; HEADER_BYTES]), 0)?;
+        return file.sync();
+    }
+    let mut found: BTreeMap<u32, Vec<RecentList>> = BTreeMap::new();
     let mut t = Take(entries);
     while let Some(list) = List::take(&mut t) {
         let shape = writer.shapes.get(list.has_sequence, list.kinds);
-        let Some(stream) = writer.streams.get_mut(list.stream as usize) else { break };
-        taken.push((list.stream, list.hashes.len() * 8));
-        stream.recent.get_or_insert_default().put_back(list.time, shape, list.hashes);
+        found.entry(list.stream).or_default().push(RecentList { time: list.time, shape, hashes: list.hashes });
     }
-    Ok(taken)
+    for (stream, lists) in found {
+        if let Some(stream) = writer.streams.get_mut(stream as usize) {
+            stream.recent.get_or_insert_default().put_back(lists);
+        }
+    }
+    Ok(())
 }
 
 /// Reads a file whose checksums are made to fit: for tests that attack what lies behind them.
@@ -97,7 +107,7 @@ pub(crate) fn read_forged(bytes: &[u8]) -> Option<usize> {
     bytes[24..28].copy_from_slice(&crc.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..28]);
     bytes[28..32].copy_from_slice(&crc.to_le_bytes());
-    let mut t = Take(entries_of(&bytes, 1)?);
+    let mut t = Take(entries_of(&bytes)?.1);
     Some(std::iter::from_fn(|| List::take(&mut t)).map(|list| list.hashes.len()).sum())
 }
 
@@ -121,14 +131,14 @@ impl List {
     }
 }
 
-/// The entries, if the header fits and names this commit.
-fn entries_of(bytes: &[u8], commit: u64) -> Option<&[u8]> {
+/// The commit and the entries, if they fit.
+fn entries_of(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut t = Take(bytes);
     let (magic, _, of) = (t.u32()?, t.u32()?, t.u64()?);
     let (len, crc, header_crc) = (usize::try_from(t.u64()?).ok()?, t.u32()?, t.u32()?);
-    if magic != MAGIC || of != commit || header_crc != crc32c::crc32c(&bytes[..28]) {
+    if magic != MAGIC || header_crc != crc32c::crc32c(&bytes[..28]) {
         return None;
     }
     let entries = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(len)?)?;
-    (crc32c::crc32c(entries) == crc).then_some(entries)
+    (crc32c::crc32c(entries) == crc).then_some((of, entries))
 }

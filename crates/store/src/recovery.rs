@@ -23,11 +23,12 @@ use crate::mutant::{self, Mutant};
 use crate::options::{RetentionGroup, StoreOptions};
 use crate::recent_file;
 use crate::record::{self, Control, Record, Records};
+use crate::reduction::Reduction;
 use crate::refusal::OpenError;
 use crate::retain::last_blocks_max;
-use crate::row::NONE;
 use crate::segment::{Beside, SegmentHeader};
 use crate::segment_file::SegmentFile;
+use crate::sequence::saved::SavedSequence;
 use crate::stream::StreamId;
 use crate::stream_slot::OpenRows;
 use crate::superblock::{self, Superblock, SuperblockFile};
@@ -59,11 +60,11 @@ pub(crate) struct Opened {
     pub(crate) log: LogWriter,
     /// When the last commit was made.
     pub(crate) last_commit: Option<i64>,
+    /// Number of the last commit that was found.
+    pub(crate) found_commit: u64,
     /// Where each unit of the log begins.
     pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
-    /// Lists of what streams received lately: the stream and bytes of each.
-    pub(crate) recent: Vec<(u32, usize)>,
 }
 
 /// Rows of a stream that were durable and are no more.
@@ -168,6 +169,7 @@ pub(crate) fn open(
     let mut opened = Opened {
         log: LogWriter::new(ring.clone(), superblock.now.tail),
         last_commit: None,
+        found_commit: 0,
         links: VecDeque::from([superblock.now.tail]),
         checkpoint,
         segments: Vec::new(),
@@ -177,7 +179,6 @@ pub(crate) fn open(
         blobs: Vec::new(),
         spare: None,
         report: RecoveryReport::default(),
-        recent: Vec::new(),
         superblock: SuperblockFile { file: superblock.file.clone(), now: superblock.now },
     };
     let (mut lost, mut tails) = (Vec::new(), Vec::new());
@@ -250,9 +251,8 @@ pub(crate) fn open(
             lost.push(LostRows { rows, ..missing });
         }
     }
-    if report.clean {
-        opened.recent = recent_file::load(disk_ref, link.commit, writer).map_err(io_error(disk_ref, "recent"))?;
-    }
+    opened.found_commit = link.commit;
+    recent_file::load(disk_ref, link.commit, writer).map_err(io_error(disk_ref, recent_file::FILE))?;
 
     let next = superblock.now.next_segment;
     opened.spare = find_spare(disk_ref, next, space.segment_bytes).map_err(io_error(disk_ref, &file_name(next)))?;
@@ -301,6 +301,7 @@ pub(crate) fn open(
             count: 0,
         });
     }
+    tell_untold(writer);
     for LostRows { stream, rows, time } in lost {
         let definition = writer.streams[stream as usize].slot.stream.load_full();
         let count = rows.end - rows.start;
@@ -333,6 +334,34 @@ pub(crate) fn open(
     opened.superblock = superblock;
     opened.report = report;
     Ok(opened)
+}
+
+/// Adds gaps for the frames that the log shows to be missing and no row of `strongback.gaps` names: that row was not durable
+/// yet.
+fn tell_untold(writer: &mut Writer) {
+    let Writer { streams, gaps, changed, .. } = writer;
+    for (id, stream) in streams.iter_mut().enumerate() {
+        let Some(tracker) = &mut stream.tracker else { continue };
+        if tracker.known_row > stream.next_row {
+            tracker.doubt();
+            changed.push(id as u32);
+        }
+        let definition = stream.slot.stream.load();
+        if definition.layout.channels.iter().any(|c| c.reduction != Reduction::None) {
+            // It may have been left out within its bound.
+            tracker.uncount_untold();
+        }
+        let newest = tracker.newest_stamps();
+        let newest = newest.1.filter(|_| stream.source_clock).unwrap_or(newest.0);
+        let time = tracker.untold_time.take().unwrap_or((newest, newest));
+        for (session, range, count) in tracker.untold() {
+            if let Some(gap) = gaps.add_untold(&definition, (session, range), count, time) {
+                tracker.name_gap(session, range, gap);
+                changed.push(id as u32);
+            }
+        }
+        stream.counts.open_before = tracker.open_frames();
+    }
 }
 
 /// Segments of a checkpoint.
@@ -390,6 +419,11 @@ pub(crate) fn apply_entry(
                 tracker
             });
         }
+        checkpoint::SEQUENCE => {
+            let saved = SavedSequence::decode(bytes)?;
+            let stream = writer.streams.get_mut(saved.stream as usize)?;
+            saved.restore(stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot)));
+        }
         checkpoint::SEGMENT => {
             let entry = Segment::decode(bytes)?;
             writer.groups.has(entry.group).then_some(())?;
@@ -416,6 +450,10 @@ fn expect_again(writer: &mut Writer, missing: &LostRows) -> bool {
     }
     let first_row = missing.rows.start;
     stream.next_row = first_row;
+    if let Some(tracker) = &mut stream.tracker {
+        // It is known again with the rows before them, if the log still has any.
+        tracker.sealed = None;
+    }
     stream.slot.open.store(Arc::new(OpenRows::empty(first_row)));
     true
 }
@@ -577,12 +615,14 @@ pub(crate) fn apply_unit(
             Record::Control { kind, bytes } => apply_control(writer, kind, bytes)?,
             Record::Frame { stream, shape, row, text_bytes } => {
                 (row < MAX_ROWS).then_some(())?;
-                if let Some(rows) = pass_lost(writer, stream, row) {
+                let found_lost = pass_lost(writer, stream, row);
+                let follows_lost = found_lost.is_some();
+                if let Some(rows) = found_lost {
                     let before = writer.streams[stream as usize].slot.sealed.load().time.1;
                     lost.push(LostRows { stream, rows, time: (before.min(instant), instant) });
                 }
-                let frame = (stream, shape, row, text_bytes);
-                apply_frame(writer, &mut records, frame, (row_words, text), instant, report)?;
+                let frame = LoggedFrame { stream, shape, row, text_bytes, follows_lost };
+                apply_frame(writer, &mut records, &frame, (row_words, text), instant, report)?;
             }
         }
     }
@@ -604,10 +644,20 @@ fn pass_lost(writer: &mut Writer, id: u32, row: u64) -> Option<Range<u64>> {
     Some(rows)
 }
 
+/// The head of a frame's record.
+struct LoggedFrame {
+    stream: u32,
+    shape: u16,
+    row: u64,
+    text_bytes: usize,
+    /// Whether rows before it are lost.
+    follows_lost: bool,
+}
+
 fn apply_frame(
     writer: &mut Writer,
     records: &mut Records<'_>,
-    (stream, shape, row, text_bytes): (u32, u16, u64, usize),
+    &LoggedFrame { stream, shape, row, text_bytes, follows_lost }: &LoggedFrame,
     (words, text): (&mut Vec<u64>, &mut Vec<u8>),
     instant: i64,
     report: &mut RecoveryReport,
@@ -625,9 +675,7 @@ fn apply_frame(
     (row_shape.has_text || text.is_empty()).then_some(())?;
     let state = writer.streams.get_mut(stream as usize)?;
     if row_shape.has_sequence {
-        let tracker = state.tracker.get_or_insert_with(|| new_tracker(&state.slot));
-        let source = Some(words[1] as i64).filter(|&t| t != NONE);
-        tracker.restore(words[2] as i64, words[3] as u32, (words[0] as i64, source));
+        state.restore_sequence(words, row, follows_lost);
     }
     if writer.gaps_stream == Some(stream)
         && let Some(gap) = named_gap(&row_shape, words, text)
@@ -638,15 +686,6 @@ fn apply_frame(
     }
     let state = writer.streams.get_mut(stream as usize)?;
     if row < state.next_row {
-        // The checkpoint may be older than the block.
-        if row_shape.has_sequence
-            && words[2] as i64 != NONE
-            && let Some(tracker) = &mut state.tracker
-        {
-            let (sequence, session) = (words[2] as i64, words[3] as u32);
-            let highest = tracker.sealed.filter(|sealed| sealed.0 == session).map_or(sequence, |sealed| sealed.1);
-            tracker.sealed = Some((session, sequence.max(highest)));
-        }
         // In a segment already; a client that got no answer may still send it again.
         if state.source_clock {
             let recent = state.recent.get_or_insert_default();

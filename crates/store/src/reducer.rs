@@ -417,6 +417,9 @@ impl Writer {
             false => stream.history.shape(shape_number, &mut self.shapes),
         };
         let held = Held::read(row, (shape, shape_number), stream.source_clock, rest)?;
+        if held.shape.has_sequence {
+            stream.restore_sequence(&held.words, row, false);
+        }
         // A stream whose reductions a later record knows: this one is made anew when that comes.
         if let Some(reducer) = &mut stream.reducer {
             reducer.held = Some(Arc::new(held));

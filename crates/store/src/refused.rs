@@ -4,7 +4,8 @@
 use crate::append::{Taken, Writer, new_tracker};
 use crate::frame::{FrameHead, FrameRef};
 use crate::group::Group;
-use crate::ledger::{Gap, GapCause, Seen, gaps_spec};
+use crate::ledger::{Gap, GapCause, gaps_spec};
+use crate::sequence::Seen;
 use crate::stream::Stream;
 use crate::{Refusal, Reject};
 
@@ -58,6 +59,11 @@ impl RefusedFrames {
         };
         span.time = (span.time.0.min(time.0), span.time.1.max(time.1));
         span.count += count;
+    }
+
+    /// Ids of the rows that are not written yet.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
+        self.spans.values().map(|span| span.id).filter(|&id| id != 0)
     }
 
     /// Whether there is nothing to tell.
@@ -175,18 +181,22 @@ impl Writer {
             && !told
         {
             let tracker = stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot));
-            let (unwrapped, seen) = tracker.judge(wire, head.receive_time, head.source_time);
-            match seen {
+            let judged = tracker.judge(wire, head.receive_time, head.source_time);
+            match judged.seen {
                 // Nothing is lost with it, or what is was counted.
                 Seen::Duplicate | Seen::Filled { .. } => return,
                 Seen::Late => {}
                 Seen::Next | Seen::After { .. } | Seen::Restart => {
-                    let before = tracker.newest();
-                    let gap = if seen == Seen::Next { 0 } else { self.gaps.id_of(id, seen) };
-                    let session = tracker.take(unwrapped, seen, times, gap);
-                    tracker.miss_taken(unwrapped, row);
-                    sequence = Some((session, unwrapped, unwrapped));
-                    stream.note_gap(&mut self.gaps, seen, (unwrapped, session, gap), before, head);
+                    let before = tracker.newest(&judged);
+                    let gap = if judged.seen == Seen::Next { 0 } else { self.gaps.id_of(id, &judged) };
+                    tracker.take(&judged, times, gap);
+                    tracker.miss_taken(&judged, row);
+                    // No row will say so: the state does.
+                    if !std::mem::replace(&mut tracker.unsaved, true) {
+                        self.changed.push(id);
+                    }
+                    sequence = Some((judged.session, judged.sequence, judged.sequence));
+                    stream.note_gap(&mut self.gaps, &judged, gap, before, head);
                 }
             }
         }

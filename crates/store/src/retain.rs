@@ -1,5 +1,6 @@
 //! What sealing leaves to do: segments to begin and finish, checkpoints to write, the log's tail to move.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +13,12 @@ use crate::naming::{Effect, Unnamed};
 use crate::seal::Sealer;
 use crate::segment::{Beside, LastBlocks, SegmentHeader};
 use crate::segment_file::SegmentFile;
+use crate::sequence::UNCOUNTED;
+use crate::sequence::saved::SavedSequence;
 use crate::store::Inner;
 use crate::stream::StreamId;
+use crate::superblock::{SEQUENCES, Superblock};
+use crate::trouble;
 
 /// Streams that a checkpoint notes at a stretch, with appends kept waiting: some ten microseconds.
 pub(crate) const STREAMS_A_LOCK: usize = 256;
@@ -167,8 +172,10 @@ impl Sealer {
         base: bool,
     ) -> io::Result<bool> {
         let mut entries = Entries::default();
-        let (saved_groups, streams) = {
+        let (saved_groups, streams, gaps) = {
             let mut writer = store.writer.lock();
+            let waiting: HashSet<u64> = writer.gaps.waiting().chain(writer.refused.waiting()).collect();
+            let gaps = WaitingGaps { waiting, newest: writer.gaps.next_id };
             self.changed.extend(writer.changed.drain(..));
             let streams: Vec<u32> = if base {
                 (0..writer.streams.len() as u32).collect()
@@ -177,10 +184,15 @@ impl Sealer {
                 changed.sort_unstable();
                 changed
             };
-            (writer.groups.to_save(base), streams)
+            (writer.groups.to_save(base), streams, gaps)
         };
         saved_groups.iter().for_each(|(_, record)| entries.put(checkpoint::GROUP, record));
-        let saved = put_streams(store, &streams, base, &mut entries);
+        let PutStreams { saved, sequences, is_durable } = put_streams(store, &streams, &gaps, base, &mut entries);
+        if !is_durable {
+            // What is saved as seen must be there after a cut: ahead of what is durable, it would make a frame that was
+            // lost with the cut, and is sent again, a duplicate.
+            store.write_commit(store.shared.paces.now(), 0).map_err(trouble::of)?;
+        }
         let effect = &self.effect;
         let mut segments: Vec<Arc<Segment>> = if base {
             store.shared.segments.load_full().iter().cloned().collect()
@@ -200,6 +212,7 @@ impl Sealer {
             .chain(&self.gone)
             .chain(&settled)
             .for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
+        put_sequences(&sequences, if base { self.checkpoint.base_room(&entries) } else { None }, &mut entries);
         let next_segment = next_segment.unwrap_or(self.superblock.now.next_segment);
         if entries.is_empty() && tail == self.superblock.now.tail && next_segment == self.superblock.now.next_segment {
             return Ok(true);
@@ -208,14 +221,19 @@ impl Sealer {
             return Ok(false);
         }
         self.written_bytes += self.checkpoint.write(&*self.disk, base, &entries)?;
+        let feature = if sequences.is_empty() { 0 } else { SEQUENCES };
         self.changed.clear();
+        // Once their gaps have a row they are saved with its name.
+        self.changed.extend(sequences.iter().filter(|saved| saved.is_unnamed()).map(|saved| saved.stream));
         self.changed_segments.clear();
         self.expired.clear();
         if matches!(self.effect, Effect::Replace { .. }) {
             // The files of what was replaced stay as long as somebody reads them.
             gone.retain(|id| self.effect.leaves(*id));
         }
-        let (superblock, effect) = (self.naming(tail, next_segment), std::mem::take(&mut self.effect));
+        let named = self.naming(tail, next_segment);
+        let superblock = Superblock { incompatible: named.incompatible | feature, ..named };
+        let effect = std::mem::take(&mut self.effect);
         self.unnamed = Some(Unnamed { superblock, streams: saved, groups: saved_groups, gone, effect });
         self.name_written(store)?;
         Ok(true)
@@ -264,22 +282,14 @@ impl Sealer {
         let (gone, kept): (Vec<_>, Vec<_>) = open.chunks.iter().cloned().partition(|c| c.end_row() <= end);
         let first_row = kept.first().map_or(end.max(open.first_row), |c| c.first_row);
         slot.open.store(Arc::new(crate::stream_slot::OpenRows { chunks: kept, first_row }));
+        if let Some(tracker) = &mut writer.streams[id as usize].tracker {
+            tracker.sealed = gone.iter().fold(tracker.sealed, |before, chunk| chunk.newest_sequence(before));
+        }
         let freed: usize = gone.iter().map(|c| c.size_bytes()).sum();
         writer.open_bytes = writer.open_bytes.saturating_sub(freed);
         let dedup = slot.stream.load().clock == crate::stream::Clock::Source;
         if dedup {
-            let recent = writer.streams[id as usize].recent.get_or_insert_default();
-            for chunk in &gone {
-                self.recent_bytes += recent.keep(chunk);
-                self.recent_order.push_back(id);
-            }
-            while self.recent_bytes > self.recent_max
-                && let Some(oldest) = self.recent_order.pop_front()
-            {
-                if let Some(recent) = &mut writer.streams[oldest as usize].recent {
-                    self.recent_bytes -= recent.forget_oldest() as isize;
-                }
-            }
+            gone.iter().for_each(|chunk| self.recent.keep((id, chunk), self.recent_max, &mut writer.streams));
         }
         drop(writer);
         // Freed outside the lock, with the last reader.
@@ -288,20 +298,61 @@ impl Sealer {
     }
 }
 
-/// Adds the definition and the position of streams to a checkpoint's part; returns the serial of each definition.
+/// Gaps whose row is not written yet, when a checkpoint begins: those given out since may wait, too.
+struct WaitingGaps {
+    waiting: HashSet<u64>,
+    newest: u64,
+}
+
+impl WaitingGaps {
+    fn holds(&self, gap: u64) -> bool {
+        gap < UNCOUNTED && gap > self.newest || self.waiting.contains(&gap)
+    }
+}
+
+/// What a checkpoint's part says of streams.
+struct PutStreams {
+    /// Serial of each definition.
+    saved: Vec<(u32, u32)>,
+    /// Which frames were seen of those with sequences.
+    sequences: Vec<SavedSequence>,
+    /// Whether all that was seen is durable.
+    is_durable: bool,
+}
+
+/// Adds what is known of sequences. Where room is bounded each stream gets its share: of one whose state does not fit the
+/// lower part is forgotten, or all of it but its position, so that its frames may be stored twice.
+fn put_sequences(sequences: &[SavedSequence], room: Option<usize>, entries: &mut Entries) {
+    let mut room = room.unwrap_or(usize::MAX);
+    for (n, saved) in sequences.iter().enumerate() {
+        let share = room / (sequences.len() - n);
+        let Some(bytes) = saved.encode_within(share.saturating_sub(Entries::HEAD_BYTES)) else { continue };
+        room = room.saturating_sub(Entries::HEAD_BYTES + bytes.len());
+        entries.put(checkpoint::SEQUENCE, &bytes);
+    }
+}
+
+/// Adds the definition and the position of streams to a checkpoint's part.
 ///
 /// Appends wait only while what a few streams stand at is noted, never while it is encoded. What changes meanwhile
 /// is in the log behind the tail that this checkpoint names, and in the next checkpoint; positions change under the
 /// lock of the sealer alone, which the caller holds.
-fn put_streams(store: &Inner, streams: &[u32], base: bool, entries: &mut Entries) -> Vec<(u32, u32)> {
-    let mut saved = Vec::with_capacity(streams.len());
+fn put_streams(store: &Inner, streams: &[u32], gaps: &WaitingGaps, base: bool, entries: &mut Entries) -> PutStreams {
+    let committed = store.committed.load(Ordering::Acquire);
+    let mut put = PutStreams { saved: Vec::with_capacity(streams.len()), sequences: Vec::new(), is_durable: true };
     let mut noted = Vec::with_capacity(STREAMS_A_LOCK.min(streams.len()));
     for few in streams.chunks(STREAMS_A_LOCK) {
         {
-            let writer = store.writer.lock();
+            let mut writer = store.writer.lock();
             noted.extend(few.iter().map(|&id| {
-                let stream = &writer.streams[id as usize];
+                let stream = &mut writer.streams[id as usize];
                 let sequence = stream.tracker.as_ref().and_then(|tracker| tracker.sealed);
+                if let Some(tracker) = &mut stream.tracker {
+                    let saved = SavedSequence::of(id, stream.next_row, tracker, |gap| gaps.holds(gap));
+                    put.sequences.push(saved);
+                    tracker.unsaved = false;
+                    put.is_durable &= stream.dirty <= committed && stream.reducer.is_none();
+                }
                 (id, stream.slot.stream.load_full(), stream.history.clone(), stream.saved_serial, sequence)
             }));
         }
@@ -314,10 +365,10 @@ fn put_streams(store: &Inner, streams: &[u32], base: bool, entries: &mut Entries
             let sealed = (**slot.sealed.load()).clone();
             let position = Position { stream: id, first_row: slot.open.load().first_row, sequence, sealed };
             entries.put(checkpoint::POSITION, &position.encode());
-            saved.push((id, history.serial));
+            put.saved.push((id, history.serial));
         }
     }
-    saved
+    put
 }
 
 /// Bytes of a segment that say where the newest blocks before it are: what that costs at most.

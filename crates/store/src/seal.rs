@@ -26,6 +26,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::group::Group;
 use crate::mixed::{self, Part};
 use crate::naming::{Effect, Unnamed};
+use crate::recent::RecentOrder;
 use crate::reduction::Reduction;
 use crate::retain::last_blocks_max;
 use crate::scan::optional;
@@ -59,7 +60,7 @@ const MIXED_BYTES: usize = 4 << 20;
 /// Streams whose codec memory is kept.
 const MEMORIES_MAX: usize = 16_384;
 /// Bytes of hashes of rows sealed lately, over all streams.
-pub(crate) const RECENT_BYTES_MAX: isize = 16 << 20;
+pub(crate) const RECENT_BYTES_MAX: usize = 16 << 20;
 /// Rows whose cells go to columns at a time.
 const TILE_ROWS: usize = 32;
 /// Rows from which a stream gets a block of its own at a clean end.
@@ -79,8 +80,9 @@ pub(crate) struct Sealer {
     /// By group, the stream after the last of which the newest finished segment says where its blocks are.
     pub(crate) covered_to: BTreeMap<Group, u32>,
     queue: VecDeque<u32>,
-    /// First row of a stream that is not encoded yet, where that is not the first in memory.
-    encoded_to: hashbrown::HashMap<u32, u64, foldhash::fast::RandomState>,
+    /// First row of a stream that is not encoded yet, where that is not the first in memory, with the session and highest
+    /// sequence before it.
+    encoded_to: hashbrown::HashMap<u32, Encoded, foldhash::fast::RandomState>,
     /// Streams whose definition or position is newer than the checkpoint.
     pub(crate) changed: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
     pub(crate) changed_segments: hashbrown::HashMap<u64, Arc<Segment>, foldhash::fast::RandomState>,
@@ -104,10 +106,9 @@ pub(crate) struct Sealer {
     pub(crate) written_bytes: u64,
     /// Newest `time` sealed of a stream.
     pub(crate) sealed_time: hashbrown::HashMap<u32, i64, foldhash::fast::RandomState>,
-    /// Bytes of hashes of rows sealed lately, and the streams in the order of their lists.
-    pub(crate) recent_bytes: isize,
-    pub(crate) recent_max: isize,
-    pub(crate) recent_order: VecDeque<u32>,
+    /// Hashes of rows sealed lately, and how many bytes they may take.
+    pub(crate) recent: RecentOrder,
+    pub(crate) recent_max: usize,
     pub(crate) settle: Settler,
     /// Open segments of blobs.
     pub(crate) blobs: Blobs,
@@ -150,9 +151,8 @@ impl Sealer {
             expiry_at: i64::MIN,
             written_bytes: 0,
             sealed_time: Default::default(),
-            recent_bytes: 0,
+            recent: RecentOrder::default(),
             recent_max: RECENT_BYTES_MAX,
-            recent_order: VecDeque::new(),
             settle: Settler::default(),
             blobs: Blobs::default(),
             clock,
@@ -258,8 +258,8 @@ impl Sealer {
         self.encoded_to.clear();
         for file in self.groups.values() {
             for entry in file.waiting() {
-                let to = self.encoded_to.entry(entry.header.stream.0).or_insert(0);
-                *to = (*to).max(entry.header.next_row());
+                let encoded = self.encoded_to.entry(entry.header.stream.0).or_default();
+                encoded.to = encoded.to.max(entry.header.next_row());
             }
         }
     }
@@ -277,7 +277,7 @@ impl Sealer {
                 if !wanted(chunk.position) || streams.len() >= most {
                     return streams;
                 }
-                let from = self.encoded_to.get(&chunk.stream).copied().unwrap_or(0);
+                let from = self.encoded_to.get(&chunk.stream).map_or(0, |encoded| encoded.to);
                 let sealed = writer.streams[chunk.stream as usize].slot.open.load().first_row;
                 if chunk.first_row >= from.max(sealed) {
                     streams.push(chunk.stream);
@@ -295,7 +295,8 @@ impl Sealer {
         let slot = store.shared.slots.get(StreamId(id))?.clone();
         let committed = slot.committed_row.load(Ordering::Acquire);
         let open = slot.open.load_full();
-        let from = self.encoded_to.get(&id).copied().unwrap_or(open.first_row).max(open.first_row);
+        let encoded = self.encoded_to.get(&id).copied().unwrap_or_default();
+        let from = encoded.to.max(open.first_row);
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
         for chunk in open.chunks.iter().filter(|c| c.first_row >= from) {
@@ -328,17 +329,18 @@ impl Sealer {
         let stream = slot.stream.load_full();
         let stored = (chunks[0].stored, chunks.iter().map(|c| c.stored_last()).max()?);
         let (batch, points) = batch_of(&stream, &chunks);
-        self.encoded_to.insert(id, end);
         let mut before = None;
-        if let (Some(sequence), Some(session)) = (&batch.sequence, &batch.session) {
-            let newest = session.last().copied().unwrap_or(0);
-            let highest = (0..batch.len()).filter(|&i| session[i] == newest).filter_map(|i| sequence.get(i)).max();
-            if let Some(highest) = highest {
-                // Whoever gave the rows their sequences is there.
-                let tracker = &mut store.writer.lock().streams[id as usize].tracker;
-                before = tracker.as_mut().and_then(|tracker| tracker.sealed.replace((newest, highest)));
-            }
+        if batch.sequence.is_some() {
+            before = encoded.newest.or_else(|| {
+                let writer = store.writer.lock();
+                let sealed = writer.streams[id as usize].tracker.as_ref().and_then(|tracker| tracker.sealed);
+                drop(writer);
+                let waiting = open.chunks.iter().filter(|chunk| chunk.first_row < from);
+                waiting.fold(sealed, |before, chunk| chunk.newest_sequence(before))
+            });
         }
+        let newest = chunks.iter().fold(before, |before, chunk| chunk.newest_sequence(before));
+        self.encoded_to.insert(id, Encoded { to: end, newest });
         let left = slot.open.load().next_row() - end;
         let (overlaps, newest_before) = self.overlaps(id, &slot, &batch);
         let chunks = chunks.len();
@@ -353,13 +355,8 @@ impl Sealer {
         if taken.chunks < 2 {
             return None;
         }
-        self.encoded_to.insert(id, first_row);
+        self.encoded_to.insert(id, Encoded { to: first_row, newest: taken.before });
         self.sealed_time.insert(id, taken.newest_before);
-        if taken.batch.sequence.is_some()
-            && let Some(tracker) = &mut store.writer.lock().streams[id as usize].tracker
-        {
-            tracker.sealed = taken.before;
-        }
         self.take_rows(store, id, 1, taken.chunks / 2)
     }
 
@@ -383,8 +380,7 @@ impl Sealer {
         if self.memories.len() >= MEMORIES_MAX {
             self.memories.clear();
         }
-        let reduced = taken.stream.layout.channels.iter().any(|c| c.reduction != Reduction::None);
-        let gaps = gap_rows(&taken.batch, taken.before, reduced);
+        let gaps = taken.gap_rows();
         let meta = BlockMeta {
             origin: store.origin,
             epoch: store.epoch,
@@ -444,7 +440,7 @@ impl Sealer {
                 batch: &t.batch,
                 layout_version: t.stream.layout.version,
                 overlaps_previous: t.overlaps,
-                gap_before: false,
+                gap_before: t.gap_rows().contains(&0),
             })
             .collect();
         let mut bytes = Vec::new();
@@ -507,7 +503,7 @@ impl Sealer {
         for (id, block) in blocks {
             let end = block.end_row();
             self.release_rows(store, id, &block, segment.id);
-            if self.encoded_to.get(&id).is_some_and(|&to| to <= end) {
+            if self.encoded_to.get(&id).is_some_and(|encoded| encoded.to <= end) {
                 self.encoded_to.remove(&id);
             }
         }
@@ -550,6 +546,14 @@ impl Sealer {
     }
 }
 
+/// How far rows of a stream are encoded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Encoded {
+    to: u64,
+    /// Session and highest sequence before; none: not known, or there is none.
+    newest: Option<(u32, i64)>,
+}
+
 /// Rows that leave memory.
 struct Taken {
     group: Group,
@@ -577,6 +581,12 @@ impl Taken {
             self.batch.columns.iter().any(|c| matches!(&c.values, ColumnValues::Array { kind, .. } if !kind.is_blob()))
         };
         self.batch.len() >= rows_min || self.bytes >= BLOCK_BYTES_MIN || self.bytes >= ARRAY_BYTES_MIN && arrays()
+    }
+
+    /// Rows before which frames are known missing.
+    fn gap_rows(&self) -> Vec<u32> {
+        let reduced = self.stream.layout.channels.iter().any(|c| c.reduction != Reduction::None);
+        gap_rows(&self.batch, self.before, reduced)
     }
 
     /// Cells to encode; of arrays and text eight bytes count as one.

@@ -140,7 +140,8 @@ impl Sealer {
                 !run.is_empty() && (at_once || bytes >= full / 8 * 7 * if store.space.fixed.is_some() { 2 } else { 1 })
             };
             let work = |run: Vec<(Arc<Segment>, SegmentState)>| {
-                Some(Work::new(group, run.into_iter().map(|(segment, _)| segment).collect()))
+                let sources = run.into_iter().map(|(segment, _)| segment).collect();
+                Some(Work::new(group, sources, store.shared.clone()))
             };
             for (segment, _) in segments.sealed() {
                 let state = *segment.state.lock();

@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) max_age_ns: Option<i64>,
     pub(crate) settle_age_ns: i64,
     pub(crate) committed: AtomicU64,
+    /// Numbers of commits that a store before this one gave out and never made durable.
+    void_commits: Mutex<std::ops::Range<u64>>,
     waiting: Mutex<Option<Refusal>>,
     condition: Condvar,
     /// Being closed, or closed: nobody but who closes it writes any more.
@@ -152,6 +154,7 @@ impl Store {
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
         let (origin, identity) = (opened.superblock.now.origin, opened.superblock.now.identity);
+        let void_commits = Mutex::new(opened.found_commit + 1..opened.found_commit + 1);
         let newest_stored = shared.segments.load().newest_stored().into_iter().chain(opened.last_commit).max();
         let clock = WallClock::new(options.clock_confirm, now, newest_stored);
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare, clock);
@@ -165,7 +168,7 @@ impl Store {
         sealer.begun.extend(of_now.map(|segment| (segment.place(), 0)));
         if let Some(fixed) = space.fixed {
             // What the region has room for, with what names each list.
-            sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as isize;
+            sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as usize;
         }
         for segment in opened.changed_segments {
             if segment.state.lock().sealed {
@@ -174,10 +177,7 @@ impl Store {
             sealer.changed_segments.insert(segment.id, segment);
         }
         sealer.expired = opened.expired;
-        for (stream, bytes) in opened.recent {
-            sealer.recent_bytes += bytes as isize;
-            sealer.recent_order.push_back(stream);
-        }
+        sealer.recent.begin(&mut writer.streams);
         let ring_bytes = writer.ring_bytes;
         let clock_leap = sealer.clock.state().newest;
         let inner = Inner {
@@ -204,6 +204,7 @@ impl Store {
             max_age_ns,
             settle_age_ns,
             committed,
+            void_commits,
             waiting: Mutex::new(None),
             condition: Condvar::new(),
             closed: AtomicBool::new(false),
@@ -308,7 +309,9 @@ impl Store {
                 Err(reject) => outcomes.push(Outcome::Rejected(*reject)),
             }
         }
-        Appended { outcomes, commit: CommitNumber(writer.pending_commit) }
+        // With nothing that waits, what its frames repeat is in the commit before.
+        let commit = writer.pending_commit - u64::from(writer.pending.is_empty());
+        Appended { outcomes, commit: CommitNumber(commit) }
     }
 
     /// Counts frames of a stream that were rejected before they could be appended.
@@ -338,8 +341,12 @@ impl Store {
     /// (false). For threads; async callers use their own watch around `commit`.
     ///
     /// # Errors
-    /// The store was poisoned or closed before the commit was durable.
+    /// The store was poisoned or closed before the commit was durable; also where this is the store that took over from that
+    /// one ([`Store::take_over`]): it gives out none of its numbers again.
     pub fn wait_committed(&self, commit: CommitNumber, timeout: Duration) -> Result<bool, Refusal> {
+        if self.inner.void_commits.lock().contains(&commit.0) {
+            return Err(Refusal::Poisoned("the disk failed before the commit was durable".to_owned()));
+        }
         let until = Instant::now() + timeout;
         let mut waiting = self.inner.waiting.lock();
         loop {
@@ -627,33 +634,52 @@ impl Inner {
         refusal
     }
 
+    /// Passes the numbers of commits up to one that a store before it gave out for frames that are lost.
+    pub(crate) fn pass_commits(&self, last: u64, now: i64) -> Result<(), Refusal> {
+        while self.committed.load(Ordering::Acquire) < last {
+            let writer = self.writer.lock();
+            if !writer.is_free(writer.pending.len() * 8, 0) {
+                break;
+            }
+            drop(writer);
+            let mut log = self.log.lock();
+            match self.poison() {
+                Some(refusal) => return Err(refusal),
+                None => self.write_unit(&mut log, now, 0, true)?,
+            };
+        }
+        let mut void = self.void_commits.lock();
+        void.end = (last + 1).min(self.committed.load(Ordering::Acquire) + 1).max(void.start);
+        Ok(())
+    }
+
     fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
         // One commit at a time; who waits here finds its frames in the next unit, with those of others.
         let mut log = self.log.lock();
         match self.poison() {
             Some(refusal) => Err(refusal),
-            None => self.write_unit(&mut log, now, 0),
+            None => self.write_unit(&mut log, now, 0, false),
         }
     }
 
-    /// Commits for whoever closes the store.
-    fn write_commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
+    /// Commits for whoever closes the store, and for a checkpoint, which may be that one's.
+    pub(crate) fn write_commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
         let mut log = self.log.lock();
         let failed = self.waiting.lock().clone();
         match failed {
             Some(refusal) => Err(refusal),
-            None => self.write_unit(&mut log, now, flags),
+            None => self.write_unit(&mut log, now, flags, false),
         }
     }
 
-    fn write_unit(&self, log: &mut Committer, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
+    fn write_unit(&self, log: &mut Committer, now: i64, flags: u32, empty: bool) -> Result<CommitNumber, Refusal> {
         self.shared.paces.tell(Caller::Commit, now);
         self.write_waiting(log, now)?;
         let Committer { records, dirty, rows, waits, .. } = &mut *log;
         let number = {
             let mut writer = self.writer.lock();
             writer.flush_gaps(now, false);
-            if writer.pending.is_empty() && flags == 0 {
+            if writer.pending.is_empty() && flags == 0 && !empty {
                 return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
             }
             records.clear();

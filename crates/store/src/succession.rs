@@ -9,8 +9,9 @@ use crate::catalog;
 use crate::clock::Caller;
 use crate::fields::Take;
 use crate::group::Group;
-use crate::ledger::SequenceTracker;
 use crate::record::Control;
+use crate::reduction::Reduction;
+use crate::sequence::SequenceTracker;
 use crate::*;
 
 /// Rows of a stream that went back.
@@ -24,12 +25,12 @@ struct Void {
 impl Store {
     /// Takes over from the store that was open on the same folder before its disk failed; call it before
     /// anything is appended, when nothing is appended to `before` any more. Streams and channels keep their
-    /// numbers and all counts go on. Rows of `before` that were not durable are counted as rejected and lost, and
+    /// numbers and all counts continue. Rows of `before` that were not durable are counted as rejected and lost, and
     /// told in `strongback.gaps` as `not recorded`, as are frames that it refused; they fill that gap when they
     /// come again. The program's own tables (`strongback.`) lose nothing. Returns how many frames went back.
     ///
     /// # Errors
-    /// The log has no room for what is taken over.
+    /// The log has no room for what is taken over, or the disk fails again.
     pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
         self.inner.shared.paces.tell(Caller::Append, now);
         let old_view = before.view();
@@ -59,6 +60,9 @@ impl Store {
         for (id, void) in voids.iter().enumerate() {
             take_counts(&old, &mut new, id, void);
         }
+        let given_out = old.pending_commit;
+        drop((old, new));
+        self.inner.pass_commits(given_out, now).map_err(Reject::Refused)?;
         Ok(voids.iter().map(|v| v.rows).sum())
     }
 }
@@ -143,10 +147,14 @@ fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
     stream.counts.stored = stream.counts.stored.saturating_sub(void.rows);
     stream.counts.rejected += void.rows;
     stream.counts.lost += void.rows;
+    let reduced = stream.slot.stream.load().layout.channels.iter().any(|c| c.reduction != Reduction::None);
     let sequence = before.tracker.as_ref().and_then(|before| {
         let tracker = stream.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(before.modulus)));
-        tracker.take_over(before, gap)
+        tracker.take_over(before, gap, reduced)
     });
+    if stream.tracker.is_some() {
+        new.changed.push(id as u32);
+    }
     if void.rows > 0 {
         new.refused.add(id as u32, GapCause::NotRecorded, void.rows, void.time, sequence);
     }

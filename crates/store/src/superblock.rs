@@ -5,7 +5,7 @@
 //! offset size field
 //! 0      8    magic "STRONGBK"
 //! 8      4    format version: 1
-//! 12     4    incompatible features: an unknown bit refuses
+//! 12     4    incompatible features: an unknown bit refuses; 1: the checkpoint says which sequences were seen
 //! 16     4    compatible features: unknown bits are ignored
 //! 20     4    epoch of the newest opening
 //! 24     8    generation
@@ -39,8 +39,10 @@ pub(crate) const FILE_BYTES: u64 = 2 * PAGE_BYTES as u64;
 const MAGIC: &[u8; 8] = b"STRONGBK";
 /// Version of the format that this program writes.
 pub(crate) const VERSION: u32 = 1;
+/// Incompatible feature: the checkpoint has entries that say which sequences were seen.
+pub(crate) const SEQUENCES: u32 = 1;
 /// Incompatible features that this program knows.
-const KNOWN_INCOMPATIBLE: u32 = 0;
+const KNOWN_INCOMPATIBLE: u32 = SEQUENCES;
 
 /// Its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,6 +14,7 @@ mod model;
 mod owner;
 mod parts;
 mod pyramid;
+mod recent;
 mod reduction;
 mod refusing;
 mod retention;

@@ -4,6 +4,7 @@
 
 use std::io;
 
+use crate::Refusal;
 use crate::expiry::is_full;
 
 /// Whether the process or the system has no descriptor left. What is open stays open.
@@ -20,4 +21,14 @@ pub(crate) fn is_read_only(error: &io::Error) -> bool {
 /// Whether an error passes.
 pub(crate) fn passes(error: &io::Error) -> bool {
     is_full(error) || is_out_of_descriptors(error) || is_read_only(error)
+}
+
+/// The error of the disk that a refusal stands for: it passes if the refusal does.
+pub(crate) fn of(refusal: Refusal) -> io::Error {
+    let kind = match refusal {
+        Refusal::DiskFull => io::ErrorKind::StorageFull,
+        Refusal::Unwritable(_) => io::ErrorKind::ReadOnlyFilesystem,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, refusal.to_string())
 }

@@ -138,8 +138,8 @@ impl StreamView {
         self.read_with_gap(segment, block, columns, shared).map(|(batch, _)| batch)
     }
 
-    /// As [`StreamView::read`], and whether frames are known missing before its first one, which a mixed block does not
-    /// say.
+    /// As [`StreamView::read`], and whether frames are known missing before its first one, which a part of an older mixed
+    /// block does not say.
     pub(crate) fn read_with_gap(
         &self,
         segment: &Arc<Segment>,
@@ -161,9 +161,10 @@ impl StreamView {
         let bytes = segment.read_block(block, residents)?;
         let (batch, gap_before) = match block.part {
             None => Block::read(&bytes).and_then(|read| Ok((read.decode(layout, columns)?, read.header().gap_before))),
-            Some(part) => MixedBlock::read(&bytes)
-                .and_then(|mixed| mixed.decode(part as usize, layout, columns))
-                .map(|batch| (batch, false)),
+            Some(part) => MixedBlock::read(&bytes).and_then(|mixed| {
+                let gap_before = mixed.parts().get(part as usize).is_some_and(|part| part.header.gap_before);
+                Ok((mixed.decode(part as usize, layout, columns)?, gap_before))
+            }),
         }
         .map_err(damaged)?;
         if batch.stream != self.stream.id || batch.rows.first() != Some(&block.first_row) {

@@ -238,3 +238,58 @@ fn a_retried_write_is_stored_once() {
         Counts { received: 10_000, stored: 5000, duplicate: 5000, points: 6667, ..store.counts(s) }
     );
 }
+
+/// Frames of a stream without a sequence, sent again after ends of both kinds.
+#[test]
+fn frames_sent_again_are_known_over_a_clean_end_and_a_kill() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut store = Some(open(dir.path()));
+    let send = |store: &Store, from: i64| {
+        let (s, x) = stream(store, Clock::Source, None);
+        let mut batch = FrameBatch::new();
+        for n in from..from + 100 {
+            batch.begin(FrameHead { stream: s, receive_time: T0 + n, source_time: Some(T0 + n), sequence: None });
+            batch.push(x, Value::F64(n as f64));
+            batch.end();
+        }
+        let appended = store.append(&batch, T0 + from);
+        store.commit(T0 + from).expect("committed");
+        appended.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Stored { .. })).count()
+    };
+    let (mut sent, mut expected) = (0, 0);
+    for clean in [true, false, false, true, true, false] {
+        let of = store.as_ref().expect("open");
+        assert_eq!(send(of, sent), 100);
+        sent += 100;
+        expected += 100;
+        if clean {
+            of.close(T0 + sent).expect("closed");
+        }
+        drop(store.take());
+        let again = store.insert(open(dir.path()));
+        for from in (0..sent).step_by(100) {
+            assert_eq!(send(again, from), 0, "{from} of {sent}, after a clean end: {clean}");
+        }
+        assert_eq!(again.view().next_row(stream(again, Clock::Source, None).0), expected);
+    }
+}
+
+/// A wait for the commit of a batch ends, whatever became of its frames.
+#[test]
+fn a_batch_of_duplicates_names_a_commit_that_comes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(dir.path());
+    let (s, x) = stream(&store, Clock::Source, None);
+    let mut batch = FrameBatch::new();
+    batch.begin(FrameHead { stream: s, receive_time: T0, source_time: Some(T0), sequence: None });
+    batch.push(x, Value::F64(1.0));
+    batch.end();
+    let durable = |commit| store.wait_committed(commit, std::time::Duration::ZERO).expect("no refusal");
+    let first = store.append(&batch, T0);
+    let pending = store.append(&batch, T0);
+    assert_eq!((pending.outcomes[0].clone(), durable(pending.commit)), (Outcome::Duplicate, false));
+    store.commit(T0).expect("committed");
+    assert!(durable(first.commit) && durable(pending.commit));
+    let again = store.append(&batch, T0);
+    assert_eq!((again.outcomes[0].clone(), durable(again.commit)), (Outcome::Duplicate, true));
+}

@@ -17,11 +17,13 @@ use crate::limits::MAX_COLUMN_TEXT_BYTES;
 use crate::mixed::MixedBlock;
 use crate::refusal::ScanError;
 use crate::scan::optional;
-use crate::seal::gap_rows;
 use crate::segment::IndexEntry;
 use crate::segment_file::block_ref;
-use crate::stream::Layout;
+use crate::sequence;
+use crate::shared::Shared;
+use crate::stream::{Layout, StreamId};
 use crate::value::{CellState, ChannelType};
+use crate::view::{Scan, View};
 
 /// Most rows of a block that settle makes: a column of it is decoded in some 20 µs.
 pub(super) const PIECE_ROWS: usize = 8_192;
@@ -50,7 +52,6 @@ pub(super) struct At {
     pub(super) block: BlockRef,
     pub(super) stored: (i64, i64),
     pub(super) overlaps: bool,
-    pub(super) gap_before: bool,
     pub(super) source_clock: bool,
     /// Its bytes; of a part its share.
     pub(super) bytes: u32,
@@ -68,7 +69,6 @@ impl At {
             block: block_ref(entry),
             stored: header.stored,
             overlaps: header.overlaps_previous,
-            gap_before: header.gap_before,
             source_clock: header.source_clock,
             bytes,
         }
@@ -133,8 +133,15 @@ pub(super) fn plan(places: &mut [At], joins: impl Fn(u32) -> bool) -> Result<Vec
     Ok(pieces)
 }
 
+/// A part that was read, and whether frames are known missing before it, where it says so.
+type ReadPart = (Batch, Option<bool>);
+
+/// Rows looked back over for the sequence before a part that does not say whether frames are missing before it.
+const LOOKED_BACK_ROWS: u64 = 2_048;
+
 /// Reads pieces in their order.
 pub(super) struct Reader {
+    shared: Arc<Shared>,
     /// The segments, the new one behind the old ones.
     pub(super) segments: Vec<Arc<Segment>>,
     pub(super) places: Vec<At>,
@@ -144,7 +151,9 @@ pub(super) struct Reader {
     /// Of the pieces before it every part of a mixed block is to be read, or is.
     known_to: usize,
     to_load: VecDeque<(u32, BlockRef, Vec<Key>)>,
-    parts: HashMap<Key, Batch, foldhash::fast::RandomState>,
+    parts: HashMap<Key, ReadPart, foldhash::fast::RandomState>,
+    /// Stream and end of the piece before, with session and highest sequence up to there.
+    newest: Option<(u32, u64, (u32, i64))>,
 }
 
 /// A part: its segment, offset and number.
@@ -176,8 +185,9 @@ pub(super) struct Open {
 }
 
 impl Reader {
-    pub(super) fn new(segments: Vec<Arc<Segment>>) -> Reader {
+    pub(super) fn new(segments: Vec<Arc<Segment>>, shared: Arc<Shared>) -> Reader {
         Reader {
+            shared,
             segments,
             places: Vec::new(),
             pieces: Vec::new(),
@@ -185,6 +195,7 @@ impl Reader {
             known_to: 0,
             to_load: VecDeque::new(),
             parts: HashMap::default(),
+            newest: None,
         }
     }
 
@@ -193,6 +204,7 @@ impl Reader {
         (self.pieces, self.at, self.known_to) = (pieces, 0, 0);
         self.to_load.clear();
         self.parts.clear();
+        self.newest = None;
     }
 
     fn unread(&self, source: u32, block: &BlockRef, error: FormatError) -> Unread {
@@ -215,14 +227,15 @@ impl Reader {
             let mixed = MixedBlock::read(&bytes).map_err(|e| self.unread(source, &block, e))?;
             for key in wanted {
                 let number = key.2 as usize;
-                let types = mixed.parts().get(number).map(|part| part.types().to_vec());
-                let types = types.ok_or(malformed("a part beyond the mixed block"));
-                let types = types.map_err(|e| self.unread(source, &block, e))?;
-                let layout = Layout::of_types(&types);
+                let part = mixed.parts().get(number).ok_or(malformed("a part beyond the mixed block"));
+                let part = part.map_err(|e| self.unread(source, &block, e))?;
+                let types = part.types();
+                let gap_before = part.knows_gap().then_some(part.header.gap_before);
+                let layout = Layout::of_types(types);
                 let batch = mixed.decode(number, &layout, &layout.indices());
                 let batch = batch.map_err(|e| self.unread(source, &block, e))?;
                 cells += batch.len() * (types.len() + 4);
-                self.parts.insert(key, batch);
+                self.parts.insert(key, (batch, gap_before));
             }
             return Ok((false, cells));
         }
@@ -261,20 +274,53 @@ impl Reader {
     /// Opens the old rows of the next piece; its definition says what must be known of its channels.
     pub(super) fn open_old(&mut self, reduced: bool, residents: &Residents) -> Result<Open, Unread> {
         let places: Vec<At> = self.places[self.pieces[self.at].old.clone()].to_vec();
-        self.open(&places, reduced, residents)
+        let before = self.newest_before(&places[0]);
+        let (open, newest) = self.open(&places, before, reduced, residents)?;
+        let end = open.rows.rows.last().map_or(0, |row| row + 1);
+        self.newest = newest.map(|newest| (open.like.stream, end, newest));
+        Ok(open)
+    }
+
+    /// Session and highest sequence of the rows before a place: of the piece before it, if it continues that, or read
+    /// back for a part that does not say whether frames are missing before it.
+    fn newest_before(&self, at: &At) -> Option<(u32, i64)> {
+        if let Some((stream, end, newest)) = self.newest
+            && (stream, end) == (at.stream, at.block.first_row)
+        {
+            return Some(newest);
+        }
+        let (_, gap_before) = self.parts.get(&key(at)?)?;
+        if gap_before.is_some() || at.block.first_row == 0 {
+            return None;
+        }
+        let rows = at.block.first_row.saturating_sub(LOOKED_BACK_ROWS)..at.block.first_row;
+        let scan = Scan { rows, newest_first: true, ..Scan::all(StreamId(at.stream), vec![]) };
+        // What cannot be read says nothing.
+        let batch = View::new(self.shared.clone()).scan(scan).next()?.ok()?;
+        let session = batch.session?;
+        let sequence = batch.sequence?;
+        (0..session.len())
+            .filter_map(|row| Some((sequence.get(row)?, session[row])))
+            .fold(None, |before, row| Some(sequence::advance(before, row)))
     }
 
     /// Opens the block that was made of the next piece.
     pub(super) fn open_new(&mut self, residents: &Residents) -> Result<Option<Open>, Unread> {
         match self.pieces[self.at].new {
-            Some(at) => self.open(&[at], true, residents).map(Some),
+            Some(at) => self.open(&[at], None, true, residents).map(|(open, _)| Some(open)),
             None => Ok(None),
         }
     }
 
-    fn open(&mut self, places: &[At], reduced: bool, residents: &Residents) -> Result<Open, Unread> {
+    fn open(
+        &mut self,
+        places: &[At],
+        before: Option<(u32, i64)>,
+        reduced: bool,
+        residents: &Residents,
+    ) -> Result<(Open, Option<(u32, i64)>), Unread> {
         let mut cells = Vec::with_capacity(places.len());
-        let (mut parts, mut types, mut gaps) = (Vec::new(), None::<Vec<ChannelType>>, Vec::new());
+        let (mut parts, mut types, mut begins) = (Vec::new(), None::<Vec<ChannelType>>, Vec::new());
         let (mut stored, mut overlaps, mut least) = ((i64::MAX, i64::MIN), false, i64::MAX);
         let (mut rows, mut bytes) = (0, 0);
         for at in places {
@@ -282,12 +328,12 @@ impl Reader {
                 Some(key) => {
                     let batch = self.parts.remove(&key);
                     let batch = batch.ok_or(malformed("a part that was not read"));
-                    let mut batch = batch.map_err(|e| self.unread(at.source, &at.block, e))?;
+                    let (mut batch, gap_before) = batch.map_err(|e| self.unread(at.source, &at.block, e))?;
                     let own = batch.columns.iter().map(|c| c.values.channel_type()).collect::<Vec<_>>();
                     let columns = std::mem::take(&mut batch.columns);
                     let system = batch.clone();
                     batch.columns = columns;
-                    (Cells::Part(Box::new(batch)), system, own, at.gap_before)
+                    (Cells::Part(Box::new(batch)), system, own, gap_before)
                 }
                 None => {
                     let bytes = self.read(at.source, &at.block, residents)?;
@@ -296,7 +342,7 @@ impl Reader {
                         Ok((block.decode(&Layout::of_types(&[]), &[])?, own, block.header().gap_before))
                     });
                     let (system, own, gap) = read.map_err(|e| self.unread(at.source, &at.block, e))?;
-                    (Cells::Block(bytes), system, own, gap)
+                    (Cells::Block(bytes), system, own, Some(gap))
                 }
             };
             let right = (batch.stream.0, batch.rows.first(), batch.len(), batch.source_clock)
@@ -305,9 +351,7 @@ impl Reader {
                 return Err(self.unread(at.source, &at.block, malformed("other rows than the index says")));
             }
             types = Some(own);
-            if gap_before {
-                gaps.push(rows as u32);
-            }
+            begins.push((rows, gap_before));
             // What comes before the least time so far is before all that is older, or overlaps that.
             overlaps |= at.overlaps && at.block.time.0 < least;
             least = least.min(at.block.time.0);
@@ -318,11 +362,9 @@ impl Reader {
             parts.push(batch);
         }
         let rows = join_rows(parts);
-        gaps.extend(gap_rows(&rows, None, reduced));
-        gaps.sort_unstable();
-        gaps.dedup();
+        let (gaps, newest) = gaps_of(&rows, &begins, before, reduced);
         let types = types.unwrap_or_default();
-        Ok(Open { cells, rows, types, gaps, stored, overlaps, like: places[0], bytes })
+        Ok((Open { cells, rows, types, gaps, stored, overlaps, like: places[0], bytes }, newest))
     }
 }
 
@@ -395,6 +437,36 @@ fn append_bytes(to: (&mut Vec<u32>, &mut Vec<u8>), more: (&[u32], &[u8])) -> Res
     Ok(())
 }
 
+/// Rows before which frames are known missing, and session and highest sequence at the end. `begins`: the first row of each
+/// block, and what that says of itself, which was written knowing of all rows before.
+fn gaps_of(
+    rows: &Batch,
+    begins: &[(usize, Option<bool>)],
+    mut newest: Option<(u32, i64)>,
+    reduced: bool,
+) -> (Vec<u32>, Option<(u32, i64)>) {
+    let mut gaps = Vec::new();
+    let mut begins = begins.iter().copied().peekable();
+    for row in 0..rows.len() {
+        let says = begins.next_if(|begin| begin.0 == row).and_then(|begin| begin.1);
+        let sequence = rows.sequence.as_ref().and_then(|sequence| sequence.get(row));
+        let found = sequence.map(|sequence| (sequence, rows.session.as_ref().map_or(0, |session| session[row])));
+        if let (Some(false), Some((sequence, session))) = (says, found) {
+            // A higher one came before, also where this is a late frame.
+            newest = Some(sequence::advance(newest, (sequence.saturating_sub(1), session)));
+        }
+        let leaps = found.is_some_and(|(sequence, session)| {
+            newest
+                .is_some_and(|(before, highest)| session != before || !reduced && sequence > highest.saturating_add(1))
+        });
+        if says.unwrap_or(leaps) {
+            gaps.push(row as u32);
+        }
+        newest = found.map(|found| sequence::advance(newest, found)).or(newest);
+    }
+    (gaps, newest)
+}
+
 /// Times, sequences and sessions one behind the other.
 fn join_rows(mut parts: Vec<Batch>) -> Batch {
     if parts.len() == 1 {
@@ -451,4 +523,42 @@ pub(super) fn same_rows(a: &Batch, b: &Batch) -> bool {
     };
     (a.stream, a.source_clock, &a.rows, &a.receive_time) == (b.stream, b.source_clock, &b.rows, &b.receive_time)
         && (0..a.len()).all(|row| source(a, row) == source(b, row) && sequence(a, row) == sequence(b, row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::OptionalTimes;
+
+    fn rows(sequences: &[(u32, i64)]) -> Batch {
+        Batch {
+            stream: StreamId(0),
+            rows: (0..sequences.len() as u64).collect(),
+            receive_time: vec![0; sequences.len()],
+            source_time: None,
+            sequence: Some(OptionalTimes { values: sequences.iter().map(|s| s.1).collect(), valid: None }),
+            session: Some(sequences.iter().map(|s| s.0).collect()),
+            source_clock: false,
+            columns: Vec::new(),
+        }
+    }
+
+    /// Blocks say what the rows before them were; older parts say nothing, and the sequences do.
+    #[test]
+    fn gaps_stay_where_they_were_found() {
+        let plain = [(0, 1), (0, 2), (0, 5), (0, 6)];
+        assert_eq!(gaps_of(&rows(&plain), &[(0, None)], None, false), (vec![2], Some((0, 6))));
+        assert_eq!(gaps_of(&rows(&plain), &[(0, None), (2, None)], Some((0, 0)), false).0, [2]);
+        assert_eq!(gaps_of(&rows(&plain), &[(0, None), (2, None)], Some((0, -1)), false).0, [0, 2]);
+        assert_eq!(gaps_of(&rows(&plain), &[(0, Some(true)), (2, Some(true))], None, false).0, [0, 2]);
+        // A block of late frames, and one that continues behind a higher one.
+        let late = [(0, 10), (0, 3), (0, 4), (0, 11), (0, 12), (0, 20)];
+        let begins = [(0, Some(false)), (1, Some(false)), (3, Some(false))];
+        assert_eq!(gaps_of(&rows(&late), &begins, None, false), (vec![5], Some((0, 20))));
+        let only_late = [(0, 3), (0, 4), (0, 11)];
+        assert_eq!(gaps_of(&rows(&only_late), &[(0, Some(false)), (2, Some(false))], None, false).0, [] as [u32; 0]);
+        // Another session, and a stream whose reductions leave frames out.
+        assert_eq!(gaps_of(&rows(&[(0, 9), (1, 0), (1, 5)]), &[(0, None)], None, false).0, [1, 2]);
+        assert_eq!(gaps_of(&rows(&[(0, 9), (1, 0), (1, 5)]), &[(0, None)], None, true).0, [1]);
+    }
 }

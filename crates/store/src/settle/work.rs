@@ -25,6 +25,7 @@ use crate::mixed::{self, Part};
 use crate::reduction::Reduction;
 use crate::segment::{Beside, LastBlocks, pyramid};
 use crate::segment_file::SegmentFile;
+use crate::shared::Shared;
 use crate::stats::ColumnStatistics;
 use crate::stream::{Interpolation, Stream};
 use crate::value::{CellState, ChannelType};
@@ -159,10 +160,10 @@ fn join(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
 }
 
 impl Work {
-    pub(super) fn new(group: Group, sources: Vec<Arc<Segment>>) -> Work {
+    pub(super) fn new(group: Group, sources: Vec<Arc<Segment>>, shared: Arc<Shared>) -> Work {
         Work {
             group,
-            reader: Reader::new(sources.clone()),
+            reader: Reader::new(sources.clone(), shared),
             sources,
             streams: HashMap::default(),
             last: Vec::new(),

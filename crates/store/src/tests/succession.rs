@@ -250,3 +250,35 @@ fn frames_refused_by_a_full_disk_are_one_row_a_stream_when_there_is_space() {
     assert_eq!((gaps(&store).len(), told), (gap_rows + 1, store.counts(s).rejected));
     check_identity(&store);
 }
+
+/// A commit that a failed store gave out is never taken for one of the store after it, which counts on from what it found.
+#[test]
+fn a_commit_of_a_failed_store_is_no_commit_of_the_next() {
+    let disk = FaultDisk::new(9);
+    let store = open(&disk);
+    let s = store.resolve(&spec("s", None), T0).expect("resolved").0.id;
+    let append = |store: &Store, n: u64| {
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream: s, receive_time: T0, source_time: None, sequence: None });
+        batch.push(ChannelIndex(0), Value::U64(n));
+        batch.end();
+        store.append(&batch, T0).commit
+    };
+    let durable = append(&store, 1);
+    store.commit(T0).expect("committed");
+    let lost = append(&store, 2);
+    disk.fail_syncs("log", 1);
+    assert!(store.commit(T0).is_err());
+    assert!(store.close(T0).is_err());
+
+    let again = open(&disk);
+    again.take_over(&store, T0).expect("taken over");
+    let waited = |commit| again.wait_committed(commit, std::time::Duration::ZERO);
+    assert_eq!(waited(durable), Ok(true));
+    let next = append(&again, 3);
+    for _ in 0..3 {
+        assert!(matches!(waited(lost), Err(Refusal::Poisoned(_))), "{lost:?}, {next:?}");
+        again.commit(T0).expect("committed");
+    }
+    assert_eq!(waited(next), Ok(true));
+}
