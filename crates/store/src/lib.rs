@@ -88,7 +88,7 @@ pub use catalog::Catalog;
 pub use clock::{ClockLeap, ClockTrust};
 pub use counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
 #[cfg(any(test, feature = "fault-disk"))]
-pub use disk::fault::FaultDisk;
+pub use disk::fault::{Allocation, Fault, FaultDisk};
 pub use disk::volume::MemoryRegion;
 pub use elements::ElementRange;
 pub use fixed::FixedOptions;

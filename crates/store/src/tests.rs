@@ -11,6 +11,7 @@ mod forged;
 mod leftovers;
 mod lossless;
 mod model;
+mod owner;
 mod parts;
 mod pyramid;
 mod reduction;

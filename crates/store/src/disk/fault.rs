@@ -4,121 +4,67 @@
 //! interrupted or fail; a write that fails may have arrived in part; a sync that fails makes nothing durable, and no
 //! later one will.
 //!
+//! Space: [`FaultDisk::set_capacity_bytes`] says how much there is, [`FaultDisk::take_space`] how much of it others have,
+//! and [`Allocation`] when a file takes its own. Calls fail by their number ([`FaultDisk::fail_call`]) or by the name of
+//! the file. The folder can be mounted to be read only, be removed, or keep some names and not others at a power cut.
+//!
 //! For tests of this crate, and with the feature `fault-disk` for those of the crates that stand on it.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
+use self::calls::{Call, Failing, Faults};
+use self::file::FaultFile;
+use self::image::{FileImage, Folder};
 use super::volume::Volume;
-use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_full};
+use super::{Access, Disk, DiskFile};
 use crate::{OpenError, Store, StoreOptions};
 
-/// What a real disk says when it gives up.
-const EIO: i32 = 5;
+mod calls;
+mod file;
+mod image;
+#[cfg(test)]
+mod tests;
+
+pub use self::calls::Fault;
 
 /// What stands for the folder where a file is named: its names are made, removed and synced.
 pub(crate) const FOLDER: &str = ".";
 
-/// What a power cut can still tear apart.
-enum Pending {
-    Write { offset: usize, bytes: Vec<u8>, access: Access },
-    Truncate { size: usize },
+/// When a file takes the space that it needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Allocation {
+    /// When it is made; growing is free, and one that cannot be made leaves what was there before.
+    #[default]
+    Create,
+    /// When it is made or grows, as `fallocate` does. Making it empties what was there, and removes it if there is no
+    /// space.
+    Reserve,
+    /// When a page is first written: a file system that cannot reserve.
+    Write,
+    /// When a page is first synced: one that writes late, such as NFS.
+    Sync,
 }
 
-impl Pending {
-    /// Whether a sync of a handle covers it: what goes past the page cache is made durable by itself, and makes nothing
-    /// in there durable.
-    fn is_of(&self, access: Access) -> bool {
-        matches!(self, Pending::Truncate { .. }) || matches!(self, Pending::Write { access: of, .. } if *of == access)
+impl Allocation {
+    /// Whether a file that is made takes nothing yet.
+    fn is_late(self) -> bool {
+        matches!(self, Allocation::Write | Allocation::Sync)
     }
-}
 
-#[derive(Default)]
-struct FileImage {
-    live: Vec<u8>,
-    durable: Vec<u8>,
-    pending: Vec<Pending>,
-    /// Whether a sync failed: what it was to write is in `live` alone.
-    stale: bool,
-}
-
-impl FileImage {
-    /// A write that no sync covers yet.
-    fn write(&mut self, bytes: &[u8], offset: usize, access: Access) {
-        let end = offset + bytes.len();
-        if self.live.len() < end {
-            self.live.resize(end, 0);
-        }
-        self.live[offset..end].copy_from_slice(bytes);
-        self.pending.push(Pending::Write { offset, bytes: bytes.to_vec(), access });
+    /// Whether a write behind the end takes space.
+    fn asks_to_grow(self) -> bool {
+        self != Allocation::Create
     }
-}
-
-/// Names of files, as the folder says.
-type Names = BTreeMap<String, Arc<Mutex<FileImage>>>;
-
-#[derive(Default)]
-struct Images {
-    live: Names,
-    durable: Names,
-    used_bytes: u64,
-}
-
-/// Calls on a file that fail.
-#[derive(Default)]
-struct Failing {
-    syncs: u64,
-    writes: u64,
-    /// Whether a part of a write that fails arrives, perhaps all of it.
-    torn: bool,
-    reads: u64,
-}
-
-impl Failing {
-    /// Takes one off a count; whether there was one.
-    fn take(left: &mut u64) -> bool {
-        let fails = *left > 0;
-        if fails && *left != u64::MAX {
-            *left -= 1;
-        }
-        fails
-    }
-}
-
-/// What the disk does wrong, and what it counted.
-pub(crate) struct Faults {
-    /// Writes left before the power is cut: each one takes one.
-    pub(crate) writes_left: AtomicU64,
-    /// Syncs left before one fails with EIO.
-    pub(crate) syncs_left: AtomicU64,
-    /// Bytes that fit.
-    pub(crate) capacity_bytes: AtomicU64,
-    /// Syncs of files whose names begin so do nothing and say they did: a disk that lies.
-    pub(crate) lies_about: Mutex<Option<&'static str>>,
-    /// Reads give less than they were asked for now and then, or are interrupted.
-    pub(crate) short_reads: std::sync::atomic::AtomicBool,
-    /// Calls that failed with EIO or for want of space.
-    pub(crate) errors: AtomicU64,
-    /// Reads and bytes read.
-    pub(crate) reads: AtomicU64,
-    pub(crate) read_bytes: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    /// By name of the file.
-    failing: Mutex<BTreeMap<String, Failing>>,
-    /// Rises with each cut: what was opened before does nothing any more.
-    power: AtomicU64,
-    locked: Mutex<Option<u64>>,
-    random: Mutex<fastrand::Rng>,
 }
 
 /// A folder in memory. Clones share it.
 #[derive(Clone)]
 pub struct FaultDisk {
-    images: Arc<Mutex<Images>>,
+    folder: Arc<Mutex<Folder>>,
     pub(crate) faults: Arc<Faults>,
     power: u64,
 }
@@ -130,22 +76,7 @@ fn cut() -> io::Error {
 impl FaultDisk {
     /// An empty disk without faults. `seed` decides what a power cut leaves.
     pub fn new(seed: u64) -> FaultDisk {
-        let faults = Faults {
-            writes_left: AtomicU64::new(u64::MAX),
-            syncs_left: AtomicU64::new(u64::MAX),
-            capacity_bytes: AtomicU64::new(u64::MAX),
-            lies_about: Mutex::new(None),
-            short_reads: false.into(),
-            errors: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
-            read_bytes: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
-            failing: Mutex::default(),
-            power: AtomicU64::new(0),
-            locked: Mutex::new(None),
-            random: Mutex::new(fastrand::Rng::with_seed(seed)),
-        };
-        FaultDisk { images: Arc::default(), faults: Arc::new(faults), power: 0 }
+        FaultDisk { folder: Arc::default(), faults: Arc::new(Faults::new(seed)), power: 0 }
     }
 
     /// Opens the store on it, or makes one: see [`Store::open`].
@@ -156,14 +87,91 @@ impl FaultDisk {
         Store::open_on(Arc::new(self.clone()), options, now)
     }
 
-    /// Lets no file be made beyond this many bytes of all files together: no space is left.
+    /// Says how many bytes of all files together fit: beyond, no space is left.
     pub fn set_capacity_bytes(&self, bytes: u64) {
         self.faults.capacity_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// Lets others take so many more bytes of the disk.
+    pub fn take_space(&self, bytes: u64) {
+        self.faults.others_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Lets others take all of the disk but so many bytes.
+    pub fn leave_space(&self, bytes: u64) {
+        self.faults.others_bytes.store(0, Ordering::Relaxed);
+        self.take_space(self.free_bytes().saturating_sub(bytes));
+    }
+
+    /// Lets others give back so many bytes of what they took (`u64::MAX`: all).
+    pub fn give_space(&self, bytes: u64) {
+        let others = self.faults.others_bytes.load(Ordering::Relaxed);
+        self.faults.others_bytes.store(others.saturating_sub(bytes), Ordering::Relaxed);
+    }
+
+    /// Bytes that are free.
+    pub fn free_bytes(&self) -> u64 {
+        let capacity = self.faults.capacity_bytes.load(Ordering::Relaxed).min(1 << 40);
+        let others = self.faults.others_bytes.load(Ordering::Relaxed);
+        capacity.saturating_sub(others).saturating_sub(self.used_bytes())
+    }
+
     /// Bytes of all files.
     pub fn used_bytes(&self) -> u64 {
-        self.images.lock().used_bytes
+        self.folder.lock().taken_bytes()
+    }
+
+    /// Says when files take the space that they need.
+    pub fn set_allocation(&self, allocation: Allocation) {
+        *self.faults.allocation.lock() = allocation;
+    }
+
+    /// Whether what is written over what was written needs space until the next sync, as on btrfs and ZFS. Not together
+    /// with [`Allocation::Create`] and [`Allocation::Sync`], where a write takes none.
+    pub fn set_copy_on_write(&self, on: bool) {
+        self.faults.copy_on_write.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether a power cut keeps some of the names that were not synced and not others.
+    pub fn set_names_apart(&self, on: bool) {
+        self.folder.lock().apart = on;
+    }
+
+    /// Mounts it so that it can be read only, or to be written again.
+    pub fn set_read_only(&self, on: bool) {
+        self.faults.read_only.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether the process has all descriptors that it may have.
+    pub fn set_out_of_descriptors(&self, on: bool) {
+        self.faults.no_descriptors.store(on, Ordering::Relaxed);
+    }
+
+    /// Removes the folder with all files. What is open can be read and written still, and is nowhere.
+    pub fn remove_folder(&self) {
+        self.faults.removed.store(true, Ordering::Relaxed);
+        self.folder.lock().remove();
+    }
+
+    /// Makes a folder of the same name, which is empty, if it was removed.
+    pub fn make_folder(&self) {
+        self.faults.removed.store(false, Ordering::Relaxed);
+    }
+
+    /// Lets calls fail that can: `times` of them (`u64::MAX`: all until told otherwise) after `before` that do not fail.
+    /// Of a write that fails a part arrives; a sync that fails makes nothing durable, and no later one will.
+    pub fn fail_call(&self, fault: Fault, before: u64, times: u64) {
+        self.faults.arm(fault, before, times);
+    }
+
+    /// Whether calls are still to fail of those that [`FaultDisk::fail_call`] named.
+    pub fn is_call_to_fail(&self) -> bool {
+        self.faults.is_armed()
+    }
+
+    /// Calls other than reads since the disk was made.
+    pub fn calls(&self) -> u64 {
+        self.faults.calls()
     }
 
     /// Lets the next syncs of a file fail (`u64::MAX`: all until told otherwise). What they were to make
@@ -191,7 +199,7 @@ impl FaultDisk {
         self.faults.failing.lock().entry(file.to_owned()).or_default().reads = times;
     }
 
-    /// Calls that failed with EIO or for want of space.
+    /// Calls that failed, or found no space.
     #[cfg(test)]
     pub(crate) fn errors(&self) -> u64 {
         self.faults.errors.load(Ordering::Relaxed)
@@ -204,56 +212,17 @@ impl FaultDisk {
 
     /// Cuts the power, decides the fate of what was not synced, and gives the disk after it.
     pub fn after_cut(&self) -> FaultDisk {
-        let mut images = self.images.lock();
-        let mut random = self.faults.random.lock();
-        // Names that were not synced: the old folder or the new one, as the file system pleases.
-        let names = if random.bool() { images.live.clone() } else { images.durable.clone() };
-        for file in names.values() {
-            let mut file = file.lock();
-            let file = &mut *file;
-            let mood = random.u8(0..5);
-            let mut all: Vec<Pending> = file.pending.drain(..).collect();
-            if mood == 4 {
-                // Without a sync between them a disk may take them in any order.
-                random.shuffle(&mut all);
-            }
-            for pending in all {
-                let keep = match mood {
-                    0 => false,
-                    1 => true,
-                    _ => random.bool(),
-                };
-                if !keep && mood != 3 {
-                    continue;
-                }
-                match pending {
-                    Pending::Truncate { size } => file.durable.resize(size, 0),
-                    Pending::Write { offset, bytes, .. } => {
-                        let end = offset + bytes.len();
-                        if file.durable.len() < end {
-                            file.durable.resize(end, 0);
-                        }
-                        // Torn: any of its sectors arrived, in any order.
-                        for (n, sector) in bytes.chunks(512).enumerate() {
-                            if keep || random.bool() {
-                                let at = offset + n * 512;
-                                file.durable[at..at + sector.len()].copy_from_slice(sector);
-                            }
-                        }
-                    }
-                }
-            }
-            file.live = file.durable.clone();
-        }
-        images.used_bytes = names.values().map(|file| file.lock().live.len() as u64).sum();
-        images.live = names.clone();
-        images.durable = names;
-        drop(images);
+        self.folder.lock().cut(&mut self.faults.random.lock());
         self.faults.writes_left.store(u64::MAX, Ordering::Relaxed);
         self.faults.syncs_left.store(u64::MAX, Ordering::Relaxed);
+        self.after_kill()
+    }
+
+    /// Kills the process: what it wrote is there, and gives the disk after it.
+    pub fn after_kill(&self) -> FaultDisk {
         *self.faults.locked.lock() = None;
         let power = self.faults.power.fetch_add(1, Ordering::Relaxed) + 1;
-        FaultDisk { images: self.images.clone(), faults: self.faults.clone(), power }
+        FaultDisk { folder: self.folder.clone(), faults: self.faults.clone(), power }
     }
 
     /// Offsets at which a file holds anything but zeros.
@@ -266,14 +235,13 @@ impl FaultDisk {
     /// The bytes of a file, as the process sees them.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
-        self.images.lock().live.get(name).map(|file| file.lock().live.clone())
+        self.folder.lock().live.get(name).map(|file| file.lock().live.clone())
     }
 
-    /// Lets nothing fail any more, as far as the power is not cut already.
+    /// Lets nothing fail any more, as far as the power is not cut already, and gives all space back.
     #[cfg(test)]
     pub(crate) fn heal(&self) {
-        self.faults.failing.lock().clear();
-        self.set_capacity_bytes(u64::MAX);
+        self.faults.heal();
         if !self.is_cut() {
             self.faults.writes_left.store(u64::MAX, Ordering::Relaxed);
         }
@@ -283,10 +251,14 @@ impl FaultDisk {
         self.faults.lies_about.lock().is_some_and(|prefix| name.starts_with(prefix))
     }
 
+    fn allocation(&self) -> Allocation {
+        *self.faults.allocation.lock()
+    }
+
     /// Changes bytes of a file under the store: bit rot.
     pub fn rot(&self, name: &str, offset: usize, with: u8) {
-        let images = self.images.lock();
-        if let Some(file) = images.live.get(name) {
+        let folder = self.folder.lock();
+        if let Some(file) = folder.live.get(name) {
             let mut file = file.lock();
             file.live[offset] ^= with;
             // What was never synced has no durable byte to rot.
@@ -315,6 +287,16 @@ impl FaultDisk {
         Ok(())
     }
 
+    /// Whether a call on names fails: that the folder was removed, or as it was told to.
+    fn trip(&self, call: Call) -> io::Result<()> {
+        self.check_power()?;
+        if self.faults.removed.load(Ordering::Relaxed) {
+            self.faults.errors.fetch_add(1, Ordering::Relaxed);
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        self.faults.trip(call).map_or(Ok(()), |fault| Err(fault.error()))
+    }
+
     fn handle(&self, name: &str, file: &Arc<Mutex<FileImage>>, access: Access) -> Arc<dyn DiskFile> {
         Arc::new(FaultFile { disk: self.clone(), name: name.to_owned(), file: file.clone(), access })
     }
@@ -327,6 +309,28 @@ impl FaultDisk {
         };
         self.faults.errors.fetch_add(u64::from(fails), Ordering::Relaxed);
         fails
+    }
+
+    /// As `create` of a folder of the real disk: what is there is emptied before there is space for what comes, and
+    /// removed if there is none.
+    fn create_in_place(&self, name: &str, size: usize, allocation: Allocation) -> io::Result<Arc<Mutex<FileImage>>> {
+        let mut folder = self.folder.lock();
+        let there = folder.live.get(name).cloned();
+        let file = there.unwrap_or_else(|| {
+            let file = Arc::default();
+            folder.name(name, &file);
+            file
+        });
+        file.lock().resize(0, allocation);
+        drop(folder);
+        let space = if allocation == Allocation::Reserve { self.free_bytes() } else { u64::MAX };
+        if size as u64 > space {
+            self.faults.errors.fetch_add(1, Ordering::Relaxed);
+            self.folder.lock().forget(name);
+            return Err(Fault::NoSpace.error());
+        }
+        file.lock().resize(size, allocation);
+        Ok(file)
     }
 }
 
@@ -350,6 +354,7 @@ impl Disk for FaultDisk {
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.trip(Call::Open)?;
         let mut locked = self.faults.locked.lock();
         if locked.is_some() {
             return Ok(None);
@@ -359,203 +364,84 @@ impl Disk for FaultDisk {
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>> {
-        self.check_power()?;
-        let images = self.images.lock();
-        images.live.get(name).map(|f| self.handle(name, f, access)).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.trip(Call::Open)?;
+        let folder = self.folder.lock();
+        folder.live.get(name).map(|f| self.handle(name, f, access)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>> {
         if self.fails(FOLDER, |f| &mut f.writes) {
-            return Err(io::Error::from_raw_os_error(EIO));
+            return Err(Fault::Io.error());
+        }
+        let (allocation, size) = (self.allocation(), size_bytes as usize);
+        if let Err(error) = self.trip(Call::Create) {
+            // What is there is emptied first, and removed if there is no space; a file that cannot be opened stays.
+            if allocation != Allocation::Create && Fault::NoSpace.error().kind() == error.kind() {
+                self.create_in_place(name, 0, allocation)?;
+                self.folder.lock().forget(name);
+            }
+            return Err(error);
         }
         self.take_write()?;
-        let mut images = self.images.lock();
-        let before = images.live.get(name).map_or(0, |f| f.lock().live.len() as u64);
-        let used = images.used_bytes.saturating_sub(before);
-        if used + size_bytes > self.faults.capacity_bytes.load(Ordering::Relaxed) {
+        if allocation != Allocation::Create {
+            let file = self.create_in_place(name, size, allocation)?;
+            return Ok(self.handle(name, &file, access));
+        }
+        let before = self.folder.lock().live.get(name).map_or(0, |file| file.lock().taken_bytes());
+        if size_bytes > self.free_bytes() + before {
             self.faults.errors.fetch_add(1, Ordering::Relaxed);
             return Err(io::ErrorKind::StorageFull.into());
         }
-        images.used_bytes = used + size_bytes;
-        let file = Arc::new(Mutex::new(FileImage {
-            live: vec![0; size_bytes as usize],
-            durable: Vec::new(),
-            pending: vec![Pending::Truncate { size: size_bytes as usize }],
-            stale: false,
-        }));
-        images.live.insert(name.to_owned(), file.clone());
+        let file = Arc::new(Mutex::new(FileImage::new(size, allocation)));
+        self.folder.lock().name(name, &file);
         Ok(self.handle(name, &file, access))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         if self.fails(FOLDER, |f| &mut f.writes) {
-            return Err(io::Error::from_raw_os_error(EIO));
+            return Err(Fault::Io.error());
         }
+        self.trip(Call::Remove)?;
         self.take_write()?;
-        let mut images = self.images.lock();
-        let file = images.live.remove(name).ok_or(io::ErrorKind::NotFound)?;
-        images.used_bytes = images.used_bytes.saturating_sub(file.lock().live.len() as u64);
-        Ok(())
+        if self.folder.lock().forget(name) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        self.check_power()?;
-        let images = self.images.lock();
-        Ok(images.live.iter().map(|(n, f)| (n.clone(), f.lock().live.len() as u64)).collect())
+        self.trip(Call::List)?;
+        let folder = self.folder.lock();
+        Ok(folder.live.iter().map(|(n, f)| (n.clone(), f.lock().live.len() as u64)).collect())
     }
 
     fn sync(&self) -> io::Result<()> {
         self.check_power()?;
         if self.fails(FOLDER, |f| &mut f.syncs) {
-            return Err(io::Error::from_raw_os_error(EIO));
+            return Err(Fault::Io.error());
         }
+        self.trip(Call::SyncFolder)?;
         if self.lies_about(FOLDER) {
             return Ok(());
         }
-        let mut images = self.images.lock();
-        images.durable = images.live.clone();
+        self.folder.lock().sync();
         Ok(())
     }
 
     fn forget_cached(&self) {
-        for file in self.images.lock().live.values() {
-            let mut file = file.lock();
-            if std::mem::take(&mut file.stale) {
-                let file = &mut *file;
-                file.live = file.durable.clone();
-                // What no sync was to make durable yet is in the cache still.
-                for pending in &file.pending {
-                    match pending {
-                        Pending::Truncate { size } => file.live.resize(*size, 0),
-                        Pending::Write { offset, bytes, .. } => {
-                            let end = (offset + bytes.len()).max(file.live.len());
-                            file.live.resize(end, 0);
-                            file.live[*offset..offset + bytes.len()].copy_from_slice(bytes);
-                        }
-                    }
-                }
-            }
-        }
+        self.folder.lock().live.values().for_each(|file| file.lock().forget_cached());
     }
 
     fn space(&self) -> io::Result<(u64, u64)> {
-        let capacity = self.faults.capacity_bytes.load(Ordering::Relaxed).min(1 << 40);
-        Ok((capacity, capacity.saturating_sub(self.images.lock().used_bytes)))
+        if self.faults.removed.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok((self.faults.capacity_bytes.load(Ordering::Relaxed).min(1 << 40), self.free_bytes()))
     }
 
     fn identity(&self, name: &str) -> io::Result<u64> {
-        self.images.lock().live.get(name).map(|_| 7).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.folder.lock().live.get(name).map(|_| 7).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn random(&self) -> io::Result<u128> {
         Ok(self.faults.random.lock().u128(..))
-    }
-}
-
-struct FaultFile {
-    disk: FaultDisk,
-    name: String,
-    file: Arc<Mutex<FileImage>>,
-    access: Access,
-}
-
-impl DiskFile for FaultFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.disk.check_power()?;
-        self.disk.faults.reads.fetch_add(1, Ordering::Relaxed);
-        if self.disk.fails(&self.name, |f| &mut f.reads) {
-            return Err(io::Error::from_raw_os_error(EIO));
-        }
-        let file = self.file.lock();
-        let short = self.disk.faults.short_reads.load(Ordering::Relaxed);
-        let len = read_full(buffer, |part, done| {
-            let from = (offset as usize + done).min(file.live.len());
-            let mut len = part.len().min(file.live.len() - from);
-            if short && len > 1 {
-                let mut random = self.disk.faults.random.lock();
-                match random.u8(0..8) {
-                    0 => return Err(io::ErrorKind::Interrupted.into()),
-                    1 => len = random.usize(1..len),
-                    _ => {}
-                }
-            }
-            part[..len].copy_from_slice(&file.live[from..from + len]);
-            Ok(len)
-        })?;
-        self.disk.faults.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-        Ok(len)
-    }
-
-    fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {
-        let bytes = bytes.as_slice();
-        assert!(bytes.len().is_multiple_of(PAGE_BYTES) && offset.is_multiple_of(PAGE_BYTES as u64), "aligned writes");
-        if self.disk.fails(&self.name, |f| &mut f.writes) {
-            let torn = self.disk.faults.failing.lock().get(&self.name).is_some_and(|f| f.torn);
-            let pages = if torn { self.disk.faults.random.lock().usize(..=bytes.len() / PAGE_BYTES) } else { 0 };
-            let part = pages * PAGE_BYTES;
-            self.file.lock().write(&bytes[..part], offset as usize, self.access);
-            return Err(io::Error::from_raw_os_error(EIO));
-        }
-        // The write at which the power goes off is under way: it may arrive, or a part of it.
-        let power = self.disk.take_write();
-        let alive =
-            power.is_ok() || self.disk.is_cut() && self.disk.power == self.disk.faults.power.load(Ordering::Relaxed);
-        if alive {
-            self.file.lock().write(bytes, offset as usize, self.access);
-        }
-        power
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.check_power()?;
-        let left = self.disk.faults.syncs_left.load(Ordering::Relaxed);
-        if left != u64::MAX {
-            if left == 0 {
-                self.disk.faults.errors.fetch_add(1, Ordering::Relaxed);
-                return Err(io::Error::from_raw_os_error(EIO));
-            }
-            self.disk.faults.syncs_left.store(left - 1, Ordering::Relaxed);
-        }
-        if self.disk.fails(&self.name, |f| &mut f.syncs) {
-            // As Linux does: the pages count as clean, so no later sync writes them.
-            let mut file = self.file.lock();
-            file.pending.retain(|pending| !pending.is_of(self.access));
-            file.stale = true;
-            return Err(io::Error::from_raw_os_error(EIO));
-        }
-        if self.disk.lies_about(&self.name) {
-            return Ok(());
-        }
-        let mut file = self.file.lock();
-        let file = &mut *file;
-        for pending in file.pending.extract_if(.., |pending| pending.is_of(self.access)) {
-            match pending {
-                Pending::Truncate { size } => file.durable.resize(size, 0),
-                Pending::Write { offset, bytes, .. } => {
-                    let end = offset + bytes.len();
-                    if file.durable.len() < end {
-                        file.durable.resize(end, 0);
-                    }
-                    file.durable[offset..end].copy_from_slice(&bytes);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        Ok(self.file.lock().live.len() as u64)
-    }
-
-    fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
-        self.disk.take_write()?;
-        let mut file = self.file.lock();
-        let size = size_bytes as usize;
-        let mut images = self.disk.images.lock();
-        images.used_bytes = (images.used_bytes + size_bytes).saturating_sub(file.live.len() as u64);
-        file.live.resize(size, 0);
-        file.pending.push(Pending::Truncate { size });
-        Ok(size_bytes)
     }
 }
 

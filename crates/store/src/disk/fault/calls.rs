@@ -1,0 +1,212 @@
+//! Calls that fail: which ones, how often, and what they say.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// What a call says that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No space is left: what may need some.
+    NoSpace,
+    /// The share of this user is used up: as above.
+    Quota,
+    /// The disk failed: anything.
+    Io,
+    /// The process has all descriptors that it may have: what opens something.
+    Descriptors,
+    /// The file system was mounted so that it can be read only: what changes something.
+    ReadOnly,
+}
+
+impl Fault {
+    /// Number of the error, as Linux has it.
+    fn number(self) -> i32 {
+        match self {
+            Fault::NoSpace => 28,
+            Fault::Quota => 122,
+            Fault::Io => 5,
+            Fault::Descriptors => 24,
+            Fault::ReadOnly => 30,
+        }
+    }
+
+    /// The error that the call returns.
+    pub(super) fn error(self) -> io::Error {
+        io::Error::from_raw_os_error(self.number())
+    }
+
+    /// Whether a call can fail so.
+    fn concerns(self, call: Call) -> bool {
+        match self {
+            Fault::NoSpace | Fault::Quota => {
+                matches!(call, Call::Create | Call::Write | Call::Sync | Call::Grow | Call::SyncFolder)
+            }
+            Fault::Io => true,
+            Fault::Descriptors => matches!(call, Call::Open | Call::Create | Call::List | Call::SyncFolder),
+            Fault::ReadOnly => call != Call::List,
+        }
+    }
+}
+
+/// A call of the disk other than a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Open,
+    Create,
+    Write,
+    Sync,
+    Grow,
+    Shrink,
+    Remove,
+    List,
+    SyncFolder,
+}
+
+/// Calls that are to fail.
+#[derive(Clone, Copy, Debug)]
+struct Armed {
+    fault: Fault,
+    /// Calls that can fail so before the first one that does.
+    before: u64,
+    times: u64,
+}
+
+/// Calls on a file that fail.
+#[derive(Default)]
+pub(super) struct Failing {
+    pub(super) syncs: u64,
+    pub(super) writes: u64,
+    /// Whether a part of a write that fails arrives, perhaps all of it.
+    pub(super) torn: bool,
+    pub(super) reads: u64,
+}
+
+impl Failing {
+    /// Takes one off a count; whether there was one.
+    pub(super) fn take(left: &mut u64) -> bool {
+        let fails = *left > 0;
+        if fails && *left != u64::MAX {
+            *left -= 1;
+        }
+        fails
+    }
+}
+
+/// What the disk does wrong, and what it counted.
+pub(crate) struct Faults {
+    /// Writes left before the power is cut: each one takes one.
+    pub(crate) writes_left: AtomicU64,
+    /// Syncs left before one fails with EIO.
+    pub(crate) syncs_left: AtomicU64,
+    /// Bytes that fit.
+    pub(crate) capacity_bytes: AtomicU64,
+    /// Bytes of them that others have.
+    pub(super) others_bytes: AtomicU64,
+    /// Syncs of files whose names begin so do nothing and say they did: a disk that lies.
+    pub(crate) lies_about: Mutex<Option<&'static str>>,
+    /// Reads give less than they were asked for now and then, or are interrupted.
+    pub(crate) short_reads: AtomicBool,
+    /// Calls that failed, or found no space.
+    pub(crate) errors: AtomicU64,
+    /// Reads and bytes read.
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    /// Calls other than reads.
+    calls: AtomicU64,
+    /// By name of the file.
+    pub(super) failing: Mutex<BTreeMap<String, Failing>>,
+    armed: Mutex<Option<Armed>>,
+    pub(super) read_only: AtomicBool,
+    pub(super) no_descriptors: AtomicBool,
+    pub(super) copy_on_write: AtomicBool,
+    pub(super) allocation: Mutex<super::Allocation>,
+    /// Whether the folder was removed.
+    pub(super) removed: AtomicBool,
+    /// Rises with each cut: what was opened before does nothing any more.
+    pub(super) power: AtomicU64,
+    pub(super) locked: Mutex<Option<u64>>,
+    pub(super) random: Mutex<fastrand::Rng>,
+}
+
+impl Faults {
+    pub(super) fn new(seed: u64) -> Faults {
+        Faults {
+            writes_left: AtomicU64::new(u64::MAX),
+            syncs_left: AtomicU64::new(u64::MAX),
+            capacity_bytes: AtomicU64::new(u64::MAX),
+            others_bytes: AtomicU64::new(0),
+            lies_about: Mutex::new(None),
+            short_reads: false.into(),
+            errors: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            failing: Mutex::default(),
+            armed: Mutex::default(),
+            read_only: false.into(),
+            no_descriptors: false.into(),
+            copy_on_write: false.into(),
+            allocation: Mutex::default(),
+            removed: false.into(),
+            power: AtomicU64::new(0),
+            locked: Mutex::new(None),
+            random: Mutex::new(fastrand::Rng::with_seed(seed)),
+        }
+    }
+
+    /// Counts a call, and says whether it fails and how.
+    pub(super) fn trip(&self, call: Call) -> Option<Fault> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let always = [(&self.read_only, Fault::ReadOnly), (&self.no_descriptors, Fault::Descriptors)];
+        let always = always.into_iter().find(|(on, fault)| on.load(Ordering::Relaxed) && fault.concerns(call));
+        let fault = always.map(|(_, fault)| fault).or_else(|| self.trip_armed(call));
+        self.errors.fetch_add(u64::from(fault.is_some()), Ordering::Relaxed);
+        fault
+    }
+
+    fn trip_armed(&self, call: Call) -> Option<Fault> {
+        let mut armed = self.armed.lock();
+        let found = armed.as_mut().filter(|armed| armed.fault.concerns(call))?;
+        if found.before > 0 {
+            found.before -= 1;
+            return None;
+        }
+        let fault = found.fault;
+        found.times = found.times.saturating_sub(1);
+        if found.times == 0 {
+            *armed = None;
+        }
+        Some(fault)
+    }
+
+    /// Lets calls fail, after so many that could fail in the same way.
+    pub(super) fn arm(&self, fault: Fault, before: u64, times: u64) {
+        *self.armed.lock() = Some(Armed { fault, before, times }).filter(|_| times > 0);
+    }
+
+    /// Whether no call failed yet of those that were to.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.lock().is_some()
+    }
+
+    /// Calls other than reads since the disk was made.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Lets nothing fail any more but for the power.
+    pub(super) fn heal(&self) {
+        self.failing.lock().clear();
+        *self.armed.lock() = None;
+        for on in [&self.read_only, &self.no_descriptors] {
+            on.store(false, Ordering::Relaxed);
+        }
+        self.others_bytes.store(0, Ordering::Relaxed);
+        self.capacity_bytes.store(u64::MAX, Ordering::Relaxed);
+    }
+}
