@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use strongback_store::{Channel, ChannelIndex, Pieces, Scan, ScanError, Stream, StreamId, View};
+use strongback_store::{Bucket, Channel, ChannelIndex, Pieces, Scan, ScanError, Stream, StreamId, Value, View};
 
 use crate::json;
 use crate::live::window::ChannelWindow;
@@ -43,6 +43,38 @@ impl Series {
     }
 }
 
+/// What stands for a piece of time, or for one sample.
+#[derive(Debug)]
+struct Piece {
+    /// Where it begins.
+    time: i64,
+    window: ChannelWindow,
+    /// Times of the first and the last value.
+    first_at: i64,
+    last_at: i64,
+}
+
+impl Piece {
+    fn of(start: i64, time: i64, value: Value<'_>) -> Piece {
+        let mut window = ChannelWindow::default();
+        window.add(value);
+        Piece { time: start, window, first_at: time, last_at: time }
+    }
+
+    /// Adds a value: of equal times the one that came later is the later one.
+    fn add(&mut self, time: i64, value: Value<'_>) {
+        self.window.add_at(value, time < self.first_at, time >= self.last_at);
+        self.first_at = self.first_at.min(time);
+        self.last_at = self.last_at.max(time);
+    }
+
+    /// Adds what is not before it.
+    fn append(&mut self, later: &Piece) {
+        self.window.append(&later.window);
+        self.last_at = later.last_at;
+    }
+}
+
 /// Gathers samples of one channel: as they are while there are few, else on a grid.
 #[derive(Debug)]
 struct Reducer {
@@ -50,7 +82,8 @@ struct Reducer {
     width: i64,
     points: usize,
     on_grid: bool,
-    buckets: Vec<(i64, ChannelWindow)>,
+    /// Ascending in time.
+    pieces: Vec<Piece>,
 }
 
 impl Reducer {
@@ -59,7 +92,7 @@ impl Reducer {
         let span = time.end.saturating_sub(time.start).max(1);
         // Rounded up, so that a range never needs more buckets than points.
         let width = span / points as i64 + i64::from(span % points as i64 != 0);
-        Reducer { from: time.start, width: width.max(1), points, on_grid: false, buckets: Vec::new() }
+        Reducer { from: time.start, width: width.max(1), points, on_grid: false, pieces: Vec::new() }
     }
 
     fn start(&self, time: i64) -> i64 {
@@ -67,43 +100,39 @@ impl Reducer {
         self.from.saturating_add(index.saturating_mul(self.width))
     }
 
-    fn add(&mut self, time: i64, value: strongback_store::Value<'_>) {
+    fn add(&mut self, time: i64, value: Value<'_>) {
         let t0 = if self.on_grid { self.start(time) } else { time };
-        match self.buckets.last_mut() {
-            Some((last, window)) if *last == t0 && self.on_grid => return window.add(value),
-            Some((last, _)) if *last > t0 => {
+        match self.pieces.last_mut() {
+            Some(last) if last.time == t0 && self.on_grid => return last.add(time, value),
+            Some(last) if last.time > t0 => {
                 // A late frame: rare.
-                let at = self.buckets.partition_point(|(t, _)| *t <= t0);
-                match at.checked_sub(1).map(|i| &mut self.buckets[i]) {
-                    Some((t, window)) if *t == t0 && self.on_grid => window.add(value),
-                    _ => {
-                        let mut window = ChannelWindow::default();
-                        window.add(value);
-                        self.buckets.insert(at, (t0, window));
-                    }
+                let at = self.pieces.partition_point(|piece| piece.time <= t0);
+                match at.checked_sub(1).map(|i| &mut self.pieces[i]) {
+                    Some(piece) if piece.time == t0 && self.on_grid => piece.add(time, value),
+                    _ => self.pieces.insert(at, Piece::of(t0, time, value)),
                 }
             }
-            _ => {
-                let mut window = ChannelWindow::default();
-                window.add(value);
-                self.buckets.push((t0, window));
-            }
+            _ => self.pieces.push(Piece::of(t0, time, value)),
         }
-        if !self.on_grid && self.buckets.len() > self.points {
+        if !self.on_grid && self.pieces.len() > self.points {
             self.put_on_grid();
         }
     }
 
     fn put_on_grid(&mut self) {
         self.on_grid = true;
-        let samples = std::mem::take(&mut self.buckets);
-        for (time, sample) in samples {
-            let t0 = self.start(time);
-            match self.buckets.last_mut() {
-                Some((last, window)) if *last == t0 => window.append(&sample),
-                _ => self.buckets.push((t0, sample)),
+        for sample in std::mem::take(&mut self.pieces) {
+            let t0 = self.start(sample.time);
+            match self.pieces.last_mut() {
+                Some(last) if last.time == t0 => last.append(&sample),
+                _ => self.pieces.push(Piece { time: t0, ..sample }),
             }
         }
+    }
+
+    /// What it gathered: starts and windows.
+    fn buckets(self) -> Vec<(i64, ChannelWindow)> {
+        self.pieces.into_iter().map(|piece| (piece.time, piece.window)).collect()
     }
 }
 
@@ -155,7 +184,7 @@ fn read_so(
     }
     let series = |(index, reducer): (&ChannelIndex, Reducer)| Series {
         channel: stream.layout.channel(*index).clone(),
-        buckets: reducer.buckets,
+        buckets: reducer.buckets(),
     };
     Ok(columns.iter().zip(reducers).map(series).collect())
 }
@@ -183,9 +212,13 @@ fn fill(
     let time = extent.grid.start..extent.grid.end.min(extent.time.end);
     let grid = Pieces { time, width_ns: reducer.width as u64, plain_max: reducer.points };
     let found = view.reduce_to(stream.id, column, &grid)?;
-    let windows = found.buckets.iter().map(|bucket| Some((bucket.time, ChannelWindow::of(bucket)?)));
-    let Some(buckets) = windows.collect() else { return Ok(false) };
-    (reducer.on_grid, reducer.buckets) = (!found.plain, buckets);
+    // What is added later lies behind the grid.
+    let piece = |bucket: &Bucket| {
+        let window = ChannelWindow::of(bucket)?;
+        Some(Piece { time: bucket.time, window, first_at: bucket.time, last_at: bucket.time })
+    };
+    let Some(pieces) = found.buckets.iter().map(piece).collect() else { return Ok(false) };
+    (reducer.on_grid, reducer.pieces) = (!found.plain, pieces);
     Ok(true)
 }
 
@@ -251,7 +284,7 @@ mod tests {
         for (t, v) in samples {
             reducer.add(*t, Value::F64(*v));
         }
-        reducer.buckets.iter().map(|(t, w)| (*t, w.count())).collect()
+        reducer.buckets().iter().map(|(t, w)| (*t, w.count())).collect()
     }
 
     #[test]
@@ -266,6 +299,47 @@ mod tests {
         assert_eq!(reduced(3, &samples).iter().map(|b| b.1).sum::<u64>(), 100);
         let late = [(90, 1.0), (10, 2.0), (50, 3.0), (51, 3.0), (11, 1.0), (95, 1.0)];
         assert_eq!(reduced(4, &late), [(0, 2), (50, 2), (75, 2)]);
+    }
+
+    /// First and last are those in time, in whatever order values come, of equal times in the order in which they came.
+    #[test]
+    fn first_and_last_follow_time_and_not_arrival() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for round in 0..300 {
+            let points = random.usize(1..12);
+            let samples: Vec<(i64, f64)> = (0..random.usize(1..60))
+                .map(|n| (random.i64(0..if round % 2 == 0 { 100 } else { 12 }), n as f64))
+                .collect();
+            for text in [false, true] {
+                let mut reducer = Reducer::new(&(0..100), points);
+                let words: Vec<String> = samples.iter().map(|(_, v)| v.to_string()).collect();
+                for ((time, number), word) in samples.iter().zip(&words) {
+                    reducer.add(*time, if text { Value::String(word) } else { Value::F64(*number) });
+                }
+                let (width, on_grid) = (reducer.width, reducer.on_grid);
+                let mut sorted = samples.clone();
+                sorted.sort_by_key(|(time, _)| *time);
+                for (t0, window) in reducer.buckets() {
+                    let end = if on_grid { t0 + width } else { t0 + 1 };
+                    let inside: Vec<f64> =
+                        sorted.iter().filter(|(time, _)| (t0..end).contains(time)).map(|(_, value)| *value).collect();
+                    if !on_grid {
+                        assert_eq!(window.count(), 1);
+                        continue;
+                    }
+                    assert_eq!(window.count(), inside.len() as u64, "round {round}");
+                    let (first, last) = (inside[0], inside[inside.len() - 1]);
+                    if text {
+                        let expected = (first.to_string(), last.to_string());
+                        assert_eq!(window.texts(), Some((&*expected.0, &*expected.1)), "round {round}");
+                    } else {
+                        let numbers = window.numbers(ChannelType::F64);
+                        let found = (f64::from_bits(numbers.first), f64::from_bits(numbers.last));
+                        assert_eq!(found, (first, last), "round {round}");
+                    }
+                }
+            }
+        }
     }
 
     const T0: i64 = 1_790_000_000_000_000_000;
@@ -375,7 +449,7 @@ mod tests {
             reducer.add(t, Value::F64(if t == 700 { 99.0 } else { 1.0 }));
         }
         let mut out = Vec::new();
-        reducer.buckets[1].1.write(&mut out, ChannelType::F64);
+        reducer.buckets()[1].1.write(&mut out, ChannelType::F64);
         assert_eq!(String::from_utf8(out).unwrap(), "500,1.0,1.0,1.0,99.0,1.196");
     }
 }

@@ -15,7 +15,7 @@ use crate::group::Group;
 use crate::limits::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::options::StoreOptions;
 use crate::seal::Sealer;
-use crate::slots::FixedSpace;
+use crate::slots::{FixedSpace, quiet_since};
 use crate::store::Inner;
 
 /// Bytes that must stay free beside a segment that is made, for checkpoints.
@@ -285,7 +285,10 @@ impl Sealer {
                 let aged_bytes: u64 = aged.iter().map(|segment| segment.state.lock().bytes).sum();
                 bytes -= aged_bytes;
                 freed += aged_bytes;
-                let rest: Oldest<'_> = Box::new(segments.sealed_in_order().skip(aged.len()));
+                let finished = segments.sealed_in_order().map(|(segment, state, next)| {
+                    (segment, state, next.unwrap_or_else(|| quiet_since(&list, segment)))
+                });
+                let rest: Oldest<'_> = Box::new(finished.skip(aged.len()));
                 victims.extend(aged);
                 rest.peekable()
             });

@@ -134,7 +134,10 @@ impl Sealer {
             let bytes = |of: &GroupList| of.sealed_len() * store.space.segment_bytes + of.open_bytes();
             let all = list.of_group(group).map(bytes).sum::<u64>();
             let (oldest, finished, left) = match segments.sealed_in_order().next() {
-                Some((oldest, _, finished)) => (oldest, finished, all - store.space.segment_bytes),
+                Some((oldest, _, finished)) => {
+                    let finished = finished.unwrap_or_else(|| quiet_since(&list, oldest));
+                    (oldest, finished, all - store.space.segment_bytes)
+                }
                 // Of a group that has been quiet since it began its only one.
                 None => {
                     let may_go = |open: &&Arc<Segment>| !open.blobs || self.blobs.is_idle(open);
@@ -150,11 +153,11 @@ impl Sealer {
     }
 }
 
-/// The number that a segment would have been begun with that was begun when an open one got its newest row: not before its
-/// own, and after all that were finished by then.
-fn quiet_since(list: &SegmentList, open: &Segment) -> u64 {
-    let newest = open.state.lock().stored.1;
+/// The number that a segment would have been begun with that was begun when the newest one of a group got its newest row:
+/// not before its own, and after all that were finished by then.
+pub(crate) fn quiet_since(list: &SegmentList, newest: &Segment) -> u64 {
+    let stored = newest.state.lock().stored.1;
     let before = list.lists().flat_map(|(_, segments)| segments.sealed());
-    let before = before.filter(|(_, state)| state.stored.1 <= newest).map(|(segment, _)| segment.place());
-    before.max().unwrap_or(0).max(open.id) + 1
+    let before = before.filter(|(_, state)| state.stored.1 < stored).map(|(segment, _)| segment.place());
+    before.max().unwrap_or(0).max(newest.place()) + 1
 }

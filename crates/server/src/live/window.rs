@@ -140,6 +140,25 @@ impl ChannelWindow {
         self.add_number(value.channel_type(), value.bits());
     }
 
+    /// Adds a value that did not come in the order of time: whether it is before all others, and whether after them.
+    pub fn add_at(&mut self, value: Value<'_>, is_first: bool, is_last: bool) {
+        if self.count == 0 || is_last && !is_first {
+            return self.add(value);
+        }
+        let (first, last, texts) = (self.first, self.last, self.text.as_deref().cloned());
+        self.add(value);
+        match (&mut self.text, texts) {
+            (Some(now), Some((first, last))) => {
+                let added = std::mem::replace(&mut now.1, last);
+                now.0 = if is_first { added } else { first };
+            }
+            _ => {
+                let added = std::mem::replace(&mut self.last, last);
+                self.first = if is_first { added } else { first };
+            }
+        }
+    }
+
     /// Adds a number or truth value of a type, by its bits.
     pub fn add_number(&mut self, kind: ChannelType, bits: u64) {
         let packed = Packed { bits, code: kind.code() };

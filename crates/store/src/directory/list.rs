@@ -218,15 +218,15 @@ impl GroupList {
     }
 
     /// Sealed ones, oldest first, with what the directory says of each and the number of the one that was begun when it
-    /// was finished: by that those of all groups have an order that no clock decides.
-    pub(crate) fn sealed_in_order(&self) -> impl Iterator<Item = (&Arc<Segment>, &SegmentState, u64)> {
+    /// was finished, if one was: by that those of all groups have an order that no clock decides.
+    pub(crate) fn sealed_in_order(&self) -> impl Iterator<Item = (&Arc<Segment>, &SegmentState, Option<u64>)> {
         let mut rest = self.by_number.iter().peekable();
         let open = self.open.iter().map(|segment| segment.id);
         std::iter::from_fn(move || {
             let known = rest.next()?;
             let next = rest.peek().map(|next| next.segment.places.0);
             let next = next.or_else(|| open.clone().find(|id| *id > known.segment.place()));
-            Some((&known.segment, &known.state, next.unwrap_or(u64::MAX)))
+            Some((&known.segment, &known.state, next))
         })
     }
 
@@ -478,8 +478,10 @@ mod tests {
                 let next = |s: &Arc<Segment>| of_group.iter().map(|s| s.id).find(|id| *id > s.id).unwrap_or(u64::MAX);
                 let expected: Vec<(u64, u64)> =
                     of_group.iter().filter(|s| s.state.lock().sealed).map(|s| (s.id, next(s))).collect();
-                let found: Vec<(u64, u64)> =
-                    list.groups[&group].sealed_in_order().map(|(s, _, next)| (s.id, next)).collect();
+                let found: Vec<(u64, u64)> = list.groups[&group]
+                    .sealed_in_order()
+                    .map(|(s, _, next)| (s.id, next.unwrap_or(u64::MAX)))
+                    .collect();
                 assert_eq!(found.len(), expected.len(), "seed {seed}");
                 for (found, expected) in found.iter().zip(&expected) {
                     // An open one before the next sealed one is looked for only behind the last.
