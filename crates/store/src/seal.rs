@@ -23,6 +23,7 @@ use crate::definition;
 use crate::directory::Segment;
 use crate::disk::{Disk, DiskFile};
 use crate::group::Group;
+use crate::missing::Untold;
 use crate::mixed::{self, Part};
 use crate::reduction::Reduction;
 use crate::retain::last_blocks_max;
@@ -96,6 +97,8 @@ pub(crate) struct Sealer {
     pub(crate) settle: Settler,
     /// Open segments of blobs.
     pub(crate) blobs: Blobs,
+    /// Lost segments whose gaps may not be durable yet.
+    pub(crate) untold: Untold,
 }
 
 impl Sealer {
@@ -128,11 +131,15 @@ impl Sealer {
             recent_order: VecDeque::new(),
             settle: Settler::default(),
             blobs: Blobs::default(),
+            untold: Untold::default(),
         }
     }
 
     /// Does about 1 ms of work; says whether more is waiting.
     pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
+        if self.note_told(store) {
+            self.write_checkpoint(store, None)?;
+        }
         drop_sealed(store);
         let (ring, head, front, open_bytes, wanted) = {
             let mut writer = store.writer.lock();

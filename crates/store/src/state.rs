@@ -157,7 +157,7 @@ fn look_in_segments(
             Before::Block(home, block) => {
                 // Without its segment it was expired; what is older is looked at all the same.
                 below = home + 1;
-                if let Some(segment) = group.get(home) {
+                if let Some(segment) = group.get(home).filter(|segment| !segment.lost) {
                     // In one that settle made the row lies in another block.
                     let found_in = |block: &BlockRef| -> Result<Option<BlockRef>, ScanError> {
                         let rows_of = |b: &BlockRef| b.first_row..b.end_row();
