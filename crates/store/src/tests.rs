@@ -2,9 +2,14 @@
 
 mod arrays;
 mod blobs;
+mod clock;
+mod closing;
+mod definitions;
 mod faults;
 mod fixed;
+mod forged;
 mod leftovers;
+mod lossless;
 mod model;
 mod owner;
 mod parts;
@@ -14,4 +19,6 @@ mod retention;
 mod scale;
 mod settle;
 mod sparse;
+mod state;
 mod succession;
+mod threads;
