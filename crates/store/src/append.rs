@@ -357,8 +357,7 @@ impl Writer {
     pub(crate) fn put_control(&mut self, kind: Control, bytes: &[u8]) -> Result<(), Reject> {
         let size = 16 + bytes.len().next_multiple_of(8);
         if !self.has_room(size) {
-            // A log that is not full may still be too full for this one.
-            self.wanted_bytes = unit_bytes(self.pending.len() * 8) + unit_bytes(size);
+            self.want(size);
             return Err(Reject::Refused(Refusal::LogFull));
         }
         record::put_control(&mut self.pending, kind, bytes);
@@ -551,6 +550,7 @@ impl Writer {
         // With reductions there may be a row and a record of what is held, and room kept free for the row of that.
         let size = if stream.reducer.is_some() { 2 * size + 128 } else { size };
         if !self.has_room(size) {
+            self.want(size);
             return Err(Box::new(Reject::Refused(Refusal::LogFull)));
         }
         let stream = &mut self.streams[index];

@@ -14,7 +14,7 @@
 //!               offset, u32 bytes, u32 part (ffffffff: none), u8 whether time ascends, i64 time min, i64 time
 //!               max, or 0; u16 channels, of each u64 row before which its newest value lies (0: none)
 //!   3 segment   u64 id, u8 lower half of the group's number, u8 flags (1 sealed, 2 settle leaves it as it is, 4 made by
-//!               settle), u64 bytes, u64 blocks, u64 points, i64 time min, i64 time max, i64 stored first, i64 stored
+//!               settle, 8 blobs, 16 its file was found missing or cut, and the gap is told), u64 bytes, u64 blocks, u64 points, i64 time min, i64 time max, i64 stored first, i64 stored
 //!               last, u8 upper half of the number; of one made by settle u64 first and u64 last of the numbers that it
 //!               stands for; in a store of a fixed size u32 slot
 //!   4 expired   u64 id of a segment that is no more, or not yet one: settle is writing it

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::bytes::FormatError;
+use crate::bytes::{FormatError, malformed};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact, read_exact_into};
 use crate::fields::{Put, Take};
 use crate::group::Group;
@@ -51,6 +51,8 @@ pub(crate) struct SegmentState {
     pub(crate) sealed: bool,
     /// Settle looked at it, and leaves it as it is.
     pub(crate) left: bool,
+    /// Its file is missing or cut, and `strongback.gaps` says so.
+    pub(crate) told_lost: bool,
     /// Bytes written, footer included.
     pub(crate) bytes: u64,
     /// Blocks, or blobs.
@@ -64,7 +66,16 @@ pub(crate) struct SegmentState {
 impl Default for SegmentState {
     fn default() -> Self {
         let none = (i64::MAX, i64::MIN);
-        SegmentState { sealed: false, left: false, bytes: 0, blocks: 0, points: 0, time: none, stored: none }
+        SegmentState {
+            sealed: false,
+            left: false,
+            told_lost: false,
+            bytes: 0,
+            blocks: 0,
+            points: 0,
+            time: none,
+            stored: none,
+        }
     }
 }
 
@@ -77,6 +88,8 @@ pub(crate) struct Segment {
     pub(crate) group: Group,
     /// It holds blobs, and no blocks: no row is looked for in it.
     pub(crate) blobs: bool,
+    /// Opening found its file missing or cut: no block is looked for in it, so that readers get what is left.
+    pub(crate) lost: bool,
     disk: Arc<dyn Disk>,
     file: Mutex<Option<Arc<dyn DiskFile>>>,
     pub(crate) state: Mutex<SegmentState>,
@@ -90,6 +103,7 @@ pub(crate) struct Segment {
 }
 
 /// What an entry of a checkpoint says of a segment.
+#[derive(Clone)]
 pub(crate) struct SegmentEntry {
     pub(crate) id: u64,
     pub(crate) places: (u64, u64),
@@ -105,6 +119,7 @@ const ENTRY_SEALED: u8 = 1;
 const ENTRY_LEFT: u8 = 2;
 const ENTRY_PLACES: u8 = 4;
 const ENTRY_BLOBS: u8 = 8;
+const ENTRY_TOLD_LOST: u8 = 16;
 
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -144,6 +159,7 @@ impl Segment {
             places,
             group,
             blobs: false,
+            lost: false,
             disk,
             file: Mutex::new(None),
             state: Mutex::new(state),
@@ -157,6 +173,11 @@ impl Segment {
     /// The same for blobs.
     pub(crate) fn of_blobs(self) -> Segment {
         Segment { blobs: true, ..self }
+    }
+
+    /// The same without the blocks that its file held.
+    pub(crate) fn lost(self) -> Segment {
+        Segment { lost: true, ..self }
     }
 
     /// Where it stands among the segments of its group: rows of a stream ascend with it.
@@ -338,6 +359,9 @@ impl Segment {
         residents: &Residents,
         ask: impl FnOnce(&SegmentIndex) -> T,
     ) -> Result<Option<T>, ScanError> {
+        if self.lost {
+            return Ok(Some(ask(&SegmentIndex::default())));
+        }
         if let Some(index) = &*self.index.read() {
             self.used.store(residents.tick(), Ordering::Relaxed);
             return Ok(Some(ask(index)));
@@ -367,6 +391,9 @@ impl Segment {
         let at = file.size().map_err(|e| self.unreadable(e))?.saturating_sub(PAGE_BYTES as u64);
         let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(|e| self.unreadable(e))?;
         let trailer = segment::read_trailer(&trailer).map_err(|e| self.damaged(at, e))?;
+        if trailer.segment != self.id {
+            return Err(self.damaged(at, malformed("the trailer of another segment")));
+        }
         let bytes = read_exact(&*file, trailer.footer_offset, trailer.footer_bytes).map_err(|e| self.unreadable(e))?;
         Ok((bytes, trailer))
     }
@@ -425,6 +452,7 @@ impl Segment {
             (state.left, ENTRY_LEFT),
             (self.is_settled(), ENTRY_PLACES),
             (self.blobs, ENTRY_BLOBS),
+            (state.told_lost, ENTRY_TOLD_LOST),
         ];
         p.u8(flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag));
         p.u64(state.bytes);
@@ -452,6 +480,7 @@ impl Segment {
         let state = SegmentState {
             sealed: flags & ENTRY_SEALED != 0,
             left: flags & ENTRY_LEFT != 0,
+            told_lost: flags & ENTRY_TOLD_LOST != 0,
             bytes: t.u64()?,
             blocks: t.u64()?,
             points: t.u64()?,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::layout::Layout;
 
 pub(crate) mod fixed;
+pub(crate) mod overlay;
 pub(crate) mod real;
 pub(crate) mod volume;
 

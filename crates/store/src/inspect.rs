@@ -24,6 +24,7 @@ use crate::checkpoint;
 use crate::directory::{Segment, SegmentEntry, SegmentState, file_name};
 use crate::disk::PAGE_BYTES;
 use crate::log::{self, Link, UnitHeader};
+use crate::missing::wrong_size;
 use crate::stream::StreamId;
 use crate::superblock::{self, Found, Superblock};
 
@@ -215,20 +216,22 @@ impl Inspection {
 /// When there is no store or the disk refuses; damage is no error but part of what is returned.
 pub fn inspect(path: &Path, depth: Depth) -> io::Result<Inspection> {
     let mut found = inspect_once(path, depth)?;
-    // A running store of a fixed size writes over what it just named: what was damage then is looked at again.
-    let generation = |found: &Inspection| found.identity.as_ref().map(|identity| identity.generation);
+    // A running store removes what it just named, or writes over it: what was damage then is looked at again.
     for _ in 0..AGAIN_MAX {
-        if found.is_sound() || found.fixed.is_none() {
+        if found.is_sound() || stood_still(path, &found)? {
             break;
         }
-        let again = inspect_once(path, depth)?;
-        let stood_still = generation(&again) == generation(&found);
-        found = again;
-        if stood_still {
-            break;
-        }
+        found = inspect_once(path, depth)?;
     }
     Ok(found)
+}
+
+/// Whether the superblock is as it was when the store was looked at.
+fn stood_still(path: &Path, found: &Inspection) -> io::Result<bool> {
+    let mut now = Inspection::default();
+    let place = Place::open(path, &mut now)?;
+    read_superblock(&place, &mut now)?;
+    Ok(now.identity == found.identity)
 }
 
 /// How often a store that goes on meanwhile is looked at again.
@@ -243,10 +246,14 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
         return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
     let (mut listed, mut spare, mut gone) = (Listed::new(), None, BTreeSet::new());
+    // Whether all is known that should be there.
+    let mut whole = false;
     if let Some(superblock) = read_superblock(&place, &mut found)? {
         spare = Some(file_name(superblock.next_segment));
         read_log(&place, &superblock, &mut found)?;
+        let before = found.damage.len();
         listed = read_checkpoint(&place, &superblock, &mut gone, &mut found)?;
+        whole = found.damage.len() == before;
     }
     if let Place::Fixed(_, layout) = &place {
         let mut in_order: Vec<_> = listed.iter().collect();
@@ -271,13 +278,29 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
         names.iter().filter(|name| segments::is_segment(name) && !gone.contains(*name)).collect();
     let places: BTreeMap<String, u64> = listed.iter().map(|(id, known)| (file_name(*id), known.place)).collect();
     names.sort_by_key(|name| places.get(*name).copied().unwrap_or(u64::MAX));
+    if found.fixed.is_none() {
+        for (id, known) in listed.iter().filter(|(_, known)| known.bytes > 0) {
+            let name = file_name(*id);
+            if !names.contains(&&name)
+                && let Some((offset, reason)) = wrong_size(None, known.bytes, known.blocks, known.blobs)
+            {
+                found.damaged(&name, offset, reason);
+            }
+        }
+    }
     for (at, name) in names.iter().copied().enumerate() {
         found.age_cell = at * picture::AGE_CELLS / names.len();
         match place.part(name) {
             Ok(part) if spare.as_ref() == Some(name) && segments::is_begun(&part)? == Some(false) => {
                 found.spare = Some(Spare { file: name.clone(), file_bytes: part.size });
             }
-            Ok(part) => segments::read(name, &part, depth, &listed, &mut found)?,
+            Ok(part) => {
+                let known = listed.get(&segments::number_of(name));
+                if known.is_none() && whole && segments::is_begun(&part)? != Some(false) && part.size > 0 {
+                    found.damaged(name, 0, "no checkpoint lists this segment: nothing in it is read");
+                }
+                segments::read(name, &part, depth, known, &mut found)?;
+            }
             // Expired since the folder was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -381,6 +404,9 @@ struct ListedSegment {
     sealed: bool,
     /// Of blobs: a cut may have torn any of it.
     left: bool,
+    /// Blocks in it; of blobs these.
+    blocks: u64,
+    blobs: bool,
     /// Where it stands among the others.
     place: u64,
     /// Its slot, where the size is fixed.
@@ -423,9 +449,9 @@ fn read_checkpoint(
     let (mut at, mut chain) = (0, 0);
     let mut entry = |kind: u8, bytes: &[u8]| {
         if kind == checkpoint::SEGMENT {
-            let SegmentEntry { id, places, state, slot, .. } = Segment::decode(bytes)?;
-            let SegmentState { bytes, sealed, left, .. } = state;
-            listed.insert(id, ListedSegment { bytes, sealed, left, place: places.1, slot });
+            let SegmentEntry { id, places, state, slot, blobs, .. } = Segment::decode(bytes)?;
+            let SegmentState { bytes, sealed, left, blocks, .. } = state;
+            listed.insert(id, ListedSegment { bytes, sealed, left, blocks, blobs, place: places.1, slot });
             gone.remove(&id);
         }
         if kind == checkpoint::EXPIRED {

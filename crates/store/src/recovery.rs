@@ -19,12 +19,13 @@ use crate::inspect::Damage;
 use crate::ledger::{Gap, GapCause, named_gap};
 use crate::limits::MAX_ROWS;
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
+use crate::missing::{FileSizes, Untold, forget_blocks, gap_of};
 use crate::mutant::{self, Mutant};
 use crate::options::{RetentionGroup, StoreOptions};
 use crate::recent_file;
 use crate::record::{self, Control, Record, Records};
 use crate::reduction::Reduction;
-use crate::refusal::OpenError;
+use crate::refusal::{OpenError, repair_hint};
 use crate::retain::last_blocks_max;
 use crate::segment::{Beside, SegmentHeader};
 use crate::segment_file::SegmentFile;
@@ -65,28 +66,36 @@ pub(crate) struct Opened {
     /// Where each unit of the log begins.
     pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
+    /// Sealed segments whose files are missing or cut, and whose gaps are to be told.
+    pub(crate) untold: Untold,
 }
 
 /// Rows of a stream that were durable and are no more.
 pub(crate) struct LostRows {
-    stream: u32,
-    rows: Range<u64>,
+    pub(crate) stream: u32,
+    pub(crate) rows: Range<u64>,
     /// `time` of what lies before and after.
-    time: (i64, i64),
+    pub(crate) time: (i64, i64),
+}
+
+/// Makes an empty log. `written`: once before use, so that a write to pages that exist needs no journal of the file
+/// system.
+pub(crate) fn make_log(disk: &dyn Disk, log_bytes: u64, written: bool) -> std::io::Result<Arc<dyn DiskFile>> {
+    let log = disk.create(LOG_FILE, log_bytes, Access::Log)?;
+    let mut zeros = Pages::default();
+    let mut at = 0;
+    while written && at < log_bytes {
+        zeros.resize((log_bytes - at).min(1 << 20) as usize);
+        log.write_at(&zeros, at)?;
+        at += zeros.as_slice().len() as u64;
+    }
+    log.sync()?;
+    Ok(log)
 }
 
 /// Makes the files of a new store; the superblock last, so that what has none was never finished.
 pub(crate) fn create(disk: &dyn Disk, log_bytes: u64) -> Result<SuperblockFile, OpenError> {
-    let log = disk.create(LOG_FILE, log_bytes, Access::Log).map_err(io_error(disk, LOG_FILE))?;
-    // Written once before use: a write to pages that exist needs no journal of the file system.
-    let mut zeros = Pages::default();
-    let mut at = 0;
-    while at < log_bytes {
-        zeros.resize((log_bytes - at).min(1 << 20) as usize);
-        log.write_at(&zeros, at).map_err(io_error(disk, LOG_FILE))?;
-        at += zeros.as_slice().len() as u64;
-    }
-    log.sync().map_err(io_error(disk, LOG_FILE))?;
+    make_log(disk, log_bytes, true).map_err(io_error(disk, LOG_FILE))?;
     let origin = disk.random().map_err(io_error(disk, superblock::FILE))?;
     let first = Superblock { origin, log_bytes, next_segment: 1, ..Superblock::default() };
     let file = SuperblockFile::create(disk, first).map_err(io_error(disk, superblock::FILE))?;
@@ -151,12 +160,12 @@ pub(crate) fn open(
         }
     };
     check(superblock.now.log_bytes)?;
-    let file = disk.open(LOG_FILE, Access::Log).map_err(io_error(disk_ref, LOG_FILE))?;
+    let file = disk.open(LOG_FILE, Access::Log).map_err(missing(disk_ref, LOG_FILE))?;
     let ring_bytes = superblock.now.log_bytes;
     if file.size().map_err(io_error(disk_ref, LOG_FILE))? < ring_bytes {
         return Err(OpenError::Damaged {
             path: format!("{}/{LOG_FILE}", disk.path()),
-            reason: format!("shorter than its {ring_bytes} bytes"),
+            reason: format!("shorter than its {ring_bytes} bytes; {}", repair_hint(&disk.path())),
         });
     }
     let ring = Arc::new(Ring { file, size_bytes: ring_bytes });
@@ -179,10 +188,13 @@ pub(crate) fn open(
         blobs: Vec::new(),
         spare: None,
         report: RecoveryReport::default(),
+        untold: Untold::default(),
         superblock: SuperblockFile { file: superblock.file.clone(), now: superblock.now },
     };
     let (mut lost, mut tails) = (Vec::new(), Vec::new());
+    let sizes = FileSizes::of(disk_ref).map_err(io_error(disk_ref, ""))?;
     for (id, entry) in states {
+        let missing = if entry.state.sealed { sizes.check(&entry) } else { None };
         let SegmentEntry { places, group, blobs, state, slot, .. } = entry;
         if let Some(slot) = slot
             && !disk.put_into_slot(&file_name(id), slot)
@@ -191,7 +203,29 @@ pub(crate) fn open(
             return Err(OpenError::Damaged { path: disk.path(), reason });
         }
         let segment = Segment::standing_for(places, disk.clone(), id, group, state);
-        let segment = Arc::new(if blobs { segment.of_blobs() } else { segment });
+        let segment = if blobs { segment.of_blobs() } else { segment };
+        if let Some(damage) = missing {
+            report.damaged.push(damage);
+            let segment = Arc::new(segment.lost());
+            let rows = forget_blocks(writer, &segment);
+            // Compaction has nothing to look for in it.
+            segment.state.lock().left = true;
+            if !state.told_lost {
+                for missing in rows {
+                    let to = if expect_again(writer, &missing) { &mut tails } else { &mut lost };
+                    to.push(missing);
+                }
+                opened.untold.segments.push(segment.clone());
+            }
+            opened.segments.push(segment);
+            continue;
+        }
+        let segment = Arc::new(segment);
+        if state.told_lost {
+            // The file was put back.
+            segment.state.lock().told_lost = false;
+            opened.changed_segments.push(segment.clone());
+        }
         if blobs {
             if !state.sealed {
                 let header = SegmentHeader {
@@ -302,6 +336,9 @@ pub(crate) fn open(
         });
     }
     tell_untold(writer);
+    for segment in &opened.untold.segments {
+        writer.gaps.push(gap_of(segment, now));
+    }
     for LostRows { stream, rows, time } in lost {
         let definition = writer.streams[stream as usize].slot.stream.load_full();
         let count = rows.end - rows.start;
@@ -378,13 +415,25 @@ fn read_checkpoint(
     let which = (superblock.checkpoint_file, superblock.checkpoint_bytes, superblock.checkpoint_chain);
     let take = |kind: u8, bytes: &[u8]| apply_entry(writer, &mut states, &mut expired, kind, bytes);
     let name = || checkpoint::FILES[superblock.checkpoint_file.clamp(1, 2) as usize - 1];
-    match Checkpoint::read(disk, which, take).map_err(io_error(disk, name()))? {
+    match Checkpoint::read(disk, which, take).map_err(missing(disk, name()))? {
         Ok(checkpoint) => {
             // What settle was writing is no segment until an entry says so.
             expired.retain(|id| !states.contains_key(id));
             Ok((checkpoint, states, expired))
         }
-        Err(reason) => Err(OpenError::Damaged { path: disk.path(), reason }),
+        Err(reason) => {
+            let reason = format!("{reason}; {}", repair_hint(&disk.path()));
+            Err(OpenError::Damaged { path: disk.path(), reason })
+        }
+    }
+}
+
+/// Says that a file without which a store does not open is missing, and what to do.
+fn missing(disk: &dyn Disk, name: &str) -> impl FnOnce(std::io::Error) -> OpenError {
+    let (path, hint) = (format!("{}/{name}", disk.path()), repair_hint(&disk.path()));
+    move |source| match source.kind() {
+        std::io::ErrorKind::NotFound => OpenError::Damaged { path, reason: format!("missing; {hint}") },
+        _ => OpenError::Io { path, source },
     }
 }
 
@@ -584,8 +633,9 @@ fn replay(
             path: format!("{}/{}", disk.path(), superblock::FILE),
             reason: format!(
                 "its newest copy is lost: the older one says that the log begins with commit {}, and the log has been \
-                 written over up to commit {commit}; restore the store from a backup",
-                tail.commit + 1
+                 written over up to commit {commit}; {}",
+                tail.commit + 1,
+                repair_hint(&disk.path())
             ),
         });
     }
@@ -604,29 +654,40 @@ fn replay(
 pub(crate) fn apply_unit(
     writer: &mut Writer,
     bytes: &[u8],
-    (row_words, text): &mut (Vec<u64>, Vec<u8>),
+    scratch: &mut (Vec<u64>, Vec<u8>),
     instant: i64,
     report: &mut RecoveryReport,
     lost: &mut Vec<LostRows>,
 ) -> Option<()> {
     let mut records = Records(bytes);
-    while let Some(record) = records.next_record() {
-        match record {
-            Record::Control { kind, bytes } => apply_control(writer, kind, bytes)?,
-            Record::Frame { stream, shape, row, text_bytes } => {
-                (row < MAX_ROWS).then_some(())?;
-                let found_lost = pass_lost(writer, stream, row);
-                let follows_lost = found_lost.is_some();
-                if let Some(rows) = found_lost {
-                    let before = writer.streams[stream as usize].slot.sealed.load().time.1;
-                    lost.push(LostRows { stream, rows, time: (before.min(instant), instant) });
-                }
-                let frame = LoggedFrame { stream, shape, row, text_bytes, follows_lost };
-                apply_frame(writer, &mut records, &frame, (row_words, text), instant, report)?;
+    while apply_record(writer, &mut records, scratch, instant, (report, lost))? {}
+    Some(())
+}
+
+/// Takes back the next record of a unit; false: there is none. None: it does not fit what came before.
+pub(crate) fn apply_record(
+    writer: &mut Writer,
+    records: &mut Records<'_>,
+    (row_words, text): &mut (Vec<u64>, Vec<u8>),
+    instant: i64,
+    (report, lost): (&mut RecoveryReport, &mut Vec<LostRows>),
+) -> Option<bool> {
+    let Some(record) = records.next_record() else { return Some(false) };
+    match record {
+        Record::Control { kind, bytes } => apply_control(writer, kind, bytes)?,
+        Record::Frame { stream, shape, row, text_bytes } => {
+            (row < MAX_ROWS).then_some(())?;
+            let found_lost = pass_lost(writer, stream, row);
+            let follows_lost = found_lost.is_some();
+            if let Some(rows) = found_lost {
+                let before = writer.streams[stream as usize].slot.sealed.load().time.1;
+                lost.push(LostRows { stream, rows, time: (before.min(instant), instant) });
             }
+            let frame = LoggedFrame { stream, shape, row, text_bytes, follows_lost };
+            apply_frame(writer, records, &frame, (row_words, text), instant, report)?;
         }
     }
-    Some(())
+    Some(true)
 }
 
 /// Where a stream goes on with a later row than the one expected, the rows between are lost.

@@ -59,6 +59,11 @@ pub enum OpenError {
     },
 }
 
+/// What to do about a store that does not open.
+pub(crate) fn repair_hint(path: &str) -> String {
+    format!("`strongback store repair {path} --into NEW` makes a new store of what is left")
+}
+
 /// Why a frame or a stream was refused. `reason()` is the metrics label.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Reject {

@@ -1,10 +1,11 @@
 //! Frames that reached a store which took nothing: what becomes a row of `strongback.gaps` when it takes data
 //! again. Of each stream at most one row a second; bounded by the number of streams.
 
-use crate::append::{Taken, Writer, new_tracker};
+use crate::append::{Taken, Writer, new_tracker, reserve_bytes};
 use crate::frame::{FrameHead, FrameRef};
 use crate::group::Group;
 use crate::ledger::{Gap, GapCause, gaps_spec};
+use crate::log::unit_bytes;
 use crate::sequence::Seen;
 use crate::stream::Stream;
 use crate::{Refusal, Reject};
@@ -121,6 +122,15 @@ impl Span {
 }
 
 impl Writer {
+    /// Asks upkeep for as much of the log as `bytes` more records need, with what is kept free: a quarter of a small log
+    /// may not be enough, and whoever offers them again would be refused for ever.
+    #[cold]
+    pub(crate) fn want(&mut self, bytes: usize) {
+        let kept_free = reserve_bytes(self.ring_bytes) + self.records.bytes as u64;
+        let wanted = unit_bytes(self.pending.len() * 8) + unit_bytes(bytes) + kept_free;
+        self.wanted_bytes = self.wanted_bytes.max(wanted.min(self.ring_bytes));
+    }
+
     /// Makes rows of the gaps found since the last commit, so that they are durable with the frames that
     /// showed them. Without room they wait for the next. `all`: those that would wait for their second to be
     /// over, too.

@@ -171,6 +171,7 @@ impl Sealer {
         next_segment: Option<u64>,
         base: bool,
     ) -> io::Result<bool> {
+        self.note_told(store);
         let mut entries = Entries::default();
         let (saved_groups, streams, gaps) = {
             let mut writer = store.writer.lock();

@@ -24,6 +24,7 @@ use crate::definition;
 use crate::directory::Segment;
 use crate::disk::{Disk, DiskFile};
 use crate::group::Group;
+use crate::missing::Untold;
 use crate::mixed::{self, Part};
 use crate::naming::{Effect, Unnamed};
 use crate::recent::RecentOrder;
@@ -112,6 +113,8 @@ pub(crate) struct Sealer {
     pub(crate) settle: Settler,
     /// Open segments of blobs.
     pub(crate) blobs: Blobs,
+    /// Lost segments whose gaps may not be durable yet.
+    pub(crate) untold: Untold,
     /// The clock that ages are counted by.
     pub(crate) clock: WallClock,
     /// Of segments that were open or begun since the opening, by their numbers: its steady clock then, before which none of
@@ -155,6 +158,7 @@ impl Sealer {
             recent_max: RECENT_BYTES_MAX,
             settle: Settler::default(),
             blobs: Blobs::default(),
+            untold: Untold::default(),
             clock,
             begun: Default::default(),
         }
@@ -163,6 +167,9 @@ impl Sealer {
     /// Does about 1 ms of work; says whether more is waiting.
     pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
         self.name_written(store)?;
+        if self.note_told(store) {
+            self.write_checkpoint(store, None)?;
+        }
         drop_sealed(store);
         let (ring, head, front, open_bytes, wanted) = {
             let mut writer = store.writer.lock();

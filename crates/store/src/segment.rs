@@ -53,6 +53,7 @@ use crate::limits::{
 };
 use crate::mutant::{self, Mutant};
 
+pub(crate) use build::index_entries;
 pub use build::{Builder, Group, Sealed};
 pub(crate) use footer::Beside;
 #[doc(hidden)]

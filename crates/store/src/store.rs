@@ -16,6 +16,7 @@ use crate::disk::{Access, Disk};
 use crate::expiry::{self, Space};
 use crate::fixed::disk_of;
 use crate::group::Policy;
+use crate::inspect::Damage;
 use crate::log::{self, Link, LogWriter};
 use crate::mutant::{self, Mutant};
 use crate::recent_file;
@@ -178,6 +179,7 @@ impl Store {
         }
         sealer.expired = opened.expired;
         sealer.recent.begin(&mut writer.streams);
+        sealer.untold = opened.untold;
         let ring_bytes = writer.ring_bytes;
         let clock_leap = sealer.clock.state().newest;
         let inner = Inner {
@@ -213,6 +215,21 @@ impl Store {
             identity,
         };
         Ok(Store { inner: Arc::new(inner) })
+    }
+
+    /// Adds what was found damaged before recovery.
+    pub(crate) fn add_damage(&mut self, damage: Vec<Damage>) {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.report.damaged.splice(..0, damage);
+        }
+    }
+
+    /// Takes nothing more: it is read.
+    pub(crate) fn into_read_only(self, now: i64) -> Store {
+        // What recovery found lost is seen in `strongback.gaps`; where the log has no room for it, in the report alone.
+        let _ = self.commit(now);
+        self.inner.waiting.lock().get_or_insert(Refusal::Closed);
+        self
     }
 
     /// What opening found.
@@ -275,26 +292,33 @@ impl Store {
     /// Appends frames: visible to views at once, durable with the next commit. Values are converted exactly
     /// to their channel's type. Never blocks on the disk.
     pub fn append(&self, batch: &FrameBatch, now: i64) -> Appended {
-        self.each(batch, now, Writer::append)
+        self.each(batch, now, false, Writer::append)
     }
 
     /// As [`Store::append`], for callers that offer frames again which found the log full: those are not
-    /// counted as received and rejected, so that each frame counts once.
+    /// counted as received and rejected, so that each frame counts once. Behind one that found the log full no other is
+    /// taken, so that what was taken is the beginning of the batch, and frames keep their order.
     pub fn offer(&self, batch: &FrameBatch, now: i64) -> Appended {
-        self.each(batch, now, Writer::offer)
+        self.each(batch, now, true, Writer::offer)
     }
 
     fn each(
         &self,
         batch: &FrameBatch,
         now: i64,
+        in_order: bool,
         take: impl Fn(&mut Writer, &FrameRef<'_>, i64, bool) -> Taken,
     ) -> Appended {
         self.inner.shared.paces.tell(Caller::Append, now);
         let poison = self.inner.poison();
         let mut writer = self.inner.writer.lock();
         let mut outcomes = Vec::with_capacity(batch.len());
+        let mut is_full = false;
         for frame in batch.frames() {
+            if is_full {
+                outcomes.push(Outcome::Rejected(Reject::Refused(Refusal::LogFull)));
+                continue;
+            }
             let taken = match &poison {
                 None => take(&mut writer, &frame, now, batch.is_answered()),
                 Some(refusal) => writer.refuse(&frame, refusal.clone(), batch.is_answered()),
@@ -306,7 +330,10 @@ impl Store {
                 }
                 Ok(Some(row)) => outcomes.push(Outcome::Stored { row }),
                 Ok(None) => outcomes.push(Outcome::Duplicate),
-                Err(reject) => outcomes.push(Outcome::Rejected(*reject)),
+                Err(reject) => {
+                    is_full = in_order && *reject == Reject::Refused(Refusal::LogFull);
+                    outcomes.push(Outcome::Rejected(*reject));
+                }
             }
         }
         // With nothing that waits, what its frames repeat is in the commit before.

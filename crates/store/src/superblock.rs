@@ -169,7 +169,10 @@ impl Superblock {
         }
         newest.ok_or_else(|| OpenError::Damaged {
             path: path(),
-            reason: "neither copy (offsets 0 and 4096) has a valid checksum; restore the folder from a backup".into(),
+            reason: format!(
+                "neither copy (offsets 0 and 4096) has a valid checksum; {}",
+                crate::refusal::repair_hint(&disk.path())
+            ),
         })
     }
 }

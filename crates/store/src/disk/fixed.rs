@@ -150,6 +150,12 @@ impl FixedDisk {
         Arc::new(Region { file, offset, size_bytes, owner: None })
     }
 
+    /// What a slot holds, whichever segment that is of.
+    pub(crate) fn slot_file(&self, slot: u32) -> Arc<dyn DiskFile> {
+        let offset = self.layout.slots_offset + u64::from(slot) * self.layout.segment_bytes;
+        self.handle((offset, self.layout.segment_bytes), Access::Buffered)
+    }
+
     fn slot_handle(&self, slot: u32, access: Access) -> Arc<dyn DiskFile> {
         let file = match access {
             Access::Log => self.log.clone(),

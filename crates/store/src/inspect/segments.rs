@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::place::Part;
-use super::{Depth, Inspection, Listed, ListedSegment, SegmentUse, blobs, picture, pyramids, reason};
+use super::{Depth, Inspection, ListedSegment, SegmentUse, blobs, picture, pyramids, reason};
 use crate::batch::Column;
 use crate::block::{self, Block, BlockHeader, Front};
 use crate::bytes::FormatError;
 use crate::directory::file_name;
 use crate::limits::PAGE_BYTES;
+use crate::missing::wrong_size;
 use crate::mixed::MixedBlock;
 use crate::reduction::Reduction;
 use crate::segment::{self, Footer, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader, Trailer};
@@ -20,6 +21,12 @@ use crate::value::{CellState, ChannelType};
 /// Whether a file of a store is a segment.
 pub(super) fn is_segment(name: &str) -> bool {
     name.starts_with("segment-") && name.ends_with(".sbs")
+}
+
+/// The number that the name of a segment's file says; 0, which no segment has, where it says none.
+pub(super) fn number_of(name: &str) -> u64 {
+    let number = name.strip_prefix("segment-").and_then(|name| name.strip_suffix(".sbs"));
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Whether anything was written to a segment; none: it is not even a page long.
@@ -41,20 +48,53 @@ struct Walk<'a> {
     durable: u64,
 }
 
-/// Looks at one segment.
-pub(super) fn read(name: &str, file: &Part, depth: Depth, listed: &Listed, found: &mut Inspection) -> io::Result<()> {
+/// Looks at one segment, of which the checkpoint may say something.
+pub(super) fn read(
+    name: &str,
+    file: &Part,
+    depth: Depth,
+    known: Option<&ListedSegment>,
+    found: &mut Inspection,
+) -> io::Result<()> {
     let mut bytes = Vec::new();
+    let sealed = known.filter(|known| known.sealed);
+    if let Some((offset, reason)) =
+        sealed.and_then(|known| wrong_size(Some(file.size), known.bytes, known.blocks, known.blobs))
+    {
+        found.damaged(name, offset, reason);
+    }
     let page = file.read_at(&mut bytes, 0, PAGE_BYTES)?;
     match SegmentHeader::read(page) {
+        Ok(header) if header.id != number_of(name) => {
+            found.damaged(name, 0, format!("the header of segment {}", header.id));
+            Ok(())
+        }
         Ok(header) => {
-            let known = listed.get(&header.id);
             if header.blobs {
                 return blobs::walk(name, file, header, known, depth, found);
             }
-            walk(name, file, header, (known.map_or(0, |known| known.bytes), true), depth, found)
+            let before = found.damage.len();
+            walk(name, file, header, (known.map_or(0, |known| known.bytes), true), depth, found)?;
+            if sealed.is_some()
+                && found.damage.len() == before
+                && found.segments.last().is_some_and(|s| !s.sealed)
+                && found.damage.iter().all(|damage| damage.file != name)
+            {
+                let at = file.size.saturating_sub(PAGE_BYTES as u64);
+                found.damaged(name, at, "the checkpoint lists it as sealed, and it has no trailer");
+            }
+            Ok(())
         }
         // Made and not begun: the header is written with the first group.
-        Err(_) if page.iter().all(|byte| *byte == 0) => Ok(()),
+        Err(_) if page.iter().all(|byte| *byte == 0) => {
+            if let Some(known) = known.filter(|known| known.bytes > 0)
+                && found.damage.last().is_none_or(|damage| damage.file != name)
+            {
+                let reason = format!("the header is zeros, and {} bytes were written", known.bytes);
+                found.damaged(name, 0, reason);
+            }
+            Ok(())
+        }
         Err(error) => {
             found.damaged(name, 0, reason(&error));
             Ok(())

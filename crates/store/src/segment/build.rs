@@ -309,7 +309,7 @@ fn definition_len(stream: &Stream) -> usize {
     bytes.len()
 }
 
-fn index_entries(block: &[u8], header: BlockHeader, offset: u64) -> Result<Vec<IndexEntry>, FormatError> {
+pub(crate) fn index_entries(block: &[u8], header: BlockHeader, offset: u64) -> Result<Vec<IndexEntry>, FormatError> {
     let length_bytes = header.length_bytes;
     if !header.mixed {
         return Ok(vec![IndexEntry { offset, length_bytes, part: None, header }]);

@@ -1,0 +1,565 @@
+//! Writing: a store of what was found.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::OpenError;
+use crate::append::Writer;
+use crate::blob::ChunkHeader;
+use crate::catalog::{self, ShapeChange, ShapeHistory};
+use crate::checkpoint::{self, Checkpoint, Entries, Position, SealedRows};
+use crate::directory::{Segment, SegmentState, file_name};
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
+use crate::fields::Put;
+use crate::group::Group;
+use crate::limits::MAX_SEGMENT_BYTES;
+use crate::log::{self as log_format, Link, LogWriter, Ring};
+use crate::recovery::{self, LostRows, States, apply_entry, io_error};
+use crate::segment::{Beside, IndexEntry, SegmentHeader};
+use crate::segment_file::{SegmentFile, block_ref, invalid};
+use crate::stream::{Clock, Layout, Stream, StreamId, StreamKey};
+use crate::stream_slot::SlotTable;
+use crate::superblock::{Superblock, SuperblockFile};
+
+use super::log::Unit;
+use super::metadata::Metadata;
+use super::segments::{Content, Found};
+use super::source::Source;
+use super::{LostByStream, RepairReport, STREAMS_MAX, log, segments};
+
+/// Smallest log of a new store.
+const LOG_BYTES_MIN: u64 = 1 << 20;
+/// Bytes that are copied at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Writes a store of what a source has left. `copy`: the target is a folder of its own, and every block is checked;
+/// otherwise it lies over the source, whose files are in it already, and readers check what they read.
+pub(super) fn build(
+    source: &Source,
+    target: &Arc<dyn Disk>,
+    copy: bool,
+) -> Result<(RepairReport, LostByStream), OpenError> {
+    let files = source.files();
+    let path = files.path();
+    let fails = |source| OpenError::Io { path: path.clone(), source };
+    let mut report = RepairReport::default();
+    let metadata = Metadata::read(source, &mut report).map_err(fails)?;
+    report.newest_checkpoint = metadata.is_newest;
+    let found = segments::find(source, &metadata, copy, &mut report).map_err(fails)?;
+    let units = log::units(source, metadata.superblock.as_ref(), &mut report).map_err(fails)?;
+    if metadata.superblock.is_none() && found.is_empty() && units.is_empty() && metadata.positions.is_empty() {
+        let reason = "nothing of a store can be read".to_owned();
+        return Err(OpenError::Damaged { path, reason });
+    }
+    let mut new = NewStore {
+        target: target.clone(),
+        copy,
+        entries: Vec::new(),
+        writer: empty_writer(),
+        undefined: BTreeSet::new(),
+        next_segment: 1,
+        segment_entries: Vec::new(),
+    };
+    new.define(&metadata, &found, &units);
+    new.next_segment = 1 + found
+        .iter()
+        .map(|f| f.id)
+        .chain(metadata.segments.keys().copied())
+        .chain(metadata.gone.iter().copied())
+        .chain(metadata.superblock.map(|s| s.next_segment.saturating_sub(1)))
+        .max()
+        .unwrap_or(0);
+    let write_fails = io_error(&**target, "");
+    let rows = new.segments(found, &mut report).map_err(write_fails)?;
+    let origin = metadata.superblock.map(|s| s.origin).or(rows.origin);
+    let (positions, mut lost) = positions(&new.writer, &metadata, &rows);
+    let (positions, kept) = new.fit(positions, &metadata, &units, &mut lost);
+    report.log_commits = kept.len() as u64;
+    let epoch = metadata.superblock.map_or(0, |s| s.epoch).max(rows.epoch);
+    let epoch = units.iter().map(|unit| unit.header.epoch).fold(epoch, u32::max).max(1);
+    new.finish(metadata.superblock, origin, epoch, &positions, kept).map_err(io_error(&**target, ""))?;
+    Ok((report, lost))
+}
+
+fn empty_writer() -> Writer {
+    Writer::new(Arc::new(SlotTable::new(STREAMS_MAX)), STREAMS_MAX, Arc::new(AtomicU64::new(1)))
+}
+
+/// What of a stream is in segments that were taken over.
+#[derive(Default)]
+struct Rows {
+    /// By stream, blocks in the order of rows: the place of the segment, the block, whether it lies where it lay.
+    blocks: BTreeMap<u32, Vec<(u64, IndexEntry, bool)>>,
+    epoch: u32,
+    origin: Option<u128>,
+}
+
+struct NewStore {
+    target: Arc<dyn Disk>,
+    copy: bool,
+    /// Entries of the new checkpoint: groups, streams, and what else is taken over.
+    entries: Vec<(u8, Vec<u8>)>,
+    /// What they come to.
+    writer: Writer,
+    /// Streams whose rows in the log cannot be told apart: how its records are laid out is not known.
+    undefined: BTreeSet<u32>,
+    next_segment: u64,
+    /// Entries of segments in the target.
+    segment_entries: Vec<Vec<u8>>,
+}
+
+impl NewStore {
+    fn put(&mut self, kind: u8, bytes: Vec<u8>) {
+        let (mut states, mut expired) = (States::new(), Vec::new());
+        if apply_entry(&mut self.writer, &mut states, &mut expired, kind, &bytes).is_some() {
+            self.entries.push((kind, bytes));
+        }
+    }
+
+    /// Defines groups and streams: as the checkpoint does, as the log does, and what both lack as footers do.
+    fn define(&mut self, metadata: &Metadata, found: &[Found], units: &[Unit]) {
+        for (kind, bytes) in &metadata.entries {
+            self.put(*kind, bytes.clone());
+        }
+        for name in found.iter().filter_map(|f| f.header.as_ref().map(|header| header.group.as_str())) {
+            if self.group(name).is_none() {
+                let (kind, name) = name.strip_prefix("run ").map_or((1, name), |run| (2, run));
+                let mut record = Put::default();
+                record.u16(self.groups());
+                record.u8(kind);
+                record.u8(0);
+                record.text(name);
+                self.put(checkpoint::GROUP, record.0);
+            }
+        }
+        // What the log defines itself, it defines exactly.
+        let mut with_log = empty_writer();
+        apply_all(&mut with_log, &self.entries);
+        for unit in units {
+            log::fit(&mut with_log, unit, &BTreeSet::new(), &mut Vec::new());
+        }
+        let mut newest: BTreeMap<u32, (&Stream, Group)> = BTreeMap::new();
+        for segment in found {
+            let Content::Rows { streams, blocks, .. } = &segment.content else { continue };
+            let group = self.group_of(segment);
+            for stream in streams {
+                let known = newest.entry(stream.id.0).or_insert((stream, group));
+                if known.0.layout.version < stream.layout.version {
+                    *known = (stream, group);
+                }
+            }
+            // Those of which only blocks are left.
+            self.undefined.extend(blocks.iter().map(|block| block.header.stream.0));
+        }
+        let most = self.undefined.iter().chain(newest.keys()).max().map_or(0, |id| id + 1);
+        self.undefined.clear();
+        for id in 0..most {
+            let known = with_log.streams.get(id as usize).map(|s| (s.slot.stream.load_full(), s.history.clone()));
+            match (newest.get(&id), known) {
+                (Some((stream, _)), Some((known, history))) if known.layout.version < stream.layout.version => {
+                    let group = with_log.streams[id as usize].slot.group;
+                    self.define_as(stream, grown(&history, &known.layout, &stream.layout), group);
+                }
+                (Some((stream, group)), None) => {
+                    let mut history = grown(&ShapeHistory::default(), &Layout::of_types(&[]), &stream.layout);
+                    history.sequenced_from = stream.sequence_modulus.map(|_| 1);
+                    self.define_as(stream, history, *group);
+                }
+                (None, None) => {
+                    let stream = Stream {
+                        id: StreamId(id),
+                        key: StreamKey::new("lost", [("stream".to_owned(), id.to_string())]),
+                        source: "repair".to_owned(),
+                        clock: Clock::Receive,
+                        expected_period_ns: None,
+                        sequence_modulus: None,
+                        layout: Arc::new(Layout::of_types(&[])),
+                    };
+                    self.define_as(&stream, ShapeHistory { serial: 1, ..ShapeHistory::default() }, Group::DATA);
+                }
+                // What the log alone defines comes back with it, unless others follow that have no other definition.
+                (_, Some((known, history))) if id as usize >= self.writer.streams.len() => {
+                    let group = with_log.streams[id as usize].slot.group;
+                    let record = catalog::encode_stream(&known, &history, group);
+                    self.put(checkpoint::STREAM, record);
+                }
+                (_, Some(_)) => {}
+            }
+        }
+    }
+
+    fn define_as(&mut self, stream: &Stream, history: ShapeHistory, group: Group) {
+        self.undefined.insert(stream.id.0);
+        let record = catalog::encode_stream(stream, &history, group);
+        self.put(checkpoint::STREAM, record);
+    }
+
+    fn groups(&self) -> u16 {
+        (0..=u16::MAX).find(|n| !self.writer.groups.has(Group(*n))).unwrap_or(u16::MAX)
+    }
+
+    fn group(&self, name: &str) -> Option<Group> {
+        (0..self.groups()).map(Group).find(|group| self.writer.groups.name(*group) == name)
+    }
+
+    fn group_of(&self, segment: &Found) -> Group {
+        let by_name = segment.header.as_ref().and_then(|header| self.group(&header.group));
+        let by_entry = segment.entry.as_ref().map(|entry| entry.group).filter(|group| self.writer.groups.has(*group));
+        by_entry.or(by_name).unwrap_or(Group::DATA)
+    }
+
+    /// Takes segments over.
+    fn segments(&mut self, found: Vec<Found>, report: &mut RepairReport) -> io::Result<Rows> {
+        let mut rows = Rows::default();
+        for segment in found {
+            rows.origin = rows.origin.or(segment.header.as_ref().map(|header| header.origin));
+            let group = self.group_of(&segment);
+            let taken = match &segment.content {
+                Content::Blobs { .. } => self.take_blobs(&segment, group)?,
+                Content::Rows { blocks, .. } if blocks.is_empty() => {
+                    report.segments_lost += 1;
+                    continue;
+                }
+                Content::Rows { as_it_is: true, .. } => {
+                    report.segments_kept += 1;
+                    self.take_whole(&segment, group)?
+                }
+                Content::Rows { .. } => {
+                    report.segments_rebuilt += 1;
+                    self.rebuild(&segment, group, report)?
+                }
+            };
+            if matches!(segment.content, Content::Blobs { .. }) {
+                report.segments_kept += 1;
+            }
+            self.segment_entries.push(taken.segment.encode());
+            for block in taken.blocks {
+                report.rows += block.header.rows as u64;
+                rows.epoch = rows.epoch.max(block.header.epoch);
+                let of = rows.blocks.entry(block.header.stream.0).or_default();
+                of.push((segment.places.1, block, taken.in_place));
+            }
+        }
+        for blocks in rows.blocks.values_mut() {
+            blocks.sort_by_key(|(_, block, _)| block.header.first_row);
+        }
+        Ok(rows)
+    }
+
+    fn segment(&self, (id, places): (u64, (u64, u64)), group: Group, state: SegmentState) -> Segment {
+        Segment::standing_for(places, self.target.clone(), id, group, state)
+    }
+
+    /// Makes sure that the first bytes of a segment are in the target.
+    fn copy(&self, segment: &Found, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
+        let name = segment.name();
+        if !self.copy {
+            let file = self.target.open(&name, Access::Buffered)?;
+            if file.size()? != bytes {
+                file.truncate(bytes)?;
+            }
+            return Ok(file);
+        }
+        let file = self.target.create(&name, 0, Access::Buffered)?;
+        let mut at = 0;
+        while at < bytes {
+            let len = PIECE_BYTES.min(bytes - at);
+            file.write_at(&Pages::of(&read_exact(&*segment.file, at, len as usize)?), at)?;
+            at += len;
+        }
+        file.truncate(bytes)?;
+        file.sync()?;
+        Ok(file)
+    }
+
+    /// A sealed segment as it is.
+    fn take_whole(&self, segment: &Found, group: Group) -> io::Result<Taken> {
+        let Content::Rows { blocks, .. } = &segment.content else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let entry = segment.entry.as_ref();
+        // A longer file than was written is cut to what was.
+        let bytes = entry.filter(|entry| entry.state.sealed && entry.slot.is_none()).map(|entry| entry.state.bytes);
+        let bytes = bytes.unwrap_or(segment.size).min(segment.size);
+        self.copy(segment, bytes)?;
+        let mut state = state_of(blocks, bytes);
+        state.points = entry.map_or(0, |entry| entry.state.points);
+        state.left = entry.is_some_and(|entry| entry.state.left);
+        let of = self.segment((segment.id, segment.places), group, state);
+        Ok(Taken { segment: of, blocks: blocks.clone(), in_place: true })
+    }
+
+    /// A segment of the blocks that are whole, with another number that stands for the old one: what other segments say
+    /// of places in that does not count.
+    fn rebuild(&mut self, segment: &Found, group: Group, report: &mut RepairReport) -> io::Result<Taken> {
+        let Content::Rows { blocks, streams, .. } = &segment.content else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let id = self.next_segment;
+        self.next_segment += 1;
+        self.target.create(&file_name(id), 0, Access::Buffered)?;
+        let of = Arc::new(self.segment((id, segment.places), group, SegmentState::default()));
+        let header = SegmentHeader {
+            origin: blocks.first().map_or(0, |block| block.header.origin),
+            id,
+            generation: id,
+            size_bytes: MAX_SEGMENT_BYTES,
+            created: segment.header.as_ref().map_or(0, |header| header.created),
+            group: self.writer.groups.name(group),
+            blobs: false,
+        };
+        let mut file = SegmentFile::create(of.clone(), header, 0)?;
+        let own: HashMap<u32, &Stream> = streams.iter().map(|stream| (stream.id.0, stream)).collect();
+        let mut taken = Vec::new();
+        for parts in blocks.chunk_by(|a, b| a.offset == b.offset) {
+            let bytes = read_exact(&*segment.file, parts[0].offset, parts[0].length_bytes)?;
+            let definition = |block: &IndexEntry| {
+                let known =
+                    || self.writer.streams.get(block.header.stream.0 as usize).map(|s| s.slot.stream.load_full());
+                own.get(&block.header.stream.0).map(|stream| Arc::new((*stream).clone())).or_else(known)
+            };
+            let streams: Vec<Arc<Stream>> = parts.iter().filter_map(definition).collect();
+            match file.put(&bytes, &streams, 0) {
+                Ok(()) => taken.extend(parts.iter().cloned()),
+                Err(error) => report.damaged(&segment.name(), parts[0].offset, error),
+            }
+        }
+        file.flush()?;
+        let places = Some(segment.places);
+        file.finish(Beside { places, ..Beside::default() })?;
+        let state = *of.state.lock();
+        Ok(Taken { segment: self.segment((id, segment.places), group, state), blocks: taken, in_place: false })
+    }
+
+    /// A segment of blobs up to its last chunk, which nothing more is written to.
+    fn take_blobs(&self, segment: &Found, group: Group) -> io::Result<Taken> {
+        let Content::Blobs { end, blobs, stored, generation } = segment.content else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let entry = segment.entry.as_ref().filter(|entry| entry.state.sealed).map(|entry| entry.state);
+        let bytes = entry.map_or(end, |state| state.bytes).min(segment.size).max(PAGE_BYTES as u64);
+        let file = self.copy(segment, bytes)?;
+        let whole_header = segment.header.is_some();
+        if generation != segment.id || !whole_header {
+            let header = SegmentHeader {
+                origin: segment.header.as_ref().map_or(0, |header| header.origin),
+                id: segment.id,
+                generation: segment.id,
+                size_bytes: MAX_SEGMENT_BYTES,
+                created: segment.header.as_ref().map_or(0, |header| header.created),
+                group: self.writer.groups.name(group),
+                blobs: true,
+            };
+            file.write_at(&Pages::of(&header.page().map_err(invalid)?), 0)?;
+            let mut at = PAGE_BYTES as u64;
+            while at + PAGE_BYTES as u64 <= bytes {
+                let mut page = read_exact(&*file, at, PAGE_BYTES)?;
+                match ChunkHeader::read(&page) {
+                    Ok(chunk) if chunk.is_at(at, (segment.id, generation)) => {
+                        let header = ChunkHeader { generation: segment.id, ..chunk }.bytes();
+                        page[..header.len()].copy_from_slice(&header);
+                        file.write_at(&Pages::of(&page), at)?;
+                        at += chunk.padded_bytes();
+                    }
+                    _ => at += PAGE_BYTES as u64,
+                }
+            }
+        }
+        file.sync()?;
+        let state = SegmentState {
+            sealed: true,
+            left: entry.is_none_or(|state| state.left),
+            bytes,
+            blocks: entry.map_or(blobs, |state| state.blocks),
+            stored: entry.map_or(stored, |state| state.stored),
+            ..SegmentState::default()
+        };
+        let of = self.segment((segment.id, segment.places), group, state).of_blobs();
+        Ok(Taken { segment: of, blocks: Vec::new(), in_place: true })
+    }
+
+    /// Chooses what of the log is taken over, and where streams go on without it. Rows of the log that were in a block
+    /// which is lost come back.
+    fn fit(
+        &self,
+        positions: Vec<Position>,
+        metadata: &Metadata,
+        units: &[Unit],
+        lost: &mut LostByStream,
+    ) -> (Vec<Position>, Vec<(log_format::UnitHeader, Vec<u8>)>) {
+        let mut writer = empty_writer();
+        apply_all(&mut writer, &self.entries);
+        for position in &positions {
+            writer.set_sealed(position.stream, position.first_row);
+            if let Some(stream) = writer.streams.get(position.stream as usize) {
+                stream.slot.sealed.store(Arc::new(position.sealed.clone()));
+            }
+        }
+        let (mut kept, mut passed) = (Vec::new(), Vec::new());
+        for unit in units {
+            let fits = log::fit(&mut writer, unit, &self.undefined, &mut passed);
+            if fits > 0 {
+                kept.push((unit.header, unit.records[..fits].to_vec()));
+            }
+        }
+        let mut tails: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        for LostRows { stream, rows, time } in passed {
+            tails.entry(stream).or_default().push((rows, time));
+        }
+        let mut out = Vec::new();
+        for mut position in positions {
+            let id = position.stream;
+            let back = writer.streams.get(id as usize).is_some_and(|s| s.next_row > position.first_row);
+            let before = metadata.positions.get(&id);
+            let ends = before.map_or(0, |before| before.first_row);
+            if !back && ends > position.first_row {
+                let from = match position.sealed.newest_segment {
+                    // Nothing is left: what was in segments that no checkpoint lists any more was dropped.
+                    0 => before
+                        .filter(|b| b.sealed.newest_segment > 0 && is_listed(metadata, b.sealed.newest_segment))
+                        .map_or(ends, |before| before.sealed.newest_first_row),
+                    _ => position.first_row,
+                };
+                let time = (position.sealed.time.1, before.map_or(i64::MIN, |before| before.sealed.time.1));
+                if from < ends {
+                    lost.entry(id).or_default().push((from..ends, (time.0.min(time.1), time.1)));
+                }
+                position.first_row = ends;
+            }
+            lost.entry(id).or_default().extend(tails.remove(&id).unwrap_or_default());
+            out.push(position);
+        }
+        lost.retain(|_, ranges| !ranges.is_empty());
+        (out, kept)
+    }
+
+    /// Writes log, checkpoint and, last of all, the superblock.
+    fn finish(
+        &self,
+        superblock: Option<Superblock>,
+        origin: Option<u128>,
+        epoch: u32,
+        positions: &[Position],
+        kept: Vec<(log_format::UnitHeader, Vec<u8>)>,
+    ) -> io::Result<()> {
+        let disk = &*self.target;
+        let needed: u64 = kept.iter().map(|(_, records)| log_format::unit_bytes(records.len())).sum();
+        let log_bytes = superblock.map_or(0, |s| s.log_bytes).max(needed + LOG_BYTES_MIN).next_multiple_of(1 << 20);
+        let file = recovery::make_log(disk, log_bytes, self.copy)?;
+        let before = kept.first().map_or(0, |(header, _)| header.commit - 1);
+        let tail = Link { position: 0, commit: before, chain: 0, epoch };
+        let mut log = LogWriter::new(Arc::new(Ring { file, size_bytes: log_bytes }), tail);
+        for (header, records) in kept {
+            let words: Vec<u64> = records.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+            log.write_unit(&words, epoch, 0, header.instant)?;
+        }
+        let mut entries = Entries::default();
+        let (groups, others): (Vec<_>, Vec<_>) = self.entries.iter().partition(|(kind, _)| *kind == checkpoint::GROUP);
+        groups.into_iter().chain(others).for_each(|(kind, bytes)| entries.put(*kind, bytes));
+        positions.iter().for_each(|position| entries.put(checkpoint::POSITION, &position.encode()));
+        self.segment_entries.iter().for_each(|entry| entries.put(checkpoint::SEGMENT, entry));
+        let mut checkpoint = Checkpoint::default();
+        checkpoint.write(disk, true, &entries)?;
+        disk.sync()?;
+        let first = Superblock {
+            epoch,
+            origin: match origin {
+                Some(origin) => origin,
+                None => disk.random()?,
+            },
+            log_bytes,
+            tail,
+            checkpoint_file: checkpoint.number,
+            checkpoint_bytes: checkpoint.bytes,
+            checkpoint_chain: checkpoint.chain,
+            next_segment: self.next_segment,
+            generation: 0,
+            ..superblock.unwrap_or_default()
+        };
+        SuperblockFile::create(disk, first)?;
+        disk.sync()
+    }
+}
+
+/// A segment in the target.
+struct Taken {
+    segment: Segment,
+    blocks: Vec<IndexEntry>,
+    /// Whether blocks lie where they lay.
+    in_place: bool,
+}
+
+fn apply_all(writer: &mut Writer, entries: &[(u8, Vec<u8>)]) {
+    let (mut states, mut expired) = (States::new(), Vec::new());
+    for (kind, bytes) in entries {
+        // What did not fit is not among them.
+        let _ = apply_entry(writer, &mut states, &mut expired, *kind, bytes);
+    }
+}
+
+/// Whether a segment of the checkpoint stands for a number.
+fn is_listed(metadata: &Metadata, number: u64) -> bool {
+    metadata.segments.values().any(|entry| (entry.places.0..=entry.places.1).contains(&number))
+}
+
+/// A history that comes to another layout than it did.
+fn grown(history: &ShapeHistory, before: &Layout, after: &Layout) -> ShapeHistory {
+    let mut history = history.clone();
+    (history.newest, history.serial) = (history.newest.saturating_add(1), history.serial.saturating_add(1));
+    for (index, channel) in after.channels.iter().enumerate() {
+        if before.channels.get(index).is_none_or(|known| known.channel_type != channel.channel_type) {
+            let (channel, shape, kind) = (index as u16, history.newest, channel.channel_type);
+            history.changes.push(ShapeChange { channel, shape, kind });
+        }
+    }
+    history
+}
+
+fn state_of(blocks: &[IndexEntry], bytes: u64) -> SegmentState {
+    let join = |a: (i64, i64), b: (i64, i64)| (a.0.min(b.0), a.1.max(b.1));
+    let none = (i64::MAX, i64::MIN);
+    SegmentState {
+        sealed: true,
+        bytes,
+        blocks: blocks.chunk_by(|a, b| a.offset == b.offset).count() as u64,
+        time: blocks.iter().fold(none, |all, block| join(all, block.header.time)),
+        stored: blocks.iter().fold(none, |all, block| join(all, block.header.stored)),
+        ..SegmentState::default()
+    }
+}
+
+/// Where each stream goes on behind its last row in a segment, and which rows between those that are left are lost.
+fn positions(writer: &Writer, metadata: &Metadata, rows: &Rows) -> (Vec<Position>, LostByStream) {
+    let (mut positions, mut lost) = (Vec::new(), LostByStream::new());
+    for (id, stream) in writer.streams.iter().enumerate() {
+        let id = id as u32;
+        let blocks = rows.blocks.get(&id).map_or(&[][..], Vec::as_slice);
+        let mut sealed = SealedRows::default();
+        let channels = stream.slot.stream.load().layout.channels.len();
+        let mut before: Option<&IndexEntry> = None;
+        for (place, block, in_place) in blocks {
+            if let Some(before) = before.filter(|before| before.header.next_row() < block.header.first_row) {
+                let missing = before.header.next_row()..block.header.first_row;
+                lost.entry(id).or_default().push((missing, (before.header.time.1, block.header.time.0)));
+            }
+            sealed.add(&block_ref(block), *place, std::iter::repeat_n(true, channels));
+            if !in_place {
+                sealed.last = None;
+            }
+            before = Some(block);
+        }
+        let known = metadata.positions.get(&id);
+        let first_row = match before {
+            Some(block) => block.header.next_row(),
+            None => known.map_or(0, |known| match is_listed(metadata, known.sealed.newest_segment) {
+                true => known.sealed.newest_first_row,
+                false => known.first_row,
+            }),
+        };
+        if let (None, Some(known)) = (before, known) {
+            sealed.time = known.sealed.time;
+        }
+        positions.push(Position { stream: id, first_row, sequence: known.and_then(|known| known.sequence), sealed });
+    }
+    (positions, lost)
+}

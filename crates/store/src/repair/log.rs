@@ -1,0 +1,141 @@
+//! The log: units that are whole, in order, and what of their records fits what came before.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::append::Writer;
+use crate::counts::RecoveryReport;
+use crate::disk::{DiskFile, PAGE_BYTES, read_exact};
+use crate::fields::Take;
+use crate::log::{self, LogReader, Ring, UNIT_HEADER_BYTES, UnitHeader};
+use crate::record::{Record, Records};
+use crate::recovery::{LOG_FILE, LostRows, apply_record};
+use crate::superblock::Superblock;
+
+use super::RepairReport;
+use super::source::Source;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+/// Larger logs are not made.
+const RING_BYTES_MAX: u64 = 1 << 36;
+
+/// A commit that is whole.
+pub(super) struct Unit {
+    pub(super) header: UnitHeader,
+    pub(super) records: Vec<u8>,
+}
+
+/// Finds the units of a log that may hold what segments do not: from the tail on as they follow each other, and behind a
+/// damaged one those that can be of the same run.
+pub(super) fn units(
+    source: &Source,
+    superblock: Option<&Superblock>,
+    report: &mut RepairReport,
+) -> io::Result<Vec<Unit>> {
+    let Some(file) = source.file(LOG_FILE)? else {
+        report.damaged(LOG_FILE, 0, "missing");
+        return Ok(Vec::new());
+    };
+    let size = file.size()?;
+    let ring = superblock.map_or(size, |superblock| superblock.log_bytes).min(RING_BYTES_MAX) / PAGE * PAGE;
+    if size < ring {
+        report.damaged(LOG_FILE, size, format!("shorter than its {ring} bytes"));
+    }
+    if ring == 0 {
+        return Ok(Vec::new());
+    }
+    let tail = superblock.map(|superblock| superblock.tail);
+    let in_order = positions(&*file, ring, size, tail.map_or(0, |tail| tail.position), tail.is_some())?;
+    let mut units: Vec<Unit> = Vec::new();
+    // Where the newest unit that counts ends, and what the next one must follow.
+    let (mut end, mut last) = (0, tail);
+    for header in in_order {
+        let follows = last.is_none_or(|last| header.follows(&last));
+        let plausible = last.is_none_or(|last| header.commit > last.commit && header.epoch >= last.epoch);
+        if header.position < end || !plausible {
+            continue;
+        }
+        let Some(records) = records(&*file, ring, &header)? else {
+            continue;
+        };
+        if !follows {
+            let first = last.map_or(0, |last| last.commit) + 1;
+            let reason = format!("commits {first} to {} are damaged or missing", header.commit - 1);
+            report.damaged(LOG_FILE, end % ring, reason);
+        }
+        last = Some(header.link());
+        end = last.map_or(0, |last| last.position);
+        units.push(Unit { header, records });
+    }
+    if let Some(last) = last {
+        let ring = Ring { file, size_bytes: ring };
+        if LogReader::new(&ring, last).torn_bytes()? > 0 {
+            let reason = "the commit behind the last whole one was cut, or is damaged";
+            report.damaged(LOG_FILE, last.position % ring.size_bytes, reason);
+        }
+    }
+    Ok(units)
+}
+
+/// Headers in the ring by position: those of the lap from the tail on, or, if that is not known, of the newest lap.
+fn positions(file: &dyn DiskFile, ring: u64, size: u64, tail: u64, is_known: bool) -> io::Result<Vec<UnitHeader>> {
+    let mut headers = Vec::new();
+    let mut at = 0;
+    while at < ring.min(size) {
+        let len = (1 << 20).min(ring.min(size) - at);
+        let piece = read_exact(file, at, len as usize)?;
+        for (n, page) in piece.chunks(PAGE_BYTES).enumerate() {
+            let place = at + n as u64 * PAGE;
+            headers.extend(UnitHeader::decode(page).filter(|header| {
+                header.position % ring == place
+                    && header.len.is_multiple_of(8)
+                    && log::unit_bytes(header.len as usize) <= ring
+                    && header.commit > 0
+                    && header.commit < u64::MAX
+            }));
+        }
+        at += len;
+    }
+    headers.sort_by_key(|header| header.position);
+    let from = match is_known {
+        true => tail,
+        // A lap ends where the newest unit does.
+        false => headers.last().map_or(0, |last| last.link().position.saturating_sub(ring)),
+    };
+    headers.retain(|header| header.position >= from && header.position - from < ring);
+    Ok(headers)
+}
+
+/// The records of a unit, if their checksum holds.
+fn records(file: &dyn DiskFile, ring: u64, header: &UnitHeader) -> io::Result<Option<Vec<u8>>> {
+    let start = (header.position % ring) + UNIT_HEADER_BYTES as u64;
+    let first = u64::from(header.len).min(ring - start) as usize;
+    let mut bytes = vec![0; header.len as usize];
+    let (head, rest) = bytes.split_at_mut(first);
+    let read = file.read_at(head, start)? + if rest.is_empty() { 0 } else { file.read_at(rest, 0)? };
+    Ok((read == bytes.len() && crc32c::crc32c(&bytes) == header.crc).then_some(bytes))
+}
+
+/// Applies the records of a unit as recovery will; returns how many bytes of them fit. They end before a record of a
+/// stream that is `undefined`: how long it is, and what its words mean, is not known.
+pub(super) fn fit(writer: &mut Writer, unit: &Unit, undefined: &BTreeSet<u32>, lost: &mut Vec<LostRows>) -> usize {
+    let mut records = Records(&unit.records);
+    let mut scratch = (Vec::new(), Vec::new());
+    let mut report = RecoveryReport::default();
+    let mut fits = 0;
+    loop {
+        let next = Records(records.0).next_record();
+        let of = match next {
+            Some(Record::Frame { stream, .. }) => Some(stream),
+            Some(Record::Control { bytes, .. }) => Take(bytes).u32(),
+            None => return fits,
+        };
+        if of.is_none_or(|stream| undefined.contains(&stream)) {
+            return fits;
+        }
+        match apply_record(writer, &mut records, &mut scratch, unit.header.instant, (&mut report, lost)) {
+            Some(true) => fits = unit.records.len() - records.0.len(),
+            _ => return fits,
+        }
+    }
+}

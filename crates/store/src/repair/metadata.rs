@@ -1,0 +1,178 @@
+//! Superblock and checkpoints: the newest that is whole, or what says most.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use crate::checkpoint::{self, Position};
+use crate::directory::{Segment, SegmentEntry};
+use crate::disk::fixed::FixedDisk;
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
+use crate::superblock::{self, Found, Superblock};
+
+use super::RepairReport;
+use super::source::Source;
+
+/// Checkpoints are read up to this size.
+const CHECKPOINT_BYTES_MAX: u64 = 1 << 32;
+
+/// An entry: its kind and bytes.
+type Entry = (u8, Vec<u8>);
+
+/// What superblock and checkpoint say.
+#[derive(Default)]
+pub(super) struct Metadata {
+    pub(super) superblock: Option<Superblock>,
+    /// Entries that are taken over as they are, in their order.
+    pub(super) entries: Vec<Entry>,
+    pub(super) positions: BTreeMap<u32, Position>,
+    pub(super) segments: BTreeMap<u64, SegmentEntry>,
+    /// Numbers of segments that are no more, or not yet.
+    pub(super) gone: BTreeSet<u64>,
+    /// Whether the newest checkpoint is whole.
+    pub(super) is_newest: bool,
+}
+
+impl Metadata {
+    /// Reads what there is; what is wrong goes to the report.
+    pub(super) fn read(source: &Source, report: &mut RepairReport) -> io::Result<Metadata> {
+        let copies = match source.file(superblock::FILE)? {
+            Some(file) => superblocks(&*file, report)?,
+            None => {
+                report.damaged(superblock::FILE, 0, "missing");
+                Vec::new()
+            }
+        };
+        // One that is damaged may have been the newest.
+        let sure = copies.len() == 2 || report.damage.is_empty();
+        let newest = copies.first().copied();
+        let mut best: Option<(bool, Vec<Vec<Entry>>)> = None;
+        let mut parts_of = Vec::new();
+        for (index, name) in checkpoint::FILES.into_iter().enumerate() {
+            let Some(file) = source.file(name)? else {
+                if newest.is_some_and(|s| s.checkpoint_file as usize == index + 1) {
+                    report.damaged(name, 0, "missing");
+                }
+                continue;
+            };
+            let (parts, ends) = parts(&*file)?;
+            if let Some(named) = newest.filter(|s| s.checkpoint_file as usize == index + 1) {
+                match ends.iter().position(|end| *end == (named.checkpoint_bytes, named.checkpoint_chain)) {
+                    Some(at) => best = Some((sure, parts[..=at].to_vec())),
+                    None => {
+                        let end = ends.last().map_or(0, |(bytes, _)| *bytes);
+                        report.damaged(name, end, "this part is damaged or does not follow the one before");
+                    }
+                }
+            }
+            parts_of.push(parts);
+        }
+        let (is_newest, parts) = match best {
+            Some((true, parts)) => (true, parts),
+            other => {
+                parts_of.extend(other.map(|(_, parts)| parts));
+                (newest.is_some_and(|s| s.checkpoint_file == 0) && sure, pick(parts_of))
+            }
+        };
+        let mut metadata = Metadata { superblock: newest, is_newest, ..Metadata::default() };
+        parts.into_iter().flatten().for_each(|entry| metadata.take(entry));
+        Ok(metadata)
+    }
+
+    fn take(&mut self, (kind, bytes): Entry) {
+        match kind {
+            checkpoint::POSITION => {
+                if let Some(position) = Position::decode(&bytes) {
+                    self.positions.insert(position.stream, position);
+                }
+            }
+            checkpoint::SEGMENT => {
+                if let Some(entry) = Segment::decode(&bytes) {
+                    self.gone.remove(&entry.id);
+                    self.segments.insert(entry.id, entry);
+                }
+            }
+            checkpoint::EXPIRED => {
+                if let Ok(id) = bytes.try_into().map(u64::from_le_bytes) {
+                    self.segments.remove(&id);
+                    self.gone.insert(id);
+                }
+            }
+            _ => self.entries.push((kind, bytes)),
+        }
+    }
+}
+
+/// Copies of the superblock that are valid, the newest first.
+fn superblocks(file: &dyn DiskFile, report: &mut RepairReport) -> io::Result<Vec<Superblock>> {
+    let mut copies = Vec::new();
+    for offset in [0, PAGE_BYTES as u64] {
+        let mut page = vec![0; PAGE_BYTES];
+        let read = file.read_at(&mut page, offset)?;
+        match Superblock::decode(&page[..read]) {
+            Some(Found::Valid(superblock)) => copies.push(superblock),
+            Some(Found::Newer(found)) => {
+                let reason = format!("{found}: written by a newer version");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+            }
+            // A copy that was not written yet is all zeros.
+            _ if read == PAGE_BYTES && page.iter().all(|byte| *byte == 0) => {}
+            _ => report.damaged(superblock::FILE, offset, "neither valid nor empty: the checksum does not fit"),
+        }
+    }
+    copies.sort_by_key(|copy| std::cmp::Reverse(copy.generation));
+    Ok(copies)
+}
+
+/// Parts of a checkpoint file from its beginning as far as they fit, and behind each the bytes so far and its chain.
+type Parts = (Vec<Vec<Entry>>, Vec<(u64, u64)>);
+
+fn parts(file: &dyn DiskFile) -> io::Result<Parts> {
+    let size = file.size()?.min(CHECKPOINT_BYTES_MAX);
+    let bytes = read_exact(file, 0, size as usize)?;
+    let (mut parts, mut ends) = (Vec::new(), Vec::new());
+    let (mut at, mut chain) = (0, 0);
+    while at < bytes.len() {
+        let mut entries = Vec::new();
+        let mut take = |kind: u8, bytes: &[u8]| {
+            entries.push((kind, bytes.to_vec()));
+            Some(())
+        };
+        let Some((next, len)) = checkpoint::read_part(&bytes[at..], chain, &mut take) else { break };
+        (chain, at) = (next, at + len);
+        parts.push(entries);
+        ends.push((at as u64, chain));
+    }
+    Ok((parts, ends))
+}
+
+/// The checkpoint that knows the newest segment, and of those the most rows.
+fn pick(all: Vec<Vec<Vec<Entry>>>) -> Vec<Vec<Entry>> {
+    let said = |parts: &Vec<Vec<Entry>>| {
+        let mut metadata = Metadata::default();
+        parts.iter().flatten().for_each(|entry| metadata.take(entry.clone()));
+        let newest = metadata.segments.keys().chain(&metadata.gone).max().copied().unwrap_or(0);
+        let rows = metadata.positions.values().fold(0u64, |sum, position| sum.saturating_add(position.first_row));
+        (newest, rows, metadata.entries.len())
+    };
+    all.into_iter().max_by_key(said).unwrap_or_default()
+}
+
+/// The slots that checkpoints of a store of a fixed size give to segments, those of the best one first.
+pub(super) fn slots(disk: &FixedDisk) -> io::Result<Vec<(u64, u32)>> {
+    let mut all = Vec::new();
+    let superblock = disk.open(superblock::FILE, Access::Log)?;
+    let copies = superblocks(&*superblock, &mut RepairReport::default())?;
+    let mut named = None;
+    for (index, name) in checkpoint::FILES.into_iter().enumerate() {
+        let (parts, ends) = parts(&*disk.open(name, Access::Log)?)?;
+        let newest = copies.first().filter(|s| s.checkpoint_file as usize == index + 1);
+        let end = newest.and_then(|s| ends.iter().position(|e| *e == (s.checkpoint_bytes, s.checkpoint_chain)));
+        match end {
+            Some(end) => named = Some(parts[..=end].to_vec()),
+            None => all.push(parts),
+        }
+    }
+    let mut metadata = Metadata::default();
+    named.unwrap_or_else(|| pick(all)).into_iter().flatten().for_each(|entry| metadata.take(entry));
+    Ok(metadata.segments.into_iter().filter_map(|(id, entry)| Some((id, entry.slot?))).collect())
+}
