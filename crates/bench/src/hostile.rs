@@ -4,15 +4,23 @@
 //! ```text
 //!  kinds of hostile clients, each strike made from its own seed ──┐
 //!  well-behaved clients: /ping, SQL over HTTP, SQL over the wire ─┼─> server
+//!  witness: writes, and watches for its updates ──────────────────┤
 //!  watch: resident memory, and whether the process is there ──────┘
 //! ```
 //!
 //! To add a kind: a variant of [`Kind`], and a function that makes one strike from a seed.
 
+mod connections;
 mod good;
 mod grammar;
+mod http;
+mod lines;
+mod postgres;
+mod socket;
 mod sql;
 mod target;
+mod websocket;
+mod witness;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,6 +63,12 @@ pub struct HostileArguments {
     /// Most resident memory of the server, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024.0)]
     pub rss_mib: f64,
+    /// Most time that 99 of 100 answers to /ping may take, with a new connection each, in ms
+    #[arg(long, value_name = "MS", default_value_t = 100.0)]
+    pub ping_p99_ms: f64,
+    /// Most time from a write to its live update, of 99 of 100, in ms
+    #[arg(long, value_name = "MS", default_value_t = 250.0)]
+    pub live_p99_ms: f64,
     /// Folder to work in, kept afterwards; a temporary one if not given
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -71,15 +85,27 @@ pub struct HostileArguments {
 pub enum Kind {
     /// Statements at and beyond the limits, over HTTP and over the wire, with cancels
     Sql,
+    /// Requests that are nearly right, bodies that never end, answers that nobody reads
+    Http,
+    /// Frames that are nearly right, floods, long histories and playbacks that nobody reads
+    Websocket,
+    /// Messages of the PostgreSQL wire before and behind the login
+    Postgres,
+    /// Line protocol over TCP that never ends, is forged, or nearly right
+    Lines,
+    /// Connections, thousands of them, that begin and do not go on
+    Connections,
 }
 
 impl Kind {
-    const ALL: [Kind; 1] = [Kind::Sql];
+    const ALL: [Kind; 6] = [Kind::Sql, Kind::Http, Kind::Websocket, Kind::Postgres, Kind::Lines, Kind::Connections];
 
     /// Clients that strike at a time.
     fn clients(self) -> u64 {
         match self {
             Kind::Sql => 6,
+            Kind::Http | Kind::Websocket | Kind::Postgres => 3,
+            Kind::Lines | Kind::Connections => 2,
         }
     }
 
@@ -87,6 +113,11 @@ impl Kind {
     fn strike(self, target: &Target, seed: u64) {
         match self {
             Kind::Sql => sql::strike(target, seed),
+            Kind::Http => http::strike(target, seed),
+            Kind::Websocket => websocket::strike(target, seed),
+            Kind::Postgres => postgres::strike(target, seed),
+            Kind::Lines => lines::strike(target, seed),
+            Kind::Connections => connections::strike(target, seed),
         }
     }
 }
@@ -110,8 +141,9 @@ pub struct HostileResult {
     seed: u64,
     /// Strikes by kind.
     pub strikes: Vec<(Kind, u64)>,
-    /// Requests of well-behaved clients, and the longest wait for an answer in ms, by the way they take.
-    pub answered: Vec<(String, u64, f64)>,
+    /// Requests of well-behaved clients, the wait for an answer that one of a hundred exceeds, and the longest, in ms, by
+    /// the way they take.
+    pub answered: Vec<(String, u64, f64, f64)>,
     /// What the server used.
     pub usage: Usage,
     /// None if all is well.
@@ -159,7 +191,7 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
     let counts: Vec<AtomicU64> = kinds.iter().map(|_| AtomicU64::new(0)).collect();
     let most = arguments.strikes.unwrap_or(u64::MAX);
     println!("clients strike for {duration:?} from seed {}", arguments.seed);
-    let (answered, usage) = std::thread::scope(|scope| {
+    let (answered, witnessed, usage) = std::thread::scope(|scope| {
         let target = &target;
         for (kind, count) in kinds.iter().zip(&counts) {
             for _ in 0..kind.clients() {
@@ -176,10 +208,12 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
             }
         }
         let good = good::Way::ALL.map(|way| scope.spawn(move || good::ask(target, way)));
+        let witness = scope.spawn(move || witness::watch(target));
         let usage = watch(&server, target, arguments.rss_mib);
         let answered = good.map(|client| client.join().unwrap_or_default());
-        (answered, usage)
+        (answered, witness.join().unwrap_or_default(), usage)
     });
+    judge(arguments, &target, &answered, &witnessed);
     if let Err(error) = server.stop() {
         target.fail(&format!("SIGTERM: {error:#}"));
     }
@@ -190,12 +224,37 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
         strikes: kinds.into_iter().zip(counts.iter().map(|count| count.load(Ordering::Relaxed))).collect(),
         answered: good::Way::ALL
             .iter()
-            .zip(answered)
-            .map(|(way, answers)| (way.name().to_owned(), answers.count, answers.longest.as_secs_f64() * 1e3))
+            .zip(&answered)
+            .map(|(way, answers)| (way.name(), answers.waits.as_slice()))
+            .chain([("write to live update", witnessed.waits.as_slice())])
+            .map(|(name, waits)| {
+                let longest = waits.iter().max().copied().unwrap_or_default();
+                (name.to_owned(), waits.len() as u64, ms(witness::p99(waits)), ms(longest))
+            })
             .collect(),
         usage,
         failures: target.into_failures(),
     })
+}
+
+/// Says what of the well-behaved clients' waits is too long, and whether rows that were acknowledged are gone.
+fn judge(arguments: &HostileArguments, target: &Target, answered: &[good::Answers], witnessed: &witness::Witnessed) {
+    if let Err(error) = witnessed.check(target) {
+        target.fail(&format!("{error:#}"));
+    }
+    let ping = good::Way::ALL.iter().zip(answered).find(|(way, _)| matches!(way, good::Way::Ping));
+    let ping = ping.map(|(_, answers)| witness::p99(&answers.waits)).unwrap_or_default();
+    for (what, p99, most_ms) in
+        [("/ping", ping, arguments.ping_p99_ms), ("a live update", witnessed.p99(), arguments.live_p99_ms)]
+    {
+        if ms(p99) > most_ms {
+            target.fail(&format!("{what} took {:.1} ms at p99", ms(p99)));
+        }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// Gives the server a table to ask for: `m`, with numbers, text, and two tags.
@@ -236,12 +295,13 @@ fn watch(server: &ServerProcess, target: &Target, rss_mib: f64) -> Usage {
 
 fn print(result: &HostileResult) {
     println!("{}", result.machine.line());
-    let mut table = Table::new(["clients", "requests", "longest wait"]);
+    let mut table = Table::new(["clients", "requests", "p99", "longest wait"]);
     for (kind, strikes) in &result.strikes {
-        table.row([format!("hostile: {kind:?}"), strikes.to_string(), String::new()]);
+        table.row([format!("hostile: {kind:?}"), strikes.to_string(), String::new(), String::new()]);
     }
-    for (way, count, longest_ms) in &result.answered {
-        table.row([format!("well-behaved: {way}"), count.to_string(), format!("{longest_ms:.1} ms")]);
+    for (way, count, p99_ms, longest_ms) in &result.answered {
+        let (p99, longest) = (format!("{p99_ms:.1} ms"), format!("{longest_ms:.1} ms"));
+        table.row([format!("well-behaved: {way}"), count.to_string(), p99, longest]);
     }
     table.print();
     println!("the server held {:.0} MiB at most; {} failures", result.usage.rss_mib_max, result.failures.len());

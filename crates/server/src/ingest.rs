@@ -445,6 +445,8 @@ impl Ingest {
             }
             match self.open_again(&old) {
                 Ok(()) => {
+                    // It counts until something was committed: a disk that opens may still not take a write.
+                    *attempts += 1;
                     self.trouble.store(None);
                     return Ok(());
                 }

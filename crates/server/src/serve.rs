@@ -60,7 +60,7 @@ const WRITERS: usize = 32;
 /// Threads of the runtime for HTTP that may block.
 const BLOCKING_THREADS: usize = 64;
 /// Questions to SQL over HTTP that are answered at once.
-const QUESTIONS: usize = 16;
+const QUESTIONS: usize = 8;
 /// Rows of gaps or events that SQL reads at most: all that are kept.
 const LEDGER_ROWS: usize = crate::ledger::ROWS_MAX;
 

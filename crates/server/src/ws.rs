@@ -14,8 +14,8 @@ use crate::live::scene::Scene;
 use crate::live::subscriber::{self, Said};
 use crate::server::Server;
 
-/// Largest message of a client.
-pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Largest message of a client: ten thousand names of channels. A part of one is held for as long as it does not end.
+pub const MESSAGE_BYTES_MAX: usize = 512 << 10;
 /// How long a good-bye may take.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 

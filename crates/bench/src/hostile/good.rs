@@ -27,12 +27,10 @@ pub(super) enum Way {
 }
 
 /// What a client was answered.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
-    /// How often.
-    pub(super) count: u64,
-    /// The longest wait.
-    pub(super) longest: Duration,
+    /// How long each answer took.
+    pub(super) waits: Vec<Duration>,
 }
 
 impl Way {
@@ -82,8 +80,7 @@ pub(super) fn ask(target: &Target, way: Way) -> Answers {
         let begin = Instant::now();
         let answer = way.ask(target);
         let wait = begin.elapsed();
-        answers.count += 1;
-        answers.longest = answers.longest.max(wait);
+        answers.waits.push(wait);
         match answer {
             _ if target.is_over() => {}
             Err(error) => target.fail(&format!("{} after {wait:?}: {error:#}", way.name())),
