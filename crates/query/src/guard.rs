@@ -8,6 +8,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
@@ -42,6 +43,8 @@ const WIDE_BYTES_MAX: usize = 256 << 20;
 const LIST_BATCH_ROWS: usize = 1_024;
 /// The constants of an operator, in as many rows as a batch has, in bytes.
 const CONSTANT_BYTES: usize = 32 << 20;
+/// Longest work of a leaf or a join before others have their turn.
+const WORK: Duration = Duration::from_millis(10);
 /// Rows of a frame that a window may keep without being counted.
 const FRAME_ROWS: u64 = 100_000;
 
@@ -249,6 +252,8 @@ impl ExecutionPlan for Guard {
         Ok(Box::pin(Guarded {
             schema: input.schema(),
             input,
+            yields: self.input.children().is_empty() || self.input.name().contains("Join"),
+            since: None,
             batch_rows: context.session_config().batch_size().max(1),
             reservation,
             keeps: self.keeps,
@@ -262,6 +267,10 @@ impl ExecutionPlan for Guard {
 struct Guarded {
     schema: SchemaRef,
     input: SendableRecordBatchStream,
+    /// Whether it lets others run after a while.
+    yields: bool,
+    /// When the work of now began.
+    since: Option<Instant>,
     batch_rows: usize,
     reservation: MemoryReservation,
     keeps: Option<Keeps>,
@@ -316,6 +325,11 @@ impl Stream for Guarded {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        if self.yields && self.since.get_or_insert_with(Instant::now).elapsed() > WORK {
+            self.since = None;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if self.rest.is_none() {
             let Some(batch) = ready!(self.input.poll_next_unpin(context)?) else {
                 if self.keeps.is_none() {
