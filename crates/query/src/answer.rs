@@ -4,6 +4,7 @@
 //! are `"NaN"`, `"Infinity"`, `"-Infinity"`.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -12,13 +13,55 @@ use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, In
 use datafusion::arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
+use crate::memory::Share;
 use crate::pg::encode;
 use crate::query::Query;
 
 /// Most bytes of rows in one answer; it is cut there and says so.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// Bytes of an answer that need no room in the memory of answers.
+const ANSWER_BYTES_FREE: usize = 64 << 10;
+
+/// The body of an answer. What it takes counts until it is dropped, which is when it was sent.
+#[derive(Debug)]
+pub struct SqlAnswer {
+    json: String,
+    share: Share,
+}
+
+impl SqlAnswer {
+    /// The JSON.
+    pub fn as_str(&self) -> &str {
+        &self.json
+    }
+
+    /// Makes room for what was written, and for as much again.
+    fn hold(&mut self) -> Result<(), QueryError> {
+        if self.json.capacity() <= self.share.bytes() || self.share.try_resize(self.json.capacity()) {
+            return Ok(());
+        }
+        Err(QueryError::new(sqlstate::OUT_OF_MEMORY, "no room for the answer beside those that are not read yet")
+            .with_hint("Ask for fewer rows, or read answers sooner."))
+    }
+}
+
+impl AsRef<[u8]> for SqlAnswer {
+    fn as_ref(&self) -> &[u8] {
+        self.json.as_bytes()
+    }
+}
+
+/// A task that ends with the one that waits for it.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 impl Query {
     /// Runs one statement and returns the body of `POST /api/sql`:
@@ -31,22 +74,31 @@ impl Query {
         sql: &'a str,
         limit: usize,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<String, QueryError>> {
+    ) -> BoxFuture<'a, Result<SqlAnswer, QueryError>> {
         // Boxed, as all that callers await: what is inside is compiled here and once.
         Box::pin(async move {
             let start = Instant::now();
-            let answer =
-                tokio::time::timeout(timeout, self.answer(sql, limit)).await.map_err(|_| QueryError::timed_out())?;
-            let (mut json, truncated) = answer?;
+            let _question = self.inner.questions.try_acquire().map_err(|_| {
+                QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, "too many questions at a time: ask again later")
+            })?;
+            let (query, sql) = (self.clone(), sql.to_owned());
+            let work = async move { tokio::time::timeout(timeout, query.answer(&sql, limit)).await };
+            // On threads of SQL: a defect there, or a long look at rows, is none of the caller's threads.
+            let mut task = Task(self.inner.wire.handle().spawn(work));
+            let answer = (&mut task.0).await.map_err(|error| {
+                tracing::error!(%error, "a query ended by a defect");
+                QueryError::new(sqlstate::INTERNAL_ERROR, "the query ended by a defect of the server")
+            })?;
+            let (mut answer, truncated) = answer.map_err(|_| QueryError::timed_out())??;
             let elapsed_ms = start.elapsed().as_secs_f64() * 1e3;
-            let _ = write!(json, ",\"truncated\":{truncated},\"elapsed_ms\":{elapsed_ms:.3}}}");
-            Ok(json)
+            let _ = write!(answer.json, ",\"truncated\":{truncated},\"elapsed_ms\":{elapsed_ms:.3}}}");
+            Ok(answer)
         })
     }
 
-    async fn answer(&self, sql: &str, limit: usize) -> Result<(String, bool), QueryError> {
+    async fn answer(&self, sql: &str, limit: usize) -> Result<(SqlAnswer, bool), QueryError> {
         let session = self.session();
-        let mut statements = session.parse(sql)?;
+        let mut statements = session.parse(sql).await?;
         let statement = match (statements.pop(), statements.is_empty()) {
             (Some(statement), true) => statement,
             (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
@@ -55,20 +107,22 @@ impl Query {
         if !matches!(statement, Statement::Query(_) | Statement::Explain { .. }) {
             return Err(crate::statement::refusal(&statement));
         }
-        let plan = session.plan(&statement).await?;
+        let plan = session.plan(Arc::new(statement), sql.len()).await?;
         if !plan.parameters.is_empty() {
             return Err(QueryError::new(sqlstate::INDETERMINATE_DATATYPE, "parameters have no values here"));
         }
         let mut rows = session.run(&plan, Vec::new()).await?;
-        let mut json = String::from("{\"columns\":[");
+        let share = Share::new(self.inner.answers.clone(), ANSWER_BYTES_FREE);
+        let mut answer = SqlAnswer { json: String::from("{\"columns\":["), share };
+        let json = &mut answer.json;
         for (at, field) in rows.schema.fields().iter().enumerate() {
             if at > 0 {
                 json.push(',');
             }
             json.push_str("{\"name\":");
-            put_text(&mut json, field.name());
+            put_text(json, field.name());
             json.push_str(",\"type\":");
-            put_text(&mut json, encode::wire_type(field)?.name());
+            put_text(json, encode::wire_type(field)?.name());
             json.push('}');
         }
         json.push_str("],\"rows\":[");
@@ -77,6 +131,8 @@ impl Query {
             let batch = batch?;
             let schema = batch.schema();
             for row in 0..batch.num_rows() {
+                answer.hold()?;
+                let json = &mut answer.json;
                 if count == limit || json.len() > ANSWER_BYTES_MAX {
                     truncated = true;
                     break 'rows;
@@ -86,14 +142,15 @@ impl Query {
                     if at > 0 {
                         json.push(',');
                     }
-                    put_cell(&mut json, array, row, schema.field(at))?;
+                    put_cell(json, array, row, schema.field(at))?;
                 }
                 json.push(']');
                 count += 1;
             }
         }
-        json.push(']');
-        Ok((json, truncated))
+        answer.json.push(']');
+        answer.hold()?;
+        Ok((answer, truncated))
     }
 }
 

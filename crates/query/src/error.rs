@@ -63,6 +63,8 @@ pub mod sqlstate {
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     /// A result or statement beyond a limit of this program.
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
+    /// A statement beyond a limit of its size.
+    pub const TOO_COMPLEX: &str = "54001";
     /// Cancelled or timed out.
     pub const QUERY_CANCELED: &str = "57014";
     /// The server is stopping.
@@ -111,6 +113,20 @@ impl QueryError {
         QueryError::new(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
     }
 
+    /// A subquery for each row, which only works where it can be made a join.
+    fn not_decorrelated() -> Self {
+        QueryError::new(
+            sqlstate::FEATURE_NOT_SUPPORTED,
+            "a subquery that depends on the row around it must compare equal columns, and give one value by an aggregate",
+        )
+        .with_hint("Join with the table grouped by those columns, or look back with a window function.")
+    }
+
+    /// The client did not read the rows that it asked for.
+    pub(crate) fn unread() -> Self {
+        QueryError::new(sqlstate::QUERY_CANCELED, "canceling statement: its rows were not read")
+    }
+
     /// A write was asked of a database that only reads.
     pub fn read_only(what: &str) -> Self {
         QueryError::new(sqlstate::READ_ONLY, format!("cannot execute {what}: this database is read-only"))
@@ -139,7 +155,7 @@ impl From<ParserError> for QueryError {
         let message = match error {
             ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
             ParserError::RecursionLimitExceeded => {
-                return QueryError::new("54001", "the statement is nested too deeply");
+                return QueryError::new(sqlstate::TOO_COMPLEX, "the statement is nested too deeply");
             }
         };
         QueryError::new(sqlstate::SYNTAX_ERROR, format!("syntax error: {message}"))
@@ -151,7 +167,14 @@ impl From<DataFusionError> for QueryError {
         let code = datafusion_sqlstate(&error);
         match find_own(&error) {
             Some(own) => own,
-            None => QueryError::new(code, readable(&error)),
+            None => {
+                let text = readable(&error);
+                let left_over = ["OuterReferenceColumn", "expression ScalarSubquery", "orrelated scalar subquery"];
+                if left_over.iter().any(|word| text.contains(word)) {
+                    return QueryError::not_decorrelated();
+                }
+                QueryError::new(code, text)
+            }
         }
     }
 }

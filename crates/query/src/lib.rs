@@ -17,6 +17,9 @@
 //! - `time` is floored to microseconds in values and in predicates, `time_ns` is exact, and so with the others.
 //! - Queries run on threads of their own with lower priority, within one bound of memory, and stop at their
 //!   next yield when cancelled, timed out or left alone by their client.
+//! - No statement ends the process or takes more memory than its bound: what is parsed is bounded by `extent`, parsed
+//!   and planned by `planning` on large stacks, its functions by `growth`, what passes between operators by `guard`.
+//! - Every query begins soon (`turn`); connections that only start keep nobody out (`pg::doors`).
 //! - A plan is used only with the version of the catalog that it was made against.
 //!
 //! ```no_run
@@ -40,31 +43,41 @@ mod catalog;
 mod clock;
 mod column;
 mod cooperation;
+mod dialect;
 mod direct;
 mod error;
 mod export;
 mod expression;
+mod extent;
 mod filter;
 mod function;
+mod growth;
+mod guard;
+mod memory;
 mod merge;
 mod names;
 mod parameter;
+mod parser;
 mod pg;
 mod pg_catalog;
 mod plan_cache;
+mod planning;
 mod query;
 mod runtime;
 mod scan;
 mod setting;
+mod size;
 mod sorted;
 mod state;
 mod statement;
 mod system;
 mod system_table;
 mod table;
+mod turn;
 mod types;
 mod walk;
 
+pub use answer::SqlAnswer;
 pub use catalog::DATABASE;
 pub use error::{QueryError, sqlstate};
 pub use export::{EXPORT_CHANNELS_MAX, ExportFormat, ExportRequest, ExportStream};

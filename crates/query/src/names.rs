@@ -12,24 +12,27 @@ use crate::catalog::{DATABASE, PUBLIC, SYSTEM, Tables};
 use crate::error::{QueryError, sqlstate};
 use crate::walk::{Look, Step, walk};
 
-/// Rewrites the names of a statement to exact, quoted ones.
+/// Rewrites the names of a statement to exact, quoted ones. Returns the columns of its widest table.
 ///
 /// # Errors
 /// If a name without quotes answers to several tables or columns: the message lists them.
-pub(crate) fn resolve(statement: &mut Statement, tables: &Tables) -> Result<(), QueryError> {
+pub(crate) fn resolve(statement: &mut Statement, tables: &Tables) -> Result<usize, QueryError> {
     let mut defined = Defined::default();
     walk(statement, &mut defined)?;
     let mut relations = Relations { tables, defined: &defined, used: BTreeSet::new() };
     walk(statement, &mut relations)?;
     let mut columns: HashMap<String, BTreeSet<String>> = HashMap::new();
+    let mut widest = 0;
     for name in &relations.used {
         if let Some(table) = tables.table(name) {
+            widest = widest.max(table.columns.len());
             for column in table.columns.iter() {
                 columns.entry(column.name.to_lowercase()).or_default().insert(column.name.clone());
             }
         }
     }
-    walk(statement, &mut Columns { columns, defined: &defined })
+    walk(statement, &mut Columns { columns, defined: &defined })?;
+    Ok(widest)
 }
 
 /// An identifier as SQL folds it.

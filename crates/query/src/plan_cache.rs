@@ -12,6 +12,8 @@ use crate::query::Plan;
 const PLANS_MAX: usize = 512;
 /// Longest statement kept, in bytes.
 const SQL_BYTES_MAX: usize = 16 << 10;
+/// Most memory of all plans, in bytes.
+const WEIGHT_MAX: usize = 32 << 20;
 
 /// A parsed statement with its newest plan.
 #[derive(Clone)]
@@ -29,6 +31,7 @@ pub(crate) struct PlanCache {
 #[derive(Default)]
 struct Entries {
     clock: u64,
+    weight: usize,
     by_sql: HashMap<String, (u64, CachedPlan)>,
 }
 
@@ -45,18 +48,24 @@ impl PlanCache {
 
     /// Keeps a plan.
     pub(crate) fn put(&self, sql: &str, cached: CachedPlan) {
-        if sql.len() > SQL_BYTES_MAX || !cached.plan.reusable {
+        let weight = cached.plan.weight;
+        if sql.len() > SQL_BYTES_MAX || weight > WEIGHT_MAX / 8 || !cached.plan.reusable {
             return;
         }
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let clock = entries.clock;
-        if entries.by_sql.len() >= PLANS_MAX && !entries.by_sql.contains_key(sql) {
+        let full = entries.by_sql.len() >= PLANS_MAX || entries.weight + weight > WEIGHT_MAX;
+        if full && !entries.by_sql.contains_key(sql) {
             let mut uses: Vec<u64> = entries.by_sql.values().map(|(used, _)| *used).collect();
             uses.sort_unstable();
             let median = uses[uses.len() / 2];
             entries.by_sql.retain(|_, (used, _)| *used > median);
+            entries.weight = entries.by_sql.values().map(|(_, cached)| cached.plan.weight).sum();
         }
-        entries.by_sql.insert(sql.to_owned(), (clock, cached));
+        if let Some((_, before)) = entries.by_sql.insert(sql.to_owned(), (clock, cached)) {
+            entries.weight = entries.weight.saturating_sub(before.plan.weight);
+        }
+        entries.weight += weight;
     }
 }

@@ -9,58 +9,71 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::TableFunctionImpl;
 use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::config::ConfigNonZeroUsize;
+use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::pg_catalog::format_type::create_format_type_udf;
-use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use futures::StreamExt;
 use strongback_store::{Pattern, Store, View};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
 use crate::clock::now_ns;
 use crate::cooperation::Cooperation;
 use crate::error::{QueryError, sqlstate};
+use crate::extent;
 use crate::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
+use crate::growth;
+use crate::guard;
+use crate::memory::{QueryMemory, SharedMemory};
 use crate::names;
 use crate::parameter;
+use crate::parser::Parser;
 use crate::pg_catalog::{self, FormatType};
 use crate::plan_cache::PlanCache;
+use crate::planning::Planning;
 use crate::runtime::Threads;
 use crate::setting::{SERVER_VERSION, Settings, SharedSettings};
+use crate::size::Size;
 use crate::sorted::SortedScan;
 use crate::state::{self, StateRow};
 use crate::system::SystemRows;
 use crate::table::PinnedView;
+use crate::turn::{Turn, Turns};
 use crate::types::Types;
 
 /// Batches under way between a running query and its client.
 const BATCHES_IN_FLIGHT: usize = 2;
-
-/// Longest statement accepted, in bytes.
-pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 20;
+/// Questions over HTTP at a time; more are refused.
+const QUESTIONS_MAX: usize = 128;
+/// Longest time that a client may leave rows of a query unread.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(600);
+/// Rows under way are counted from this size on, in bytes.
+const COUNTED_BYTES: usize = 256 << 10;
 
 /// Bounds of the query engine.
 #[derive(Clone, Debug)]
 pub struct QueryOptions {
     /// Threads that run queries; as many again serve connections.
     pub threads: usize,
-    /// Memory of all running queries together.
+    /// Memory of all running queries together; half as much again is for answers that are not read yet, and for
+    /// prepared statements.
     pub memory_bytes: usize,
-    /// Queries that run at a time; more wait.
+    /// Long queries that run at a time; more wait, after a short turn.
     pub queries_max: usize,
     /// Connections at a time; more are refused.
     pub connections_max: usize,
-    /// Default of `statement_timeout`; none: no bound.
+    /// Default and upper bound of `statement_timeout`; none: no bound.
     pub statement_timeout: Option<Duration>,
     /// Niceness of the threads that run queries (0 to 19). Those that serve connections take half of it.
     pub niceness: i32,
@@ -93,8 +106,17 @@ pub(crate) struct Inner {
     pub(crate) plans: PlanCache,
     /// Cloned for each session.
     template: SessionState,
-    parser: PostgresCompatibilityParser,
-    permits: Arc<Semaphore>,
+    parser: Parser,
+    planning: Planning,
+    turns: Arc<Turns>,
+    /// What running queries hold.
+    memory: Arc<SharedMemory>,
+    /// Questions over HTTP that are under way.
+    pub(crate) questions: Semaphore,
+    /// What answers hold until they are sent.
+    pub(crate) answers: Arc<SharedMemory>,
+    /// What sessions hold between statements.
+    pub(crate) sessions: Arc<SharedMemory>,
     /// Runs plans.
     heavy: Threads,
     /// Serves connections and short reads.
@@ -111,10 +133,23 @@ impl Query {
         let wire = Threads::start("sql-wire", options.threads, options.niceness / 2)?;
         let database = Arc::new(Database::new(store.clone(), system.clone()));
         let template = template(&store, &system, &database, &options).map_err(io::Error::other)?;
-        let permits = Arc::new(Semaphore::new(options.queries_max.max(1)));
-        let parser = PostgresCompatibilityParser::new();
-        let plans = PlanCache::default();
-        let inner = Inner { store, system, database, options, plans, template, parser, permits, heavy, wire };
+        let inner = Inner {
+            plans: PlanCache::default(),
+            parser: Parser::new(),
+            planning: Planning::new(options.niceness),
+            turns: Arc::new(Turns::new(options.queries_max)),
+            memory: SharedMemory::new(options.memory_bytes),
+            questions: Semaphore::new(QUESTIONS_MAX),
+            answers: SharedMemory::new(options.memory_bytes / 2),
+            sessions: SharedMemory::new(options.memory_bytes / 4),
+            store,
+            system,
+            database,
+            options,
+            template,
+            heavy,
+            wire,
+        };
         Ok(Query { inner: Arc::new(inner) })
     }
 
@@ -137,7 +172,7 @@ impl Query {
         if let Err(error) = state.register_udf(function) {
             tracing::warn!(%error, "sessions go without current_setting");
         }
-        Session { query: self.clone(), state, settings }
+        Session { query: self.clone(), state: Arc::new(state), settings }
     }
 }
 
@@ -165,12 +200,8 @@ fn template(
     // `SortedScan` does it.
     settings.optimizer.enable_sort_pushdown = false;
     settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
-    let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
-        FairSpillPool::new(options.memory_bytes),
-        std::num::NonZeroUsize::new(3).unwrap_or(std::num::NonZeroUsize::MIN),
-    ));
+    // Each query gets its own memory when it runs.
     let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(pool)
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
         .build_arc()?;
     let context = SessionContext::new_with_config_rt(config, runtime);
@@ -199,7 +230,8 @@ fn template(
         context.register_udf(Constant::of_any(name, value));
     }
     context.register_udf(ScalarUDF::from(FormatType(Arc::new(create_format_type_udf()))));
-    let state = context.state();
+    let mut state = context.state();
+    growth::bound_functions(&mut state)?;
     Ok(SessionStateBuilder::new_from_existing(state)
         .with_type_planner(Arc::new(Types))
         .with_physical_optimizer_rule(Arc::new(SortedScan))
@@ -210,7 +242,7 @@ fn template(
 /// One client's SQL session.
 pub(crate) struct Session {
     pub(crate) query: Query,
-    state: SessionState,
+    state: Arc<SessionState>,
     pub(crate) settings: SharedSettings,
 }
 
@@ -228,23 +260,47 @@ pub(crate) struct Plan {
     pub(crate) reusable: bool,
     /// How to run it without DataFusion, if it is that simple.
     pub(crate) direct: Option<crate::direct::DirectPlan>,
+    /// Length of the text that it was made of.
+    pub(crate) text_bytes: usize,
+    /// Memory that it takes with its statement, about.
+    pub(crate) weight: usize,
 }
 
 impl Session {
     /// Parses SQL into statements, with the rewrites that PostgreSQL clients need.
-    pub(crate) fn parse(&self, sql: &str) -> Result<Vec<Statement>, QueryError> {
-        if sql.len() > STATEMENT_BYTES_MAX {
-            return Err(QueryError::new(
-                sqlstate::PROGRAM_LIMIT_EXCEEDED,
-                format!("statement of {} bytes, at most {STATEMENT_BYTES_MAX}", sql.len()),
-            ));
-        }
-        Ok(self.query.inner.parser.parse(sql)?)
+    pub(crate) async fn parse(&self, sql: &str) -> Result<Vec<Statement>, QueryError> {
+        let (inner, text) = (self.query.inner.clone(), sql.to_owned());
+        self.query.inner.planning.run(sql.len(), move |stopped| inner.parser.parse(&text, stopped)).await
     }
 
-    /// Plans a statement that only reads.
-    pub(crate) async fn plan(&self, statement: &Statement) -> Result<Arc<Plan>, QueryError> {
-        let tables = self.query.inner.database.tables();
+    /// Plans a statement that only reads. `text_bytes` is the length of its text.
+    pub(crate) async fn plan(&self, statement: Arc<Statement>, text_bytes: usize) -> Result<Arc<Plan>, QueryError> {
+        let (inner, state) = (self.query.inner.clone(), self.state.clone());
+        let planning = &self.query.inner.planning;
+        planning.run(text_bytes, move |_| inner.plan(&state, &statement, text_bytes)).await
+    }
+
+    /// Runs a plan with values for its parameters. Waits for its turn first.
+    pub(crate) async fn run(&self, plan: &Arc<Plan>, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
+        let inner = &self.query.inner;
+        let turn = inner.turns.begin().await;
+        let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
+        let planned = inner.planning.run(plan.text_bytes, move |_| planner.physical(&state, &logical, values)).await;
+        let (physical, context) = planned?;
+        let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
+        let task = inner.heavy.handle().spawn(produce(physical, context, sender, turn));
+        Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task), under_way: None })
+    }
+
+    /// A view of the store as it is now.
+    pub(crate) fn view(&self) -> View {
+        self.query.inner.store.view()
+    }
+}
+
+impl Inner {
+    fn plan(&self, state: &SessionState, statement: &Statement, text_bytes: usize) -> Result<Arc<Plan>, QueryError> {
+        let tables = self.database.tables();
         let mut statement = statement.clone();
         let functions = parameter::table_functions(&mut statement)?;
         // A session's own functions stay with the session.
@@ -252,9 +308,10 @@ impl Session {
         if !functions.parameters.is_empty() {
             parameter::bind_in_table_functions(&mut statement, &[])?;
         }
-        names::resolve(&mut statement, &tables)?;
+        let columns = names::resolve(&mut statement, &tables)?;
+        extent::check_joins(&mut statement, columns)?;
         let statement = DataFusionStatement::Statement(Box::new(statement));
-        let logical = self.state.statement_to_plan(statement).await?;
+        let logical = self.heavy.handle().block_on(state.statement_to_plan(statement))?;
         SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)
@@ -269,75 +326,99 @@ impl Session {
         }
         let schema = Arc::new(logical.schema().as_arrow().clone());
         let direct = crate::direct::DirectPlan::recognise(&logical, &tables);
-        Ok(Arc::new(Plan { version: tables.version, logical, schema, parameters, reusable, direct }))
+        let weight = extent::weight(&logical, text_bytes)?;
+        let version = tables.version;
+        Ok(Arc::new(Plan { version, logical, schema, parameters, reusable, direct, text_bytes, weight }))
     }
 
-    /// Runs a plan with values for its parameters. Waits for its turn first.
-    pub(crate) async fn run(&self, plan: &Plan, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
+    /// What runs, with its memory.
+    fn physical(
+        &self,
+        state: &SessionState,
+        plan: &Plan,
+        values: Vec<ScalarValue>,
+    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>), QueryError> {
         let logical = if values.is_empty() {
             plan.logical.clone()
         } else {
             let values = ParamValues::List(values.into_iter().map(Into::into).collect());
             plan.logical.clone().with_param_values(values)?
         };
-        let inner = &self.query.inner;
-        let permit = inner
-            .permits
-            .clone()
-            .acquire_owned()
-            .await
-            .map_err(|_| QueryError::new(sqlstate::ADMIN_SHUTDOWN, "the server is stopping"))?;
-        let mut state = self.state.clone();
-        state.config_mut().set_extension(Arc::new(PinnedView(inner.store.view())));
+        let mut state = state.clone();
+        state.config_mut().set_extension(Arc::new(PinnedView(self.store.view())));
         state.mark_start_execution();
-        let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
-        let task = inner.heavy.handle().spawn(produce(state, logical, sender, permit));
-        Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task) })
-    }
-
-    /// A view of the store as it is now.
-    pub(crate) fn view(&self) -> View {
-        self.query.inner.store.view()
+        let logical = state.optimize(&logical)?;
+        let rows = guard::batch_rows(&logical, state.config().batch_size())?;
+        state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
+        let planner = state.query_planner().clone();
+        let physical = self.heavy.handle().block_on(planner.create_physical_plan(&logical, &state))?;
+        let memory_pool = Arc::new(QueryMemory::new(self.memory.clone()));
+        let runtime = RuntimeEnv { memory_pool, ..state.runtime_env().as_ref().clone() };
+        let context = TaskContext::from(&state).with_runtime(Arc::new(runtime));
+        Ok((guard::guard(physical)?, Arc::new(context)))
     }
 }
 
+/// Rows on their way to a client, and what they count for.
+type UnderWay = Result<(RecordBatch, MemoryReservation), QueryError>;
+
 async fn produce(
-    state: SessionState,
-    logical: LogicalPlan,
-    sender: mpsc::Sender<Result<RecordBatch, QueryError>>,
-    permit: OwnedSemaphorePermit,
+    physical: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    sender: mpsc::Sender<UnderWay>,
+    turn: Turn,
 ) {
     let run = async {
-        let physical = state.create_physical_plan(&logical).await?;
-        let mut batches = execute_stream(physical, state.task_ctx())?;
+        let mut batches = execute_stream(physical, context.clone())?;
         while let Some(batch) = batches.next().await {
             let batch = batch?;
-            if batch.num_rows() > 0 && sender.send(Ok(batch)).await.is_err() {
-                break;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let held = MemoryConsumer::new("rows under way").register(context.memory_pool());
+            let bytes = Size::of_batch(&batch).total;
+            held.try_grow(if bytes > COUNTED_BYTES { bytes } else { 0 })?;
+            match sender.try_send(Ok((batch, held))) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Closed(_)) => break,
+                Err(mpsc::error::TrySendError::Full(batch)) => {
+                    // Others run while the client does not read.
+                    turn.give_up();
+                    match tokio::time::timeout(UNREAD_TIMEOUT, sender.send(batch)).await {
+                        Ok(Ok(())) => turn.take().await,
+                        Ok(Err(_)) => break,
+                        Err(_) => return Err(QueryError::unread().into_datafusion()),
+                    }
+                }
             }
         }
         Ok::<(), datafusion::error::DataFusionError>(())
     };
-    if let Err(error) = run.await {
+    if let Err(error) = turn.run(run).await {
         // A client that has gone needs no error.
         let _ = sender.send(Err(error.into())).await;
     }
-    drop(permit);
 }
 
 /// The result of a running query. Dropping it stops the query at its next yield.
 pub(crate) struct Rows {
     /// Columns of every batch.
     pub(crate) schema: SchemaRef,
-    receiver: mpsc::Receiver<Result<RecordBatch, QueryError>>,
+    receiver: mpsc::Receiver<UnderWay>,
     task: Option<JoinHandle<()>>,
+    /// What the rows count for that were given last.
+    under_way: Option<MemoryReservation>,
 }
 
 impl Rows {
     /// The next batch; none at the end.
     pub(crate) async fn next(&mut self) -> Option<Result<RecordBatch, QueryError>> {
+        self.under_way = None;
         if let Some(batch) = self.receiver.recv().await {
-            return Some(batch);
+            return Some(batch.map(|(batch, held)| {
+                self.under_way = Some(held);
+                batch
+            }));
         }
         match self.task.take()?.await {
             Err(error) if error.is_panic() => {

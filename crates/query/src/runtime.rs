@@ -4,6 +4,9 @@ use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
+/// Stack of a thread, in bytes: plans nest, and running and dropping them takes stack for each level.
+const STACK_BYTES: usize = 64 << 20;
+
 /// A tokio runtime whose threads yield to the rest of the program.
 pub(crate) struct Threads {
     runtime: Option<Runtime>,
@@ -16,12 +19,8 @@ impl Threads {
             .worker_threads(count.max(1))
             .max_blocking_threads(4)
             .thread_name(name)
-            .on_thread_start(move || {
-                // On Linux the "process" of setpriority is a thread; none is the calling one.
-                if let Err(error) = rustix::process::setpriority_process(None, niceness) {
-                    tracing::warn!(%error, "query threads keep the priority of the rest of the server");
-                }
-            })
+            .thread_stack_size(STACK_BYTES)
+            .on_thread_start(move || be_nice(niceness))
             .enable_all()
             .build()?;
         Ok(Threads { runtime: Some(runtime) })
@@ -33,6 +32,14 @@ impl Threads {
             Some(runtime) => runtime.handle().clone(),
             None => unreachable!("taken only when dropped"),
         }
+    }
+}
+
+/// Gives the calling thread a niceness.
+pub(crate) fn be_nice(niceness: i32) {
+    // On Linux the "process" of setpriority is a thread; none is the calling one.
+    if let Err(error) = rustix::process::setpriority_process(None, niceness) {
+        tracing::warn!(%error, "query threads keep the priority of the rest of the server");
     }
 }
 

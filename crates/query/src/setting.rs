@@ -139,7 +139,12 @@ impl Settings {
             ("statement_timeout", None) => self.statement_timeout = self.default_timeout,
             ("statement_timeout", Some(text)) => {
                 let timeout = timeout(text).ok_or_else(|| invalid(text))?;
-                self.statement_timeout = (!timeout.is_zero()).then_some(timeout);
+                // No longer than the server lets any statement run.
+                let wanted = (!timeout.is_zero()).then_some(timeout);
+                self.statement_timeout = match (wanted, self.default_timeout) {
+                    (Some(wanted), Some(most)) => Some(wanted.min(most)),
+                    (wanted, most) => wanted.or(most),
+                };
             }
             ("client_encoding", Some(text))
                 if !matches!(text.to_ascii_lowercase().replace(['-', '_'], "").as_str(), "utf8" | "unicode") =>
@@ -226,6 +231,20 @@ mod tests {
         assert_eq!(timeout("250 ms"), Some(Duration::from_millis(250)));
         assert_eq!(timeout("-1"), None);
         assert_eq!(timeout("soon"), None);
+    }
+
+    #[test]
+    fn no_client_lets_a_statement_run_longer_than_the_server() {
+        let mut settings = Settings::new(Some(Duration::from_secs(60)));
+        for (asked, shown) in [("0", "60000ms"), ("1h", "60000ms"), ("1s", "1000ms"), ("90000", "60000ms")] {
+            settings.set("statement_timeout", Some(asked)).unwrap();
+            assert_eq!(settings.get("statement_timeout").as_deref(), Some(shown), "{asked}");
+        }
+        settings.set("statement_timeout", None).unwrap();
+        assert_eq!(settings.statement_timeout, Some(Duration::from_secs(60)));
+        let mut settings = Settings::new(None);
+        settings.set("statement_timeout", Some("0")).unwrap();
+        assert_eq!(settings.statement_timeout, None);
     }
 
     #[test]

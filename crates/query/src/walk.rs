@@ -19,6 +19,11 @@ pub(crate) trait Look {
         ControlFlow::Continue(())
     }
 
+    /// A query of which all parts were shown.
+    fn after_query(&mut self, _query: &mut Query) -> Step {
+        ControlFlow::Continue(())
+    }
+
     /// What stands behind FROM or JOIN.
     fn table(&mut self, _table: &mut TableFactor) -> Step {
         ControlFlow::Continue(())
@@ -41,6 +46,17 @@ pub(crate) fn walk(statement: &mut Statement, look: &mut dyn Look) -> Result<(),
     }
 }
 
+/// Shows a query's parts, itself first.
+///
+/// # Errors
+/// The error that ended it.
+pub(crate) fn walk_query(query: &mut Query, look: &mut dyn Look) -> Result<(), QueryError> {
+    match VisitMut::visit(query, &mut Walk(look)) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
 struct Walk<'a>(&'a mut dyn Look);
 
 impl VisitorMut for Walk<'_> {
@@ -48,6 +64,10 @@ impl VisitorMut for Walk<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> Step {
         self.0.query(query)
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> Step {
+        self.0.after_query(query)
     }
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> Step {

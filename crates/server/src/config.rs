@@ -268,7 +268,7 @@ impl Default for LiveTable {
 pub struct QueryTable {
     /// Memory of all queries together in MiB. Default 256.
     pub memory_mib: usize,
-    /// A query is ended after this many seconds; 0: never. Default 60.
+    /// A query is ended after this many seconds, and clients cannot ask for more; 0: never. Default 60.
     pub statement_timeout_s: u64,
 }
 

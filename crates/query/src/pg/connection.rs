@@ -14,10 +14,12 @@ use tokio::sync::watch;
 
 use super::encode;
 use super::message::{self, Body, ResultColumn};
+use super::portal::{Formats, Portal, Prepared};
 use super::result::{Progress, Running};
 use super::server::{Client, Startup};
 use super::watched::{Failure, Watched, stopping};
 use crate::error::{QueryError, sqlstate};
+use crate::memory::Share;
 use crate::parameter;
 use crate::plan_cache::CachedPlan;
 use crate::query::{Plan, Session};
@@ -26,6 +28,10 @@ use crate::statement::{self, CopyForm, Request};
 
 /// Most prepared statements, and most portals, of a connection.
 const NAMES_MAX: usize = 10_000;
+/// Bytes of a connection's statements and portals that need no room in the memory of sessions.
+const NAMES_BYTES_FREE: usize = 1 << 20;
+/// Most columns of a result (the wire counts them in 16 bits).
+const COLUMNS_MAX: usize = i16::MAX as usize;
 /// Output beyond which it is sent before more rows are made, in bytes.
 const OUTPUT_BYTES: usize = 64 << 10;
 
@@ -37,48 +43,14 @@ enum Transaction {
     Failed,
 }
 
-/// A parsed statement.
-struct Prepared {
-    sql: String,
-    /// None for an empty one.
-    statement: Option<Arc<Statement>>,
-    /// For statements that return rows.
-    plan: Option<Arc<Plan>>,
-    /// Types that the client gave its parameters; 0 for those it left open.
-    given: Vec<u32>,
-}
-
-/// A statement with its values.
-struct Portal {
-    prepared: Arc<Prepared>,
-    plan: Option<Arc<Plan>>,
-    values: Vec<ScalarValue>,
-    formats: Formats,
-    running: Option<Running>,
-    finished: bool,
-}
-
-/// Formats of result columns as the client asked for them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Formats(Vec<bool>);
-
-impl Formats {
-    /// Whether a column is binary.
-    pub(crate) fn binary(&self, column: usize) -> bool {
-        match self.0.as_slice() {
-            [] => false,
-            [all] => *all,
-            each => each.get(column).copied().unwrap_or(false),
-        }
-    }
-}
-
 /// A client's connection.
 pub(crate) struct Connection {
     client: Client,
     session: Session,
     statements: HashMap<String, Arc<Prepared>>,
     portals: HashMap<String, Portal>,
+    /// What statements and portals count for.
+    held: Share,
     transaction: Transaction,
     /// Set by cancel requests.
     cancel: watch::Sender<bool>,
@@ -94,8 +66,10 @@ impl Connection {
         cancel: watch::Sender<bool>,
         stopped: watch::Receiver<bool>,
     ) -> Self {
+        let held = Share::new(session.query.inner.sessions.clone(), NAMES_BYTES_FREE);
         Connection {
             client,
+            held,
             session,
             statements: HashMap::new(),
             portals: HashMap::new(),
@@ -144,7 +118,27 @@ impl Connection {
                     self.client.flush().await?;
                 }
             }
+            drop(body);
+            self.client.served();
         }
+    }
+
+    /// Makes room for a statement or portal of that size in bytes.
+    fn hold(&mut self, bytes: usize) -> Result<(), QueryError> {
+        self.recount();
+        if self.held.try_resize(self.held.bytes() + bytes) {
+            return Ok(());
+        }
+        let text = format!("no room for a prepared statement of {bytes} bytes beside those of all sessions");
+        Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).with_hint("Deallocate statements that are not needed."))
+    }
+
+    /// Counts statements and portals again after some have gone.
+    fn recount(&mut self) {
+        let statements: usize = self.statements.values().map(|prepared| prepared.bytes()).sum();
+        let portals: usize = self.portals.values().map(Portal::bytes).sum();
+        // What is less always has room.
+        let _ = self.held.try_resize((statements + portals).min(self.held.bytes()));
     }
 
     async fn end(mut self, error: QueryError) -> io::Result<()> {
@@ -185,7 +179,7 @@ impl Connection {
             }
             b'S' => {
                 self.skipping = false;
-                if self.transaction == Transaction::None {
+                if self.transaction == Transaction::None && !self.portals.is_empty() {
                     self.portals.clear();
                 }
                 self.ready();
@@ -210,11 +204,12 @@ impl Connection {
     }
 
     async fn simple(&mut self, sql: &str) -> Result<(), Failure> {
+        self.begin();
         if let Some(cached) = self.cached(sql) {
             self.in_transaction(&Request::Rows)?;
             return self.rows(&cached.plan, true).await;
         }
-        let statements = self.session.parse(sql)?;
+        let statements = self.parsed(sql).await?;
         if statements.is_empty() {
             message::put(&mut self.client.output, b'I', |_| {});
         }
@@ -224,20 +219,37 @@ impl Connection {
             self.in_transaction(&request)?;
             match request {
                 Request::Rows => {
-                    let plan = self.session.plan(&statement).await?;
+                    let statement = Arc::new(statement);
+                    let plan = self.planned(&statement, sql.len()).await?;
                     if !plan.parameters.is_empty() {
                         return Err(QueryError::new(sqlstate::UNDEFINED_PARAMETER, "there is no parameter $1").into());
                     }
                     if single {
-                        let cached = CachedPlan { statement: Arc::new(statement), plan: plan.clone() };
+                        let cached = CachedPlan { statement, plan: plan.clone() };
                         self.session.query.inner.plans.put(sql, cached);
                     }
                     self.rows(&plan, true).await?;
                 }
-                other => self.command(other, true).await?,
+                other => self.command(other, sql.len(), true).await?,
             }
         }
         Ok(())
+    }
+
+    /// Parses a text, unless something stops it.
+    async fn parsed(&mut self, sql: &str) -> Result<Vec<Statement>, Failure> {
+        let (watched, session) = (self.watch(self.deadline()), &self.session);
+        Ok(watched.run(&self.client.socket, session.parse(sql)).await??)
+    }
+
+    /// Plans a statement, unless something stops it. `text_bytes` is the length of its text.
+    async fn planned(&mut self, statement: &Arc<Statement>, text_bytes: usize) -> Result<Arc<Plan>, Failure> {
+        let (watched, session) = (self.watch(self.deadline()), &self.session);
+        Ok(watched.run(&self.client.socket, session.plan(statement.clone(), text_bytes)).await??)
+    }
+
+    fn watch(&self, deadline: Option<Instant>) -> Watched {
+        Watched { cancel: self.cancel.subscribe(), stopped: self.stopped.clone(), deadline }
     }
 
     /// The cached plan of a statement, if there is one for the catalog as it is.
@@ -264,17 +276,19 @@ impl Connection {
         if describe {
             message::put_row_description(&mut self.client.output, &columns, |_| false);
         }
-        let deadline = self.begin();
+        let deadline = self.deadline();
         let mut running = self.start(plan, &[], Formats::default(), deadline).await?;
         self.pump(&mut running, 0, deadline).await?;
         Ok(())
     }
 
     /// Statements other than those that return rows of tables.
-    async fn command(&mut self, request: Request, describe: bool) -> Result<(), Failure> {
+    async fn command(&mut self, request: Request, text_bytes: usize, describe: bool) -> Result<(), Failure> {
         let tag = match request {
             Request::Rows => return Ok(()),
-            Request::CopyOut(query, form) => return self.copy_out(Statement::Query(query), form).await,
+            Request::CopyOut(query, form) => {
+                return self.copy_out(Arc::new(Statement::Query(query)), text_bytes, form).await;
+            }
             Request::Set(settings, tag) => {
                 for (name, value) in settings {
                     self.session.settings.lock().set(&name, value.as_deref())?;
@@ -372,13 +386,13 @@ impl Connection {
         Ok(())
     }
 
-    async fn copy_out(&mut self, query: Statement, form: CopyForm) -> Result<(), Failure> {
-        let plan = self.session.plan(&query).await?;
+    async fn copy_out(&mut self, query: Arc<Statement>, text_bytes: usize, form: CopyForm) -> Result<(), Failure> {
+        let plan = self.planned(&query, text_bytes).await?;
         if !plan.parameters.is_empty() {
             return Err(QueryError::new(sqlstate::UNDEFINED_PARAMETER, "there is no parameter $1").into());
         }
         let columns = columns_of(&plan)?;
-        let deadline = self.begin();
+        let deadline = self.deadline();
         let mut running = self.start(&plan, &[], Formats::default(), deadline).await?.into_copy(form);
         message::put(&mut self.client.output, b'H', |out| {
             out.put_u8(0);
@@ -400,13 +414,14 @@ impl Connection {
         if self.statements.len() >= NAMES_MAX {
             return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "too many prepared statements").into());
         }
+        self.begin();
         let prepared = match self.cached(sql) {
             Some(CachedPlan { statement, plan }) => {
                 self.in_transaction(&Request::Rows)?;
                 Prepared { sql: sql.to_owned(), statement: Some(statement), plan: Some(plan), given }
             }
             None => {
-                let mut statements = self.session.parse(sql)?;
+                let mut statements = self.parsed(sql).await?;
                 if statements.len() > 1 {
                     return Err(QueryError::new(
                         sqlstate::SYNTAX_ERROR,
@@ -420,7 +435,7 @@ impl Connection {
                     let request = statement::request(statement);
                     self.in_transaction(&request)?;
                     if matches!(request, Request::Rows) {
-                        let made = self.session.plan(statement).await?;
+                        let made = self.planned(statement, sql.len()).await?;
                         let cached = CachedPlan { statement: statement.clone(), plan: made.clone() };
                         self.session.query.inner.plans.put(sql, cached);
                         plan = Some(made);
@@ -429,6 +444,8 @@ impl Connection {
                 Prepared { sql: sql.to_owned(), statement, plan, given }
             }
         };
+        self.statements.remove(&name);
+        self.hold(prepared.bytes())?;
         self.statements.insert(name, Arc::new(prepared));
         message::put(&mut self.client.output, b'1', |_| {});
         Ok(())
@@ -443,6 +460,7 @@ impl Connection {
         let count = fields.count()?;
         let formats = (0..count).map(|_| fields.i16().map(|f| f == 1)).collect::<Result<Vec<_>, _>>()?;
         let formats = Formats(formats);
+        self.begin();
         let plan = self.fresh_plan(&prepared).await?;
         let wanted = plan.as_ref().map_or(0, |plan| plan.parameters.len());
         let count = fields.count()?;
@@ -465,7 +483,10 @@ impl Connection {
         let count = fields.count()?;
         let formats = (0..count).map(|_| fields.i16().map(|f| f == 1)).collect::<Result<Vec<_>, _>>()?;
         let formats = Formats(formats);
-        self.portals.insert(portal, Portal { prepared, plan, values, formats, running: None, finished: false });
+        let made = Portal { prepared, plan, values, formats, running: None, finished: false };
+        self.portals.remove(&portal);
+        self.hold(made.bytes())?;
+        self.portals.insert(portal, made);
         message::put(&mut self.client.output, b'2', |_| {});
         Ok(())
     }
@@ -479,7 +500,7 @@ impl Connection {
         let fresh = match self.cached(&prepared.sql) {
             Some(cached) => cached.plan,
             None => {
-                let fresh = self.session.plan(statement).await?;
+                let fresh = self.planned(statement, prepared.sql.len()).await?;
                 let cached = CachedPlan { statement: statement.clone(), plan: fresh.clone() };
                 self.session.query.inner.plans.put(&prepared.sql, cached);
                 fresh
@@ -552,10 +573,12 @@ impl Connection {
             message::put(&mut self.client.output, b'I', |_| {});
             return Ok(());
         };
+        let text_bytes = portal.prepared.sql.len();
         let Some(plan) = portal.plan.clone() else {
             let request = statement::request(&statement);
             self.in_transaction(&request)?;
-            return self.command(request, false).await;
+            self.begin();
+            return self.command(request, text_bytes, false).await;
         };
         if portal.finished {
             message::put_complete(&mut self.client.output, "SELECT 0");
@@ -564,7 +587,8 @@ impl Connection {
         let (running, values, formats) =
             (portal.running.take(), std::mem::take(&mut portal.values), portal.formats.clone());
         self.in_transaction(&Request::Rows)?;
-        let deadline = self.begin();
+        self.begin();
+        let deadline = self.deadline();
         let mut running = match running {
             Some(running) => running,
             None if plan.reusable => self.start(&plan, &values, formats, deadline).await?,
@@ -572,7 +596,7 @@ impl Connection {
                 // Table functions take their arguments when they are planned.
                 let mut bound = statement.as_ref().clone();
                 parameter::bind_in_table_functions(&mut bound, &values)?;
-                let plan = self.session.plan(&bound).await?;
+                let plan = self.planned(&Arc::new(bound), text_bytes).await?;
                 let values = if plan.parameters.is_empty() { Vec::new() } else { values };
                 self.start(&plan, &values, formats, deadline).await?
             }
@@ -587,11 +611,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins a statement: forgets cancel requests that came too late for the one before.
-    fn begin(&mut self) -> Option<Instant> {
+    /// Begins a message's work: forgets cancel requests that came too late for the one before.
+    fn begin(&mut self) {
         if *self.cancel.borrow() {
             self.cancel.send_replace(false);
         }
+    }
+
+    /// When a statement that begins now must be done.
+    fn deadline(&self) -> Option<Instant> {
         self.session.settings.lock().statement_timeout.map(|timeout| Instant::now() + timeout)
     }
 
@@ -609,7 +637,7 @@ impl Connection {
             }
         }
         // The queue for a turn can be long: it is left like a running query.
-        let watched = Watched { cancel: self.cancel.subscribe(), stopped: self.stopped.clone(), deadline };
+        let watched = self.watch(deadline);
         let session = &self.session;
         let rows = watched.run(&self.client.socket, session.run(plan, values.to_vec())).await??;
         Ok(Running::batches(plan, rows, formats)?)
@@ -622,7 +650,7 @@ impl Connection {
         most: usize,
         deadline: Option<Instant>,
     ) -> Result<Progress, Failure> {
-        let watched = Watched { cancel: self.cancel.subscribe(), stopped: self.stopped.clone(), deadline };
+        let watched = self.watch(deadline);
         running.portion(most);
         loop {
             // A short read gives its rows at once; a long one, or one by DataFusion, is waited for and watched.
@@ -694,6 +722,10 @@ fn show_columns(name: Option<&str>) -> Vec<ResultColumn> {
 /// The columns of a plan's result.
 fn columns_of(plan: &Plan) -> Result<Vec<ResultColumn>, QueryError> {
     use datafusion::arrow::datatypes::DataType;
+    if plan.schema.fields().len() > COLUMNS_MAX {
+        let text = format!("a result of {} columns, at most {COLUMNS_MAX}", plan.schema.fields().len());
+        return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, text));
+    }
     plan.schema
         .fields()
         .iter()

@@ -6,9 +6,10 @@ use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::RecordBatch;
 use pgwire::api::Type;
 
-use super::connection::{Formats, put_row};
+use super::connection::put_row;
 use super::encode;
 use super::message::{self, ResultColumn};
+use super::portal::Formats;
 use crate::direct::DirectRows;
 use crate::error::QueryError;
 use crate::query::{Plan, Rows};

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -11,18 +12,26 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::auth::{self, Exchange, MECHANISM, PgAuth};
 use super::connection::Connection;
+use super::doors::{Doors, Seat};
 use super::message::{self, Body};
 use crate::catalog::DATABASE;
 use crate::error::{QueryError, sqlstate};
+use crate::memory::Share;
 use crate::query::Query;
 use crate::setting::REPORTED;
 
 /// Time for a client to introduce itself.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a message to arrive once its first byte has.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for a client to take a part of what it is sent.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of a message that need no room in the memory of sessions.
+const MESSAGE_BYTES_FREE: usize = 64 << 10;
 /// Time for connections to end by themselves when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -89,13 +98,13 @@ async fn serve(
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let keys = Arc::new(CancelKeys::default());
-    let slots = Arc::new(Semaphore::new(query.inner.options.connections_max));
+    let doors = Doors::new(query.inner.options.connections_max);
     let (stop, stopped) = watch::channel(false);
     loop {
-        let socket = tokio::select! {
+        let (socket, peer) = tokio::select! {
             () = &mut shutdown => break,
             accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => socket,
+                Ok((socket, peer)) => (socket, peer.ip().to_canonical()),
                 Err(error) => {
                     // Out of file descriptors, for one: others go on, and this passes.
                     tracing::warn!(%error, "a PostgreSQL connection was not accepted");
@@ -104,15 +113,32 @@ async fn serve(
                 }
             },
         };
-        let slot = slots.clone().try_acquire_owned().ok();
         let (query, auth, keys, stopped) = (query.clone(), auth.clone(), keys.clone(), stopped.clone());
+        let (doors, start) = (doors.clone(), doors.start());
         tokio::spawn(async move {
-            let client = Client { socket, input: BytesMut::with_capacity(8 << 10), output: BytesMut::new() };
+            let mut start = start;
+            let mut client = Client {
+                socket,
+                input: BytesMut::with_capacity(8 << 10),
+                output: BytesMut::new(),
+                held: Share::new(query.inner.sessions.clone(), MESSAGE_BYTES_FREE),
+            };
+            let begin = client.begin(&query, &auth, &keys, &doors, peer);
+            let begun = tokio::select! {
+                begun = begin => begun,
+                // Others that want to start need the room.
+                _ = &mut start.leave => return,
+            };
+            drop(start);
+            let served = match begun {
+                Ok(Some(begun)) => client.serve(begun, stopped).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
             // A client that goes away in the middle is no news for the log.
-            if let Err(error) = client.serve(query, auth, keys, stopped, slot.is_some()).await {
+            if let Err(error) = served {
                 tracing::debug!(%error, "a PostgreSQL connection ended");
             }
-            drop(slot);
         });
     }
     drop(listener);
@@ -128,44 +154,58 @@ pub(crate) struct Client {
     pub(crate) socket: TcpStream,
     pub(crate) input: BytesMut,
     pub(crate) output: BytesMut,
+    /// What its message counts for.
+    pub(crate) held: Share,
+}
+
+/// What a connection has once it has started.
+struct Begun {
+    session: crate::query::Session,
+    key: CancelKey,
+    cancel: watch::Sender<bool>,
+    seat: Seat,
 }
 
 impl Client {
-    async fn serve(
-        mut self,
-        query: Query,
-        auth: PgAuth,
-        keys: Arc<CancelKeys>,
-        stopped: watch::Receiver<bool>,
-        has_slot: bool,
-    ) -> io::Result<()> {
+    /// Starts in time, or says why not. None for a connection that only cancels, or has gone.
+    async fn begin(
+        &mut self,
+        query: &Query,
+        auth: &PgAuth,
+        keys: &Arc<CancelKeys>,
+        doors: &Arc<Doors>,
+        peer: IpAddr,
+    ) -> io::Result<Option<Begun>> {
         self.socket.set_nodelay(true)?;
-        let start = tokio::time::timeout(STARTUP_TIMEOUT, self.start(&query, &auth, &keys, has_slot)).await;
-        let session = match start {
-            Err(_) | Ok(Ok(None)) => return Ok(()),
-            Ok(Err(Startup::Io(error))) => return Err(error),
+        match tokio::time::timeout(STARTUP_TIMEOUT, self.start(query, auth, keys, doors, peer)).await {
+            Err(_) => Ok(None),
+            Ok(Ok(begun)) => Ok(begun),
+            Ok(Err(Startup::Io(error))) => Err(error),
             Ok(Err(Startup::Refused(error))) => {
                 message::put_error(&mut self.output, &error, true);
-                self.flush().await?;
-                return self.socket.shutdown().await;
+                tokio::time::timeout(STARTUP_TIMEOUT, self.flush()).await.unwrap_or(Ok(()))?;
+                self.socket.shutdown().await?;
+                Ok(None)
             }
-            Ok(Ok(Some(session))) => session,
-        };
-        let (session, key, cancel) = session;
-        let connection = Connection::new(self, session, cancel, stopped);
-        let ended = connection.run().await;
-        drop(key);
+        }
+    }
+
+    async fn serve(self, begun: Begun, stopped: watch::Receiver<bool>) -> io::Result<()> {
+        let Begun { session, key, cancel, seat } = begun;
+        let ended = Connection::new(self, session, cancel, stopped).run().await;
+        drop((key, seat));
         ended
     }
 
-    /// The first messages, up to `ReadyForQuery`. None for a connection that only cancels, or has gone.
+    /// The first messages, up to `ReadyForQuery`.
     async fn start(
         &mut self,
         query: &Query,
         auth: &PgAuth,
         keys: &Arc<CancelKeys>,
-        has_slot: bool,
-    ) -> Result<Option<(crate::query::Session, CancelKey, watch::Sender<bool>)>, Startup> {
+        doors: &Arc<Doors>,
+        peer: IpAddr,
+    ) -> Result<Option<Begun>, Startup> {
         let body = loop {
             let Some(body) = self.startup_message().await? else { return Ok(None) };
             match Body(&body).i32()? {
@@ -205,12 +245,12 @@ impl Client {
                 unknown.iter().for_each(|name| message::put_text(out, name));
             });
         }
-        if !has_slot {
-            return Err(QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already").into());
-        }
         let find = |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
         let user = find("user").unwrap_or("strongback");
-        self.authenticate(auth).await?;
+        self.authenticate(auth, doors, peer).await?;
+        let Some(seat) = doors.seat(peer) else {
+            return Err(QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already").into());
+        };
         let database = find("database").filter(|name| !name.is_empty()).unwrap_or(user);
         if database != DATABASE {
             return Err(QueryError::new(
@@ -253,10 +293,10 @@ impl Client {
         });
         message::put(&mut self.output, b'Z', |out| out.put_u8(b'I'));
         self.flush().await?;
-        Ok(Some((session, key, cancel)))
+        Ok(Some(Begun { session, key, cancel, seat }))
     }
 
-    async fn authenticate(&mut self, auth: &PgAuth) -> Result<(), Startup> {
+    async fn authenticate(&mut self, auth: &PgAuth, doors: &Doors, peer: IpAddr) -> Result<(), Startup> {
         if let PgAuth::Password(keys) = auth {
             message::put(&mut self.output, b'R', |out| {
                 out.put_i32(10);
@@ -276,7 +316,16 @@ impl Client {
                 out.put_slice(answer.as_bytes());
             });
             let last = self.password_message().await?;
-            let answer = exchange.finish(&last)?;
+            let answer = match exchange.finish(&last) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    if error.sqlstate == sqlstate::INVALID_PASSWORD {
+                        tokio::time::sleep(doors.penalty(peer)).await;
+                    }
+                    return Err(error.into());
+                }
+            };
+            doors.forgive(peer);
             message::put(&mut self.output, b'R', |out| {
                 out.put_i32(12);
                 out.put_slice(answer.as_bytes());
@@ -288,7 +337,7 @@ impl Client {
 
     async fn password_message(&mut self) -> Result<BytesMut, Startup> {
         self.flush().await?;
-        match self.message().await? {
+        match self.message_of(message::STARTUP_BYTES_MAX).await? {
             Some((b'p', body)) => Ok(body),
             Some(_) => Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, "expected a password").into()),
             None => Err(Startup::Io(io::ErrorKind::UnexpectedEof.into())),
@@ -313,12 +362,23 @@ impl Client {
 
     /// The next message: its tag and body. None when the client has gone.
     pub(crate) async fn message(&mut self) -> Result<Option<(u8, BytesMut)>, Startup> {
+        if !self.fill(1).await? {
+            return Ok(None);
+        }
+        let rest = self.message_of(message::MESSAGE_BYTES_MAX);
+        tokio::time::timeout(MESSAGE_TIMEOUT, rest).await.unwrap_or_else(|_| {
+            let text = format!("a message did not arrive within {} s", MESSAGE_TIMEOUT.as_secs());
+            Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into())
+        })
+    }
+
+    async fn message_of(&mut self, bytes_max: usize) -> Result<Option<(u8, BytesMut)>, Startup> {
         if !self.fill(5).await? {
             return Ok(None);
         }
         let size = u32::from_be_bytes([self.input[1], self.input[2], self.input[3], self.input[4]]) as usize;
-        if !(4..=message::MESSAGE_BYTES_MAX).contains(&size) {
-            let text = format!("invalid message length {size}, at most {}", message::MESSAGE_BYTES_MAX);
+        if !(4..=bytes_max).contains(&size) {
+            let text = format!("invalid message length {size}, at most {bytes_max}");
             return Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into());
         }
         if !self.fill(size + 1).await? {
@@ -330,20 +390,34 @@ impl Client {
     }
 
     /// Reads until that many bytes are there; false when the client has gone.
-    async fn fill(&mut self, size: usize) -> io::Result<bool> {
+    async fn fill(&mut self, size: usize) -> Result<bool, Startup> {
         while self.input.len() < size {
             // Grows with what arrives, not with what a length field promises.
             if self.socket.read_buf(&mut self.input).await? == 0 {
                 return Ok(false);
             }
+            if !self.held.try_resize(self.input.len()) {
+                let text = format!("no room for a message of {size} bytes beside those of other sessions");
+                return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into());
+            }
         }
         Ok(true)
+    }
+
+    /// Lets go of what a message took once it is served.
+    pub(crate) fn served(&mut self) {
+        if self.input.is_empty() && self.input.capacity() > MESSAGE_BYTES_FREE {
+            self.input = BytesMut::with_capacity(8 << 10);
+        }
+        // What is less always has room.
+        let _ = self.held.try_resize(self.input.len().min(self.held.bytes()));
     }
 
     /// Writes what is buffered. Cancel-safe: what is written is gone from the buffer.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
-            if self.socket.write_buf(&mut self.output).await? == 0 {
+            let written = tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_buf(&mut self.output)).await;
+            if written.map_err(|_| io::ErrorKind::TimedOut)?? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }

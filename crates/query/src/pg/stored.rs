@@ -7,8 +7,9 @@
 use bytes::{BufMut, BytesMut};
 use strongback_store::{ChannelType, ColumnValues};
 
-use super::connection::{Formats, put_row};
+use super::connection::put_row;
 use super::encode::{EPOCH_2000_US, put_store};
+use super::portal::Formats;
 use crate::column::{ColumnSource, FrameTime, changed, floor_micros};
 use crate::error::QueryError;
 use crate::merge::{Run, StoredRows};

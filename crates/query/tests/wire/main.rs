@@ -20,6 +20,8 @@ use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
 
 mod arrays;
+mod correlated;
+mod hostile;
 mod order;
 
 /// 2026-11-20 00:00:00 UTC.
@@ -593,7 +595,8 @@ async fn json_and_exports() {
     fixture.pad(12);
     let patience = Duration::from_secs(60);
     let sql = "select time, time_ns, x, y, 'q\"' as t from pad order by time";
-    let json = fixture.query.sql_json(sql, 2, patience).await.unwrap();
+    let answer = fixture.query.sql_json(sql, 2, patience).await.unwrap();
+    let json = answer.as_str();
     let start = "{\"columns\":[{\"name\":\"time\",\"type\":\"timestamptz\"},{\"name\":\"time_ns\",\"type\":\"int8\"},\
         {\"name\":\"x\",\"type\":\"int4\"},{\"name\":\"y\",\"type\":\"float8\"},{\"name\":\"t\",\"type\":\"text\"}],\
         \"rows\":[[\"2026-11-20T00:00:00Z\",\"1795132800000000000\",0,null,\"q\\\"\"],";

@@ -82,7 +82,8 @@ pub fn json<T: Serialize + ?Sized>(value: &T) -> Response {
 }
 
 /// A body that is JSON already.
-pub fn json_bytes(bytes: Vec<u8>) -> Response {
+pub fn json_bytes(bytes: impl Into<axum::body::Bytes>) -> Response {
+    let bytes = bytes.into();
     ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], bytes).into_response()
 }
 

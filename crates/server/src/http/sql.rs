@@ -35,7 +35,7 @@ pub(super) async fn sql(State(server): State<Arc<Server>>, body: Bytes) -> Resul
     let _turn = turn.map_err(Failure::internal)?;
     let engine = server.query.now();
     match engine.sql_json(&question.sql, limit, patience).await {
-        Ok(body) => Ok(answer::json_bytes(body.into_bytes())),
+        Ok(body) => Ok(answer::json_bytes(Bytes::from_owner(body))),
         Err(error) => {
             let mut response = answer::json(
                 &serde_json::json!({ "error": error.to_string(), "code": "sql", "sqlstate": error.sqlstate }),

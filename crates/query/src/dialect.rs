@@ -1,0 +1,120 @@
+//! PostgreSQL's dialect with a bound on the parser's work.
+//!
+//! The parser tries words and brackets in several ways, and each way may try again what is inside: a few dozen
+//! nested brackets that do not close take it years. Every try passes through the dialect, which counts them.
+
+use std::any::TypeId;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+
+/// Tries that a statement of any size may take.
+const STEPS_MIN: u64 = 10_000;
+/// Tries that a statement may take for each of its tokens.
+const STEPS_PER_TOKEN: u64 = 40;
+
+/// The dialect of one parser.
+#[derive(Debug)]
+pub(crate) struct BoundedDialect {
+    postgres: PostgreSqlDialect,
+    left: Cell<u64>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl BoundedDialect {
+    /// Makes the dialect for a statement with a number of tokens, which a flag stops too.
+    pub(crate) fn new(tokens: usize, stopped: Arc<AtomicBool>) -> BoundedDialect {
+        let steps = STEPS_MIN + STEPS_PER_TOKEN * tokens as u64;
+        BoundedDialect { postgres: PostgreSqlDialect {}, left: Cell::new(steps), stopped }
+    }
+
+    /// Whether the parser gave up for the work that it took.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    /// Counts a try. The error is the one that the parser does not take for a reason to try something else.
+    fn step(&self) -> Result<(), ParserError> {
+        if self.stopped.load(Ordering::Relaxed) {
+            self.left.set(0);
+        }
+        match self.left.get() {
+            0 => Err(ParserError::RecursionLimitExceeded),
+            left => {
+                self.left.set(left - 1);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Hands methods on to PostgreSQL's dialect.
+macro_rules! as_postgres {
+    ($($name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self $(, $arg: $kind)*) -> $result {
+            self.postgres.$name($($arg),*)
+        })*
+    };
+}
+
+impl Dialect for BoundedDialect {
+    fn dialect(&self) -> TypeId {
+        self.postgres.dialect()
+    }
+
+    fn parse_prefix(&self, _: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        self.step().err().map(Err)
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        match self.step() {
+            Ok(()) => self.postgres.get_next_precedence(parser),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    as_postgres! {
+        identifier_quote_style(identifier: &str) -> Option<char>;
+        is_delimited_identifier_start(ch: char) -> bool;
+        is_identifier_start(ch: char) -> bool;
+        is_identifier_part(ch: char) -> bool;
+        supports_unicode_string_literal() -> bool;
+        is_reserved_for_identifier(keyword: Keyword) -> bool;
+        is_custom_operator_part(ch: char) -> bool;
+        supports_filter_during_aggregation() -> bool;
+        supports_group_by_expr() -> bool;
+        prec_value(precedence: Precedence) -> u8;
+        allow_extract_custom() -> bool;
+        allow_extract_single_quotes() -> bool;
+        supports_create_index_with_clause() -> bool;
+        supports_explain_with_utility_options() -> bool;
+        supports_listen_notify() -> bool;
+        supports_factorial_operator() -> bool;
+        supports_bitwise_shift_operators() -> bool;
+        supports_comment_on() -> bool;
+        supports_load_extension() -> bool;
+        supports_named_fn_args_with_colon_operator() -> bool;
+        supports_named_fn_args_with_expr_name() -> bool;
+        supports_empty_projections() -> bool;
+        supports_nested_comments() -> bool;
+        supports_string_escape_constant() -> bool;
+        supports_numeric_literal_underscores() -> bool;
+        supports_array_typedef_with_brackets() -> bool;
+        supports_geometric_types() -> bool;
+        supports_set_names() -> bool;
+        supports_alter_column_type_using() -> bool;
+        supports_notnull_operator() -> bool;
+        supports_interval_options() -> bool;
+        supports_insert_table_alias() -> bool;
+        supports_create_table_like_parenthesized() -> bool;
+        supports_select_wildcard_with_alias() -> bool;
+        supports_comma_separated_trim() -> bool;
+        supports_xml_expressions() -> bool;
+        supports_comment_optimizer_hint() -> bool;
+    }
+}

@@ -1,0 +1,359 @@
+//! Guards between the operators of a running query: what passes is counted, and cut to batches of bounded size.
+//!
+//! Operators hold batches that no memory pool knows of: in flight, collected, or multiplied. A guard behind each of
+//! them counts the batch that is in flight, so that the next operator starts from something bounded; before a window
+//! it counts all that the window keeps.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr};
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::prelude::Expr;
+use futures::{Stream, StreamExt};
+
+use crate::error::{QueryError, sqlstate};
+use crate::size::Size;
+
+/// Largest batch handed on, in bytes; larger ones are cut by rows.
+const BATCH_BYTES: usize = 16 << 20;
+/// Largest row, in bytes.
+const ROW_BYTES_MAX: usize = 64 << 20;
+/// A batch in flight is counted from this size on, in bytes.
+const COUNTED_BYTES: usize = 256 << 10;
+/// The rows of a full batch together, were all as wide as the widest: beyond, rows are wide. In bytes.
+const FULL_BATCH_BYTES: usize = 512 << 20;
+/// Wide rows that may pass one operator, in bytes.
+const WIDE_BYTES_MAX: usize = 256 << 20;
+/// Rows of a batch where values are lists.
+const LIST_BATCH_ROWS: usize = 1_024;
+/// The constants of an operator, in as many rows as a batch has, in bytes.
+const CONSTANT_BYTES: usize = 32 << 20;
+/// Longest work of a leaf or a join before others have their turn.
+const WORK: Duration = Duration::from_millis(10);
+/// Rows of a frame that a window may keep without being counted.
+const FRAME_ROWS: u64 = 100_000;
+
+/// Rows of a batch for a plan: fewer where its constants or lists would make a full batch too large.
+pub(crate) fn batch_rows(plan: &LogicalPlan, rows: usize) -> Result<usize> {
+    let (mut constants, mut lists) = (0, false);
+    plan.apply_with_subqueries(|node| {
+        lists |= node.schema().fields().iter().any(|field| field.data_type().is_nested());
+        if matches!(node, LogicalPlan::Values(_)) {
+            return Ok(TreeNodeRecursion::Continue);
+        }
+        let mut own = 0_usize;
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                match expr {
+                    Expr::Literal(value, _) => own = own.saturating_add(constant_bytes(value)),
+                    // Compared with, never put into rows.
+                    Expr::InList(_) => return Ok(TreeNodeRecursion::Jump),
+                    _ => {}
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        constants = constants.max(own);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let most = if lists { rows.min(LIST_BATCH_ROWS) } else { rows };
+    Ok((CONSTANT_BYTES / constants.max(1)).clamp(1, most))
+}
+
+fn constant_bytes(value: &ScalarValue) -> usize {
+    match value.try_as_str() {
+        Some(text) => text.map_or(0, str::len),
+        None if value.data_type().is_nested() || matches!(value.data_type(), DataType::Binary) => value.size(),
+        None => 0,
+    }
+}
+
+/// Puts guards into a plan.
+pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        let node = match kept_by(&node) {
+            None => node,
+            Some(keeps) => {
+                let children = node
+                    .children()
+                    .into_iter()
+                    .map(|child| {
+                        Arc::new(Guard { keeps: Some(keeps), ..Guard::new(child.clone()) }) as Arc<dyn ExecutionPlan>
+                    })
+                    .collect();
+                node.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?
+            }
+        };
+        Ok(Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn ExecutionPlan>))
+    })
+    .data()
+}
+
+/// What a window keeps of its input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Keeps {
+    /// How often it holds a row.
+    times: usize,
+    /// Rows whose values each row collects into one of its own.
+    collects: Option<u64>,
+}
+
+fn kept_by(node: &Arc<dyn ExecutionPlan>) -> Option<Keeps> {
+    let (windows, times) = if let Some(all) = node.downcast_ref::<WindowAggExec>() {
+        // It keeps all batches and joins them.
+        (all.window_expr(), 2)
+    } else {
+        (node.downcast_ref::<BoundedWindowAggExec>()?.window_expr(), 0)
+    };
+    let mut keeps = Keeps { times, collects: None };
+    for window in windows {
+        let frame = window.get_window_frame();
+        let rows = rows_of(frame);
+        if let Some((name, distinct)) = aggregate_of(window.as_ref()) {
+            if name == "array_agg" || name == "string_agg" {
+                keeps.collects = keeps.collects.max(Some(rows));
+            }
+            if distinct || !KEEP_LITTLE.contains(&name.as_str()) {
+                keeps.times = keeps.times.max(2);
+            }
+        }
+        if rows > FRAME_ROWS && !frame.start_bound.is_unbounded() {
+            keeps.times = keeps.times.max(1);
+        }
+    }
+    (keeps.times > 0 || keeps.collects.is_some()).then_some(keeps)
+}
+
+/// Aggregates whose state has the size of a value.
+const KEEP_LITTLE: [&str; 26] = [
+    "count",
+    "sum",
+    "avg",
+    "mean",
+    "min",
+    "max",
+    "first_value",
+    "last_value",
+    "nth_value",
+    "stddev",
+    "stddev_pop",
+    "var",
+    "var_pop",
+    "var_sample",
+    "corr",
+    "covar_samp",
+    "covar_pop",
+    "bool_and",
+    "bool_or",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "regr_slope",
+    "regr_intercept",
+    "regr_r2",
+    "regr_count",
+];
+
+/// The name of a window's aggregate, and whether it keeps distinct values.
+fn aggregate_of(window: &dyn WindowExpr) -> Option<(String, bool)> {
+    let window = window.as_any();
+    let aggregate = match window.downcast_ref::<PlainAggregateWindowExpr>() {
+        Some(plain) => plain.get_aggregate_expr(),
+        None => window.downcast_ref::<SlidingAggregateWindowExpr>()?.get_aggregate_expr(),
+    };
+    Some((aggregate.fun().name().to_owned(), aggregate.is_distinct()))
+}
+
+/// The most rows of a frame, as far as it says.
+fn rows_of(frame: &WindowFrame) -> u64 {
+    let rows = |bound: &WindowFrameBound| match bound {
+        WindowFrameBound::CurrentRow => 0,
+        WindowFrameBound::Preceding(rows) | WindowFrameBound::Following(rows) => match rows {
+            ScalarValue::UInt64(Some(rows)) => *rows,
+            _ => u64::MAX,
+        },
+    };
+    match frame.units {
+        WindowFrameUnits::Rows => rows(&frame.start_bound).saturating_add(rows(&frame.end_bound)).saturating_add(1),
+        _ => u64::MAX,
+    }
+}
+
+/// An operator that counts what another one gives.
+#[derive(Clone, Debug)]
+struct Guard {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    keeps: Option<Keeps>,
+}
+
+impl Guard {
+    fn new(input: Arc<dyn ExecutionPlan>) -> Guard {
+        let properties = input.properties().clone();
+        Guard { input, properties, keeps: None }
+    }
+}
+
+impl DisplayAs for Guard {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guard")
+    }
+}
+
+impl ExecutionPlan for Guard {
+    fn name(&self) -> &str {
+        "Guard"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(input), true) => Ok(Arc::new(Guard { keeps: self.keeps, ..Guard::new(input) })),
+            _ => Err(DataFusionError::Internal("a guard has one input".to_owned())),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let reservation = MemoryConsumer::new(self.input.name().to_owned()).register(context.memory_pool());
+        let input = self.input.execute(partition, context.clone())?;
+        Ok(Box::pin(Guarded {
+            schema: input.schema(),
+            input,
+            yields: self.input.children().is_empty() || self.input.name().contains("Join"),
+            since: None,
+            batch_rows: context.session_config().batch_size().max(1),
+            reservation,
+            keeps: self.keeps,
+            kept_rows: 0,
+            wide_bytes: 0,
+            rest: None,
+        }))
+    }
+}
+
+struct Guarded {
+    schema: SchemaRef,
+    input: SendableRecordBatchStream,
+    /// Whether it lets others run after a while.
+    yields: bool,
+    /// When the work of now began.
+    since: Option<Instant>,
+    batch_rows: usize,
+    reservation: MemoryReservation,
+    keeps: Option<Keeps>,
+    kept_rows: u64,
+    wide_bytes: usize,
+    /// What is left of a batch that is handed on in parts, and the rows of a part.
+    rest: Option<(RecordBatch, usize)>,
+}
+
+impl Guarded {
+    /// Counts a batch and says how many of its rows are handed on at a time.
+    fn count(&mut self, batch: &RecordBatch) -> Result<usize> {
+        let size = Size::of_batch(batch);
+        let rows = batch.num_rows().max(1);
+        if size.total > ROW_BYTES_MAX && (rows == 1 || size.widest > ROW_BYTES_MAX) {
+            let text = format!("a row of {} bytes, at most {ROW_BYTES_MAX}", size.widest.max(size.total / rows));
+            return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion());
+        }
+        if size.widest > FULL_BATCH_BYTES / self.batch_rows {
+            self.wide_bytes = self.wide_bytes.saturating_add(size.total);
+            if self.wide_bytes > WIDE_BYTES_MAX {
+                let text = format!(
+                    "rows of up to {} bytes are too wide for a query that reads {WIDE_BYTES_MAX} bytes of them",
+                    size.widest
+                );
+                return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text)
+                    .with_hint("Ask for fewer rows, or for fewer of the wide columns.")
+                    .into_datafusion());
+            }
+        }
+        match self.keeps {
+            None => self.reservation.try_resize(if size.total > COUNTED_BYTES { size.total } else { 0 })?,
+            Some(keeps) => {
+                self.kept_rows += rows as u64;
+                self.reservation.try_grow(size.total.saturating_mul(keeps.times))?;
+                if let Some(frame) = keeps.collects {
+                    let each = (size.total / rows).max(8) as u64;
+                    let collected = self.kept_rows.saturating_mul(frame.min(self.kept_rows)).saturating_mul(each);
+                    let collected = usize::try_from(collected).unwrap_or(usize::MAX);
+                    if collected > self.reservation.size() {
+                        self.reservation.try_resize(collected)?;
+                    }
+                }
+            }
+        }
+        let parts = size.total.div_ceil(BATCH_BYTES).max(1);
+        Ok(rows.div_ceil(parts).min(self.batch_rows))
+    }
+}
+
+impl Stream for Guarded {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        if self.yields && self.since.get_or_insert_with(Instant::now).elapsed() > WORK {
+            self.since = None;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if self.rest.is_none() {
+            let Some(batch) = ready!(self.input.poll_next_unpin(context)?) else {
+                if self.keeps.is_none() {
+                    self.reservation.free();
+                }
+                return Poll::Ready(None);
+            };
+            let rows = Guarded::count(&mut self, &batch)?;
+            if rows >= batch.num_rows() {
+                return Poll::Ready(Some(Ok(batch)));
+            }
+            self.rest = Some((batch, rows));
+        }
+        let Some((batch, rows)) = self.rest.take() else { return Poll::Ready(None) };
+        let part = batch.slice(0, rows.min(batch.num_rows()));
+        if rows < batch.num_rows() {
+            self.rest = Some((batch.slice(rows, batch.num_rows() - rows), rows));
+        }
+        Poll::Ready(Some(Ok(part)))
+    }
+}
+
+impl RecordBatchStream for Guarded {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}

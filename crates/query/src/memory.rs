@@ -1,0 +1,184 @@
+//! The memory of queries and answers: one bound for all, and a little for each beside it.
+//!
+//! Every query has a mebibyte of its own, so that those which hold all the rest do not keep small ones out.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+
+/// What a query has beside the memory of all, in bytes.
+const OWN_BYTES: usize = 1 << 20;
+
+/// A bound for all who share it.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    bytes_max: usize,
+    used: AtomicUsize,
+}
+
+impl SharedMemory {
+    pub(crate) fn new(bytes_max: usize) -> Arc<SharedMemory> {
+        Arc::new(SharedMemory { bytes_max, used: AtomicUsize::new(0) })
+    }
+
+    fn grow(&self, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn try_grow(&self, bytes: usize) -> bool {
+        let grown = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
+    }
+
+    fn shrink(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A part of the shared memory, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    memory: Arc<SharedMemory>,
+    /// Bytes of its holder that need no room in the shared memory.
+    free: usize,
+    bytes: usize,
+}
+
+impl Share {
+    /// Makes an empty share whose first `free` bytes are not counted.
+    pub(crate) fn new(memory: Arc<SharedMemory>, free: usize) -> Share {
+        Share { memory, free, bytes: 0 }
+    }
+
+    /// Makes it as large as that; false if there is no room, and then it stays as it is.
+    #[must_use]
+    pub(crate) fn try_resize(&mut self, bytes: usize) -> bool {
+        let (old, new) = (self.bytes.saturating_sub(self.free), bytes.saturating_sub(self.free));
+        if new > old && !self.memory.try_grow(new - old) {
+            return false;
+        }
+        self.memory.shrink(old.saturating_sub(new));
+        self.bytes = bytes;
+        true
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.memory.shrink(self.bytes.saturating_sub(self.free));
+    }
+}
+
+/// The memory of one query.
+#[derive(Debug)]
+pub(crate) struct QueryMemory {
+    shared: Arc<SharedMemory>,
+    used: AtomicUsize,
+}
+
+impl QueryMemory {
+    pub(crate) fn new(shared: Arc<SharedMemory>) -> QueryMemory {
+        QueryMemory { shared, used: AtomicUsize::new(0) }
+    }
+
+    fn beyond(used: usize) -> usize {
+        used.saturating_sub(OWN_BYTES)
+    }
+}
+
+impl fmt::Display for QueryMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of at most {} bytes", self.reserved(), self.shared.bytes_max)
+    }
+}
+
+impl Drop for QueryMemory {
+    fn drop(&mut self) {
+        self.shared.shrink(Self::beyond(*self.used.get_mut()));
+    }
+}
+
+impl MemoryPool for QueryMemory {
+    fn name(&self) -> &str {
+        "query"
+    }
+
+    fn grow(&self, _: &MemoryReservation, additional: usize) {
+        let used = self.used.fetch_add(additional, Ordering::Relaxed);
+        self.shared.grow(Self::beyond(used + additional) - Self::beyond(used));
+    }
+
+    fn shrink(&self, _: &MemoryReservation, shrink: usize) {
+        let used = self.used.fetch_sub(shrink, Ordering::Relaxed);
+        self.shared.shrink(Self::beyond(used) - Self::beyond(used - shrink));
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let used = self.used.fetch_add(additional, Ordering::Relaxed);
+        let more = Self::beyond(used.saturating_add(additional)) - Self::beyond(used);
+        if self.shared.try_grow(more) {
+            return Ok(());
+        }
+        self.used.fetch_sub(additional, Ordering::Relaxed);
+        Err(DataFusionError::ResourcesExhausted(format!(
+            "out of memory: {} needs {additional} bytes more, all queries together have {} and hold {}",
+            reservation.consumer().name(),
+            self.shared.bytes_max,
+            self.shared.used.load(Ordering::Relaxed),
+        )))
+    }
+
+    fn reserved(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.shared.bytes_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::MemoryConsumer;
+
+    use super::*;
+
+    #[test]
+    fn a_query_has_a_little_when_others_hold_all() {
+        let shared = SharedMemory::new(10 << 20);
+        let pool = || Arc::new(QueryMemory::new(shared.clone())) as Arc<dyn MemoryPool>;
+        let (one, other) = (pool(), pool());
+        let large = MemoryConsumer::new("large").register(&one);
+        large.try_grow(11 << 20).unwrap();
+        assert!(large.try_grow(1).is_err());
+        let small = MemoryConsumer::new("small").register(&other);
+        small.try_grow(1 << 20).unwrap();
+        assert!(small.try_grow(1).is_err());
+        large.shrink(5 << 20);
+        small.try_grow(5 << 20).unwrap();
+        drop((large, small));
+        drop((one, other));
+        assert_eq!(shared.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_share_gives_back_what_it_had() {
+        let shared = SharedMemory::new(100);
+        let mut share = Share::new(shared.clone(), 10);
+        assert!(share.try_resize(110));
+        assert!(!share.try_resize(111));
+        assert_eq!(share.bytes(), 110);
+        assert!(share.try_resize(60));
+        assert_eq!(shared.used.load(Ordering::Relaxed), 50);
+        drop(share);
+        assert_eq!(shared.used.load(Ordering::Relaxed), 0);
+    }
+}

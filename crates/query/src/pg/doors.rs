@@ -1,0 +1,178 @@
+//! Who comes in: connections that have not shown yet who they are, those that have, and wrong passwords.
+//!
+//! Those that only connect keep nobody out: of those that are still starting the oldest leaves when one too many
+//! comes. Connections count only once they are authenticated; some are left for this machine, and no other machine
+//! gets more than half.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// Connections that start at a time.
+const STARTING_MAX: usize = 64;
+/// Wait after the first wrong password from an address; it doubles with each further one.
+const PENALTY: Duration = Duration::from_millis(250);
+/// Longest such wait.
+const PENALTY_MAX: Duration = Duration::from_secs(4);
+/// Wrong passwords are forgotten after this time.
+const PENALTY_TIME: Duration = Duration::from_secs(60);
+/// Addresses with wrong passwords that are remembered.
+const PENALTIES_MAX: usize = 1_024;
+
+/// The connections of a listener.
+pub(super) struct Doors {
+    seats_max: usize,
+    /// Their numbers, and what is dropped to make them leave; the oldest first.
+    starting: Mutex<Starts>,
+    seats: Mutex<HashMap<IpAddr, usize>>,
+    wrong: Mutex<HashMap<IpAddr, (u32, Instant)>>,
+}
+
+#[derive(Default)]
+struct Starts {
+    next: u64,
+    all: VecDeque<(u64, oneshot::Sender<()>)>,
+}
+
+/// A connection that is starting.
+pub(super) struct Start {
+    doors: Arc<Doors>,
+    number: u64,
+    /// Ready when it must leave.
+    pub(super) leave: oneshot::Receiver<()>,
+}
+
+/// A connection that is authenticated.
+pub(super) struct Seat {
+    doors: Arc<Doors>,
+    peer: IpAddr,
+}
+
+impl Doors {
+    pub(super) fn new(seats_max: usize) -> Arc<Doors> {
+        Arc::new(Doors { seats_max, starting: Mutex::default(), seats: Mutex::default(), wrong: Mutex::default() })
+    }
+
+    /// Lets a connection start.
+    pub(super) fn start(self: &Arc<Self>) -> Start {
+        let (stay, leave) = oneshot::channel();
+        let mut starts = self.starting.lock();
+        if starts.all.len() >= STARTING_MAX {
+            starts.all.pop_front();
+        }
+        starts.next += 1;
+        let number = starts.next;
+        starts.all.push_back((number, stay));
+        Start { doors: self.clone(), number, leave }
+    }
+
+    /// A seat for a connection from an address, if there is one for it.
+    pub(super) fn seat(self: &Arc<Self>, peer: IpAddr) -> Option<Seat> {
+        let mut seats = self.seats.lock();
+        let (all, own) = (seats.values().sum::<usize>(), seats.get(&peer).copied().unwrap_or(0));
+        let free = if peer.is_loopback() {
+            all < self.seats_max
+        } else {
+            all + (self.seats_max / 10).max(1) < self.seats_max && own < self.seats_max.div_ceil(2)
+        };
+        free.then(|| {
+            *seats.entry(peer).or_default() += 1;
+            Seat { doors: self.clone(), peer }
+        })
+    }
+
+    /// How long a client waits for the word that its password is wrong.
+    pub(super) fn penalty(&self, peer: IpAddr) -> Duration {
+        let (mut wrong, now) = (self.wrong.lock(), Instant::now());
+        if wrong.len() >= PENALTIES_MAX {
+            wrong.retain(|_, (_, last)| now.duration_since(*last) < PENALTY_TIME);
+        }
+        if wrong.len() >= PENALTIES_MAX && !wrong.contains_key(&peer) {
+            return PENALTY_MAX;
+        }
+        let (count, last) = wrong.entry(peer).or_insert((0, now));
+        if now.duration_since(*last) >= PENALTY_TIME {
+            *count = 0;
+        }
+        let penalty = PENALTY.saturating_mul(1 << (*count).min(8)).min(PENALTY_MAX);
+        *count += 1;
+        *last = now;
+        penalty
+    }
+
+    /// Forgets the wrong passwords from an address.
+    pub(super) fn forgive(&self, peer: IpAddr) {
+        self.wrong.lock().remove(&peer);
+    }
+}
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        self.doors.starting.lock().all.retain(|(number, _)| *number != self.number);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut seats = self.doors.seats.lock();
+        if let Some(own) = seats.get_mut(&self.peer) {
+            *own -= 1;
+            if *own == 0 {
+                seats.remove(&self.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn away(last: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
+    }
+
+    #[test]
+    fn of_those_that_start_the_oldest_leaves() {
+        let doors = Doors::new(10);
+        let mut all: Vec<Start> = (0..STARTING_MAX + 3).map(|_| doors.start()).collect();
+        let left: Vec<bool> = all
+            .iter_mut()
+            .map(|start| matches!(start.leave.try_recv(), Err(oneshot::error::TryRecvError::Closed)))
+            .collect();
+        assert!(left[..3].iter().all(|left| *left) && !left[3..].contains(&true));
+        drop(all);
+        assert!(doors.starting.lock().all.is_empty());
+    }
+
+    #[test]
+    fn one_machine_leaves_seats_for_others_and_all_leave_some_for_this_one() {
+        let doors = Doors::new(10);
+        let one: Vec<Seat> = (0..20).map_while(|_| doors.seat(away(1))).collect();
+        assert_eq!(one.len(), 5);
+        let other: Vec<Seat> = (0..20).map_while(|_| doors.seat(away(2))).collect();
+        assert_eq!(other.len(), 4);
+        let here = doors.seat(HERE);
+        assert!(here.is_some() && doors.seat(HERE).is_none());
+        drop((one, other, here));
+        assert!(doors.seats.lock().is_empty());
+    }
+
+    #[test]
+    fn each_wrong_password_takes_longer() {
+        let doors = Doors::new(10);
+        let waits: Vec<Duration> = (0..8).map(|_| doors.penalty(away(1))).collect();
+        assert!(waits.is_sorted() && waits[1] == PENALTY * 2 && waits[7] == PENALTY_MAX);
+        assert_eq!(doors.penalty(away(2)), PENALTY);
+        doors.forgive(away(1));
+        assert_eq!(doors.penalty(away(1)), PENALTY);
+    }
+}

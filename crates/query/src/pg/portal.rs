@@ -1,0 +1,59 @@
+//! What a connection keeps between messages: parsed statements, and statements with their values.
+
+use std::sync::Arc;
+
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::Statement;
+
+use super::result::Running;
+use crate::query::Plan;
+
+/// A parsed statement.
+pub(super) struct Prepared {
+    pub(super) sql: String,
+    /// None for an empty one.
+    pub(super) statement: Option<Arc<Statement>>,
+    /// For statements that return rows.
+    pub(super) plan: Option<Arc<Plan>>,
+    /// Types that the client gave its parameters; 0 for those it left open.
+    pub(super) given: Vec<u32>,
+}
+
+impl Prepared {
+    /// Memory that it takes, about, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.sql.len() + self.given.len() * 4 + self.plan.as_ref().map_or(4_096, |plan| plan.weight)
+    }
+}
+
+/// A statement with its values.
+pub(super) struct Portal {
+    pub(super) prepared: Arc<Prepared>,
+    pub(super) plan: Option<Arc<Plan>>,
+    pub(super) values: Vec<ScalarValue>,
+    pub(super) formats: Formats,
+    pub(super) running: Option<Running>,
+    pub(super) finished: bool,
+}
+
+impl Portal {
+    /// Memory that it takes, about, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        1_024 + self.values.iter().map(ScalarValue::size).sum::<usize>()
+    }
+}
+
+/// Formats of result columns as the client asked for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Formats(pub(super) Vec<bool>);
+
+impl Formats {
+    /// Whether a column is binary.
+    pub(crate) fn binary(&self, column: usize) -> bool {
+        match self.0.as_slice() {
+            [] => false,
+            [all] => *all,
+            each => each.get(column).copied().unwrap_or(false),
+        }
+    }
+}

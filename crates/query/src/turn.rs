@@ -1,0 +1,131 @@
+//! Turns of running queries: every query begins soon, and those that take long share what is left.
+//!
+//! A query begins with a short turn. When that is over it waits, without running, for one of the long turns; while
+//! its client does not take its rows it holds no turn at all. So neither long queries nor clients that do not read
+//! keep others from beginning.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
+
+/// Queries that have a short turn at a time.
+const SHORT_TURNS: usize = 4;
+/// A short turn.
+const SHORT_TIME: Duration = Duration::from_millis(300);
+
+/// The turns of an engine.
+pub(crate) struct Turns {
+    short: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+impl Turns {
+    /// Makes the turns of an engine, with a number of long ones.
+    pub(crate) fn new(long: usize) -> Turns {
+        Turns { short: Arc::new(Semaphore::new(SHORT_TURNS)), long: Arc::new(Semaphore::new(long.max(1))) }
+    }
+
+    /// Waits for a short turn.
+    pub(crate) async fn begin(self: &Arc<Self>) -> Turn {
+        let turn = Turn { turns: self.clone(), permit: Mutex::new(None), over: watch::Sender::new(None) };
+        turn.take().await;
+        turn
+    }
+}
+
+/// The turn of one query.
+pub(crate) struct Turn {
+    turns: Arc<Turns>,
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
+    /// When the short turn is over, if it is one.
+    over: watch::Sender<Option<Instant>>,
+}
+
+impl Turn {
+    /// Waits for a short turn.
+    pub(crate) async fn take(&self) {
+        // The semaphores are never closed.
+        *self.permit.lock() = self.turns.short.clone().acquire_owned().await.ok();
+        self.over.send_replace(Some(Instant::now() + SHORT_TIME));
+    }
+
+    /// Lets others have it.
+    pub(crate) fn give_up(&self) {
+        self.over.send_replace(None);
+        self.permit.lock().take();
+    }
+
+    async fn short_is_over(&self) {
+        let mut over = self.over.subscribe();
+        loop {
+            let until = *over.borrow_and_update();
+            tokio::select! {
+                () = async {
+                    match until {
+                        Some(until) => tokio::time::sleep_until(until).await,
+                        None => std::future::pending().await,
+                    }
+                } => return,
+                changed = over.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Runs a query in its turns.
+    pub(crate) async fn run<T>(&self, query: impl Future<Output = T>) -> T {
+        let mut query = pin!(query);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.short_is_over() => {
+                    self.give_up();
+                    // Not polled meanwhile: it stands still.
+                    *self.permit.lock() = self.turns.long.clone().acquire_owned().await.ok();
+                }
+                done = &mut query => {
+                    self.give_up();
+                    return done;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn queries_begin_beside_any_number_of_long_ones() {
+        let turns = Arc::new(Turns::new(2));
+        let long: Vec<_> = (0..20)
+            .map(|_| {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.begin().await.run(std::future::pending::<()>()).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        assert_eq!(turns.begin().await.run(async { 7 }).await, 7);
+        long.iter().for_each(|query| query.abort());
+    }
+
+    #[tokio::test]
+    async fn a_query_without_a_turn_stands_still_and_goes_on_with_the_next() {
+        let turns = Arc::new(Turns::new(1));
+        let (first, second) = (turns.begin().await, turns.begin().await);
+        let taken = turns.long.clone().acquire_owned().await;
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let runs = tokio::spawn(async move { first.run(receiver).await });
+        // Its short turn is over when others can have it.
+        let _rest = turns.short.clone().acquire_many_owned(SHORT_TURNS as u32 - 1).await;
+        sender.send(7).unwrap();
+        assert!(!runs.is_finished());
+        drop(taken);
+        assert_eq!(runs.await.unwrap(), Ok(7));
+        assert_eq!(second.run(async { 8 }).await, 8);
+    }
+}

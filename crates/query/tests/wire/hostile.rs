@@ -1,0 +1,326 @@
+//! Statements that would end the process, fill its memory or take its threads for ever: each ends with an answer or
+//! an error.
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use strongback_query::{PgAuth, QueryOptions};
+use tokio_postgres::error::SqlState;
+
+use crate::Fixture;
+
+/// Most memory of the process, in MiB: the queries have 256 of it.
+const RSS_MIB_MAX: u64 = 800;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn chain(first: &str, part: &str, count: usize) -> String {
+    format!("{first}{}", part.repeat(count))
+}
+
+fn nest(open: &str, inside: &str, close: &str, count: usize) -> String {
+    format!("select {}{inside}{}", open.repeat(count), close.repeat(count))
+}
+
+fn commons(body: &str, count: usize) -> String {
+    let mut sql = String::from("with t0 as (select 1 x)");
+    for n in 1..=count {
+        sql.push_str(&format!(", t{n} as ({})", body.replace('@', &format!("t{}", n - 1))));
+    }
+    format!("{sql} select * from t{count}")
+}
+
+fn statements() -> Vec<String> {
+    let mut all = Vec::new();
+    for count in [300, 3_000] {
+        for (first, part) in [
+            ("select 1", "+1"),
+            ("select x from pad where x=1", " and x=1"),
+            ("select x from pad where x=1", " or x=1"),
+            ("select x from pad where x=1", " or x=2 and y=3"),
+            ("select 'a'", "||'a'"),
+            ("select x::text", "||x"),
+            ("select 1", "::int"),
+            ("select null", " is null"),
+            ("select 'a'", " like 'a'"),
+            ("select now()", " at time zone 'UTC'"),
+            ("select '{}'", "->'a'"),
+            ("select array[1]", "[1]"),
+            ("select x", " between 1 and 2"),
+            ("select 1", " union all select 1"),
+            ("select x from pad", " union select x from pad"),
+            ("select 1 from pad a", " join pad using (x)"),
+            ("select 1 from pad", ", pad"),
+            ("select 1 from pad", " cross join pad"),
+            ("select 1 as a", ", 1"),
+            ("select coalesce(1", ", 1"),
+        ] {
+            all.push(chain(first, part, count));
+        }
+        all.push(commons("select x from @", count));
+        all.push(commons("select x from @ where x > 0 group by x", count));
+        all.push(commons("select a.x from @ a, @ b", count));
+        all.push(commons("select x from @ union all select x from @", count));
+        all.push(format!("select 1 from {}pad{}", "(".repeat(count), " join pad using (x))".repeat(count)));
+        all.push("select 1;".repeat(count));
+    }
+    for count in [20, 48, 480] {
+        for (open, inside, close) in [
+            ("array[", "", ""),
+            ("array[", "1", "]"),
+            ("row(", "", ""),
+            ("row(", "1", ")"),
+            ("(", "1", ")"),
+            ("(", "", ""),
+            ("[", "", ""),
+            ("case when ", "", ""),
+            ("case when true then ", "1", " end"),
+            ("cast(", "", ""),
+            ("interval ", "", ""),
+            ("extract(day from ", "", ""),
+            ("exists (select ", "", ""),
+            ("not ", "", ""),
+            ("- ", "1", ""),
+            ("(select ", "1", ")"),
+            ("array(select ", "", ""),
+            ("position('a' in ", "", ""),
+            ("trim(both from ", "", ""),
+            ("coalesce(", "", ""),
+            ("x in (", "", ""),
+            ("{", "", ""),
+        ] {
+            all.push(nest(open, inside, close, count));
+        }
+        all.push(format!("select 1 from {}", "(".repeat(count)));
+        all.push(format!("select 1 from {}pad", "(select * from ".repeat(count)));
+    }
+    for size in ["100000000", "10000000000"] {
+        for function in [
+            "repeat('x', #)",
+            "repeat(repeat('x', 100000), # / 1000)",
+            "lpad(x::text, #, 'y')",
+            "rpad('x', #)",
+            "replace(repeat('x', 1000), 'x', repeat('y', # / 100))",
+            "regexp_replace(repeat('x', 1000), 'x', repeat('y', # / 100), 'g')",
+            "array_repeat(x, #)",
+            "array_repeat(array_repeat(x, # / 1000), 1000)",
+            "range(0, #)",
+            "generate_series(1, #)",
+            "array_resize(make_array(x), #, x)",
+            "array_to_string(array_repeat(x, 1000), repeat(',', # / 1000))",
+            "concat_ws(repeat(',', # / 100), x, x, x, x)",
+            "repeat('x', # / 1000) || repeat(x::text, # / 1000)",
+            "translate(repeat('x', # / 10), 'x', 'y')",
+            "to_char(now(), repeat('%c', # / 10))",
+            "levenshtein(repeat('x', # / 100), repeat('y', # / 100))",
+            "upper(repeat('x', # / 10))",
+            "string_to_array(repeat('x,', # / 10), ',')",
+        ] {
+            let call = function.replace('#', size);
+            all.push(format!("select {call}").replace("x::text", "'1'").replace("(x,", "(1,").replace(", x", ", 1"));
+            all.push(format!("select {call} from pad"));
+        }
+    }
+    for source in ["pad", "pad a, (select 1 from pad) b", "generate_series(1, 5000000) pad(x)"] {
+        for keeping in [
+            "array_agg(x)",
+            "array_agg(x) over ()",
+            "array_agg(x) over (order by x)",
+            "array_agg(x) over (order by x rows between 100000 preceding and current row)",
+            "string_agg(x::text, ',') over (order by x)",
+            "string_agg(x::text, repeat(',', 1000))",
+            "sum(x) over ()",
+            "count(distinct x) over (order by x)",
+            "median(x) over (order by x)",
+            "lag(x, 1000000000) over (order by x)",
+            "sum(x) over (order by x rows between 1000000000 preceding and current row)",
+        ] {
+            all.push(format!("select {keeping} from {source}"));
+        }
+    }
+    all.push("with recursive t as (select 1 x union all select x + 1 from t) select count(*) from t".into());
+    all.push("with recursive t as (select repeat('x', 1000) x union all select x || x from t) select x from t".into());
+    all.push(format!("select '{}', x from pad", "x".repeat(1_000_000)));
+    all.push(format!("select a.l, b.x from (select '{}' l) a cross join pad b", "x".repeat(900_000)));
+    all.push("select a.l from (select repeat('x', 10000000) l) a cross join pad b".into());
+    all.push("select unnest(range(0, 1000000)), repeat('x', 10000) from pad".into());
+    all.push("select a.x from pad a, pad b, pad c, pad d order by 1".into());
+    all.push("\0".into());
+    all.push("'".into());
+    all.push("/*".repeat(100_000));
+    all.push("$".repeat(100_000));
+    all.push("a.".repeat(30_000));
+    all
+}
+
+fn rss_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// In a process of its own, as it measures that and might end it.
+#[test]
+fn no_statement_ends_the_process_or_fills_its_memory() {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "hostile::every_statement_ends", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let said = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        text.chars().skip(text.chars().count().saturating_sub(3_000)).collect::<String>()
+    };
+    assert!(child.status.success(), "{}\n{}\n{}", child.status, said(&child.stdout), said(&child.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run in a process of its own"]
+async fn every_statement_ends() {
+    let limit = Duration::from_secs(1);
+    let options = QueryOptions { statement_timeout: Some(limit), niceness: 0, ..QueryOptions::default() };
+    let fixture = Fixture::with(options, PgAuth::Trust).await;
+    fixture.pad(2_000);
+    let (over, most) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let watch = {
+        let (over, most) = (over.clone(), most.clone());
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                most.fetch_max(rss_mib(), Ordering::Relaxed);
+                std::thread::park_timeout(Duration::from_millis(2));
+            }
+        })
+    };
+    let wire = fixture.client().await;
+    for (number, sql) in statements().into_iter().enumerate() {
+        let shown: String = sql.chars().take(120).collect();
+        // What was tried last is what a dead process leaves behind.
+        let _ = writeln!(std::io::stdout(), "{number}: {} bytes: {shown}", sql.len());
+        let before = most.load(Ordering::Relaxed);
+        let answer = fixture.query.sql_json(&sql, 10, limit);
+        let answer = tokio::time::timeout(PATIENCE, answer).await.expect(&shown);
+        if let Err(error) = answer {
+            let _ = writeln!(std::io::stdout(), "   {} {:.200}", error.sqlstate, error.message);
+            assert_ne!(error.sqlstate, "XX000", "{shown}: {error}");
+        }
+        let now = most.load(Ordering::Relaxed);
+        if now > before + 20 {
+            let _ = writeln!(std::io::stdout(), "   now {now} MiB");
+        }
+        assert!(now < RSS_MIB_MAX, "{shown}: {now} MiB");
+        if number % 7 == 0 {
+            let _ = tokio::time::timeout(PATIENCE, wire.simple_query(&sql)).await.expect(&shown);
+        }
+    }
+    // Others are served as before.
+    assert_eq!(wire.query_one("select count(*) from pad", &[]).await.unwrap().get::<_, i64>(0), 2_000);
+    over.store(true, Ordering::Relaxed);
+    watch.join().unwrap();
+}
+
+#[tokio::test]
+async fn long_statements_that_tools_write_are_answered() {
+    let options = QueryOptions { niceness: 0, ..QueryOptions::default() };
+    let fixture = Fixture::with(options, PgAuth::Trust).await;
+    fixture.pad(50);
+    let client = fixture.client().await;
+    let list: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
+    let ors: Vec<String> = (0..1_000).map(|n| format!("x = {n}")).collect();
+    let cases: String = (0..200).map(|n| format!(" when x = {n} then {n}")).collect();
+    let joins: String = (0..40).map(|n| format!(" join pad t{n} on t{n}.x = pad.x")).collect();
+    for (sql, expected) in [
+        (chain("select 1", "+1", 399), 400),
+        (format!("select count(*) from pad where x in ({})", list.join(", ")), 50),
+        (format!("select count(*) from pad where {}", ors.join(" or ")), 50),
+        (format!("select count(*) from ({}) u", vec!["select x from pad"; 100].join(" union all ")), 5_000),
+        (format!("select sum(case{cases} else 0 end) from pad"), 1_225),
+        (format!("select count(*) from pad{joins}"), 50),
+        (format!("{} ", commons("select x + 1 as x from @", 60)), 61),
+    ] {
+        let rows = client.simple_query(&sql).await.unwrap_or_else(|error| panic!("{:.100}: {error:?}", sql));
+        let value = rows.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        assert_eq!(value, Some(expected.to_string()), "{:.100}", sql);
+    }
+}
+
+#[tokio::test]
+async fn what_is_beyond_a_limit_is_named() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client().await;
+    for sql in [
+        chain("select 1", "+1", 100_000),
+        chain("select 1", " union all select 1", 5_000),
+        commons("select a.x from @ a, @ b", 30),
+        nest("array[", "", "", 48),
+        "select 1;".repeat(100_000),
+    ] {
+        let error = client.simple_query(&sql).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code(), &SqlState::from_code("54001"), "{:.60}: {error}", sql);
+    }
+}
+
+#[tokio::test]
+async fn connections_that_only_start_keep_nobody_out() {
+    let fixture = Fixture::with(QueryOptions::default(), PgAuth::password("secret").unwrap()).await;
+    let address = fixture.address;
+    let mut started = Vec::new();
+    for _ in 0..300 {
+        started.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    fixture.client_as("user=anyone password=secret").await.unwrap();
+    drop(started);
+}
+
+#[tokio::test]
+async fn prepared_statements_have_a_bound_of_memory() {
+    let options = QueryOptions { memory_bytes: 16 << 20, ..QueryOptions::default() };
+    let fixture = Fixture::with(options, PgAuth::Trust).await;
+    fixture.pad(1);
+    let (greedy, other) = (fixture.client().await, fixture.client().await);
+    let list = vec!["1"; 10_000].join(",");
+    let mut kept = Vec::new();
+    let error = loop {
+        match greedy.prepare(&format!("select x from pad where x in ({list},{})", kept.len())).await {
+            Ok(statement) => kept.push(statement),
+            Err(error) => break error,
+        }
+        assert!(kept.len() < 1_000);
+    };
+    assert_eq!(error.code(), Some(&SqlState::OUT_OF_MEMORY));
+    other.prepare("select x from pad").await.unwrap();
+    drop(kept);
+    greedy.simple_query("deallocate all").await.unwrap();
+    greedy.prepare("select x from pad").await.unwrap();
+}
+
+#[tokio::test]
+async fn endless_queries_keep_nobody_out() {
+    let limit = Some(Duration::from_secs(600));
+    let options = QueryOptions { statement_timeout: limit, niceness: 0, ..QueryOptions::default() };
+    let fixture = Fixture::with(options, PgAuth::Trust).await;
+    fixture.pad(2_000);
+    let mut endless = Vec::new();
+    for _ in 0..20 {
+        let client = fixture.client().await;
+        client.simple_query("set statement_timeout = 0").await.unwrap();
+        let cancel = client.cancel_token();
+        let query = tokio::spawn(async move {
+            client.simple_query("select count(*) from generate_series(1, 1000000000000) t(v) where v < 0").await
+        });
+        endless.push((cancel, query));
+    }
+    let other = fixture.client().await;
+    let row = tokio::time::timeout(PATIENCE, other.query_one("select sum(x) from pad", &[])).await.unwrap().unwrap();
+    assert_eq!(row.get::<_, i64>(0), 1_999_000);
+    for (cancel, _) in &endless {
+        cancel.cancel_query(tokio_postgres::NoTls).await.unwrap();
+    }
+    for (_, query) in endless {
+        assert_eq!(query.await.unwrap().unwrap_err().code(), Some(&SqlState::QUERY_CANCELED));
+    }
+}
