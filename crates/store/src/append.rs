@@ -122,7 +122,8 @@ pub(crate) fn new_tracker(slot: &StreamSlot) -> Box<SequenceTracker> {
 pub(crate) struct Writer {
     pub(crate) slots: Arc<SlotTable>,
     pub(crate) streams: Vec<StreamWriter>,
-    index: HashTable<u32>,
+    /// Streams by their key: a hash of it, so that a table that grows needs no key, and the number.
+    index: HashTable<(u32, u32)>,
     /// What a stream without rows has: one for all.
     no_rows: Arc<OpenRows>,
     none_sealed: Arc<SealedRows>,
@@ -178,6 +179,11 @@ pub(crate) struct Writer {
     pub(crate) changed: Vec<u32>,
     /// Every chunk ever begun whose rows may not be in a segment yet, in the order of the log.
     pub(crate) chunks: VecDeque<ChunkAt>,
+}
+
+/// Makes 64 bits of a hash of 32: the table uses the lowest and the highest ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A chunk in the order of the log.
@@ -272,9 +278,15 @@ impl Writer {
     }
 
     fn find(&self, key: &StreamKey) -> Option<u32> {
+        let hash = self.hash_of(key);
+        let is_it =
+            |&(other, id): &(u32, u32)| other == hash && self.streams[id as usize].slot.stream.load().key == *key;
+        self.index.find(spread(hash), is_it).map(|&(_, id)| id)
+    }
+
+    fn hash_of(&self, key: &StreamKey) -> u32 {
         use std::hash::BuildHasher;
-        let hash = self.hasher.hash_one(key);
-        self.index.find(hash, |&i| self.streams[i as usize].slot.stream.load().key == *key).copied()
+        self.hasher.hash_one(key) as u32
     }
 
     /// Finds, makes or grows a stream; the records of it go ahead of its next frame.
@@ -287,6 +299,7 @@ impl Writer {
         if self.closed {
             return Err(Reject::Refused(Refusal::Closed));
         }
+        catalog::check_owner(&spec.key, internal)?;
         if let Some(id) = self.find(&spec.key) {
             let before = self.streams[id as usize].slot.stream.load_full();
             let growth = catalog::grow(&before, spec, self.channels)?;
@@ -332,7 +345,7 @@ impl Writer {
             self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
             return Ok((stream, growth.indices));
         }
-        catalog::check_key(&spec.key, internal)?;
+        catalog::check_key(&spec.key)?;
         // The store's own streams are few and must find a place.
         if !internal && self.streams.len() >= self.max_streams as usize || !self.slots.has_room() {
             return Err(Reject::TooManyStreams { stream: spec.key.to_string(), max_streams: self.max_streams });
@@ -374,7 +387,6 @@ impl Writer {
 
     /// Adds a stream that is in the log already, or about to be.
     pub(crate) fn add_stream(&mut self, stream: Stream, history: ShapeHistory, group: Group) -> Arc<Stream> {
-        use std::hash::BuildHasher;
         let stream = Arc::new(stream);
         let shape = history.shape(history.newest, &mut self.shapes);
         let slot = Arc::new(StreamSlot {
@@ -414,10 +426,8 @@ impl Writer {
             counts: Counts::default(),
         });
         self.renew_reducer(id as usize);
-        let hasher = self.hasher.clone();
-        let hash = hasher.hash_one(&stream.key);
-        let streams = &self.streams;
-        self.index.insert_unique(hash, id, |&i| hasher.hash_one(&streams[i as usize].slot.stream.load().key));
+        let hash = self.hash_of(&stream.key);
+        self.index.insert_unique(spread(hash), (hash, id), |&(hash, _)| spread(hash));
         self.channels += stream.layout.channels.len() as u32;
         self.changed.push(id);
         self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);

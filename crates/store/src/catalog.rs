@@ -127,11 +127,19 @@ pub(crate) struct Growth {
 }
 
 /// Whether a name can be; `internal` allows the store's own tables.
-pub(crate) fn check_key(key: &StreamKey, internal: bool) -> Result<(), Reject> {
-    let bad = |name: &str, why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
-    if !internal && (key.is_internal() || key.table == "strongback") {
-        return bad(&key.table, "tables named strongback are the store's own");
+/// Refuses the tables of the store's own to everyone else, whether or not they exist, in any case: SQL finds a table
+/// without regard to it.
+pub(crate) fn check_owner(key: &StreamKey, internal: bool) -> Result<(), Reject> {
+    let schema = key.table.split('.').next().unwrap_or_default();
+    if internal || !schema.eq_ignore_ascii_case("strongback") {
+        return Ok(());
     }
+    let name = key.table.chars().take(64).collect();
+    Err(Reject::BadName { name, why: "tables named strongback are the store's own" })
+}
+
+pub(crate) fn check_key(key: &StreamKey) -> Result<(), Reject> {
+    let bad = |name: &str, why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
     if key.tags.len() > 256 {
         return bad(&key.table, "more than 256 tags");
     }

@@ -15,6 +15,8 @@ use crate::store::Inner;
 use crate::stream::StreamId;
 use crate::superblock::Superblock;
 
+/// Streams that a checkpoint notes at a stretch, with appends kept waiting: some ten microseconds.
+const STREAMS_A_LOCK: usize = 256;
 /// Bytes of an entry of a segment's newest blocks before it: seldom fewer, mostly about 20.
 const LAST_BLOCK_BYTES: usize = 12;
 
@@ -145,12 +147,8 @@ impl Sealer {
         base: bool,
     ) -> io::Result<bool> {
         let mut entries = Entries::default();
-        let mut saved = Vec::new();
-        let saved_groups;
-        {
+        let (saved_groups, streams) = {
             let mut writer = store.writer.lock();
-            saved_groups = writer.groups.to_save(base);
-            saved_groups.iter().for_each(|(_, record)| entries.put(checkpoint::GROUP, record));
             self.changed.extend(writer.changed.drain(..));
             let streams: Vec<u32> = if base {
                 (0..writer.streams.len() as u32).collect()
@@ -159,23 +157,10 @@ impl Sealer {
                 changed.sort_unstable();
                 changed
             };
-            for id in streams {
-                let stream = &writer.streams[id as usize];
-                let definition = stream.slot.stream.load();
-                // A delta repeats the definition only where it is newer; both state what is.
-                if base || stream.saved_serial != Some(stream.history.serial) {
-                    entries.put(checkpoint::STREAM, &encode_stream(&definition, &stream.history, stream.slot.group));
-                }
-                let position = Position {
-                    stream: id,
-                    first_row: stream.slot.open.load().first_row,
-                    sequence: stream.tracker.as_ref().and_then(|tracker| tracker.sealed),
-                    sealed: (**stream.slot.sealed.load()).clone(),
-                };
-                entries.put(checkpoint::POSITION, &position.encode());
-                saved.push((id, stream.history.serial));
-            }
-        }
+            (writer.groups.to_save(base), streams)
+        };
+        saved_groups.iter().for_each(|(_, record)| entries.put(checkpoint::GROUP, record));
+        let saved = put_streams(store, &streams, base, &mut entries);
         if base {
             let list = store.shared.segments.load_full();
             list.iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
@@ -204,12 +189,13 @@ impl Sealer {
             ..self.superblock.now
         };
         self.superblock.write(next)?;
-        let mut writer = store.writer.lock();
-        for (id, serial) in saved {
-            writer.streams[id as usize].saved_serial = Some(serial);
+        for few in saved.chunks(STREAMS_A_LOCK) {
+            let mut writer = store.writer.lock();
+            for &(id, serial) in few {
+                writer.streams[id as usize].saved_serial = Some(serial);
+            }
         }
-        writer.groups.saved(&saved_groups);
-        drop(writer);
+        store.writer.lock().groups.saved(&saved_groups);
         self.changed.clear();
         self.changed_segments.clear();
         // Gone for certain only now that no checkpoint names them; and for good, before a base forgets their numbers.
@@ -225,9 +211,9 @@ impl Sealer {
 
     /// Moves the log's tail if that frees at least `least` bytes.
     pub(crate) fn move_tail(&mut self, store: &Inner, least: u64) -> io::Result<()> {
+        crate::seal::drop_sealed(store);
         let link = {
             let mut writer = store.writer.lock();
-            crate::seal::drop_sealed(&mut writer);
             let committed = store.committed.load(Ordering::Acquire);
             let held = writer.records.first(committed).unwrap_or(u64::MAX);
             let target = writer.chunks.front().map_or(u64::MAX, |c| c.position).min(held);
@@ -288,6 +274,38 @@ impl Sealer {
         drop((gone, open));
         self.changed.insert(id);
     }
+}
+
+/// Adds the definition and the position of streams to a checkpoint's part; returns the serial of each definition.
+///
+/// Appends wait only while what a few streams stand at is noted, never while it is encoded. What changes meanwhile
+/// is in the log behind the tail that this checkpoint names, and in the next checkpoint; positions change under the
+/// lock of the sealer alone, which the caller holds.
+fn put_streams(store: &Inner, streams: &[u32], base: bool, entries: &mut Entries) -> Vec<(u32, u32)> {
+    let mut saved = Vec::with_capacity(streams.len());
+    let mut noted = Vec::with_capacity(STREAMS_A_LOCK.min(streams.len()));
+    for few in streams.chunks(STREAMS_A_LOCK) {
+        {
+            let writer = store.writer.lock();
+            noted.extend(few.iter().map(|&id| {
+                let stream = &writer.streams[id as usize];
+                let sequence = stream.tracker.as_ref().and_then(|tracker| tracker.sealed);
+                (id, stream.slot.stream.load_full(), stream.history.clone(), stream.saved_serial, sequence)
+            }));
+        }
+        for (id, definition, history, saved_serial, sequence) in noted.drain(..) {
+            let Some(slot) = store.shared.slots.get(StreamId(id)) else { continue };
+            // A delta repeats the definition only where it is newer; both state what is.
+            if base || saved_serial != Some(history.serial) {
+                entries.put(checkpoint::STREAM, &encode_stream(&definition, &history, slot.group));
+            }
+            let sealed = (**slot.sealed.load()).clone();
+            let position = Position { stream: id, first_row: slot.open.load().first_row, sequence, sealed };
+            entries.put(checkpoint::POSITION, &position.encode());
+            saved.push((id, history.serial));
+        }
+    }
+    saved
 }
 
 /// Bytes of a segment that say where the newest blocks before it are: what that costs at most.

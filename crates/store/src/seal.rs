@@ -44,6 +44,8 @@ const GROUP_BYTES: usize = 128 << 10;
 const BLOCK_ROWS_MIN: usize = 256;
 /// Rows of a block.
 const BLOCK_ROWS: usize = 1024;
+/// Chunks of the log's order that are looked at for each time that appends wait.
+const CHUNKS_A_LOCK: usize = 512;
 /// Streams that one slice puts into a mixed block.
 const MIXED_STREAMS: usize = 1024;
 /// Bytes of rows from which a stream gets a block of its own, however few they are: arrays and long texts.
@@ -131,11 +133,11 @@ impl Sealer {
 
     /// Does about 1 ms of work; says whether more is waiting.
     pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
+        drop_sealed(store);
         let (ring, head, front, open_bytes, wanted) = {
             let mut writer = store.writer.lock();
             self.queue.extend(writer.due.drain(..));
             self.changed.extend(writer.changed.drain(..));
-            drop_sealed(&mut writer);
             let front = writer.chunks.front().map_or(u64::MAX, |c| c.position);
             let wanted = std::mem::take(&mut writer.wanted_bytes);
             (writer.ring_bytes, writer.head, front, writer.open_bytes, wanted)
@@ -234,16 +236,22 @@ impl Sealer {
 
     /// Streams with the oldest rows of the log that are not encoded yet, as long as `wanted` says.
     fn oldest(&self, store: &Inner, wanted: impl Fn(u64) -> bool, most: usize) -> Vec<u32> {
-        let writer = store.writer.lock();
         let mut streams = Vec::new();
-        for chunk in &writer.chunks {
-            if !wanted(chunk.position) || streams.len() >= most {
+        // Only the sealer takes chunks from the front, so places hold while appends come in between.
+        for from in (0..).step_by(CHUNKS_A_LOCK) {
+            let writer = store.writer.lock();
+            if from >= writer.chunks.len() {
                 break;
             }
-            let from = self.encoded_to.get(&chunk.stream).copied().unwrap_or(0);
-            let sealed = writer.streams[chunk.stream as usize].slot.open.load().first_row;
-            if chunk.first_row >= from.max(sealed) {
-                streams.push(chunk.stream);
+            for chunk in writer.chunks.iter().skip(from).take(CHUNKS_A_LOCK) {
+                if !wanted(chunk.position) || streams.len() >= most {
+                    return streams;
+                }
+                let from = self.encoded_to.get(&chunk.stream).copied().unwrap_or(0);
+                let sealed = writer.streams[chunk.stream as usize].slot.open.load().first_row;
+                if chunk.first_row >= from.max(sealed) {
+                    streams.push(chunk.stream);
+                }
             }
         }
         streams
@@ -629,13 +637,21 @@ fn batch_of(stream: &Stream, chunks: &[Arc<Chunk>]) -> (Batch, u64) {
     (batch, points)
 }
 
-/// Forgets chunks at the front that are in segments.
-pub(crate) fn drop_sealed(writer: &mut Writer) {
-    while let Some(front) = writer.chunks.front() {
-        let sealed = writer.streams[front.stream as usize].slot.open.load().first_row;
-        if front.first_row >= sealed {
-            break;
-        }
+/// Forgets chunks at the front that are in segments, a few for each time that appends wait.
+pub(crate) fn drop_sealed(store: &Inner) {
+    let mut more = true;
+    while more {
+        let mut writer = store.writer.lock();
+        more = (0..CHUNKS_A_LOCK).all(|_| drop_first(&mut writer));
+    }
+}
+
+/// Forgets the chunk at the front if its rows are in segments; returns whether they are.
+fn drop_first(writer: &mut Writer) -> bool {
+    let Some(front) = writer.chunks.front() else { return false };
+    let is_sealed = front.first_row < writer.streams[front.stream as usize].slot.open.load().first_row;
+    if is_sealed {
         writer.chunks.pop_front();
     }
+    is_sealed
 }

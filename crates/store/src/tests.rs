@@ -6,6 +6,7 @@ mod faults;
 mod fixed;
 mod leftovers;
 mod model;
+mod owner;
 mod parts;
 mod pyramid;
 mod reduction;

@@ -1,12 +1,17 @@
 //! The folder of a real file system.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_full};
+
+/// Mode of a folder that is made: what is recorded is its owner's alone. One that exists keeps its mode.
+const FOLDER_MODE: u32 = 0o700;
+/// Mode of files that are made.
+pub(super) const FILE_MODE: u32 = 0o600;
 
 /// A folder.
 pub(crate) struct RealDisk {
@@ -16,7 +21,7 @@ pub(crate) struct RealDisk {
 impl RealDisk {
     /// The disk of a folder, made if it is not there.
     pub(crate) fn new(dir: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(dir)?;
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(dir)?;
         Ok(RealDisk { dir: dir.to_owned() })
     }
 
@@ -53,7 +58,8 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.dir.join("lock"))?;
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(self.dir.join("lock"))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(std::fs::TryLockError::WouldBlock) => Ok(None),
@@ -68,7 +74,7 @@ impl Disk for RealDisk {
 
     fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
+        options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
         let file = self.open_with(name, &mut options, access)?;
         if size_bytes > 0 {
             let flags = rustix::fs::FallocateFlags::empty();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{ElementCodec, ElementDefinition, StoreDefinition, StreamDefinition, TYPES, type_of};
-use crate::catalog::{CHANNELS_MAX, check_key, check_name};
+use crate::catalog::{CHANNELS_MAX, check_key, check_name, check_owner};
 use crate::limits::{MAX_ARRAY_LENGTH, MAX_BLOCK_BYTES};
 use crate::stream::StreamKey;
 use crate::value::ChannelType;
@@ -146,7 +146,9 @@ impl Draft {
     /// Its name or id was there before or cannot be.
     pub fn stream(&mut self, name: Placed<&str>, id: Placed<u64>) -> Result<(), Fault> {
         let key = StreamKey::new(name.is, []);
-        check_key(&key, false).map_err(|reject| Fault::new(name.at, reject.to_string()))?;
+        check_owner(&key, false)
+            .and_then(|()| check_key(&key))
+            .map_err(|reject| Fault::new(name.at, reject.to_string()))?;
         if self.names.insert(name.is.to_owned(), name.at).is_some() {
             return Err(Fault::new(name.at, format!("there is a stream {} already", shown(name.is))));
         }
