@@ -22,6 +22,7 @@ use std::sync::Arc;
 use crate::array::{ArrayType, ElementType};
 use crate::fields::{Put, Take};
 use crate::group::Group;
+use crate::limits::MAX_NAME_BYTES;
 use crate::reduction::Reduction;
 use crate::row::{RowShape, Shapes};
 use crate::stream::*;
@@ -140,6 +141,9 @@ pub(crate) fn check_owner(key: &StreamKey, internal: bool) -> Result<(), Reject>
 
 pub(crate) fn check_key(key: &StreamKey) -> Result<(), Reject> {
     let bad = |name: &str, why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
+    if key.tags.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+        return bad(&key.table, "tags out of order, or one there twice");
+    }
     if key.tags.len() > 256 {
         return bad(&key.table, "more than 256 tags");
     }
@@ -163,6 +167,14 @@ pub(crate) fn check_name(name: &str) -> Result<(), Reject> {
     }
 }
 
+/// Whether a text of a definition can be read again: the log and the footers of segments hold as many bytes of each.
+fn check_text(text: &str, too_long: &'static str) -> Result<(), Reject> {
+    if text.len() > MAX_NAME_BYTES {
+        return Err(Reject::BadName { name: text.chars().take(64).collect(), why: too_long });
+    }
+    Ok(())
+}
+
 /// Names of columns that every table has.
 fn is_reserved(name: &str, key: &StreamKey) -> bool {
     let stem = name.strip_suffix("_ns").unwrap_or(name);
@@ -173,6 +185,7 @@ fn is_reserved(name: &str, key: &StreamKey) -> bool {
 
 /// What a stream becomes when its source describes it by `spec`. New channels get ids from `next_channel`.
 pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Result<Growth, Reject> {
+    check_text(&spec.source, "a source over 65,535 bytes")?;
     let mut channels: Vec<Channel> = Vec::new();
     let mut cloned = false;
     let mut growth = Growth { stream: None, touched: Vec::new(), retyped: Vec::new(), indices: Vec::new() };
@@ -184,6 +197,8 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
         .then(|| old.iter().enumerate().rev().map(|(i, c)| (c.source_name.as_str(), i as u16)).collect());
     for asked in &spec.channels {
         check_name(&asked.name)?;
+        check_text(&asked.unit, "a unit over 65,535 bytes")?;
+        check_text(&asked.description, "a description over 65,535 bytes")?;
         let now: &[Channel] = if cloned { &channels } else { old };
         // A known name is mostly its first channel, with the same type: no list is made for it.
         let first = match &table {

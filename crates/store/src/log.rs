@@ -307,21 +307,40 @@ impl<'a> LogReader<'a> {
         Ok(if header.follows(&self.link) { unit_bytes(header.len as usize) } else { 0 })
     }
 
-    /// The newest whole header in the next MiB that no log can have behind its end: of a commit after the next one. A unit
-    /// is written when the one before it is durable, so what lies between was, and is not as it was written. Its position
-    /// and commit.
-    pub(crate) fn behind_end(&mut self) -> io::Result<Option<(u64, u64)>> {
+    /// Newest whole headers in the next MiB that no log can have behind its end.
+    ///
+    /// A unit is written when the one before it is durable, so what lies before one of a later commit was, and is not as
+    /// it was written. Headers are looked for at every page, also where the values of an earlier lap stand: one counts
+    /// only where a unit of its number can lie, each before it taking a page at least.
+    pub(crate) fn behind_end(&mut self) -> io::Result<Behind> {
         let link = self.link;
         let room = READ_BYTES.min(self.limit.saturating_sub(link.position));
         self.fill(room)?;
         let from = ((link.position - self.start) as usize).min(self.buffer.len());
-        let ring = self.ring.size_bytes;
-        let headers = self.buffer[from..].chunks(PAGE_BYTES).enumerate().skip(1).filter_map(|(n, page)| {
-            let header = UnitHeader::decode(page)?;
-            let place = (link.position + (n * PAGE_BYTES) as u64) % ring;
-            (header.position % ring == place && header.position > link.position && header.commit > link.commit + 1)
-                .then_some((header.position, header.commit))
-        });
-        Ok(headers.max())
+        let (ring, limit) = (self.ring.size_bytes, self.limit);
+        let mut behind = Behind::default();
+        for (n, page) in self.buffer[from..].chunks(PAGE_BYTES).enumerate().skip(1) {
+            let Some(header) = UnitHeader::decode(page) else { continue };
+            let at = link.position + (n * PAGE_BYTES) as u64;
+            let Some(pages) = header.position.checked_sub(link.position).map(|bytes| bytes / PAGE_BYTES as u64) else {
+                continue;
+            };
+            let units = header.commit.saturating_sub(link.commit);
+            if header.position % ring != at % ring || units < 2 || units > pages + 1 || header.epoch < link.epoch {
+                continue;
+            }
+            let newest = if header.position < limit { &mut behind.same_lap } else { &mut behind.later_lap };
+            *newest = (*newest).max(Some(header.commit));
+        }
+        Ok(behind)
     }
+}
+
+/// Commits whose headers stand behind the log's end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// The newest of the lap that ends there: those between are damaged.
+    pub(crate) same_lap: Option<u64>,
+    /// The newest of a later lap: the log has been written over since what names its beginning.
+    pub(crate) later_lap: Option<u64>,
 }

@@ -527,19 +527,25 @@ fn replay(
     }
     report.torn_bytes = reader.torn_bytes().map_err(io_error(disk, LOG_FILE))?;
     let end = reader.link();
-    if let Some((position, commit)) = reader.behind_end().map_err(io_error(disk, LOG_FILE))? {
+    let behind = reader.behind_end().map_err(io_error(disk, LOG_FILE))?;
+    // What the values of a record look like decides nothing alone: one copy of the superblock must be missing, and
+    // nothing follow where the other says that the log begins.
+    if let Some(commit) = behind.later_lap
+        && end == tail
+        && Superblock::has_lost_copy(disk)?
+    {
+        // Rows would be given out twice.
+        return Err(OpenError::Damaged {
+            path: format!("{}/{}", disk.path(), superblock::FILE),
+            reason: format!(
+                "its newest copy is lost: the older one says that the log begins with commit {}, and the log has been \
+                 written over up to commit {commit}; restore the store from a backup",
+                tail.commit + 1
+            ),
+        });
+    }
+    if let Some(commit) = behind.same_lap {
         let offset = end.position % ring.size_bytes;
-        if position >= tail.position + ring.size_bytes {
-            // Rows would be given out twice.
-            return Err(OpenError::Damaged {
-                path: format!("{}/{}", disk.path(), superblock::FILE),
-                reason: format!(
-                    "its newest copy is lost: the older one says that the log begins with commit {}, and the log has been \
-                     written over up to commit {commit}; restore the store from a backup",
-                    tail.commit + 1
-                ),
-            });
-        }
         let reason = format!(
             "commit {} is damaged, and what was committed after it, to {commit} at least, lost",
             end.commit + 1

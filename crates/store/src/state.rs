@@ -9,9 +9,9 @@ use crate::directory::{BlockRef, Segment};
 use crate::refusal::ScanError;
 use crate::segment::Before;
 use crate::shared::Shared;
-use crate::stream::ChannelIndex;
+use crate::stream::{ChannelIndex, StreamId};
 use crate::value::{CellState, Value};
-use crate::view::StreamView;
+use crate::view::{Scan, StreamView, View};
 
 /// One cell of a state: the newest value at or before an instant.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +99,66 @@ pub(crate) fn state_at(
     Ok(found)
 }
 
+/// Rows that are looked at behind the clock of now.
+const LATEST_ROWS_MAX: usize = 1 << 14;
+
+impl View {
+    /// The newest cell of each channel as somebody shows it now, who takes no `time` after `until` for right: the state at
+    /// `until`, but for frames that came later and have a time after it although they were received then. Their clock ran
+    /// ahead and was set right since; the newest row counts, until others come.
+    ///
+    /// # Errors
+    /// As [`View::state_at`].
+    pub fn latest(
+        &self,
+        stream: StreamId,
+        until: i64,
+        columns: &[ChannelIndex],
+    ) -> Result<Vec<Option<StateCell>>, ScanError> {
+        let mut found = self.state_at(stream, until, columns)?;
+        let Some(view) = self.stream(stream) else { return Ok(found) };
+        if self.time_range(stream).is_none_or(|(_, newest)| newest <= until) {
+            return Ok(found);
+        }
+        let layout = view.stream.layout.channels.len();
+        let mut open: Vec<usize> = (0..columns.len()).filter(|&i| (columns[i].0 as usize) < layout).collect();
+        let known: Vec<ChannelIndex> = open.iter().map(|&i| columns[i]).collect();
+        let places = open.clone();
+        let first = open.iter().map(|&i| found[i].as_ref().map_or(0, |cell| cell.row + 1)).min().unwrap_or(0);
+        let time = until.saturating_add(1)..i64::MAX;
+        let scan = Scan { time, rows: first..u64::MAX, newest_first: true, ..Scan::all(stream, known) };
+        let (mut looked, max_future_ns) = (0, self.shared().max_future_ns);
+        for batch in self.scan(scan) {
+            let batch = batch?;
+            for row in (0..batch.len()).rev() {
+                looked += 1;
+                if open.is_empty() || looked > LATEST_ROWS_MAX {
+                    return Ok(found);
+                }
+                // What its source says is far ahead of its reception is never the newest.
+                if batch.time(row).saturating_sub(batch.receive_time[row]) > max_future_ns {
+                    continue;
+                }
+                for (column, &i) in batch.columns.iter().zip(&places) {
+                    let value = match column.cell(row) {
+                        Ok(value) => Some(OwnedValue::of(value)),
+                        Err(CellState::Unknown) => None,
+                        Err(_) => continue,
+                    };
+                    if !open.contains(&i) {
+                        continue;
+                    }
+                    open.retain(|&other| other != i);
+                    if found[i].as_ref().is_none_or(|cell| cell.row < batch.rows[row]) {
+                        found[i] = Some(cell_of(&batch, row, value));
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
 /// Blocks backwards, only those that can hold what is missing.
 ///
 /// A footer says where a stream that has no block in its segment has its newest one before, or that it has none:
@@ -155,22 +215,29 @@ fn look_in_segments(
         match next {
             Before::Nothing => return Ok(()),
             Before::Block(home, block) => {
-                // Without its segment it was expired; what is older is looked at all the same.
-                below = home + 1;
-                if let Some(segment) = group.get(home) {
-                    // In one that settle made the row lies in another block.
-                    let found_in = |block: &BlockRef| -> Result<Option<BlockRef>, ScanError> {
-                        let rows_of = |b: &BlockRef| b.first_row..b.end_row();
-                        let blocks = view.blocks(segment, shared)?;
-                        Ok(blocks.into_iter().rev().find(|b| rows_of(b).contains(&block.first_row)))
-                    };
-                    let block = if segment.is_settled() { found_in(&block)? } else { Some(block) };
-                    if let Some(block) = block {
-                        look(segment, &block, found, &mut settled)?;
-                        done = Some((segment.id, block.first_row));
+                let found_in = |segment: &Arc<Segment>| -> Result<Option<BlockRef>, ScanError> {
+                    if !segment.is_settled() {
+                        return Ok(Some(block));
                     }
-                }
-                if sorted {
+                    // In one that settle made the row lies in another block.
+                    let blocks = view.blocks(segment, shared)?;
+                    Ok(blocks.into_iter().rev().find(|b| (b.first_row..b.end_row()).contains(&block.first_row)))
+                };
+                below = home + 1;
+                let passed = match group.find(home) {
+                    // Expired; what is older is looked at all the same.
+                    None => true,
+                    Some(segment) => match found_in(segment)? {
+                        None => false,
+                        Some(block) => {
+                            look(segment, &block, found, &mut settled)?;
+                            done = Some((segment.id, block.first_row));
+                            true
+                        }
+                    },
+                };
+                // Only what was looked at has nothing more to say.
+                if sorted && passed {
                     latest = latest.min(block.time.0);
                 }
             }
@@ -185,9 +252,7 @@ fn look_in_segments(
         // Older segments may hold newer times only where frames came out of order: those whose times say so.
         let time_max = segment.state.lock().time.1;
         if wanted(found, &settled, 0, latest.min(time_max)).is_empty() {
-            if sorted {
-                return Ok(());
-            }
+            // Others fill it: an earlier one may hold a later time of this stream.
             continue;
         }
         for block in view.blocks(segment, shared)?.iter().rev() {
@@ -199,6 +264,16 @@ fn look_in_segments(
             }
         }
         next = segment.before(stream, &shared.residents)?;
+    }
+}
+
+fn cell_of(batch: &Batch, row: usize, value: Option<OwnedValue>) -> StateCell {
+    StateCell {
+        value,
+        time: batch.time(row),
+        receive_time: batch.receive_time[row],
+        source_time: batch.source_time.as_ref().and_then(|times| times.get(row)),
+        row: batch.rows[row],
     }
 }
 
@@ -217,13 +292,7 @@ fn look_in_batch(batch: &Batch, time: i64, wanted: &[usize], max_future_ns: i64,
                 Err(CellState::Unknown) => None,
                 Err(_) => continue,
             };
-            found[i] = Some(StateCell {
-                value,
-                time: at,
-                receive_time: batch.receive_time[row],
-                source_time: batch.source_time.as_ref().and_then(|t| t.get(row)),
-                row: batch.rows[row],
-            });
+            found[i] = Some(cell_of(batch, row, value));
         }
     }
 }

@@ -129,6 +129,23 @@ impl Superblock {
         }))
     }
 
+    /// Whether one of the two pages was written and does not read back.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub(crate) fn has_lost_copy(disk: &dyn Disk) -> Result<bool, OpenError> {
+        let io = |source| OpenError::Io { path: format!("{}/{FILE}", disk.path()), source };
+        let mut bytes = vec![0; 2 * PAGE_BYTES];
+        disk.open(FILE, Access::Log).and_then(|file| file.read_at(&mut bytes, 0)).map_err(io)?;
+        let copies = bytes.chunks(PAGE_BYTES).filter_map(|page| match Superblock::decode(page) {
+            Some(Found::Valid(superblock)) => Some(superblock),
+            _ => None,
+        });
+        let copies: Vec<Superblock> = copies.collect();
+        // The first generation stands alone.
+        Ok(copies.len() < 2 && copies.iter().all(|copy| copy.generation > 1))
+    }
+
     /// Reads the newest valid page. Err names what is wrong.
     pub(crate) fn read(disk: &dyn Disk, file: &dyn DiskFile) -> Result<Superblock, OpenError> {
         let path = || format!("{}/{FILE}", disk.path());

@@ -2,9 +2,12 @@
 
 mod arrays;
 mod blobs;
+mod definitions;
 mod faults;
 mod fixed;
+mod forged;
 mod leftovers;
+mod lossless;
 mod model;
 mod owner;
 mod parts;
@@ -14,4 +17,5 @@ mod retention;
 mod scale;
 mod settle;
 mod sparse;
+mod state;
 mod succession;

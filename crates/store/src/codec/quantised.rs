@@ -63,7 +63,7 @@ impl Grid {
     /// Whether a value comes back exactly.
     pub(crate) fn rebuilds<F: Float>(self, value: F) -> bool {
         let k = self.position(value.wide()).round();
-        k.abs() < MAX_K && self.rebuild::<F>(k).pattern() == value.pattern()
+        k.abs() < MAX_K && self.rebuild::<F>(k as i64 as f64).pattern() == value.pattern()
     }
 }
 
@@ -168,8 +168,10 @@ fn wide_k<F: Float>(values: &[F], grid: Grid, out: &mut Vec<i64>) -> Option<bool
         if k.is_nan() || k.abs() >= MAX_K {
             return None;
         }
-        exact &= grid.rebuild::<F>(k).pattern() == value.pattern();
-        out.push(k as i64);
+        // From the integer, as a reader does: it has no negative zero.
+        let k = k as i64;
+        exact &= grid.rebuild::<F>(k as f64).pattern() == value.pattern();
+        out.push(k);
     }
     Some(exact)
 }
@@ -288,6 +290,11 @@ mod tests {
     fn negative_zero_is_a_correction_and_what_is_no_number_is_declined() {
         let grid = Grid::Multiply { offset: 0.0, lsb: 0.5 };
         assert_eq!(round_trip(&[1.0f32, -0.0, 0.0, -1.5], grid).unwrap().1.corrected, 1);
+        // As wide integers, too: one k is beyond what the narrow ones hold.
+        for n in [10.0, 1e3, 1e6, 1e7] {
+            let far = f64::from(1u32 << 30) / n;
+            assert_eq!(round_trip(&[1.0, -0.0, far, 0.0, -1.5], Grid::Divide { n }).unwrap().1.corrected, 1, "{n}");
+        }
         for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             assert!(round_trip(&[1.0, odd], grid).is_none());
         }

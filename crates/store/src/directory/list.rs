@@ -251,6 +251,11 @@ impl GroupList {
         (known.segment.places.0 <= number).then_some(&known.segment)
     }
 
+    /// The segment that stands for a number, sealed or open.
+    pub(crate) fn find(&self, number: u64) -> Option<&Arc<Segment>> {
+        self.get(number).or_else(|| self.open.iter().find(|open| open.id == number))
+    }
+
     /// Those that can hold rows with `from ≤ time ≤ to`, oldest first.
     fn overlapping(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
         let mut found = Vec::new();

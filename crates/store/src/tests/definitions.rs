@@ -1,0 +1,153 @@
+//! Definitions of streams at every limit and one above: what is taken is read again from the log, from a checkpoint and
+//! from a segment alone; what is not is refused with a reason, and harms nothing.
+
+use std::sync::Arc;
+
+use crate::bytes::Cursor;
+use crate::definition;
+use crate::disk::fault::FaultDisk;
+use crate::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 8 << 20, segment_bytes: 8 << 20, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+}
+
+fn spec() -> StreamSpec {
+    StreamSpec {
+        key: StreamKey::new("t", [("rig".to_owned(), "a".to_owned())]),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("x", ChannelType::F64)],
+    }
+}
+
+/// Text of so many bytes, some characters of which take several.
+fn text(bytes: usize) -> String {
+    let mut text = "ü€".repeat(bytes / 5);
+    while text.len() < bytes {
+        text.push('x');
+    }
+    text
+}
+
+type Change = fn(&mut StreamSpec, usize);
+
+/// What has a limit, its most bytes or items, and what is said beyond.
+const LIMITS: [(&str, usize, Change, &str); 10] = [
+    ("table", 1_024, |spec, n| spec.key.table = text(n), "longer than 1,024 bytes"),
+    ("tag", 1_024, |spec, n| spec.key = StreamKey::new("t", [(text(n), "a".to_owned())]), "longer than 1,024 bytes"),
+    ("tag value", 16_384, |spec, n| spec.key = StreamKey::new("t", [("rig".to_owned(), text(n))]), "over 16 KiB"),
+    (
+        "tags",
+        256,
+        |spec, n| spec.key = StreamKey::new("t", (0..n).map(|i| (format!("tag{i}"), String::new()))),
+        "more than 256 tags",
+    ),
+    ("source", 65_535, |spec, n| spec.source = text(n), "a source over 65,535 bytes"),
+    ("channel", 1_024, |spec, n| spec.channels[0].name = text(n), "longer than 1,024 bytes"),
+    ("unit", 65_535, |spec, n| spec.channels[0].unit = text(n), "a unit over 65,535 bytes"),
+    ("description", 65_535, |spec, n| spec.channels[0].description = text(n), "a description over 65,535 bytes"),
+    (
+        "channels",
+        4_096,
+        |spec, n| spec.channels = (0..n).map(|i| ChannelSpec::new(format!("c{i}"), ChannelType::U8)).collect(),
+        "4096",
+    ),
+    (
+        "channels with the longest texts, all in an eighth of a segment",
+        7,
+        |spec, n| {
+            spec.channels = (0..n)
+                .map(|i| ChannelSpec {
+                    unit: text(65_535),
+                    description: text(65_535),
+                    ..ChannelSpec::new(format!("c{i}"), ChannelType::U8)
+                })
+                .collect();
+        },
+        "",
+    ),
+];
+
+fn same(stream: &Stream, expected: &Stream, what: &str) {
+    assert_eq!(format!("{stream:?}"), format!("{expected:?}"), "{what}");
+}
+
+/// Appends a frame with all channels, and seals it.
+fn send(store: &Store, stream: &Stream, channels: &[ChannelIndex], seal: bool) {
+    let mut batch = FrameBatch::new();
+    batch.begin(FrameHead { stream: stream.id, receive_time: T0, source_time: None, sequence: None });
+    for channel in channels {
+        match stream.layout.channel(*channel).channel_type {
+            ChannelType::U8 => batch.push(*channel, Value::U8(1)),
+            _ => batch.push(*channel, Value::F64(1.0)),
+        }
+    }
+    batch.end();
+    assert!(matches!(store.append(&batch, T0).outcomes[0], Outcome::Stored { .. }));
+    store.commit(T0).expect("committed");
+    while seal && store.maintain(T0).expect("maintained") {}
+}
+
+#[test]
+fn a_definition_at_each_limit_is_read_again_and_one_above_is_refused() {
+    for (what, limit, change, why) in LIMITS {
+        let disk = FaultDisk::new(1);
+        let open = || Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+        let store = open();
+        let mut at_limit = spec();
+        change(&mut at_limit, limit);
+        let (stream, channels) = store.resolve(&at_limit, T0).unwrap_or_else(|error| panic!("{what}: {error}"));
+        send(&store, &stream, &channels, false);
+        let mut above = spec();
+        change(&mut above, limit + 1);
+        let grown = store.resolve(&above, T0).map(|_| ());
+        let refused = grown.expect_err(what);
+        assert!(refused.to_string().contains(why) && refused.to_string().len() < 300, "{what}: {refused}");
+        // From the log, from a checkpoint, and with segments.
+        drop(store);
+        let store = open();
+        same(&store.catalog().streams[stream.id.0 as usize], &stream, what);
+        send(&store, &stream, &channels, true);
+        store.close(T0).expect("closed");
+        drop(store);
+        let store = open();
+        assert_eq!(store.recovery().damaged, [], "{what}");
+        same(&store.catalog().streams[stream.id.0 as usize], &stream, what);
+        let view = store.view();
+        let rows: usize = view.scan(Scan::all(stream.id, channels.clone())).map(|b| b.expect("reads").len()).sum();
+        assert_eq!(rows, 2, "{what}");
+        // As a segment carries it.
+        let mut bytes = Vec::new();
+        definition::encode(&stream, &mut bytes);
+        same(&definition::read(&mut Cursor::new(&bytes)).expect("a definition"), &stream, what);
+    }
+}
+
+#[test]
+fn a_known_stream_refuses_longer_texts_and_stays_as_it_is() {
+    let store = Store::open_on(Arc::new(FaultDisk::new(2)), options(), T0).expect("opened");
+    let (before, _) = store.resolve(&spec(), T0).expect("resolved");
+    let too_long: [fn(&mut StreamSpec); 3] = [
+        |spec| spec.source = text(65_536),
+        |spec| spec.channels[0].unit = text(65_536),
+        |spec| spec.channels[0].description = text(1 << 20),
+    ];
+    for change in too_long {
+        let mut changed = spec();
+        change(&mut changed);
+        let refused = store.resolve(&changed, T0).expect_err("too long");
+        assert_eq!(refused.reason(), "bad_name");
+    }
+    same(&store.resolve(&spec(), T0).expect("resolved").0, &before, "as before");
+    // Made by hand: no footer could be read with them.
+    for tags in [["b", "a"], ["a", "a"]] {
+        let tags = tags.map(|tag| (tag.to_owned(), String::new())).to_vec();
+        let refused = store.resolve(&StreamSpec { key: StreamKey { table: "t".into(), tags }, ..spec() }, T0);
+        assert!(refused.expect_err("tags").to_string().contains("out of order"));
+    }
+}
