@@ -1,6 +1,6 @@
 //! The command line: one line a benchmark.
 
-use crate::{crash, embedded, faults, ingest, live, query, sources};
+use crate::{crash, embedded, faults, hostile, ingest, live, query, soak, sources};
 
 /// Benchmarks. Each prints its tables, the machine, and what its figures were worth on disk.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -23,8 +23,12 @@ pub enum BenchCommand {
     Sources(sources::SourcesArguments),
     /// Kills the server again and again while it writes, and compares every row
     Crash(crash::CrashArguments),
+    /// The server while its disk fills and empties, its clock leaps and it is killed, and compares the books
+    Soak(soak::SoakArguments),
     /// The whole simulated pad through processes that lose, double, delay and cut, and compares the books
     Faults(faults::FaultsArguments),
+    /// Clients that try to end the server, to fill its memory or to keep others out, beside well-behaved ones
+    Hostile(hostile::HostileArguments),
 }
 
 /// Runs a benchmark.
@@ -41,6 +45,8 @@ pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Query(arguments) => query::run(arguments),
         BenchCommand::Sources(arguments) => sources::run(arguments),
         BenchCommand::Crash(arguments) => crash::run(arguments).map(drop),
+        BenchCommand::Soak(arguments) => soak::run(arguments),
         BenchCommand::Faults(arguments) => faults::run(arguments),
+        BenchCommand::Hostile(arguments) => hostile::run(arguments),
     }
 }

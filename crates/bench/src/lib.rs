@@ -8,6 +8,7 @@ pub mod crash;
 pub mod embedded;
 pub mod faults;
 mod feeder;
+pub mod hostile;
 pub mod http;
 pub mod ingest;
 pub mod live;
@@ -16,6 +17,7 @@ pub mod peers;
 pub mod query;
 pub mod recording;
 pub mod serving;
+pub mod soak;
 pub mod sources;
 pub mod table;
 

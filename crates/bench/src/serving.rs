@@ -119,16 +119,32 @@ impl ServerProcess {
     /// # Errors
     /// As [`ServerProcess::start`].
     pub fn start_at(program: &ServerProgram, dir: &Path, ports: &Ports, text: &str) -> anyhow::Result<ServerProcess> {
+        ServerProcess::start_on(program, dir, &dir.join("store"), ports, text, &[])
+    }
+
+    /// The same with its data in another folder, and with variables of the environment.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::start`].
+    pub fn start_on(
+        program: &ServerProgram,
+        dir: &Path,
+        data: &Path,
+        ports: &Ports,
+        text: &str,
+        environment: &[(String, String)],
+    ) -> anyhow::Result<ServerProcess> {
         let program = program.path()?;
         let log = dir.join("server.log");
         let Ports { http, ilp, pg, fti } = *ports;
         let config = dir.join("strongback.toml");
         File::create(&config)?.write_all(text.as_bytes())?;
-        let file = File::create(&log)?;
+        let file = File::options().create(true).append(true).open(&log)?;
         let child = Command::new(&program)
             .arg("serve")
-            .args(["--config".as_ref(), config.as_os_str(), "--data".as_ref(), dir.join("store").as_os_str()])
+            .args(["--config".as_ref(), config.as_os_str(), "--data".as_ref(), data.as_os_str()])
             .args(["--http", &http.to_string(), "--ilp", &ilp.to_string(), "--pg", &pg.to_string()])
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
@@ -174,7 +190,29 @@ impl ServerProcess {
         end(&mut self.child).with_context(|| self.last_words())
     }
 
-    fn last_words(&self) -> String {
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().context("SIGKILL")?;
+        self.child.wait().context("the killed server")?;
+        Ok(())
+    }
+
+    /// Fails if the server has ended.
+    ///
+    /// # Errors
+    /// It has; its code and last words are in the message.
+    pub fn check_alive(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the server ended with {status}: {}", self.last_words()),
+        }
+    }
+
+    /// The end of what it said.
+    pub fn last_words(&self) -> String {
         last_lines(&self.log, 12)
     }
 }

@@ -75,4 +75,4 @@ pub use expression::{
 pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::{Query, QueryOptions};
 pub use state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
-pub use system::{EventRow, GapRow, NoSystemRows, RunRow, SourceRow, SystemRows};
+pub use system::{EventOrigin, EventRow, GapRow, NoSystemRows, RunRow, SourceRow, SystemRows};

@@ -82,6 +82,28 @@ pub struct EventRow {
     pub source: String,
     /// What happened.
     pub text: String,
+    /// Who wrote it down, whatever `source` says.
+    pub origin: EventOrigin,
+}
+
+/// Who wrote an event down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventOrigin {
+    /// The server, of what it saw itself.
+    #[default]
+    Server,
+    /// A client, by `POST /api/events`.
+    Client,
+}
+
+impl EventOrigin {
+    /// Its name in tables: `server` or `client`.
+    pub fn name(self) -> &'static str {
+        match self {
+            EventOrigin::Server => "server",
+            EventOrigin::Client => "client",
+        }
+    }
 }
 
 /// One row of `strongback.runs`. Times are nanoseconds since 1970 UTC.

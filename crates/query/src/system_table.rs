@@ -112,7 +112,8 @@ impl SystemTableName {
                 ("time_ns", int8),
                 ("level", text.clone()),
                 ("source", text.clone()),
-                ("text", text),
+                ("text", text.clone()),
+                ("origin", text),
             ],
             SystemTableName::Runs => vec![
                 ("name", text.clone()),
@@ -251,6 +252,7 @@ impl SystemTable {
             text(rows.iter().map(|r| r.level.as_str())),
             text(rows.iter().map(|r| r.source.as_str())),
             text(rows.iter().map(|r| r.text.as_str())),
+            text(rows.iter().map(|r| r.origin.name())),
         ]
     }
 

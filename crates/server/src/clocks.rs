@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::Sink;
 use strongback_sources::inetx::Tally;
 use strongback_store::{
@@ -190,6 +190,7 @@ impl Kept {
                 level: "warning".to_owned(),
                 source: stream.source.clone(),
                 text: format!("{}: its clock jumped {by} {direction}", stream.key),
+                origin: EventOrigin::Server,
             });
         }
         if let Some(last) = events.last_mut()

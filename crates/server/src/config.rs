@@ -44,6 +44,8 @@ pub struct Config {
     pub live: LiveTable,
     /// SQL, history and export.
     pub query: QueryTable,
+    /// What clients may make the server hold.
+    pub limits: LimitsTable,
     /// Receivers of packets, with the layouts of their streams, and PLCs, with the groups of their symbols.
     pub source: Vec<SourceConfig>,
     /// Units and descriptions of channels that come without.
@@ -72,6 +74,7 @@ impl Default for Config {
             retention: Vec::new(),
             live: LiveTable::default(),
             query: QueryTable::default(),
+            limits: LimitsTable::default(),
             source: Vec::new(),
             channel: Vec::new(),
             limit: Vec::new(),
@@ -95,8 +98,11 @@ pub struct Http {
     pub origins: Vec<String>,
     /// Largest body of a write in MiB, compressed or not. Default 64.
     pub max_body_mib: u32,
-    /// Most connections at once. Default 2,048.
+    /// Most connections at once, live clients among them. A new one takes the place of one whose client is waited for.
+    /// Default 2,048.
     pub max_connections: usize,
+    /// Most of them from one address; loopback, or a proxy before the server, is one too. Default 1,536.
+    pub max_connections_per_address: usize,
 }
 
 impl Default for Http {
@@ -107,6 +113,7 @@ impl Default for Http {
             origins: Vec::new(),
             max_body_mib: 64,
             max_connections: 2048,
+            max_connections_per_address: 1536,
         }
     }
 }
@@ -119,6 +126,13 @@ pub struct Ilp {
     pub listen: Listen,
     /// Names for the sources of measurements, by their beginnings; others belong to the source `ilp`.
     pub source: Vec<IlpSource>,
+    /// Most connections at once. A new one takes the place of one that is silent. Default 256.
+    pub max_connections: usize,
+    /// Most of them from one address. Default 192.
+    pub max_connections_per_address: usize,
+    /// Whether a connection must begin with the token, as a line `# token TOKEN`. Needs `auth_token_file`. The protocol
+    /// itself has no place for one: without this, whoever reaches the port writes. Default false.
+    pub token_required: bool,
 }
 
 /// `[[ilp.source]]`
@@ -133,7 +147,13 @@ pub struct IlpSource {
 
 impl Default for Ilp {
     fn default() -> Self {
-        Ilp { listen: Listen::At(SocketAddr::from(([127, 0, 0, 1], 9009))), source: Vec::new() }
+        Ilp {
+            listen: Listen::At(SocketAddr::from(([127, 0, 0, 1], 9009))),
+            source: Vec::new(),
+            max_connections: 256,
+            max_connections_per_address: 192,
+            token_required: false,
+        }
     }
 }
 
@@ -258,6 +278,24 @@ impl Default for QueryTable {
     }
 }
 
+/// `[limits]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsTable {
+    /// Memory that all clients together may make the server hold, in MiB: bodies on their way in, answers on their way
+    /// out, histories, playbacks. Clients of other machines leave an eighth of it to those of this one. Beyond it
+    /// requests are answered 503. Default 256.
+    pub client_memory_mib: usize,
+    /// Most of it for one address; beyond it requests are answered 429. Default 128.
+    pub client_memory_per_address_mib: usize,
+}
+
+impl Default for LimitsTable {
+    fn default() -> Self {
+        LimitsTable { client_memory_mib: 256, client_memory_per_address_mib: 128 }
+    }
+}
+
 /// `[[channel]]`: what the server knows of channels that come without units.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -373,10 +411,10 @@ pub enum ConfigError {
         /// The address.
         address: SocketAddr,
     },
-    /// Line protocol over TCP beyond loopback: the protocol has no room for a token.
+    /// Line protocol over TCP beyond loopback without a token, for which the protocol has no place.
     #[error(
-        "ilp.listen = {address} listens beyond this machine, and line protocol over TCP cannot carry a token: use \
-         HTTP (POST /write with the token), or pass --insecure-listen if the network is trusted"
+        "ilp.listen = {address} listens beyond this machine, and line protocol over TCP carries no token: use HTTP \
+         (POST /write with the token), set ilp.token_required, or pass --insecure-listen if the network is trusted"
     )]
     InsecureIlp {
         /// The address.
@@ -431,6 +469,27 @@ impl Config {
         }
         if !(16..=1 << 20).contains(&self.query.memory_mib) {
             return wrong("query.memory_mib".into(), format!("{} is not within 16 to 1048576", self.query.memory_mib));
+        }
+        if !(16..=1 << 20).contains(&self.limits.client_memory_mib) {
+            let message = format!("{} is not within 16 to 1048576", self.limits.client_memory_mib);
+            return wrong("limits.client_memory_mib".into(), message);
+        }
+        if !(16..=self.limits.client_memory_mib).contains(&self.limits.client_memory_per_address_mib) {
+            let message = format!(
+                "{} is not within 16 to client_memory_mib = {}",
+                self.limits.client_memory_per_address_mib, self.limits.client_memory_mib
+            );
+            return wrong("limits.client_memory_per_address_mib".into(), message);
+        }
+        for (key, count) in [
+            ("http.max_connections", self.http.max_connections),
+            ("http.max_connections_per_address", self.http.max_connections_per_address),
+            ("ilp.max_connections", self.ilp.max_connections),
+            ("ilp.max_connections_per_address", self.ilp.max_connections_per_address),
+        ] {
+            if !(1..=1 << 20).contains(&count) {
+                return wrong(key.into(), format!("{count} is not within 1 to 1048576"));
+            }
         }
         let positive = |v: Option<f64>| v.is_none_or(|v| v > 0.0 && v.is_finite());
         if !positive(self.store.max_gib) {
@@ -491,10 +550,15 @@ impl Config {
     /// # Errors
     /// The first such listen.
     pub fn check_listens(&self) -> Result<(), ConfigError> {
+        if self.ilp.token_required && self.auth_token_file.is_none() {
+            let (path, key) = ("configuration".to_owned(), "ilp.token_required".to_owned());
+            return Err(ConfigError::Value { path, key, message: "there is no token: set auth_token_file".to_owned() });
+        }
         if self.insecure_listen {
             return Ok(());
         }
-        if let Some(address) = self.ilp.listen.address().filter(|a| !a.ip().is_loopback()) {
+        let beyond = |a: &SocketAddr| !a.ip().is_loopback() && !self.ilp.token_required;
+        if let Some(address) = self.ilp.listen.address().filter(beyond) {
             return Err(ConfigError::InsecureIlp { address });
         }
         let protected = self.auth_token_file.is_some();

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use strongback_store::{Catalog, ChannelIndex, ScanError, Stream, StreamId};
 use tokio::sync::watch;
 
@@ -478,6 +478,12 @@ fn tell(work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64, name: &str,
     }
     *told = now;
     let text = if name.is_empty() { why } else { format!("derived channel {name}: {why}") };
-    let event = EventRow { time_ns: now, level: "warning".to_owned(), source: SOURCE.to_owned(), text };
+    let event = EventRow {
+        time_ns: now,
+        level: "warning".to_owned(),
+        source: SOURCE.to_owned(),
+        text,
+        origin: EventOrigin::Server,
+    };
     ledger.record_or_say(ingest, &event);
 }

@@ -2,23 +2,80 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Files that are open beside those of clients: segments, sources, SQL.
-const OTHERS: usize = 1024;
+use crate::config::Config;
 
-/// Allows this process as many open files as it may have, and says so if they are too few for that many clients.
-pub fn allow(clients: usize) {
+/// Files that are kept for the server's own: segments (of which 256 are open at most), sources, threads.
+const OWN: u64 = 512;
+
+/// Connections that the files of this process allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Of HTTP, live clients among them.
+    pub http: usize,
+    /// Of line protocol over TCP.
+    pub ilp: usize,
+    /// Of the PostgreSQL wire.
+    pub pg: usize,
+}
+
+/// Raises the limit of open files to what this process may have, and divides what the store leaves of it among the
+/// clients that the configuration allows.
+pub fn allow(config: &Config) -> Allowed {
+    let wanted =
+        Allowed { http: config.http.max_connections, ilp: config.ilp.max_connections, pg: config.pg.max_connections };
     let mut limit = getrlimit(Resource::Nofile);
     // None is no limit.
-    let Some(may) = limit.maximum else { return };
-    if limit.current.is_some_and(|now| now < may) {
+    if limit.current.is_some() && limit.current != limit.maximum {
+        let before = limit.current;
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
             tracing::warn!(%error, "the limit of open files stays where it is");
-            return;
+            limit.current = before;
         }
     }
-    let wanted = (clients + OTHERS) as u64;
-    if may < wanted {
-        tracing::warn!("{wanted} files may be needed with every client that may connect, {may} may be open: ulimit -n");
+    let allowed = divide(wanted, limit.current);
+    if allowed != wanted {
+        tracing::warn!(
+            "{} files may be open: {} connections of HTTP, {} of line protocol and {} of SQL are taken, fewer than \
+             configured: ulimit -n",
+            limit.current.unwrap_or(u64::MAX),
+            allowed.http,
+            allowed.ilp,
+            allowed.pg
+        );
+    }
+    allowed
+}
+
+/// Divides so many files: the server's own first, then to each kind of client its part.
+fn divide(wanted: Allowed, files: Option<u64>) -> Allowed {
+    // A connection of line protocol has two descriptors of its socket.
+    let needed = (wanted.http + 2 * wanted.ilp + wanted.pg) as u64;
+    let Some(files) = files else { return wanted };
+    let for_clients = files - OWN.min(files - files / 4);
+    if needed <= for_clients {
+        return wanted;
+    }
+    let part = |count: usize| ((count as u64 * for_clients / needed) as usize).max(1);
+    Allowed { http: part(wanted.http), ilp: part(wanted.ilp), pg: part(wanted.pg) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_own_files_come_first() {
+        let wanted = Allowed { http: 2048, ilp: 256, pg: 100 };
+        assert_eq!(divide(wanted, None), wanted);
+        assert_eq!(divide(wanted, Some(1 << 20)), wanted);
+        for files in [16, 64, 256, 1024, 2048, 3000] {
+            let given = divide(wanted, Some(files));
+            let used = (given.http + 2 * given.ilp + given.pg) as u64;
+            assert!(used + OWN.min(files - files / 4) <= files + 3, "{files}: {given:?}");
+            assert!(given.http >= 1 && given.ilp >= 1 && given.pg >= 1, "{files}: {given:?}");
+        }
+        let given = divide(wanted, Some(1024));
+        assert!(given.http > 350 && given.ilp > 40 && given.pg > 15, "{given:?}");
     }
 }

@@ -7,6 +7,7 @@ use strongback_store::{Channel, ChannelIndex, Pieces, Scan, ScanError, Stream, S
 
 use crate::json;
 use crate::live::window::ChannelWindow;
+use crate::readers::{Leave, ReadError};
 
 /// Most points a series is reduced to.
 pub const POINTS_MAX: usize = 20_000;
@@ -117,13 +118,15 @@ pub struct Extent {
     pub end_row: u64,
     /// Most buckets over the grid.
     pub points: usize,
+    /// How long it may be read.
+    pub leave: Leave,
 }
 
 /// Reads channels of one stream.
 ///
 /// # Errors
 /// When the scan ends early.
-pub fn read(view: &View, stream: &Stream, columns: &[ChannelIndex], extent: &Extent) -> Result<Vec<Series>, ScanError> {
+pub fn read(view: &View, stream: &Stream, columns: &[ChannelIndex], extent: &Extent) -> Result<Vec<Series>, ReadError> {
     let points = extent.points.clamp(1, POINTS_MAX) as u64;
     let is_long = rows_about(view, stream.id, &extent.grid) / points >= ROWS_PER_POINT_MIN;
     read_so(view, stream, columns, extent, is_long)
@@ -136,18 +139,19 @@ fn read_so(
     columns: &[ChannelIndex],
     extent: &Extent,
     is_long: bool,
-) -> Result<Vec<Series>, ScanError> {
+) -> Result<Vec<Series>, ReadError> {
     let by_statistics = is_long && extent.end_row >= view.next_row(stream.id) && extent.time.start == extent.grid.start;
     let mut reducers: Vec<Reducer> = columns.iter().map(|_| Reducer::new(&extent.grid, extent.points)).collect();
     // What the statistics of blocks cannot say is scanned: text, rows up to one within the view, what lies off the grid.
     let (mut filled, mut scanned) = (Vec::new(), Vec::new());
     for (at, column) in columns.iter().enumerate() {
+        extent.leave.check()?;
         let told = by_statistics && fill(view, stream, *column, extent, &mut reducers[at])?;
         if told { &mut filled } else { &mut scanned }.push(at);
     }
     let beyond = extent.grid.end..extent.time.end;
     for (time, places) in [(&beyond, &filled), (&extent.time, &scanned)] {
-        scan(view, stream, columns, (time, extent.end_row), &mut reducers, places)?;
+        scan(view, stream, columns, (time, extent), &mut reducers, places)?;
     }
     let series = |(index, reducer): (&ChannelIndex, Reducer)| Series {
         channel: stream.layout.channel(*index).clone(),
@@ -190,16 +194,17 @@ fn scan(
     view: &View,
     stream: &Stream,
     columns: &[ChannelIndex],
-    (time, end_row): (&Range<i64>, u64),
+    (time, extent): (&Range<i64>, &Extent),
     reducers: &mut [Reducer],
     places: &[usize],
-) -> Result<(), ScanError> {
+) -> Result<(), ReadError> {
     if places.is_empty() || time.is_empty() {
         return Ok(());
     }
     let columns = places.iter().map(|at| columns[*at]).collect();
-    let scan = Scan { time: time.clone(), rows: 0..end_row, ..Scan::all(stream.id, columns) };
+    let scan = Scan { time: time.clone(), rows: 0..extent.end_row, ..Scan::all(stream.id, columns) };
     for batch in view.scan(scan) {
+        extent.leave.check()?;
         let batch = batch?;
         let times = batch.times();
         for (column, at) in batch.columns.iter().zip(places) {
@@ -345,7 +350,8 @@ mod tests {
         ] {
             for end in [grid.end, i64::MAX, T0 + 17_777_777_777] {
                 for end_row in [u64::MAX, 40_000, 31_111] {
-                    let extent = Extent { time: grid.start..end, grid: grid.clone(), end_row, points };
+                    let leave = Leave::unlimited();
+                    let extent = Extent { time: grid.start..end, grid: grid.clone(), end_row, points, leave };
                     let [long, short] = [true, false]
                         .map(|is_long| told(&read_so(&view, &stream, &columns, &extent, is_long).unwrap()));
                     for (channel, (long, short)) in long.iter().zip(&short).enumerate() {
@@ -356,7 +362,8 @@ mod tests {
             }
         }
         assert!(seen > 1_000, "{seen}");
-        let extent = Extent { time: all.clone(), grid: all, end_row: u64::MAX, points: 4 };
+        let leave = Leave::unlimited();
+        let extent = Extent { time: all.clone(), grid: all, end_row: u64::MAX, points: 4, leave };
         let spike = &told(&read_so(&view, &stream, &columns, &extent, true).unwrap())[0][1];
         assert!(spike[5].as_f64().unwrap() > 98.0, "{spike}");
     }

@@ -1,12 +1,14 @@
 //! HTTP: REST, WebSocket, line protocol, metrics and the page, on one port.
 //!
-//! Every request passes [`guard`] first (Host, Origin, token). Connections are bounded in number, in header
-//! bytes and in the time they may take to send a header or a piece of a body. An unknown path is a 404 in JSON,
-//! never the page: clients probe paths to learn what they talk to.
+//! Every request passes [`guard`] first (Host, Origin, token). Connections are bounded in number ([`connections`]), in
+//! header bytes, in the time they may take to send a header or a piece of a body, and with their answers in memory
+//! ([`bounded`]). An unknown path is a 404 in JSON, never the page: clients probe paths to learn what they talk to.
 
 mod alarms;
 pub mod answer;
+mod bounded;
 mod catalog;
+pub mod connections;
 mod derived;
 mod doctor;
 mod export;
@@ -20,32 +22,48 @@ mod page;
 mod playbacks;
 mod reading;
 mod runs;
+mod socket;
 mod source;
 mod sql;
 mod write;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::{Notify, Semaphore};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::MissedTickBehavior;
 use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
+use self::answer::Failure;
+use self::bounded::{Bounded, Intake, Leaving};
+use self::connections::{Connection, Connections, Ended, Place};
+use self::socket::Socket;
 use crate::server::{Server, stopped};
 
 pub use notes::range;
 pub use reading::patterns as split_patterns;
 
-/// Longest time a connection may take to send a header: idle connections are closed then.
-const HEADER_PATIENCE: Duration = Duration::from_secs(75);
+/// Time between two looks for connections that have waited for their clients long enough.
+const SWEEP: Duration = Duration::from_millis(500);
+/// Pause before the next connection is taken when the system has no descriptors.
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that make room when the system has no descriptors.
+const SHED: usize = 8;
+/// What a client reads that finds no place.
+const REFUSED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n\
+    Content-Type: application/json\r\nContent-Length: 63\r\n\r\n\
+    {\"error\":\"the server has no place left\",\"code\":\"connections\"}\n\n";
 /// Most bytes of a request's header.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a connection's send buffer in the kernel: a slow live client shall be behind by kilobytes.
@@ -54,15 +72,6 @@ const SEND_BUFFER_BYTES: u32 = 256 << 10;
 const BACKLOG: u32 = 1024;
 /// How long requests under way may take once the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
-
-/// The connection that a request came by.
-#[derive(Clone, Debug)]
-struct Connection {
-    /// Of the client.
-    address: SocketAddr,
-    /// Ends it at once, with what it has not taken.
-    abandon: Arc<Notify>,
-}
 
 /// Binds the HTTP port.
 ///
@@ -118,6 +127,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/", get(page::index))
         .route("/index.html", get(page::index))
         .route("/assets/{*path}", get(page::asset))
+        .layer(axum::middleware::from_fn_with_state(server.clone(), bounded::count))
         .layer(compress);
     Router::new()
         .merge(read)
@@ -130,6 +140,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/v4/write", any(write::v4))
         .fallback(page::other)
         .method_not_allowed_fallback(answer::wrong_method)
+        .layer(axum::middleware::from_fn_with_state(server.clone(), notes::allow))
         .layer(axum::middleware::from_fn_with_state(server.clone(), guard::guard))
         .layer(axum::middleware::map_response(answer::harden))
         .with_state(server)
@@ -139,59 +150,104 @@ pub fn router(server: Arc<Server>) -> Router {
 pub async fn serve(listener: TcpListener, server: Arc<Server>) {
     let router = router(server.clone());
     let mut stopping = server.stopping.subscribe();
-    let connections = Arc::new(Semaphore::new(server.config.http.max_connections));
-    let whole = server.config.http.max_connections as u32;
+    let connections = server.connections.clone();
+    let sweeping = tokio::spawn(sweep(connections.clone()));
     loop {
-        let permit = tokio::select! {
-            permit = connections.clone().acquire_owned() => permit,
-            () = stopped(&mut stopping) => break,
-        };
-        let Ok(permit) = permit else { break };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stopped(&mut stopping) => break,
         };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok((stream, address)) => match connections.admit(address) {
+                Some(place) => drop(tokio::spawn(attend(stream, place, router.clone(), server.clone()))),
+                // Said where there is room for it in the socket; who does not read it sees the end.
+                None => _ = stream.try_write(REFUSED),
+            },
+            Err(error) if is_peers(&error) => {}
             Err(error) => {
-                // Out of file descriptors, or the peer has gone already: the next may do better.
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+                // Out of file descriptors: those that wait for their clients make room.
+                connections.count(Ended::NoDescriptor);
+                let shed = connections.shed(SHED);
+                tracing::warn!(%error, shed, "a connection could not be accepted");
+                tokio::time::sleep(DESCRIPTOR_PAUSE).await;
             }
-        };
-        // Updates are small and must not wait for an acknowledgement of the one before.
-        let _ = stream.set_nodelay(true);
-        let router = router.clone();
-        let mut stopping = server.stopping.subscribe();
-        let from = Connection { address, abandon: Arc::new(Notify::new()) };
-        tokio::spawn(async move {
-            let abandon = from.abandon.clone();
-            let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-                let mut request = request.map(Body::new);
-                request.extensions_mut().insert(from.clone());
-                router.clone().oneshot(request)
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_PATIENCE)
-                .max_buf_size(HEADER_BYTES_MAX)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades();
-            let mut connection = std::pin::pin!(connection);
-            // How a connection ends is its client's affair.
-            tokio::select! {
-                _ = &mut connection => {}
-                () = abandon.notified() => {}
-                () = stopped(&mut stopping) => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = tokio::time::timeout(STOP_PATIENCE, connection).await;
-                }
-            }
-            drop(permit);
-        });
+        }
     }
+    sweeping.abort();
     drop(listener);
-    // All permits back: all connections done.
-    let _ = tokio::time::timeout(STOP_PATIENCE, connections.acquire_many(whole)).await;
+    let _ = tokio::time::timeout(STOP_PATIENCE, connections.all_left()).await;
+}
+
+/// Whether a connection could not be accepted because its peer has gone already.
+fn is_peers(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+/// Ends connections that have waited for their clients long enough, now and then.
+async fn sweep(connections: Arc<Connections>) {
+    let mut ticks = tokio::time::interval(SWEEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        connections.sweep();
+    }
+}
+
+/// Serves one connection.
+async fn attend(stream: TcpStream, place: Place, router: Router, server: Arc<Server>) {
+    // Updates are small and must not wait for an acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    let mut stopping = server.stopping.subscribe();
+    let from = place.connection().clone();
+    let requests = from.clone();
+    let service = hyper::service::service_fn(move |request| {
+        answer_one(request, requests.clone(), router.clone(), server.clone())
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        // Connections have their times watched by the sweep.
+        .header_read_timeout(None)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(Socket::new(stream, place)), service)
+        .with_upgrades();
+    let mut connection = std::pin::pin!(connection);
+    // How a connection ends is its client's affair.
+    tokio::select! {
+        _ = &mut connection => {}
+        () = from.ended() => {}
+        () = stopped(&mut stopping) => {
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(STOP_PATIENCE, connection).await;
+        }
+    }
+}
+
+/// Answers a request: its body is counted, and so is the answer until it has left.
+async fn answer_one(
+    request: Request<Incoming>,
+    connection: Arc<Connection>,
+    router: Router,
+    server: Arc<Server>,
+) -> Result<Response, Infallible> {
+    connection.works();
+    let response = match Intake::new(&server.budget, connection.address().ip()) {
+        Err(over) => Failure::from(over).into_response(),
+        Ok(intake) => {
+            let (parts, body) = request.into_parts();
+            let body = Body::new(Bounded::new(body, intake.clone(), connection.clone()));
+            let mut request = Request::from_parts(parts, body);
+            request.extensions_mut().insert(connection.clone());
+            request.extensions_mut().insert(intake.clone());
+            let Ok(response) = router.oneshot(request).await;
+            // A body that was not taken has its own reason, whatever was made of its end.
+            intake.failure().map_or(response, Failure::into_response)
+        }
+    };
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        connection.upgrades();
+        return Ok(response);
+    }
+    connection.answers();
+    Ok(response.map(|body| Body::new(Leaving::new(body, connection))))
 }

@@ -6,14 +6,15 @@
 //!
 //! A failed disk poisons the store. The commit thread then opens it again through recovery, in a new epoch,
 //! while frames go on to the screens marked `recorded = false`; subscribers are told which rows went back.
-//! When that fails three times the server ends with its own exit code.
+//! When that fails three times the server ends with its own exit code. It waits, and says so, as long as its folder is
+//! gone or the system has no descriptor for it: neither is mended by a start.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::{Condvar, Mutex};
 use strongback_sources::sink::Sink;
 use strongback_store::{
@@ -23,6 +24,7 @@ use strongback_store::{
 use tokio::sync::watch;
 
 use crate::clock::now_ns;
+use crate::folder::Folder;
 use crate::latency::Latencies;
 use crate::live::Live;
 use crate::opening::Opening;
@@ -36,6 +38,12 @@ const DURABLE_LOOK: Duration = Duration::from_millis(2);
 const FULL_LOG_WAIT: Duration = Duration::from_secs(10);
 /// Pause before frames are offered again that a commit alone made no room for.
 const FULL_LOG_PAUSE: Duration = Duration::from_millis(5);
+/// Time between two looks whether the folder of the store is still there.
+const FOLDER_LOOK: Duration = Duration::from_millis(100);
+/// Wait before another attempt to open the store that does not count: its folder is gone, or no descriptor is left.
+const PATIENT_WAIT: Duration = Duration::from_secs(1);
+/// Attempts that do not count between two lines in the log.
+const ATTEMPTS_A_LINE: u64 = 60;
 /// Pause of the maintenance thread when nothing waits.
 const MAINTAIN_PAUSE: Duration = Duration::from_millis(20);
 
@@ -87,6 +95,29 @@ impl Generation {
 #[error("the store could not be opened again after the disk failed: {0}")]
 pub struct StoreLost(pub String);
 
+/// Why the store was not opened again.
+enum NotOpened {
+    /// It may be later: nothing is known against its disk.
+    ForNow(String),
+    /// The disk, or what is on it, failed.
+    Failed(String),
+}
+
+impl NotOpened {
+    fn of(error: OpenError) -> NotOpened {
+        match &error {
+            OpenError::Io { source, .. } if is_out_of_descriptors(source) => NotOpened::ForNow(error.to_string()),
+            _ => NotOpened::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Whether the process, or the system, has as many files open as it may.
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    let number = error.raw_os_error();
+    number == Some(rustix::io::Errno::MFILE.raw_os_error()) || number == Some(rustix::io::Errno::NFILE.raw_os_error())
+}
+
 #[derive(Debug, Default)]
 struct Bell {
     wanted: bool,
@@ -110,6 +141,11 @@ pub struct Ingest {
     rung: Condvar,
     commit_latency: Latencies,
     commit_histogram: prometheus::Histogram,
+    folder: Folder,
+    /// When the folder was last looked at.
+    folder_seen: Mutex<Instant>,
+    /// Why the store cannot be opened again for now.
+    trouble: ArcSwapOption<String>,
     lost: watch::Sender<Option<StoreLost>>,
 }
 
@@ -158,6 +194,7 @@ impl Ingest {
         live: Arc<Live>,
     ) -> Result<Ingest, OpenError> {
         let store = opening.open(now_ns())?;
+        let folder = Folder::of(&dir);
         report_damage(&store, &dir);
         let durable = Durable { generation: 0, commit: store.committed(), round: 0, refusal: None };
         live.catalog_is(store.catalog().version);
@@ -182,6 +219,9 @@ impl Ingest {
             rung: Condvar::new(),
             commit_latency: Latencies::new(1200),
             commit_histogram,
+            folder,
+            folder_seen: Mutex::new(Instant::now()),
+            trouble: ArcSwapOption::empty(),
             lost: watch::Sender::new(None),
         })
     }
@@ -228,7 +268,10 @@ impl Ingest {
 
     /// Why nothing is recorded now, if so.
     pub fn refusal(&self) -> Option<Refusal> {
-        self.store.load().refusal()
+        match self.trouble.load_full() {
+            Some(why) => Some(Refusal::Poisoned((*why).clone())),
+            None => self.store.load().refusal(),
+        }
     }
 
     /// The opening of the store that commits of frames appended from now on belong to.
@@ -347,7 +390,7 @@ impl Ingest {
         let before = store.committed();
         let round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
         let start = Instant::now();
-        let result = store.commit(now_ns());
+        let result = self.look_at_folder().and_then(|()| store.commit(now_ns()));
         let took = start.elapsed();
         // Who waits for a round wants to hear of it even if it committed nothing.
         let waited = self.durable.receiver_count() > 0;
@@ -377,26 +420,61 @@ impl Ingest {
         Ok(commit != before)
     }
 
+    /// Looks now and then whether the folder is still there: what is written into a removed one is not durable.
+    fn look_at_folder(&self) -> Result<(), Refusal> {
+        let mut seen = self.folder_seen.lock();
+        if seen.elapsed() < FOLDER_LOOK {
+            return Ok(());
+        }
+        self.folder.check().map_err(Refusal::Poisoned)?;
+        *seen = Instant::now();
+        Ok(())
+    }
+
     /// Opens the poisoned store again and swaps it in; gives up when the waits are used up.
     fn reopen(&self, reason: &str, attempts: &mut usize) -> Result<(), StoreLost> {
         let old = self.store.load_full();
         // Lets go of the folder; a poisoned store has nothing left to write.
         let _ = old.close(now_ns());
         let mut why = reason.to_owned();
+        let mut patient = 0;
         while let Some(wait) = self.opening.reopen_waits.get(*attempts) {
-            *attempts += 1;
-            if self.is_stopped_within(*wait) {
+            let wait = if patient > 0 { PATIENT_WAIT } else { *wait };
+            if self.is_stopped_within(wait) {
                 return Ok(());
             }
-            match self.opening.open(now_ns()).map_err(|e| e.to_string()).and_then(|store| self.swap(&old, store)) {
-                Ok(()) => return Ok(()),
-                Err(error) => {
+            match self.open_again(&old) {
+                Ok(()) => {
+                    self.trouble.store(None);
+                    return Ok(());
+                }
+                Err(NotOpened::ForNow(error)) => {
+                    if patient % ATTEMPTS_A_LINE == 0 {
+                        tracing::error!("not recording, live goes on: {error}");
+                    }
+                    patient += 1;
+                    self.trouble.store(Some(Arc::new(error)));
+                }
+                Err(NotOpened::Failed(error)) => {
+                    *attempts += 1;
+                    patient = 0;
                     tracing::error!("attempt {attempts} to open the store again failed: {error}");
                     why = error;
                 }
             }
         }
         Err(StoreLost(why))
+    }
+
+    fn open_again(&self, old: &Store) -> Result<(), NotOpened> {
+        // Opened without a look, a folder that is gone would be made again, empty.
+        self.folder.check().map_err(NotOpened::ForNow)?;
+        let store = self.opening.open(now_ns()).map_err(NotOpened::of)?;
+        if store.origin() != old.origin() {
+            let path = self.dir.display();
+            return Err(NotOpened::ForNow(format!("{path}: another store is in the place of the one that was opened")));
+        }
+        self.swap(old, store).map_err(NotOpened::Failed)
     }
 
     /// Waits; says whether the server stops meanwhile.
@@ -468,6 +546,15 @@ fn merge(whole: Option<Appended>, again: Appended, places: &[usize]) -> Appended
     }
     whole.commit = whole.commit.max(again.commit);
     whole
+}
+
+/// Waits on a thread that others need: where that is one of the runtime's, another takes its place.
+fn blocking(wait: impl FnOnce()) {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+        _ => wait(),
+    }
 }
 
 impl Sink for Ingest {
@@ -543,11 +630,13 @@ impl Sink for Ingest {
             let commit = appended.commit;
             whole = Some(merge(whole, appended, &places));
             (rest, places) = (next, next_places);
-            // A refusal shows again at the next offer.
-            let _ = self.wait_durable(commit);
-            if progress.elapsed() > FULL_LOG_PAUSE {
-                std::thread::sleep(FULL_LOG_PAUSE);
-            }
+            blocking(|| {
+                // A refusal shows again at the next offer.
+                let _ = self.wait_durable(commit);
+                if progress.elapsed() > FULL_LOG_PAUSE {
+                    std::thread::sleep(FULL_LOG_PAUSE);
+                }
+            });
         }
     }
 

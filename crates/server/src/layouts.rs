@@ -7,9 +7,10 @@
 //! ([`Expected::Tag`]) never writes over somebody else's.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -172,7 +173,7 @@ impl Layouts {
             return Err(LayoutError::Full);
         }
         let write = || -> io::Result<()> {
-            fs::create_dir_all(&self.folder)?;
+            self.make_folder()?;
             let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
             file.write_all(text)?;
             file.as_file().sync_all()?;
@@ -207,6 +208,14 @@ impl Layouts {
             (Expected::Tag(_), None) => Err(conflict("it was deleted meanwhile")),
             (Expected::Tag(known), Some(tag)) if known != tag => Err(conflict("it was changed meanwhile")),
             _ => Ok(there),
+        }
+    }
+
+    /// Makes the folder within that of the store, which must be there.
+    fn make_folder(&self) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
         }
     }
 

@@ -1,13 +1,13 @@
 //! Gaps and events: rows of `strongback.gaps` and `strongback.events`, kept in memory for SQL, REST and live.
 //!
 //! The store is their home; this is its reading copy, filled at start and by a follower that reads what was
-//! appended since it last looked. Bounded: the newest [`ROWS_MAX`] of each.
+//! appended since it last looked. Bounded: the newest [`ROWS_MAX`] of each, in [`BYTES_MAX`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use parking_lot::RwLock;
-use strongback_query::{EventRow, GapRow};
+use strongback_query::{EventOrigin, EventRow, GapRow};
 use strongback_sources::Sink;
 use strongback_store::{
     Batch, ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Reject, Scan, ScanError,
@@ -21,11 +21,19 @@ use crate::starts;
 
 /// Most gaps, and most events, kept in memory.
 pub const ROWS_MAX: usize = 100_000;
+/// Bytes of the gaps, and of the events, that are kept in memory.
+pub const BYTES_MAX: usize = 32 << 20;
 /// Longest text of an event in bytes.
 pub const EVENT_TEXT_MAX: usize = 4096;
+/// Longest source of an event in bytes.
+pub const EVENT_SOURCE_MAX: usize = 256;
+/// Bytes of a row beside its texts, about.
+const ROW_BYTES: usize = 256;
 
 const GAPS: &str = "strongback.gaps";
 const EVENTS: &str = "strongback.events";
+/// The channel that says who wrote an event down; events of earlier versions have none.
+const ORIGIN: &str = "origin";
 
 /// How much an event matters.
 pub const LEVELS: [&str; 4] = ["info", "watch", "warning", "critical"];
@@ -42,6 +50,9 @@ struct Rows {
     gaps: VecDeque<GapRow>,
     /// Ascending in time.
     events: VecDeque<EventRow>,
+    /// Bytes of the gaps and of the events.
+    gap_bytes: usize,
+    event_bytes: usize,
     next_gap_row: u64,
     next_event_row: u64,
     /// Gaps found since start.
@@ -57,6 +68,12 @@ pub struct News {
     pub events: Vec<EventRow>,
 }
 
+/// A row that was appended.
+enum Row {
+    Gap(GapRow),
+    Event(EventRow),
+}
+
 /// Why an event is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
@@ -65,6 +82,18 @@ pub enum EventError {
     Text {
         /// Its size.
         size_bytes: usize,
+    },
+    /// Its source is empty, too long, or has control characters.
+    #[error("source of {size_bytes} bytes; 1 to {EVENT_SOURCE_MAX} without control characters are right")]
+    Source {
+        /// Its size.
+        size_bytes: usize,
+    },
+    /// A client takes the server's name.
+    #[error("source {source_name:?} is the server's own; name who saw it")]
+    OwnSource {
+        /// What was given.
+        source_name: String,
     },
     /// Its level is none.
     #[error("level {level:?} is none of info, watch, warning, critical")]
@@ -83,7 +112,7 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::follow`].
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
-        let done = self.follow(store).map(drop);
+        let done = self.read_on(store, |_| {});
         self.rows.write().found = 0;
         done
     }
@@ -93,9 +122,18 @@ impl Ledger {
     /// # Errors
     /// When a scan ends early; what was read until then is kept.
     pub fn follow(&self, store: &Store) -> Result<News, ScanError> {
+        let mut news = News::default();
+        self.read_on(store, |row| match row {
+            Row::Gap(gap) => news.gaps.push(gap),
+            Row::Event(event) => news.events.push(event),
+        })?;
+        Ok(news)
+    }
+
+    /// Reads what was appended since the last look, row by row: as much as there is, in the memory of a row.
+    fn read_on(&self, store: &Store, mut each: impl FnMut(Row)) -> Result<(), ScanError> {
         let view = store.view();
         let catalog = view.catalog().clone();
-        let mut news = News::default();
         for stream in catalog.streams.iter().filter(|s| s.key.tags.is_empty()) {
             let is_gaps = stream.key.table == GAPS;
             if !is_gaps && stream.key.table != EVENTS {
@@ -116,18 +154,18 @@ impl Ledger {
                     let cells = Cells { stream, batch: &batch, row };
                     if is_gaps {
                         let name = |id: StreamId| catalog.stream(id).map(|s| s.key.to_string());
-                        news.gaps.push(rows.add_gap(&cells, name));
+                        each(Row::Gap(rows.add_gap(&cells, name)));
                         rows.next_gap_row = batch.rows[row] + 1;
                     } else {
                         let event = cells.event();
                         rows.add_event(event.clone());
-                        news.events.push(event);
+                        each(Row::Event(event));
                         rows.next_event_row = batch.rows[row] + 1;
                     }
                 }
             }
         }
-        Ok(news)
+        Ok(())
     }
 
     /// Gaps that touch a time range, newest first.
@@ -192,6 +230,7 @@ impl Ledger {
         if !LEVELS.contains(&event.level.as_str()) {
             return Err(EventError::Level { level: event.level.clone() });
         }
+        check_source(event)?;
         let channel = |name| ChannelSpec::new(name, ChannelType::String);
         let spec = StreamSpec {
             key: StreamKey::new(EVENTS, []),
@@ -199,14 +238,15 @@ impl Ledger {
             clock: Clock::Source,
             expected_period_ns: None,
             sequence_modulus: None,
-            channels: ["text", "level", "source"].map(channel).into(),
+            channels: ["text", "level", "source", ORIGIN].map(channel).into(),
         };
         let (stream, channels) = ingest.resolve_own(&spec)?;
         let mut batch = FrameBatch::new();
         let head =
             FrameHead { stream: stream.id, receive_time: now_ns(), source_time: Some(event.time_ns), sequence: None };
         batch.begin(head);
-        for (channel, text) in channels.iter().zip([&event.text, &event.level, &event.source]) {
+        let origin = event.origin.name();
+        for (channel, text) in channels.iter().zip([event.text.as_str(), &event.level, &event.source, origin]) {
             batch.push(*channel, Value::String(text));
         }
         batch.end();
@@ -217,6 +257,22 @@ impl Ledger {
             _ => Ok(generation.ticket(appended.commit)),
         }
     }
+}
+
+/// Checks who an event is said to be of. A source of the server's own may have any name that fits a stream.
+fn check_source(event: &EventRow) -> Result<(), EventError> {
+    if event.origin == EventOrigin::Server {
+        return Ok(());
+    }
+    let source = &event.source;
+    if !(1..=EVENT_SOURCE_MAX).contains(&source.len()) || source.chars().any(char::is_control) {
+        return Err(EventError::Source { size_bytes: source.len() });
+    }
+    let first = source.split('.').next().unwrap_or_default().trim();
+    if first.eq_ignore_ascii_case(starts::SOURCE) {
+        return Err(EventError::OwnSource { source_name: source.clone() });
+    }
+    Ok(())
 }
 
 /// What happened to the frames of a gap, by its cause, in words.
@@ -276,20 +332,32 @@ impl Rows {
             cause,
         };
         self.found += u64::from(gap.open > 0);
+        self.gap_bytes += gap_bytes(&gap);
         self.gaps.push_back(gap.clone());
-        if self.gaps.len() > ROWS_MAX {
-            self.gaps.pop_front();
+        while self.gaps.len() > ROWS_MAX || self.gap_bytes > BYTES_MAX {
+            let Some(oldest) = self.gaps.pop_front() else { break };
+            self.gap_bytes -= gap_bytes(&oldest);
         }
         gap
     }
 
     fn add_event(&mut self, event: EventRow) {
         let at = self.events.partition_point(|e| e.time_ns <= event.time_ns);
+        self.event_bytes += event_bytes(&event);
         self.events.insert(at, event);
-        if self.events.len() > ROWS_MAX {
-            self.events.pop_front();
+        while self.events.len() > ROWS_MAX || self.event_bytes > BYTES_MAX {
+            let Some(oldest) = self.events.pop_front() else { break };
+            self.event_bytes -= event_bytes(&oldest);
         }
     }
+}
+
+fn gap_bytes(gap: &GapRow) -> usize {
+    ROW_BYTES + gap.stream_name.len() + gap.source.len() + gap.cause.len() + gap.words.len()
+}
+
+fn event_bytes(event: &EventRow) -> usize {
+    ROW_BYTES + event.level.len() + event.source.len() + event.text.len()
 }
 
 /// One frame of a batch, its cells by channel name.
@@ -325,6 +393,11 @@ impl<'a> Cells<'a> {
             level: self.text("level"),
             source: self.text("source"),
             text: self.text("text"),
+            origin: match self.text(ORIGIN).as_str() {
+                "client" => EventOrigin::Client,
+                // So they are all in stores of earlier versions.
+                _ => EventOrigin::Server,
+            },
         }
     }
 }
@@ -372,10 +445,17 @@ pub struct EventCard<'a> {
     text: &'a str,
     level: &'a str,
     source: &'a str,
+    origin: &'static str,
 }
 
 impl<'a> From<&'a EventRow> for EventCard<'a> {
     fn from(event: &'a EventRow) -> Self {
-        EventCard { time: Big(event.time_ns), text: &event.text, level: &event.level, source: &event.source }
+        EventCard {
+            time: Big(event.time_ns),
+            text: &event.text,
+            level: &event.level,
+            source: &event.source,
+            origin: event.origin.name(),
+        }
     }
 }

@@ -21,7 +21,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allowance;
 pub mod bench;
+pub mod budget;
 pub mod channel;
 pub mod check;
 pub mod cli;
@@ -35,6 +37,8 @@ pub mod descriptors;
 pub mod doctor;
 pub mod expectation;
 pub mod export;
+pub mod exports;
+pub mod folder;
 pub mod history;
 pub mod http;
 pub mod import;

@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use strongback_store::{Clock, Reject, Scan, ScanError, Store, StreamId};
 use tokio::sync::watch;
 
@@ -133,14 +133,11 @@ impl Limits {
     /// # Errors
     /// A scan that ends early; what was read until then is kept.
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
-        let (steps, next) = history::steps(&store.view())?;
-        self.next_number.store(next, Relaxed);
         let mut book = self.book.lock();
-        for step in &steps {
-            // Nobody is told anew of what was told.
-            let _ = book.take(step);
-        }
+        // What was reported before is not reported again.
+        let next = history::steps(&store.view(), |step| _ = book.take(step));
         book.pass(now_ns());
+        self.next_number.store(next?, Relaxed);
         Ok(())
     }
 
@@ -341,7 +338,13 @@ impl Limits {
              {unjudged}; this machine is too busy"
         );
         let level = if unjudged > 0 { "warning" } else { "info" };
-        let event = EventRow { time_ns: now, level: level.to_owned(), source: "limits".to_owned(), text };
+        let event = EventRow {
+            time_ns: now,
+            level: level.to_owned(),
+            source: "limits".to_owned(),
+            text,
+            origin: EventOrigin::Server,
+        };
         ledger.record_or_say(ingest, &event);
     }
 

@@ -13,6 +13,7 @@
 //! matched.
 
 pub mod aside;
+mod backlog;
 pub mod begin;
 pub mod binary;
 pub mod events;

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand};
-use strongback_server::outcome::{Outcome, exit_code};
+use strongback_server::outcome::{Outcome, end_quietly_on_closed_output, exit_code};
 use strongback_server::{
     bench, check, demo, derived, doctor, export, import, logging, playback, recorder, runs, serve, symbols,
 };
 
 fn main() -> ExitCode {
+    end_quietly_on_closed_output();
     let cli = Cli::parse();
     logging::start();
     exit_code(&match cli.command {

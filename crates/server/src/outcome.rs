@@ -1,11 +1,32 @@
-//! How the program ends: the one place where outcomes become exit codes.
+//! How the program ends: the one place where outcomes become exit codes, and where a closed output ends it.
 
+use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use strongback_store::rdl::DefinitionError;
 
 use crate::config::ConfigError;
 use crate::ingest::StoreLost;
+
+/// The exit code of a program whose output nobody reads any more, as a shell gives it for SIGPIPE.
+const OUTPUT_CLOSED: u8 = 141;
+
+/// Ends the program without a word when its standard output was closed, as by `head`. Rust ignores SIGPIPE, so that
+/// `println!` panics then; all other panics are reported as before. A server's sockets have errors of their own.
+pub fn end_quietly_on_closed_output() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
+        if panic.payload_as_str().is_some_and(is_closed_output) {
+            std::process::exit(OUTPUT_CLOSED.into());
+        }
+        report(panic);
+    }));
+}
+
+/// Whether a panic is that of `println!` on a pipe that nobody reads.
+fn is_closed_output(message: &str) -> bool {
+    message.starts_with("failed printing to stdout") && message.contains("Broken pipe")
+}
 
 /// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,5 +65,16 @@ pub fn code(result: &anyhow::Result<Outcome>) -> u8 {
         Err(error) if error.is::<CannotAsk>() => 2,
         Err(error) if error.is::<StoreLost>() => 4,
         Err(_) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_output_is_known_and_nothing_else() {
+        assert!(is_closed_output("failed printing to stdout: Broken pipe (os error 32)"));
+        assert!(!is_closed_output("failed printing to stdout: No space left on device (os error 28)"));
     }
 }

@@ -35,6 +35,8 @@ use crate::live::heartbeat::Beat;
 
 /// Playbacks at once.
 pub const PLAYBACKS_MAX: usize = 32;
+/// Bytes that a playback holds, about: frames that are read ahead, and the tails of the streams that it shows.
+pub const PLAYBACK_BYTES: usize = 12 << 20;
 /// Frames of a step.
 pub const STEP_FRAMES_MAX: u64 = 10_000;
 /// Time of a step, in milliseconds.

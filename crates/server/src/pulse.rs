@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::now_ns;
@@ -107,7 +107,7 @@ async fn note(server: &Arc<Server>) {
     let record = move || {
         for (source, note) in noting.roster.take_notes() {
             let level = note.level.to_owned();
-            let event = EventRow { time_ns: note.time, level, source, text: note.text };
+            let event = EventRow { time_ns: note.time, level, source, text: note.text, origin: EventOrigin::Server };
             noting.ledger.record_or_say(&noting.ingest, &event);
         }
     };

@@ -2,8 +2,15 @@
 //! priority than ingest and live, so that reading can be slow and recording cannot; each kind has its own, so that
 //! none waits for another.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use strongback_store::ScanError;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
+
+use crate::budget::Over;
 
 /// 0 to 19, higher yields more.
 pub const NICENESS: i32 = 5;
@@ -13,6 +20,68 @@ pub fn lower_priority(niceness: i32, who: &str) {
     // On Linux the "process" of setpriority is a thread; none is the calling one.
     if let Err(error) = rustix::process::setpriority_process(None, niceness) {
         tracing::warn!(%error, "{who} keep the priority of the rest of the server");
+    }
+}
+
+/// Why a read ended without an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The store could not be read.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// It took too long.
+    #[error("not answered within {} s: ask for less, or raise query.statement_timeout_s", .0.as_secs())]
+    TooLong(Duration),
+    /// Nobody waits for it.
+    #[error("its client has left")]
+    Left,
+    /// Its answer does not fit into the memory for clients.
+    #[error(transparent)]
+    Over(#[from] Over),
+    /// A defect.
+    #[error("a read ended by a defect: {0}")]
+    Defect(#[from] JoinError),
+}
+
+/// Whether a read may go on: its client waits, and its time is not over. Read loops ask now and then.
+#[derive(Clone, Debug, Default)]
+pub struct Leave {
+    has_left: Arc<AtomicBool>,
+    until: Option<(Instant, Duration)>,
+}
+
+impl Leave {
+    /// Leave to read for as long as it takes.
+    pub fn unlimited() -> Leave {
+        Leave::default()
+    }
+
+    /// Leave to read for so long from now on.
+    pub fn within(patience: Duration) -> Leave {
+        Leave { has_left: Arc::default(), until: Instant::now().checked_add(patience).map(|until| (until, patience)) }
+    }
+
+    /// Checks that it holds.
+    ///
+    /// # Errors
+    /// [`ReadError::Left`] or [`ReadError::TooLong`].
+    pub fn check(&self) -> Result<(), ReadError> {
+        if self.has_left.load(Relaxed) {
+            return Err(ReadError::Left);
+        }
+        match self.until {
+            Some((until, patience)) if Instant::now() > until => Err(ReadError::TooLong(patience)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Takes the leave back when dropped, as the future of a request is whose client has gone.
+struct Waiting(Leave);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.has_left.store(true, Relaxed);
     }
 }
 
@@ -42,6 +111,27 @@ impl Readers {
         self.handle().spawn_blocking(read)
     }
 
+    /// Runs a read that blocks and asks for its leave now and then: it ends when this future is dropped, or after
+    /// `patience`, which begins while it waits for its turn.
+    ///
+    /// # Errors
+    /// Those of the read, or that its leave has ended.
+    pub async fn read<T: Send + 'static, E: From<ReadError> + Send + 'static>(
+        &self,
+        patience: Duration,
+        read: impl FnOnce(&Leave) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
+        let leave = Leave::within(patience);
+        let waiting = Waiting(leave.clone());
+        let answer = self.spawn(move || {
+            leave.check()?;
+            read(&leave)
+        });
+        let answer = answer.await.unwrap_or_else(|error| Err(ReadError::from(error).into()));
+        drop(waiting);
+        answer
+    }
+
     fn handle(&self) -> &Handle {
         match &self.runtime {
             Some(runtime) => runtime.handle(),
@@ -56,5 +146,53 @@ impl Drop for Readers {
             // Waiting here would block an async caller; reads under way end with the process.
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_ends_when_nobody_waits_for_it() {
+        let readers = Readers::start("test", 1).unwrap();
+        let (begun, has_begun) = channel();
+        let (ended, has_ended) = channel();
+        let reading = async {
+            let read = move |leave: &Leave| {
+                begun.send(()).unwrap();
+                while leave.check().is_ok() {
+                    std::thread::yield_now();
+                }
+                ended.send(leave.check().unwrap_err().to_string()).unwrap();
+                Ok::<(), ReadError>(())
+            };
+            readers.read(Duration::from_secs(3600), read).await
+        };
+        tokio::select! {
+            biased;
+            _ = reading => panic!("it never ends by itself"),
+            () = async {
+                while has_begun.try_recv().is_err() {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+        }
+        assert_eq!(has_ended.recv().unwrap(), "its client has left");
+    }
+
+    #[tokio::test]
+    async fn a_read_whose_time_is_over_says_so() {
+        let readers = Readers::start("test", 1).unwrap();
+        let read = |leave: &Leave| {
+            while leave.check().is_ok() {
+                std::thread::yield_now();
+            }
+            leave.check()
+        };
+        let error = readers.read(Duration::from_millis(1), read).await.unwrap_err();
+        assert!(matches!(error, ReadError::TooLong(_)), "{error}");
     }
 }

@@ -27,8 +27,9 @@ const CHANNELS: [(&str, ChannelType); 4] = [
 ];
 /// Most runs with a clock.
 const RUNS_MAX: usize = 10_000;
-/// Most patterns of a run.
+/// Most patterns of a run, and bytes of them.
 const PATTERNS_MAX: usize = 100;
+const PATTERNS_BYTES_MAX: usize = 16 << 10;
 
 /// A run with a clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,9 +194,6 @@ impl RunLog {
     ) -> Result<TimedRun, RunError> {
         let _one = self.stepping.lock();
         let mut runs = (*self.runs.load_full()).clone();
-        if step == Step::Start {
-            check(name, channels, runs.len())?;
-        }
         let row = Row { name, step, channels, at };
         apply(&mut runs, &row)?;
         write(&row)?;
@@ -215,6 +213,9 @@ fn check(name: &str, channels: &[String], runs: usize) -> Result<(), RunError> {
     if channels.len() > PATTERNS_MAX || channels.iter().any(|pattern| pattern.contains('\n')) {
         return Err(RunError::Bad(format!("at most {PATTERNS_MAX} patterns, each one line")));
     }
+    if channels.iter().map(String::len).sum::<usize>() > PATTERNS_BYTES_MAX {
+        return Err(RunError::Bad(format!("the patterns of a run have at most {PATTERNS_BYTES_MAX} bytes")));
+    }
     for pattern in channels {
         Pattern::parse(pattern).map_err(|error| RunError::Bad(format!("{pattern:?}: {error}")))?;
     }
@@ -232,6 +233,8 @@ fn apply(runs: &mut Runs, row: &Row<'_>) -> Result<(), RunError> {
     if row.step != Step::Start {
         return Err(RunError::Unknown(row.name.to_owned()));
     }
+    // What a store of an earlier version holds beyond the bounds is left out.
+    check(row.name, row.channels, runs.len())?;
     let order = runs.len();
     let run = TimedRun { clock: RunClock::new(row.at), channels: row.channels.to_vec(), order };
     runs.insert(row.name.to_owned(), run);

@@ -13,6 +13,8 @@ use strongback_sources::ilp::{IlpConfig, Ingress};
 use strongback_sources::{Sink, ads, inetx, layout, wall_clock};
 use tokio::sync::{Semaphore, watch};
 
+use crate::allowance::Allowance;
+use crate::budget::Budget;
 use crate::cli::ServeArgs;
 use crate::clock::now_ns;
 use crate::clocks::Clocks;
@@ -21,6 +23,7 @@ use crate::derived::Derived;
 use crate::derived::book::Book;
 use crate::descriptors;
 use crate::http;
+use crate::http::connections::Connections;
 use crate::ingest::Ingest;
 use crate::layouts::Layouts;
 use crate::ledger::Ledger;
@@ -50,8 +53,14 @@ const READERS: usize = 4;
 const MATCHERS: usize = 2;
 /// Threads for heartbeats, and for following gaps and events.
 const UPKEEP: usize = 2;
-/// Exports at once at most.
-const EXPORTS_MAX: usize = 2;
+/// Requests that judge or evaluate a span of the past at once at most.
+const SCANS: usize = 2;
+/// Bodies of lines that are written at once: fewer than the threads that may wait for a full log.
+const WRITERS: usize = 32;
+/// Threads of the runtime for HTTP that may block.
+const BLOCKING_THREADS: usize = 64;
+/// Questions to SQL over HTTP that are answered at once.
+const QUESTIONS: usize = 16;
 /// Rows of gaps or events that SQL reads at most: all that are kept.
 const LEDGER_ROWS: usize = crate::ledger::ROWS_MAX;
 
@@ -60,8 +69,11 @@ const LEDGER_ROWS: usize = crate::ledger::ROWS_MAX;
 /// # Errors
 /// What keeps it from starting, or the loss of its store.
 pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
-    let config = configuration(args)?;
-    descriptors::allow(config.http.max_connections + config.live.max_clients);
+    let mut config = configuration(args)?;
+    let allowed = descriptors::allow(&config);
+    config.http.max_connections = allowed.http;
+    config.ilp.max_connections = allowed.ilp;
+    config.pg.max_connections = allowed.pg;
     runtime()?.block_on(async {
         // Before it answers anybody: who knows that it is up may stop it at once.
         let stopped = stop_signal();
@@ -78,7 +90,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
-        .max_blocking_threads(16)
+        .max_blocking_threads(BLOCKING_THREADS)
         .thread_name("server")
         .enable_all()
         .build()
@@ -232,7 +244,7 @@ impl Running {
         let query = Engine::start(ingest.clone(), rows, options).context("no threads for queries")?;
         let sink: Arc<dyn Sink> = ingest.clone();
         let prefixes = config.ilp.source.iter().map(|s| (s.prefix.clone(), s.name.clone())).collect();
-        let ingress = Ingress::new(sink.clone(), IlpConfig { source_prefixes: prefixes, ..IlpConfig::default() });
+        let ingress = Ingress::new(sink.clone(), line_config(&config, token.as_deref(), prefixes));
 
         // Every port first: a taken one must not cost data.
         let http_listener =
@@ -326,7 +338,16 @@ impl Running {
             matchers: Readers::start("matcher", MATCHERS).context("no threads for live subscriptions")?,
             upkeep: Readers::start("upkeep", UPKEEP).context("no threads for heartbeats")?,
             viewers: Viewers::start(RUNTIME_THREADS).context("no threads for live clients")?,
-            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            scans: Readers::start("scan", SCANS).context("no threads for scans")?,
+            exports: Arc::default(),
+            connections: Connections::new(config.http.max_connections, config.http.max_connections_per_address),
+            budget: Budget::new(
+                config.limits.client_memory_mib << 20,
+                config.limits.client_memory_per_address_mib << 20,
+            ),
+            writers: Semaphore::new(WRITERS),
+            questions: Semaphore::new(QUESTIONS),
+            allowance: Allowance::new(Instant::now()),
             live_clients: Seats::new(config.live.max_clients, config.live.max_clients_per_address),
             layouts: Arc::new(Layouts::of(&config.data_dir)),
             playbacks: Playbacks::default(),
@@ -463,6 +484,24 @@ impl Running {
             closed
         });
         closed.await.context("the store did not close")?.context("the last commit failed")
+    }
+}
+
+/// The settings of line protocol.
+fn line_config(config: &Config, token: Option<&str>, source_prefixes: Vec<(String, String)>) -> IlpConfig {
+    let has_listener = config.ilp.listen.address().is_some();
+    if token.is_some() && has_listener && !config.ilp.token_required {
+        tracing::warn!(
+            "line protocol over TCP takes lines without the token from whoever reaches its port: set \
+             ilp.token_required = true, or ilp.listen = \"off\""
+        );
+    }
+    IlpConfig {
+        source_prefixes,
+        max_connections: config.ilp.max_connections,
+        max_connections_per_address: config.ilp.max_connections_per_address,
+        token: token.filter(|_| config.ilp.token_required).map(str::to_owned),
+        ..IlpConfig::default()
     }
 }
 

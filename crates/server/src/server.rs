@@ -1,14 +1,18 @@
 //! What the parts of a running server share.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use strongback_sources::ilp::Ingress;
 use tokio::sync::{Semaphore, watch};
 
+use crate::allowance::Allowance;
+use crate::budget::Budget;
 use crate::clocks::Clocks;
 use crate::config::Config;
 use crate::derived::Derived;
+use crate::exports::Exports;
+use crate::http::connections::Connections;
 use crate::ingest::Ingest;
 use crate::layouts::Layouts;
 use crate::ledger::Ledger;
@@ -54,8 +58,20 @@ pub struct Server {
     pub upkeep: Readers,
     /// Threads that tell live clients.
     pub viewers: Viewers,
-    /// Exports at once at most.
-    pub exports: Arc<Semaphore>,
+    /// Threads for what judges or evaluates a span of the past, which may take long.
+    pub scans: Readers,
+    /// Exports under way.
+    pub exports: Arc<Exports>,
+    /// Connections of HTTP.
+    pub connections: Arc<Connections>,
+    /// Memory that clients make the server hold.
+    pub budget: Arc<Budget>,
+    /// Bodies of lines that are written at once.
+    pub writers: Semaphore,
+    /// Questions to SQL over HTTP that are answered at once.
+    pub questions: Semaphore,
+    /// How often clients may have something written down.
+    pub allowance: Allowance,
     /// Places for live clients.
     pub live_clients: Arc<Seats>,
     /// The page's layouts that people saved.
@@ -78,7 +94,18 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// Longest time for an answer where the configuration sets none.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
 impl Server {
+    /// Longest time that a request may be read for.
+    pub fn patience(&self) -> Duration {
+        match self.config.query.statement_timeout_s {
+            0 => PATIENCE,
+            seconds => Duration::from_secs(seconds),
+        }
+    }
+
     /// What `/api/health` and heartbeats say of recording: `recording`, `disk full`, `not recording`.
     pub fn recording(&self) -> &'static str {
         match self.ingest.refusal() {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::instant;
 
 use crate::expectation::{Began, Ended, Expected, Status, Turn, in_words};
@@ -100,7 +100,7 @@ impl Source {
         let mut events = Vec::new();
         let mut put = |time_ns, level: &str, text: String| {
             let (level, source) = (level.to_owned(), source.to_owned());
-            events.push(EventRow { time_ns, level, source, text });
+            events.push(EventRow { time_ns, level, source, text, origin: EventOrigin::Server });
         };
         for status in [Status::Silent, Status::Slow] {
             let ended: Vec<(&String, Ended)> =

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::instant;
 
 use crate::expectation::in_words;
 
-/// Who says it.
-const SOURCE: &str = "strongback";
+/// Who says it. No client may take the name.
+pub const SOURCE: &str = "strongback";
 /// What stands before the time.
 const SINCE: &str = "nothing was recorded since ";
 
@@ -20,14 +20,16 @@ pub fn event(epoch: u32, last: i64, now: i64) -> EventRow {
         level: "info".to_owned(),
         source: SOURCE.to_owned(),
         text: format!("server started (epoch {epoch}): {SINCE}{}, {span} before", instant::format(last)),
+        origin: EventOrigin::Server,
     }
 }
 
-/// The time without a server that an event tells of, if it does.
+/// The time without a server that an event tells of, if it does. What a client wrote down never does.
 pub fn outage(event: &EventRow) -> Option<(i64, i64)> {
     let (since, _) = event.text.split_once(SINCE)?.1.split_once(',')?;
     let last = instant::rfc3339(since)?;
-    (event.source == SOURCE && last < event.time_ns).then_some((last, event.time_ns))
+    let is_own = event.origin == EventOrigin::Server && event.source == SOURCE;
+    (is_own && last < event.time_ns).then_some((last, event.time_ns))
 }
 
 #[cfg(test)]
@@ -44,6 +46,7 @@ mod tests {
         );
         assert_eq!(outage(&start), Some((last, now)));
         assert_eq!(outage(&EventRow { source: "api".to_owned(), ..start.clone() }), None);
+        assert_eq!(outage(&EventRow { origin: EventOrigin::Client, ..start.clone() }), None);
         assert_eq!(outage(&EventRow { text: "Hold".to_owned(), ..start }), None);
         assert_eq!(outage(&event(7, now, last)), None, "a clock that was set back");
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 
 use crate::clock::now_ns;
 use crate::ingest::Ingest;
@@ -199,7 +199,13 @@ impl Webhook {
             "info" => tracing::info!("{text}"),
             _ => tracing::warn!("{text}"),
         }
-        let event = EventRow { time_ns: now_ns(), level: level.to_owned(), source: "webhook".to_owned(), text };
+        let event = EventRow {
+            time_ns: now_ns(),
+            level: level.to_owned(),
+            source: "webhook".to_owned(),
+            text,
+            origin: EventOrigin::Server,
+        };
         ledger.record_or_say(ingest, &event);
     }
 

@@ -1,5 +1,6 @@
 //! `/api/live` over a WebSocket: JSON for those who ask for nothing else, or the binary form.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves a client until it leaves or the server stops.
-pub async fn serve(socket: WebSocket, server: Arc<Server>, scene: Scene, form: Form) {
+pub async fn serve(socket: WebSocket, server: Arc<Server>, scene: Scene, (form, address): (Form, IpAddr)) {
     let (sink, stream) = socket.split();
     let said = stream.map(|message| match message {
         Ok(Message::Text(text)) => Said::Text(text),
@@ -27,7 +28,7 @@ pub async fn serve(socket: WebSocket, server: Arc<Server>, scene: Scene, form: F
         Ok(Message::Close(_)) | Err(_) => Said::Leave,
         Ok(Message::Ping(_) | Message::Pong(_)) => Said::Nothing,
     });
-    subscriber::serve(SocketOutlet { sink, form }, said, server, scene).await;
+    subscriber::serve(SocketOutlet { sink, form }, said, server, scene, address).await;
 }
 
 struct SocketOutlet {

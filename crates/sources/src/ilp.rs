@@ -17,7 +17,7 @@ pub mod tcp;
 pub mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -44,13 +44,28 @@ pub struct IlpConfig {
     pub source_prefixes: Vec<(String, String)>,
     /// Most TCP connections at once.
     pub max_connections: usize,
-    /// A connection silent for longer may be closed to make room for a new one; while there is room it stays.
+    /// Most of them from one address.
+    pub max_connections_per_address: usize,
+    /// A connection silent for longer may be closed to make room for a new one; while there is room it stays. One that
+    /// never sent a line that was stored may be closed at once.
     pub idle_after_s: u64,
+    /// Bytes that all connections may hold of lines that have not ended, beyond a small buffer each.
+    pub max_pending_bytes: usize,
+    /// The token that a connection must begin with, as a line `# token TOKEN`; none: it may write at once.
+    pub token: Option<String>,
 }
 
 impl Default for IlpConfig {
     fn default() -> Self {
-        IlpConfig { source: "ilp".to_owned(), source_prefixes: Vec::new(), max_connections: 256, idle_after_s: 600 }
+        IlpConfig {
+            source: "ilp".to_owned(),
+            source_prefixes: Vec::new(),
+            max_connections: 256,
+            max_connections_per_address: 192,
+            idle_after_s: 30,
+            max_pending_bytes: 64 << 20,
+            token: None,
+        }
     }
 }
 
@@ -69,6 +84,8 @@ pub struct Ingress {
     counts: Arc<IlpCounts>,
     config: Arc<IlpConfig>,
     idle: Mutex<Vec<Writer>>,
+    /// Bytes that connections hold of lines that have not ended, beyond a small buffer each.
+    pending_bytes: AtomicUsize,
 }
 
 impl Ingress {
@@ -80,7 +97,20 @@ impl Ingress {
             counts: Arc::new(IlpCounts::default()),
             config: Arc::new(config),
             idle: Mutex::new(Vec::new()),
+            pending_bytes: AtomicUsize::new(0),
         })
+    }
+
+    /// Reserves memory for a line that has not ended; whether there is any.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        let max = self.config.max_pending_bytes;
+        let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= max);
+        self.pending_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
+    }
+
+    /// Gives memory back.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.pending_bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// What was counted so far.

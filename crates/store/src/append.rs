@@ -23,7 +23,7 @@ use crate::recent::{self, RecentRows};
 use crate::record::{self, Control};
 use crate::reducer::Reducer;
 use crate::refused::RefusedFrames;
-use crate::row::{FRAME_BYTES_MAX, NONE, RowScratch, RowShape, Shapes};
+use crate::row::{FRAME_BYTES_MAX, RowScratch, RowShape, Shapes, is_time};
 use crate::stream::*;
 use crate::stream_slot::{OpenRows, SlotTable, StreamSlot};
 use crate::{Refusal, Reject};
@@ -554,7 +554,7 @@ impl Writer {
         }
         let frame_max = self.part_max;
         let stream = &mut self.streams[index];
-        if head.receive_time == NONE || head.source_time == Some(NONE) {
+        if !is_time(head.receive_time) || head.source_time.is_some_and(|time| !is_time(time)) {
             return Err(Box::new(Reject::BadTime { stream: stream.slot.stream.load().key.to_string() }));
         }
         if let Err(misfit) = self.scratch.encode(&stream.shape, frame) {

@@ -127,7 +127,6 @@ pub(crate) struct Growth {
     pub(crate) indices: Vec<ChannelIndex>,
 }
 
-/// Whether a name can be; `internal` allows the store's own tables.
 /// Refuses the tables of the store's own to everyone else, whether or not they exist, in any case: SQL finds a table
 /// without regard to it.
 pub(crate) fn check_owner(key: &StreamKey, internal: bool) -> Result<(), Reject> {
@@ -139,6 +138,7 @@ pub(crate) fn check_owner(key: &StreamKey, internal: bool) -> Result<(), Reject>
     Err(Reject::BadName { name, why: "tables named strongback are the store's own" })
 }
 
+/// Whether a key can be.
 pub(crate) fn check_key(key: &StreamKey) -> Result<(), Reject> {
     let bad = |name: &str, why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
     if key.tags.windows(2).any(|pair| pair[0].0 >= pair[1].0) {

@@ -1,6 +1,7 @@
 //! What appends, recovery and the whole store report of themselves.
 
 use crate::Reject;
+use crate::clock::{ClockLeap, ClockTrust};
 use crate::inspect::Damage;
 
 /// What became of one frame.
@@ -105,6 +106,8 @@ pub struct StoreStats {
     pub streams: u64,
     /// Channels in the catalog.
     pub channels: u64,
+    /// What is made of the clock that the callers tell.
+    pub clock: ClockTrust,
 }
 
 /// What recovery found at opening.
@@ -118,6 +121,9 @@ pub struct RecoveryReport {
     pub clean: bool,
     /// When the newest commit that was found was made, nanoseconds since 1970 UTC; none in a new store.
     pub last_commit: Option<i64>,
+    /// If the clock of the opening lies before what the store holds, or more than a year after all of it: from the
+    /// newest instant stored to the clock. Nothing goes by age before the clock was confirmed.
+    pub clock_leap: Option<ClockLeap>,
     /// Bytes of the log beyond the last whole commit.
     pub torn_bytes: u64,
     /// What was durable and is not as it was written.

@@ -88,8 +88,8 @@ pub(crate) fn find_spare(disk: &dyn Disk, id: u64, size_bytes: u64) -> io::Resul
     Ok(None)
 }
 
-/// Sealed segments, oldest first, and what the directory says of each.
-type Oldest<'a> = Box<dyn Iterator<Item = (&'a Arc<Segment>, &'a SegmentState)> + 'a>;
+/// Sealed segments, oldest first, what the directory says of each, and what they are ordered by among all groups.
+type Oldest<'a> = Box<dyn Iterator<Item = (&'a Arc<Segment>, &'a SegmentState, u64)> + 'a>;
 
 /// The sealed segments of a group that are left, when some may have to go: those of rows, and those of blobs.
 struct Front<'a> {
@@ -101,15 +101,15 @@ struct Front<'a> {
 }
 
 impl<'a> Front<'a> {
-    /// When the oldest one got its newest row, and its number, if the group stays at its minimum without it.
-    fn may_go(&mut self) -> Option<(i64, u64)> {
-        let (segment, state) = *self.of_oldest()?.peek()?;
-        (self.bytes.saturating_sub(state.bytes) >= self.keep).then_some((state.stored.1, segment.id))
+    /// The place of the oldest one among those of all groups, if the group stays at its minimum without it.
+    fn may_go(&mut self) -> Option<(u64, u64)> {
+        let (segment, state, finished) = *self.of_oldest()?.peek()?;
+        (self.bytes.saturating_sub(state.bytes) >= self.keep).then_some((finished, segment.id))
     }
 
     /// Those among which the oldest is.
     fn of_oldest(&mut self) -> Option<&mut Peekable<Oldest<'a>>> {
-        let age = |list: &mut Peekable<Oldest<'a>>| list.peek().map(|(segment, state)| (state.stored.1, segment.id));
+        let age = |list: &mut Peekable<Oldest<'a>>| list.peek().map(|(segment, _, finished)| (*finished, segment.id));
         let ages = self.oldest.iter_mut().map(age).enumerate();
         let (at, _) = ages.filter_map(|(at, age)| Some((at, age?))).min_by_key(|(_, age)| *age)?;
         self.oldest.get_mut(at)
@@ -152,11 +152,10 @@ impl Sealer {
                     return Ok(file);
                 }
                 Err(error) if is_full(&error) => {
-                    let now = store.shared.now.load(Ordering::Relaxed);
-                    if self.free_settle(store, now)? {
+                    if self.free_settle(store, store.shared.paces.now())? {
                         continue;
                     }
-                    let victims = self.victims(store, now, 1);
+                    let victims = self.victims(store, 1);
                     if victims.is_empty() {
                         return Err(error);
                     }
@@ -188,14 +187,14 @@ impl Sealer {
     }
 
     /// Drops whole segments that are too old or beyond the bytes that the store may take, the spare counted.
-    pub(crate) fn expire(&mut self, store: &Inner, now: i64) -> io::Result<()> {
+    pub(crate) fn expire(&mut self, store: &Inner) -> io::Result<()> {
         self.checkpoint.reserve(&*self.disk)?;
-        self.finish_aged(store, now)?;
+        self.finish_aged(store)?;
         if self.over(store) > 0 && self.settle.extra_bytes(store.space.segment_bytes) > store.space.segment_bytes {
-            self.free_settle(store, now)?;
+            self.free_settle(store, store.shared.paces.now())?;
         }
         let over = self.over(store);
-        let victims = self.victims(store, now, over);
+        let victims = self.victims(store, over);
         // Files of segments that went before a power cut may still be there.
         if victims.is_empty() && self.expired.is_empty() { Ok(()) } else { self.drop_segments(store, &victims) }
     }
@@ -213,25 +212,33 @@ impl Sealer {
     }
 
     /// Finishes open segments whose oldest row is too old: they can only go whole.
-    fn finish_aged(&mut self, store: &Inner, now: i64) -> io::Result<()> {
+    fn finish_aged(&mut self, store: &Inner) -> io::Result<()> {
         let policies = store.policies();
-        let aged = |group: &Group, segment: &Segment| {
+        let age_of = |group: Group| {
             let policy = policies[group.0 as usize];
-            let age = policy.max_age_ns.or(store.max_age_ns).filter(|_| !policy.protected);
-            age.is_some_and(|age| segment.state.lock().stored.0 < now.saturating_sub(age))
+            policy.max_age_ns.or(store.max_age_ns).filter(|_| !policy.protected)
         };
+        let aged =
+            |this: &Sealer, segment: &Segment| age_of(segment.group).is_some_and(|age| this.has_aged_row(segment, age));
         let of_rows: Vec<Group> =
-            self.groups.iter().filter(|(group, file)| aged(group, file.segment())).map(|(group, _)| *group).collect();
+            self.groups.iter().filter(|(_, file)| aged(self, file.segment())).map(|(group, _)| *group).collect();
         for group in of_rows {
             self.flush(store, group)?;
             self.finish_segment(store, group)?;
         }
-        self.seal_idle(store, |segment| segment.state.lock().blocks > 0 && aged(&segment.group, segment))
+        let list = store.shared.segments.load_full();
+        let blobs: Vec<u64> = list
+            .blob_groups()
+            .flat_map(|(_, segments)| segments.open())
+            .filter(|segment| segment.state.lock().blocks > 0 && aged(self, segment))
+            .map(|segment| segment.id)
+            .collect();
+        self.seal_idle(store, |segment| blobs.contains(&segment.id))
     }
 
-    /// Segments that may go: those too old, and then, until they come to `least` bytes, the one that
-    /// got its newest row the longest ago among groups that stay at their minimum without it.
-    fn victims(&self, store: &Inner, now: i64, least: u64) -> Vec<Arc<Segment>> {
+    /// Segments that may go: those too old, and then, until they come to `least` bytes, the one that was finished first
+    /// among groups that stay at their minimum without it.
+    fn victims(&self, store: &Inner, least: u64) -> Vec<Arc<Segment>> {
         let policies = store.policies();
         let list = store.shared.segments.load_full();
         let (mut victims, mut freed, mut fronts) = (Vec::new(), 0, Vec::new());
@@ -242,23 +249,22 @@ impl Sealer {
             }
             let mut bytes = list.of_group(group).map(|segments| segments.bytes()).sum::<u64>();
             let age = policy.max_age_ns.or(store.max_age_ns);
-            let before = age.map_or(i64::MIN, |age| now.saturating_sub(age));
-            for segment in list.of_group(group).flat_map(|segments| segments.stored_before(before)) {
-                let size = segment.state.lock().bytes;
-                bytes -= size;
-                freed += size;
-                victims.push(segment.clone());
-            }
             let rest = list.of_group(group).map(|segments| -> Peekable<Oldest<'_>> {
-                let rest: Oldest<'_> = Box::new(segments.sealed().filter(move |(_, state)| state.stored.1 >= before));
+                let aged = age.map_or_else(Vec::new, |age| self.aged(segments, age));
+                let aged_bytes: u64 = aged.iter().map(|segment| segment.state.lock().bytes).sum();
+                bytes -= aged_bytes;
+                freed += aged_bytes;
+                let rest: Oldest<'_> = Box::new(segments.sealed_in_order().skip(aged.len()));
+                victims.extend(aged);
                 rest.peekable()
             });
-            fronts.push(Front { oldest: rest.collect(), bytes, keep: policy.keep_bytes });
+            let oldest = rest.collect();
+            fronts.push(Front { oldest, bytes, keep: policy.keep_bytes });
         }
         while freed < least {
             let fronts = fronts.iter_mut().filter_map(|front| Some((front.may_go()?, front)));
             let Some((_, front)) = fronts.min_by_key(|(age, _)| *age) else { break };
-            let Some((segment, state)) = front.of_oldest().and_then(|oldest| oldest.next()) else { break };
+            let Some((segment, state, _)) = front.of_oldest().and_then(|oldest| oldest.next()) else { break };
             front.bytes -= state.bytes;
             freed += state.bytes;
             victims.push(segment.clone());
@@ -271,6 +277,7 @@ impl Sealer {
         for segment in victims {
             segment.expired.store(true, Ordering::Release);
             self.changed_segments.remove(&segment.id);
+            self.begun.remove(&segment.place());
             self.expired.push(segment.id);
         }
         store.shared.segments.store(Arc::new(list));
@@ -286,7 +293,7 @@ impl Sealer {
         let size = if self.spare.is_some() { 0 } else { store.space.segment_bytes };
         let fits = self.used_bytes(store) + size <= store.space.max_bytes;
         let free = || self.disk.space().is_ok_and(|(_, free)| free >= size + FREE_BYTES_MIN);
-        fits && free() || !self.victims(store, store.shared.now.load(Ordering::Relaxed), 1).is_empty()
+        fits && free() || !self.victims(store, 1).is_empty()
     }
 }
 

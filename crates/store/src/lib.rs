@@ -23,6 +23,7 @@ pub mod stats;
 pub mod stream;
 pub mod value;
 
+mod age;
 mod append;
 mod array;
 mod blob;
@@ -30,6 +31,7 @@ mod catalog;
 mod catalog_room;
 mod checkpoint;
 mod chunk;
+mod clock;
 mod counts;
 mod directory;
 mod disk;
@@ -83,6 +85,7 @@ pub use array::{ArrayRef, ArrayType, Element, ElementType, MAX_ARRAY_LENGTH};
 pub use batch::{Batch, Column, ColumnValues, OptionalTimes};
 pub use blob::{BlobError, BlobReader, BlobRef, BlobWriter};
 pub use catalog::Catalog;
+pub use clock::{ClockLeap, ClockTrust};
 pub use counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
 #[cfg(any(test, feature = "fault-disk"))]
 pub use disk::fault::{Allocation, Fault, FaultDisk};

@@ -14,6 +14,9 @@ pub struct StoreOptions {
     pub max_bytes: Option<u64>,
     /// Oldest stored age kept; none: as long as `max_bytes` allows.
     pub max_age: Option<Duration>,
+    /// How long the clock must go on without a leap, from the opening on and after each leap, before data goes by age:
+    /// until then by the clock that was confirmed last, if any. Zero: every clock is believed at once.
+    pub clock_confirm: Duration,
     /// Most streams; new ones beyond are rejected.
     pub max_streams: u32,
     /// Bytes of a segment file: 32 KiB to 64 MiB. Less where `max_bytes` would hold only few of them.
@@ -38,6 +41,7 @@ impl Default for StoreOptions {
             log_bytes: 64 << 20,
             max_bytes: None,
             max_age: None,
+            clock_confirm: Duration::from_secs(3_600),
             max_streams: 200_000,
             segment_bytes: 64 << 20,
             open_bytes: 64 << 20,

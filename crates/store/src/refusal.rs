@@ -119,8 +119,10 @@ pub enum Reject {
         /// Its size.
         size_bytes: usize,
     },
-    /// A time outside 1677 to 2262.
-    #[error("stream {stream}: time outside 1677 to 2262")]
+    /// A time outside 1677 to 2262: the first and the last nanosecond of the range are not taken either.
+    #[error(
+        "stream {stream}: time outside 1677 to 2262 (nanoseconds since 1970 that are above -2^63 and below 2^63 - 1)"
+    )]
     BadTime {
         /// The stream.
         stream: String,

@@ -49,12 +49,13 @@ impl Sealer {
             id,
             generation: store.space.generation_of(id),
             size_bytes: store.space.segment_bytes,
-            created: store.shared.now.load(Ordering::Relaxed),
+            created: store.shared.paces.now(),
             group: store.writer.lock().groups.name(group),
             blobs,
         };
         let before = store.shared.segments.load_full();
         self.changed_segments.insert(id, segment.clone());
+        self.begun.insert(id, self.clock.steady());
         store.shared.segments.store(Arc::new(before.with_open(segment.clone())));
         // The checkpoint knows every segment before a block or blob is in it: recovery looks nowhere else.
         if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {

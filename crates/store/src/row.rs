@@ -21,6 +21,13 @@ use crate::value::{CellState, ChannelType, Value, text_at, value_beside};
 /// "None" of source_time and sequence: the one instant that no frame can have.
 pub(crate) const NONE: i64 = i64::MIN;
 
+/// Whether an instant can be stored. The last one of the range cannot, either: a span ends before its end, so that none
+/// could hold it.
+#[inline(always)]
+pub(crate) fn is_time(instant: i64) -> bool {
+    instant != NONE && instant != i64::MAX
+}
+
 /// Most bytes of a row and its text.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
 

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use crate::append::{Writer, reserve_bytes};
 use crate::catalog::check_name;
+use crate::clock::Caller;
 use crate::group::Group;
 use crate::record::{self, Control};
 use crate::store::Store;
-use crate::view::advance;
 use crate::{CommitNumber, Refusal, Reject};
 
 /// A named run.
@@ -38,7 +38,7 @@ impl Store {
     /// A name that cannot be, streams of this run that were made before it was protected, or a store that takes
     /// nothing.
     pub fn protect_run(&self, name: &str, now: i64) -> Result<CommitNumber, Reject> {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Append, now);
         if let Some(refusal) = self.inner.poison() {
             return Err(Reject::Refused(refusal));
         }
@@ -70,7 +70,7 @@ impl Store {
     /// # Errors
     /// The store takes nothing.
     pub fn release_run(&self, name: &str, now: i64) -> Result<Option<CommitNumber>, Refusal> {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Append, now);
         if let Some(refusal) = self.inner.poison() {
             return Err(refusal);
         }

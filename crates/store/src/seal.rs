@@ -18,6 +18,7 @@ use crate::blob::Blobs;
 use crate::block::{BlockMeta, Encoder};
 use crate::checkpoint::Checkpoint;
 use crate::chunk::{CHUNK_BYTES, Chunk};
+use crate::clock::WallClock;
 use crate::codec::{CodecMemory, Effort};
 use crate::definition;
 use crate::directory::Segment;
@@ -96,6 +97,11 @@ pub(crate) struct Sealer {
     pub(crate) settle: Settler,
     /// Open segments of blobs.
     pub(crate) blobs: Blobs,
+    /// The clock that ages are counted by.
+    pub(crate) clock: WallClock,
+    /// Of segments that were open or begun since the opening, by their numbers: its steady clock then, before which none of
+    /// their rows of this opening was stored.
+    pub(crate) begun: hashbrown::HashMap<u64, i64, foldhash::fast::RandomState>,
 }
 
 impl Sealer {
@@ -104,6 +110,7 @@ impl Sealer {
         superblock: SuperblockFile,
         checkpoint: Checkpoint,
         spare: Option<Arc<dyn DiskFile>>,
+        clock: WallClock,
     ) -> Sealer {
         Sealer {
             disk,
@@ -128,6 +135,8 @@ impl Sealer {
             recent_order: VecDeque::new(),
             settle: Settler::default(),
             blobs: Blobs::default(),
+            clock,
+            begun: Default::default(),
         }
     }
 
@@ -199,9 +208,9 @@ impl Sealer {
         }
         self.move_tail(store, ring / 8)?;
         // Once a second of the caller's clock, and after each segment that was finished.
-        if self.expiry_due || now.saturating_sub(self.expiry_at) >= 1_000_000_000 {
+        if self.expiry_due || now.abs_diff(self.expiry_at) >= 1_000_000_000 {
             (self.expiry_due, self.expiry_at) = (false, now);
-            self.expire(store, now)?;
+            self.expire(store)?;
             self.make_spare(store)?;
         }
         let more = !self.queue.is_empty() || cells >= SLICE_CELLS || pressed;
@@ -486,7 +495,7 @@ impl Sealer {
 
     /// Seals everything, for a clean end.
     pub(crate) fn seal_all(&mut self, store: &Inner) -> io::Result<()> {
-        self.free_settle(store, store.shared.now.load(Ordering::Relaxed))?;
+        self.free_settle(store, store.shared.paces.now())?;
         let streams = store.shared.slots.len();
         let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
         for id in 0..streams {

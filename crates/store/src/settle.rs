@@ -102,7 +102,7 @@ impl Sealer {
             return Ok(false);
         }
         let Some(mut work) = self.settle.work.take() else {
-            if !at_once && self.settle.look_at.is_some_and(|at| now < at) {
+            if !at_once && self.settle.look_at.is_some_and(|at| (1..=FULL_NS).contains(&at.saturating_sub(now))) {
                 return Ok(false);
             }
             self.settle.work = self.choose(store, now, at_once).map(Box::new);
@@ -226,7 +226,7 @@ impl Sealer {
             id,
             generation: store.space.generation_of(id),
             size_bytes,
-            created: store.shared.now.load(Ordering::Relaxed),
+            created: store.shared.paces.now(),
             group: store.writer.lock().groups.name(work.group),
             blobs: false,
         };
@@ -296,7 +296,8 @@ impl Sealer {
         }
         let fixed = store.space.fixed.is_some();
         let over = |replaced: &Replaced| {
-            let age = now.saturating_sub(replaced.since);
+            // After a leap of the clock, either way, too.
+            let age = i64::try_from(now.abs_diff(replaced.since)).unwrap_or(i64::MAX);
             all || fixed || replaced.segment.strong_count() == 0 || age > store.shared.max_view_ns
         };
         let mut gone = 0;

@@ -1,11 +1,12 @@
 //! What readers share with the writer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 
 use crate::catalog::Catalog;
+use crate::clock::Paces;
 use crate::directory::{Residents, SegmentList};
 use crate::stream_slot::SlotTable;
 
@@ -15,8 +16,8 @@ pub(crate) const MAX_VIEW_S: i64 = 60;
 /// What readers share with the writer.
 pub(crate) struct Shared {
     pub(crate) slots: Arc<SlotTable>,
-    /// Newest instant that a caller told.
-    pub(crate) now: AtomicI64,
+    /// What callers say the time is, and how long they say has passed.
+    pub(crate) paces: Paces,
     pub(crate) max_future_ns: i64,
     pub(crate) max_view_ns: i64,
     /// The generation of a segment is this and its number.
@@ -41,7 +42,7 @@ impl Shared {
     ) -> Shared {
         Shared {
             slots,
-            now: AtomicI64::new(now),
+            paces: Paces::new(now),
             max_future_ns,
             max_view_ns: MAX_VIEW_S * 1_000_000_000,
             generation_base,

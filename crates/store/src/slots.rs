@@ -1,16 +1,15 @@
 //! Space in a fixed size: which segment the next one is written over.
 //!
 //! Invariants: a slot is given to another segment only after a checkpoint says that the one before is no more. It is the
-//! one whose newest row was stored the longest ago, among groups that hold their minimum without it, a segment that is
+//! one that was finished first, by the order of segments and not by a clock, among groups that hold their minimum without it, a segment that is
 //! still open counted with the bytes in it. Segments of the store's own tables go only for newer ones of these, and do
 //! so beyond [`ledger_slots`]; runs that are not released do not go.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::checkpoint;
-use crate::directory::{GroupList, Segment, file_name};
+use crate::directory::{GroupList, Segment, SegmentList, file_name};
 use crate::disk::{Access, DiskFile};
 use crate::expiry::{Space, is_full};
 use crate::fixed::{SLOT_BYTES, ledger_slots, slots_needed};
@@ -96,7 +95,7 @@ impl Sealer {
         loop {
             match self.disk.create(&name, store.space.segment_bytes, Access::Buffered) {
                 Err(error) if is_full(&error) => {
-                    let now = store.shared.now.load(Ordering::Relaxed);
+                    let now = store.shared.paces.now();
                     if !self.overwrite(store, group)? && !self.free_settle(store, now)? {
                         return Err(error);
                     }
@@ -134,20 +133,28 @@ impl Sealer {
             let policy = policies[group.0 as usize];
             let bytes = |of: &GroupList| of.sealed_len() * store.space.segment_bytes + of.open_bytes();
             let all = list.of_group(group).map(bytes).sum::<u64>();
-            let (oldest, left) = match segments.sealed().next() {
-                Some((oldest, _)) => (oldest, all - store.space.segment_bytes),
+            let (oldest, finished, left) = match segments.sealed_in_order().next() {
+                Some((oldest, _, finished)) => (oldest, finished, all - store.space.segment_bytes),
                 // Of a group that has been quiet since it began its only one.
                 None => {
                     let may_go = |open: &&Arc<Segment>| !open.blobs || self.blobs.is_idle(open);
                     let open =
                         segments.open().filter(may_go).find(|open| open.blobs || open.state.lock().blocks > 0)?;
-                    (open, all - open.state.lock().bytes)
+                    (open, quiet_since(&list, open), all - open.state.lock().bytes)
                 }
             };
-            let stored = oldest.state.lock().stored.1;
-            (!policy.protected && left >= policy.keep_bytes).then(|| (stored, oldest.clone()))
+            (!policy.protected && left >= policy.keep_bytes).then(|| (finished, oldest.clone()))
         });
-        let oldest = of_others.min_by_key(|(stored, segment)| (*stored, segment.id)).map(|(_, segment)| segment);
+        let oldest = of_others.min_by_key(|(finished, segment)| (*finished, segment.id)).map(|(_, segment)| segment);
         oldest.or_else(|| (group == Group::LEDGER).then(own)?)
     }
+}
+
+/// The number that a segment would have been begun with that was begun when an open one got its newest row: not before its
+/// own, and after all that were finished by then.
+fn quiet_since(list: &SegmentList, open: &Segment) -> u64 {
+    let newest = open.state.lock().stored.1;
+    let before = list.lists().flat_map(|(_, segments)| segments.sealed());
+    let before = before.filter(|(_, state)| state.stored.1 <= newest).map(|(segment, _)| segment.place());
+    before.max().unwrap_or(0).max(open.id) + 1
 }

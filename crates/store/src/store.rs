@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
+use crate::clock::{Caller, WallClock};
 use crate::counts::*;
 use crate::directory::{Segment, SegmentList};
 use crate::disk::Disk;
@@ -22,7 +23,6 @@ use crate::recovery::{self, io_error};
 use crate::seal::Sealer;
 use crate::shared::Shared;
 use crate::stream_slot::SlotTable;
-use crate::view::advance;
 use crate::*;
 
 /// Streams beyond `max_streams` that are the store's own.
@@ -57,6 +57,10 @@ pub(crate) struct Inner {
     pub(crate) committed: AtomicU64,
     waiting: Mutex<Option<Refusal>>,
     condition: Condvar,
+    /// Being closed, or closed: nobody but who closes it writes any more.
+    closed: AtomicBool,
+    /// Held by whoever closes it.
+    closing: Mutex<()>,
     /// Keeps other processes out until the store is closed or dropped.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
@@ -118,9 +122,17 @@ impl Store {
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
         let origin = opened.superblock.now.origin;
-        let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare);
+        let newest_stored = shared.segments.load().newest_stored().into_iter().chain(opened.last_commit).max();
+        let clock = WallClock::new(options.clock_confirm, now, newest_stored);
+        let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare, clock);
         sealer.groups = opened.open;
         opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
+        // What goes on to be written to gets rows of this opening.
+        // Where the clock cannot be right for both, it counts as if all were of this opening.
+        let all = shared.segments.load_full();
+        let is_odd = sealer.clock.state().newest.is_some();
+        let of_now = all.iter().filter(|segment| is_odd || !segment.state.lock().sealed);
+        sealer.begun.extend(of_now.map(|segment| (segment.place(), 0)));
         if let Some(fixed) = space.fixed {
             // What the region has room for, with what names each list.
             sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as isize;
@@ -137,13 +149,14 @@ impl Store {
             sealer.recent_order.push_back(stream);
         }
         let ring_bytes = writer.ring_bytes;
+        let clock_leap = sealer.clock.state().newest;
         let inner = Inner {
             shared,
             disk,
             options,
             origin,
             epoch: opened.report.epoch,
-            report: RecoveryReport { last_commit: opened.last_commit, ..opened.report },
+            report: RecoveryReport { last_commit: opened.last_commit, clock_leap, ..opened.report },
             writer: Mutex::new(writer),
             log: Mutex::new(Committer {
                 log: opened.log,
@@ -162,6 +175,8 @@ impl Store {
             committed,
             waiting: Mutex::new(None),
             condition: Condvar::new(),
+            closed: AtomicBool::new(false),
+            closing: Mutex::new(()),
             lock: Mutex::new(Some(lock)),
         };
         Ok(Store { inner: Arc::new(inner) })
@@ -194,7 +209,7 @@ impl Store {
     /// # Errors
     /// A name that cannot be, too many streams or channels, or a store that takes nothing.
     pub fn resolve(&self, spec: &StreamSpec, now: i64) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Append, now);
         if let Some(refusal) = self.inner.poison() {
             return Err(Reject::Refused(refusal));
         }
@@ -207,7 +222,7 @@ impl Store {
     /// # Errors
     /// As [`Store::resolve`].
     pub fn resolve_own(&self, spec: &StreamSpec, now: i64) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Append, now);
         if let Some(refusal) = self.inner.poison() {
             return Err(Reject::Refused(refusal));
         }
@@ -242,7 +257,7 @@ impl Store {
         now: i64,
         take: impl Fn(&mut Writer, &FrameRef<'_>, i64, bool) -> Taken,
     ) -> Appended {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Append, now);
         let poison = self.inner.poison();
         let mut writer = self.inner.writer.lock();
         let mut outcomes = Vec::with_capacity(batch.len());
@@ -278,7 +293,7 @@ impl Store {
     /// # Errors
     /// A failed write or sync poisons the store: close it and open it again.
     pub fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
-        self.inner.commit(now, 0)
+        self.inner.commit(now)
     }
 
     /// Newest durable commit.
@@ -323,11 +338,32 @@ impl Store {
     /// # Errors
     /// A failed write or sync poisons the store: close it and open it again.
     pub fn maintain(&self, now: i64) -> Result<bool, Refusal> {
-        advance(&self.inner.shared.now, now);
+        self.tend(now, None)
+    }
+
+    /// As [`Store::maintain`], with a steady clock beside `now`: one that nobody sets and that goes on while the system
+    /// sleeps, counted from any instant (on Linux `CLOCK_BOOTTIME`). By it leaps of `now` are known for certain, and so
+    /// is how long views are held; without it the steps of `now` of up to a minute are taken for time that passed.
+    ///
+    /// # Errors
+    /// As [`Store::maintain`].
+    pub fn maintain_at(&self, now: i64, steady: Duration) -> Result<bool, Refusal> {
+        self.tend(now, Some(i64::try_from(steady.as_nanos()).unwrap_or(i64::MAX)))
+    }
+
+    /// What is made of the clock that [`Store::maintain`] is called with.
+    pub fn clock(&self) -> ClockTrust {
+        self.inner.sealer.lock().clock.state()
+    }
+
+    fn tend(&self, now: i64, steady: Option<i64>) -> Result<bool, Refusal> {
+        self.inner.shared.paces.tell(Caller::Upkeep, now);
+        steady.into_iter().for_each(|steady| self.inner.shared.paces.tell_steady(steady));
         let mut sealer = self.inner.sealer.lock();
         if let Some(refusal) = self.inner.poison() {
             return Err(refusal);
         }
+        sealer.clock.observe(now, steady);
         if self.inner.writer.lock().disk_full && !sealer.has_space(&self.inner) {
             return Ok(false);
         }
@@ -353,7 +389,7 @@ impl Store {
     /// # Errors
     /// A failed write or sync poisons the store: close it and open it again.
     pub fn settle(&self, now: i64) -> Result<u64, Refusal> {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Upkeep, now);
         let before = {
             let mut sealer = self.inner.sealer.lock();
             sealer.look_again();
@@ -395,14 +431,18 @@ impl Store {
     /// # Errors
     /// The disk failed: what was not committed is lost.
     pub fn close(&self, now: i64) -> Result<(), Refusal> {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Upkeep, now);
+        // Who closes it a second time waits until it is closed.
+        let _closing = self.inner.closing.lock();
+        // First: whoever gets a lock from now on leaves the disk alone.
+        self.inner.closed.store(true, Ordering::Release);
         {
             let mut writer = self.inner.writer.lock();
             writer.flush_gaps(now, true);
             writer.flush_all_held(now);
             writer.closed = true;
         }
-        let done = self.inner.commit(now, 0).and_then(|_| {
+        let done = self.inner.write_commit(now, 0).and_then(|_| {
             let mut sealer = self.inner.sealer.lock();
             match sealer.seal_all(&self.inner) {
                 // What could not be sealed is in the log, and comes back with it.
@@ -414,7 +454,7 @@ impl Store {
                 // The log is full of what could not be sealed: the next opening finds it as after a cut.
                 return Ok(());
             }
-            let end = self.inner.commit(now, log::CLEAN)?;
+            let end = self.inner.write_commit(now, log::CLEAN)?;
             let disk = &*self.inner.disk;
             match recent_file::save(disk, end.0, &self.inner.writer.lock()) {
                 // Without it a frame sent again is stored again; nothing is lost.
@@ -456,9 +496,10 @@ impl Store {
             let log = self.inner.log.lock();
             (log.commits, log.log.written_bytes)
         };
-        let (sealer_written, disk_bytes, settle) = {
+        let (sealer_written, disk_bytes, settle, clock) = {
             let sealer = self.inner.sealer.lock();
-            (sealer.written_bytes, sealer.used_bytes(&self.inner), sealer.settle.counts.clone())
+            let settle = sealer.settle.counts.clone();
+            (sealer.written_bytes, sealer.used_bytes(&self.inner), settle, sealer.clock.state())
         };
         let (sums, blobs) = self.inner.shared.segments.load().sums();
         let writer = self.inner.writer.lock();
@@ -482,6 +523,7 @@ impl Store {
             settle_failure: settle.failure,
             streams: writer.streams.len() as u64,
             channels: writer.channels as u64,
+            clock,
         }
     }
 
@@ -511,9 +553,10 @@ impl Store {
 }
 
 impl Inner {
-    /// Why nothing can be written any more, if so.
+    /// Why nothing can be written any more, if so. Asked for while the lock is held under which one writes.
     pub(crate) fn poison(&self) -> Option<Refusal> {
-        self.waiting.lock().clone()
+        let refusal = self.waiting.lock().clone();
+        refusal.or_else(|| self.closed.load(Ordering::Acquire).then_some(Refusal::Closed))
     }
 
     /// What may be dropped of each retention group.
@@ -534,14 +577,28 @@ impl Inner {
         refusal
     }
 
-    fn commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
-        advance(&self.shared.now, now);
+    fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
         // One commit at a time; who waits here finds its frames in the next unit, with those of others.
         let mut log = self.log.lock();
-        if let Some(refusal) = self.poison() {
-            return Err(refusal);
+        match self.poison() {
+            Some(refusal) => Err(refusal),
+            None => self.write_unit(&mut log, now, 0),
         }
-        let Committer { log, records, dirty, rows, commits } = &mut *log;
+    }
+
+    /// Commits for whoever closes the store.
+    fn write_commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
+        let mut log = self.log.lock();
+        let failed = self.waiting.lock().clone();
+        match failed {
+            Some(refusal) => Err(refusal),
+            None => self.write_unit(&mut log, now, flags),
+        }
+    }
+
+    fn write_unit(&self, log: &mut Committer, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
+        self.shared.paces.tell(Caller::Commit, now);
+        let Committer { log, records, dirty, rows, commits } = log;
         let number = {
             let mut writer = self.writer.lock();
             writer.flush_gaps(now, false);

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use crate::append::Writer;
 use crate::catalog;
+use crate::clock::Caller;
 use crate::fields::Take;
 use crate::group::Group;
 use crate::ledger::SequenceTracker;
 use crate::record::Control;
-use crate::view::advance;
 use crate::*;
 
 /// Rows of a stream that went back.
@@ -31,7 +31,7 @@ impl Store {
     /// # Errors
     /// The log has no room for what is taken over.
     pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
-        advance(&self.inner.shared.now, now);
+        self.inner.shared.paces.tell(Caller::Append, now);
         let old_view = before.view();
         let mut old = before.inner.writer.lock();
         let mut new = self.inner.writer.lock();

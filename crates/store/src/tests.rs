@@ -2,6 +2,8 @@
 
 mod arrays;
 mod blobs;
+mod clock;
+mod closing;
 mod definitions;
 mod faults;
 mod fixed;
@@ -19,3 +21,4 @@ mod settle;
 mod sparse;
 mod state;
 mod succession;
+mod threads;

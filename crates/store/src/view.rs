@@ -5,7 +5,7 @@
 //! that is being sealed in between is in one of the two for certain, and by its number in one only.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
@@ -16,6 +16,7 @@ use crate::block::Block;
 use crate::bytes::FormatError;
 use crate::catalog::Catalog;
 use crate::checkpoint::SealedRows;
+use crate::clock::Mark;
 use crate::directory::{BlockRef, Segment, SegmentList};
 use crate::elements::ElementRange;
 use crate::group::Group;
@@ -66,7 +67,7 @@ pub struct View {
 struct ViewInner {
     shared: Arc<Shared>,
     catalog: OnceLock<Arc<Catalog>>,
-    taken: i64,
+    taken: Mark,
     streams: Mutex<HashMap<u32, Arc<StreamView>, foldhash::fast::RandomState>>,
 }
 
@@ -229,7 +230,7 @@ impl StreamView {
 
 impl View {
     pub(crate) fn new(shared: Arc<Shared>) -> View {
-        let taken = shared.now.load(Ordering::Relaxed);
+        let taken = shared.paces.mark();
         let inner = ViewInner { shared, catalog: OnceLock::new(), taken, streams: Mutex::new(HashMap::default()) };
         View { inner: Arc::new(inner) }
     }
@@ -278,8 +279,7 @@ impl View {
     /// Whether it has been held longer than a view may pin open memory.
     pub(crate) fn check_age(&self) -> Result<(), ScanError> {
         let shared = &self.inner.shared;
-        let age = shared.now.load(Ordering::Relaxed).saturating_sub(self.inner.taken);
-        if age > shared.max_view_ns { Err(ScanError::ViewTooOld) } else { Ok(()) }
+        if shared.paces.since(&self.inner.taken) > shared.max_view_ns { Err(ScanError::ViewTooOld) } else { Ok(()) }
     }
 
     /// Next row of a stream in this view.
@@ -335,9 +335,4 @@ impl View {
         self.reconstruct(&view, time, columns, &mut found)?;
         Ok(found)
     }
-}
-
-/// Instants of the newest call, as told by the callers.
-pub(crate) fn advance(now: &AtomicI64, to: i64) {
-    now.fetch_max(to, Ordering::Relaxed);
 }

@@ -48,7 +48,13 @@ impl SystemRows for Rows {
         if gap.from_time_ns < time.end && gap.to_time_ns >= time.start { vec![gap] } else { Vec::new() }
     }
     fn events(&self, _: Range<i64>) -> Vec<EventRow> {
-        vec![EventRow { time_ns: T0, level: "info".into(), source: "pad".into(), text: "hold".into() }]
+        vec![EventRow {
+            time_ns: T0,
+            level: "info".into(),
+            source: "pad".into(),
+            text: "hold".into(),
+            ..EventRow::default()
+        }]
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::Sink;
 
 use crate::clock::now_ns;
@@ -79,7 +79,13 @@ pub fn start(server: &Arc<Server>, name: &str, span: Range<i64>, late: bool) -> 
         let at = if ended.is_ok() { span.end } else { span.start };
         server.derived.book().note_backfill(name, &written, at, frames, &state);
         let text = format!("derived channel {name}: backfill {written}: {state}, {frames} results");
-        let event = EventRow { time_ns: now_ns(), level: level.to_owned(), source: SOURCE.to_owned(), text };
+        let event = EventRow {
+            time_ns: now_ns(),
+            level: level.to_owned(),
+            source: SOURCE.to_owned(),
+            text,
+            origin: EventOrigin::Server,
+        };
         server.ledger.record_or_say(&server.ingest, &event);
     };
     std::thread::Builder::new().name("backfill".into()).spawn(run).map_err(StartError::NoThread)?;

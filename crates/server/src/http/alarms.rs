@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::answer::{self, Failure, Parameters};
 use super::notes::range;
-use super::reading::scan_failure;
 use crate::limits::book::{ActError, Book, Step};
 use crate::limits::{ActFailure, past};
+use crate::readers::Leave;
 use crate::server::Server;
 
 /// Changes in one answer, unless `limit` says otherwise, and at most.
@@ -114,17 +114,16 @@ pub(super) async fn past(
     let time = range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?;
     let limit = query.limit.unwrap_or(CHANGES).min(CHANGES_MAX);
     let (rules, view) = (server.limits.rules().clone(), server.ingest.store().view());
-    let read = move || {
+    let read = move |leave: &Leave| {
         let (mut steps, mut truncated) = (Vec::new(), false);
-        past::judge(&view, rules, time, |verdict| {
+        past::judge(&view, rules, time, leave, |verdict| {
             truncated = steps.len() == limit;
             if !truncated {
                 steps.push(Step::of(verdict).card());
             }
             !truncated
         })?;
-        Ok((steps, truncated))
+        Ok::<_, Failure>(answer::json(&json!({ "changes": steps, "truncated": truncated })))
     };
-    let (steps, truncated) = server.readers.spawn(read).await.map_err(Failure::internal)?.map_err(scan_failure)?;
-    Ok(answer::json(&json!({ "changes": steps, "truncated": truncated })))
+    server.scans.read(server.patience(), read).await
 }

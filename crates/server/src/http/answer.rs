@@ -7,6 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::readers::ReadError;
+
 /// An error as clients see it.
 #[derive(Debug)]
 pub struct Failure {
@@ -43,6 +45,20 @@ impl Failure {
     /// Nothing at this path.
     pub fn nothing_at(path: &str) -> Failure {
         Failure::not_found(format!("nothing at {path}"))
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Failure {
+        match error {
+            ReadError::Scan(error) => super::reading::scan_failure(error),
+            ReadError::Over(over) => over.into(),
+            ReadError::TooLong(_) => {
+                Failure { status: StatusCode::SERVICE_UNAVAILABLE, code: "timeout", message: error.to_string() }
+            }
+            ReadError::Left => Failure::unavailable(error.to_string()),
+            ReadError::Defect(_) => Failure::internal(error),
+        }
     }
 }
 

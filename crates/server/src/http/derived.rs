@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Failure, Parameters};
 use super::notes::range;
-use super::reading::scan_failure;
 use crate::clock::now_ns;
 use crate::derived::backfill::{self, StartError};
 use crate::derived::book::{BookError, Entry};
@@ -19,6 +18,7 @@ use crate::derived::definition::{DerivedTable, value_of};
 use crate::derived::instance::{Counts, Evaluated};
 use crate::derived::past::{NotTied, Past};
 use crate::json::Cell as CellText;
+use crate::readers::{Leave, ReadError};
 use crate::server::Server;
 
 /// Results in one answer, unless `limit` says otherwise, and at most.
@@ -213,7 +213,7 @@ pub(super) async fn past(
     let limit = query.limit.unwrap_or(RESULTS).min(RESULTS_MAX);
     let with_late = query.late.unwrap_or(false);
     let reading = server.clone();
-    let read = move || {
+    let read = move |leave: &Leave| {
         let (store, versions) = (reading.ingest.store(), reading.derived.versions());
         let entry = reading.derived.book().get(&name).cloned();
         let entry = entry.ok_or_else(|| failure(BookError::Unknown(name)))?;
@@ -236,18 +236,18 @@ pub(super) async fn past(
                         "value": outcome.as_ref().map(|cell| CellText(value_of(cell))),
                     }));
                 }
-                true
+                leave.check().is_ok()
             };
-            one.evaluate(|| store.view(), span.clone(), with_late, &mut counts, each).map_err(scan_failure)?;
+            one.evaluate(|| store.view(), span.clone(), with_late, &mut counts, each).map_err(ReadError::from)?;
+            leave.check()?;
         }
-        Ok::<_, Failure>(json!({
+        Ok::<_, Failure>(answer::json(&json!({
             "version": entry.version,
             "results": results,
             "truncated": truncated,
             "failed": counts.failed,
             "zero_divisors": counts.zero_divisors,
-        }))
+        })))
     };
-    let answer = server.readers.spawn(read).await.map_err(Failure::internal)??;
-    Ok(answer::json(&answer))
+    server.scans.read(server.patience(), read).await
 }

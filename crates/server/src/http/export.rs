@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use strongback_query::{ExportFormat, ExportRequest};
 
 use super::answer::{Failure, Parameters};
+use super::connections::Connection;
 use super::notes::range;
 use super::reading::patterns;
 use crate::server::Server;
@@ -28,6 +30,7 @@ pub(super) struct ExportQuery {
 /// a part for the whole.
 pub(super) async fn export(
     State(server): State<Arc<Server>>,
+    Extension(connection): Extension<Arc<Connection>>,
     Parameters(query): Parameters<ExportQuery>,
 ) -> Result<Response, Failure> {
     let name = query.format.as_deref().unwrap_or("csv");
@@ -38,13 +41,11 @@ pub(super) async fn export(
         patterns: patterns(query.channels.as_deref().unwrap_or("*"))?,
         format,
     };
-    let Ok(permit) = server.exports.clone().try_acquire_owned() else {
-        return Err(Failure::unavailable("other exports are under way: try again when one has ended"));
-    };
+    let under_way = server.exports.begin(&connection).map_err(Failure::unavailable)?;
     let stream = server.query.now().export(request).map_err(|e| Failure::bad_request(e.to_string()))?;
     let stream = stream.map(move |chunk| {
         // Held until the stream is dropped.
-        let _ = &permit;
+        let _ = &under_way;
         chunk.inspect_err(|error| tracing::error!(%error, "an export ended early"))
     });
     let file = format!("attachment; filename=\"strongback.{name}\"");

@@ -40,7 +40,7 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Response {
         "store": {
             "path": server.ingest.dir().display().to_string(),
             "recording": code == StatusCode::OK,
-            "refusal": store.refusal().map(|r| r.to_string()),
+            "refusal": server.ingest.refusal().map(|r| r.to_string()),
             "disk_bytes": stats.disk_bytes.to_string(),
             "segments": stats.segments.to_string(),
             "streams": stats.streams.to_string(),
@@ -52,6 +52,11 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Response {
         },
         "commit_latency_ms": { "p50": latency.p50, "p99": latency.p99, "max": latency.max },
         "derived": { "failing": server.derived.troubles().iter().map(|(name, why)| json!({ "name": name, "why": why })).collect::<Vec<_>>() },
+        "http": {
+            "connections": server.connections.len(),
+            "client_memory_bytes": server.budget.held().to_string(),
+            "client_memory_max_bytes": server.budget.max().to_string(),
+        },
         "live": { "clients": live.clients.load(std::sync::atomic::Ordering::Relaxed) },
     });
     let mut response = answer::json(&body);

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use serde::Deserialize;
 
-use super::Connection;
 use super::answer::Failure;
+use super::connections::Connection;
 use super::playbacks;
 use super::reading::patterns;
 use crate::live::begin::{Subscribe, Wanted};
@@ -39,7 +39,7 @@ const ID: i64 = 1;
 /// `GET /api/live`
 pub(super) async fn live(
     State(server): State<Arc<Server>>,
-    Extension(connection): Extension<Connection>,
+    Extension(connection): Extension<Arc<Connection>>,
     uri: Uri,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -56,17 +56,18 @@ pub(super) async fn live(
     let form = if upgrade.selected_protocol().is_some() { Form::Binary } else { Form::Json };
     let upgrade =
         upgrade.read_buffer_size(READ_BYTES).max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
+    let address = connection.address().ip();
     Ok(upgrade.on_upgrade(move |socket| async move {
         let serving = server.clone();
         server.viewers.spawn(async move {
-            ws::serve(socket, serving, scene, form).await;
+            ws::serve(socket, serving, scene, (form, address)).await;
             drop(seat);
         });
     }))
 }
 
 fn seat(server: &Server, connection: &Connection) -> Result<Seat, Failure> {
-    server.live_clients.take(connection.address.ip()).map_err(|full| match full {
+    server.live_clients.take(connection.address().ip()).map_err(|full| match full {
         Full::All { .. } => Failure::unavailable(full.to_string()),
         Full::Address { .. } => {
             Failure { status: StatusCode::TOO_MANY_REQUESTS, code: "too_many_clients", message: full.to_string() }
@@ -100,7 +101,12 @@ struct LiveQuery {
 }
 
 /// One subscription as events or lines.
-fn answer(server: Arc<Server>, connection: Connection, uri: &Uri, headers: &HeaderMap) -> Result<Response, Failure> {
+fn answer(
+    server: Arc<Server>,
+    connection: Arc<Connection>,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
     let Query(query) = Query::<LiveQuery>::try_from_uri(uri).map_err(|e| Failure::bad_request(e.to_string()))?;
     let Some(channels) = &query.channels else {
         return Err(Failure::bad_request(
@@ -136,7 +142,7 @@ fn answer(server: Arc<Server>, connection: Connection, uri: &Uri, headers: &Head
     .map_err(Failure::bad_request)?;
     let scene = scene(&server, query.playback.as_deref())?;
     let seat = seat(&server, &connection)?;
-    let pieces = events::serve(wanted, framing, (server, scene), connection.abandon, seat);
+    let pieces = events::serve(wanted, framing, (server, scene), connection, seat);
     let headers = [
         (header::CONTENT_TYPE.as_str(), framing.content_type()),
         (header::CACHE_CONTROL.as_str(), "no-store"),

@@ -12,6 +12,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, TextEncoder};
 
 use super::answer::Failure;
+use super::connections::Ended;
 use crate::clocks::{self, estimate::Reading};
 use crate::memory;
 use crate::roster::{PacketCard, PlcCard, SourceCard};
@@ -217,6 +218,24 @@ fn webhooks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     Ok(())
 }
 
+/// Connections of HTTP, and what clients make the server hold.
+fn clients(all: &mut Families, server: &Server) -> prometheus::Result<()> {
+    all.gauge("strongback_http_connections", "Connections of HTTP, live clients among them.", {
+        server.connections.len() as u64
+    })?;
+    let ended = Ended::ALL.map(|(why, name)| (vec![name.to_owned()], server.connections.ended(why)));
+    let help = "Connections that the server ended or did not take, by reason.";
+    all.add(true, "strongback_http_connections_ended_total", help, &["reason"], ended)?;
+    let held = server.budget.held() as u64;
+    all.gauge(
+        "strongback_client_memory_bytes",
+        "Memory held for clients: bodies, answers, histories, playbacks.",
+        held,
+    )?;
+    let refused = server.budget.refused();
+    all.counter("strongback_client_memory_refused_total", "Requests for memory that clients were refused.", refused)
+}
+
 /// Derived channels.
 fn derived(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     let counters = &server.derived.counters;
@@ -242,6 +261,7 @@ fn derived(all: &mut Families, server: &Server) -> prometheus::Result<()> {
 
 fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     let mut all = Families(server.ingest.commit_histogram().collect());
+    clients(&mut all, server)?;
     let cards = server.roster.cards();
     let by_source = [
         ("received", "Frames received, and datagrams and lines that made none."),

@@ -2,20 +2,24 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use strongback_query::{EventRow, GapRow};
+use strongback_query::{EventOrigin, EventRow, GapRow};
 use strongback_store::{Pattern, Reject, StreamKey};
 
 use super::answer::{self, Failure, Parameters};
+use super::connections::Connection;
 use super::reading::patterns;
 use crate::clock::now_ns;
 use crate::instant;
 use crate::ledger::{EventCard, EventError, GapCard};
+use crate::readers::Leave;
 use crate::server::Server;
 
 /// Rows of one answer unless `limit` says otherwise.
@@ -72,6 +76,24 @@ pub fn range(from: Option<&str>, to: Option<&str>, default_from: i64) -> Result<
     Ok(range)
 }
 
+/// Paths under which clients have something written down that is kept for long.
+const KEPT: [&str; 5] = ["/api/events", "/api/alarms", "/api/runs", "/api/layouts", "/api/derived"];
+
+/// Lets a request pass that has something written down, as often as its client may.
+pub(super) async fn allow(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let path = request.uri().path();
+    if !is_read
+        && KEPT.iter().any(|kept| path.starts_with(kept))
+        && let Some(connection) = request.extensions().get::<Arc<Connection>>()
+        && let Err(too_often) = server.allowance.take(connection.address().ip(), Instant::now())
+    {
+        return Failure { status: StatusCode::TOO_MANY_REQUESTS, code: "too_often", message: too_often.to_string() }
+            .into_response();
+    }
+    next.run(request).await
+}
+
 /// `GET /api/gaps`
 pub(super) async fn gaps(
     State(server): State<Arc<Server>>,
@@ -82,7 +104,7 @@ pub(super) async fn gaps(
     let streams = Chosen::of(query.stream.as_deref())?;
     let reading = server.clone();
     // On a reader thread: there may be many, and the patterns as long as they like.
-    let read = move || {
+    let read = move |_: &Leave| {
         let catalog = reading.ingest.store().catalog();
         let of_stream = |gap: &GapRow| match gap.stream.and_then(|id| catalog.stream(id)) {
             Some(stream) => streams.has(&stream.key),
@@ -90,11 +112,11 @@ pub(super) async fn gaps(
         };
         // The name of a source is one without tags.
         let of_source = |gap: &GapRow| sources.has(&StreamKey::new(gap.source.as_str(), []));
-        reading.ledger.gaps_where(&range, rows(query.limit), |gap| of_stream(gap) && of_source(gap))
+        let gaps = reading.ledger.gaps_where(&range, rows(query.limit), |gap| of_stream(gap) && of_source(gap));
+        let cards: Vec<GapCard<'_>> = gaps.iter().map(GapCard::from).collect();
+        Ok::<_, Failure>(answer::json(&serde_json::json!({ "gaps": cards })))
     };
-    let gaps = server.readers.spawn(read).await.map_err(Failure::internal)?;
-    let cards: Vec<GapCard<'_>> = gaps.iter().map(GapCard::from).collect();
-    Ok(answer::json(&serde_json::json!({ "gaps": cards })))
+    server.readers.read(server.patience(), read).await
 }
 
 /// `GET /api/events`
@@ -103,9 +125,13 @@ pub(super) async fn events(
     Parameters(query): Parameters<EventsQuery>,
 ) -> Result<Response, Failure> {
     let range = range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?;
-    let events = server.ledger.events(&range, rows(query.limit));
-    let cards: Vec<EventCard<'_>> = events.iter().map(EventCard::from).collect();
-    Ok(answer::json(&serde_json::json!({ "events": cards })))
+    let reading = server.clone();
+    let read = move |_: &Leave| {
+        let events = reading.ledger.events(&range, rows(query.limit));
+        let cards: Vec<EventCard<'_>> = events.iter().map(EventCard::from).collect();
+        Ok::<_, Failure>(answer::json(&serde_json::json!({ "events": cards })))
+    };
+    server.readers.read(server.patience(), read).await
 }
 
 /// Body of `POST /api/events`.
@@ -140,6 +166,7 @@ pub(super) async fn add_event(State(server): State<Arc<Server>>, body: Bytes) ->
         level: new.level.unwrap_or_else(|| "info".to_owned()),
         source: new.source.unwrap_or_else(|| "api".to_owned()),
         text: new.text,
+        origin: EventOrigin::Client,
     };
     // A store whose log is full makes this wait: never on the threads that serve every other request.
     let recording = server.clone();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -12,9 +13,12 @@ use serde_json::json;
 use strongback_sources::instant;
 
 use super::answer::{self, Failure, Parameters};
+use super::connections::Connection;
+use crate::budget::Reservation;
 use crate::clock::now_ns;
 use crate::playback::{
-    self, NAME_BYTES_MAX, Playback, Refused, STEP_FRAMES_MAX, STEP_MS_MAX, Wanted, Wish, check_interval, check_speed,
+    self, NAME_BYTES_MAX, PLAYBACK_BYTES, Playback, Refused, STEP_FRAMES_MAX, STEP_MS_MAX, Wanted, Wish,
+    check_interval, check_speed,
 };
 use crate::server::Server;
 
@@ -79,18 +83,23 @@ fn time(field: &str, text: Option<&str>) -> Result<Option<i64>, Failure> {
 }
 
 /// `POST /api/playbacks`
-pub(super) async fn start(State(server): State<Arc<Server>>, text: Bytes) -> Result<Response, Failure> {
+pub(super) async fn start(
+    State(server): State<Arc<Server>>,
+    Extension(connection): Extension<Arc<Connection>>,
+    text: Bytes,
+) -> Result<Response, Failure> {
     let asked: Start = body(&text)?;
     let starting = server.clone();
+    let reserved = server.budget.take(connection.address().ip(), PLAYBACK_BYTES)?;
     // Runs are read from the store.
-    let started = server.readers.spawn(move || begin(&starting, &asked));
+    let started = server.readers.spawn(move || begin(&starting, &asked, reserved));
     let (playback, director) = started.await.map_err(Failure::internal)??;
     let mut state = playback.state().json();
     state["director"] = director.into();
     Ok((StatusCode::CREATED, answer::json(&state)).into_response())
 }
 
-fn begin(server: &Arc<Server>, asked: &Start) -> Result<(Arc<Playback>, String), Failure> {
+fn begin(server: &Arc<Server>, asked: &Start, reserved: Reservation) -> Result<(Arc<Playback>, String), Failure> {
     let interval = match (&asked.run, time("from", asked.from.as_deref())?, time("to", asked.to.as_deref())?) {
         (None, Some(from), Some(to)) => from..to,
         (None, ..) => return Err(Failure::bad_request("from and to, or run, say what to play")),
@@ -113,7 +122,7 @@ fn begin(server: &Arc<Server>, asked: &Start) -> Result<(Arc<Playback>, String),
     }
     let speed = check_speed(asked.speed.unwrap_or(1.0)).map_err(failure)?;
     let wanted = Wanted { interval, at, speed, looped: asked.looped, paused: asked.paused, name };
-    server.playbacks.start(server, &wanted).map_err(failure)
+    server.playbacks.start(server, &wanted, reserved).map_err(failure)
 }
 
 /// The interval of a run: of its data, else of its clock.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
@@ -9,16 +10,25 @@ use strongback_query::StateRow;
 use strongback_store::{ChannelIndex, Pattern, ScanError};
 
 use super::answer::{self, Failure, Parameters};
+use super::bounded::Held;
+use super::connections::Connection;
 use super::notes::range;
+use crate::budget::Reservation;
 use crate::channel::ChannelCard;
 use crate::clock::now_ns;
 use crate::history::{self, Extent, POINTS_MAX};
 use crate::instant;
 use crate::json::{self, Big, Cell};
+use crate::live::window::ChannelWindow;
+use crate::readers::{Leave, ReadError};
 use crate::server::Server;
 
 /// Buckets of one answer at most, over all channels.
 const BUCKETS_MAX: usize = 2_000_000;
+/// Bytes of buckets that are read at once: more channels of a stream are read in turn.
+const PART_BYTES: usize = 4 << 20;
+/// Bytes of a bucket while it is read, about.
+const BUCKET_BYTES: usize = size_of::<(i64, ChannelWindow)>();
 /// Without `from`, history begins so long ago.
 const DEFAULT_SPAN_NS: i64 = 60_000_000_000;
 
@@ -79,6 +89,7 @@ pub(super) fn scan_failure(error: ScanError) -> Failure {
 /// `GET /api/history`
 pub(super) async fn history(
     State(server): State<Arc<Server>>,
+    Extension(connection): Extension<Arc<Connection>>,
     Parameters(query): Parameters<HistoryQuery>,
 ) -> Result<Response, Failure> {
     let patterns = patterns(&query.channels)?;
@@ -87,18 +98,23 @@ pub(super) async fn history(
     // A grid needs an end: an open one ends now.
     let grid = time.start..if time.end == i64::MAX { now.max(time.start.saturating_add(1)) } else { time.end };
     let points = query.points.unwrap_or(1000).clamp(1, POINTS_MAX);
+    let reserved = server.budget.take(connection.address().ip(), 0)?;
     let reading = server.clone();
-    let body = server.readers.spawn(move || read_history(&reading, &patterns, time, grid, points));
-    Ok(answer::json_bytes(body.await.map_err(Failure::internal)??))
+    let read = move |leave: &Leave| {
+        let extent = Extent { time, grid, end_row: u64::MAX, points, leave: leave.clone() };
+        read_history(&reading, &patterns, &extent, reserved)
+    };
+    let (body, reserved) = server.readers.read(server.patience(), read).await?;
+    Ok(Held::with(answer::json_bytes(body), reserved))
 }
 
+/// Reads a history, each stream of it within what is reserved for its buckets and their text.
 fn read_history(
     server: &Server,
     patterns: &[Pattern],
-    time: std::ops::Range<i64>,
-    grid: std::ops::Range<i64>,
-    points: usize,
-) -> Result<Vec<u8>, Failure> {
+    extent: &Extent,
+    mut reserved: Reservation,
+) -> Result<(Vec<u8>, Reservation), Failure> {
     let view = server.ingest.store().view();
     let mut chosen = Vec::new();
     let mut count = 0;
@@ -112,6 +128,7 @@ fn read_history(
             chosen.push((stream.clone(), columns));
         }
     }
+    let points = extent.points;
     if count.saturating_mul(points) > BUCKETS_MAX {
         let message = format!("{count} channels of {points} points are more than {BUCKETS_MAX} buckets: ask for fewer");
         return Err(Failure::bad_request(message));
@@ -120,23 +137,29 @@ fn read_history(
     out.extend_from_slice(b"{\"series\":[");
     let mut first = true;
     for (stream, columns) in &chosen {
-        let gaps = server.ledger.open_spans(stream.id, &time);
-        let extent = Extent { time: time.clone(), grid: grid.clone(), end_row: u64::MAX, points };
-        for series in history::read(&view, stream, columns, &extent).map_err(scan_failure)? {
-            if !std::mem::take(&mut first) {
-                out.push(b',');
+        let gaps = server.ledger.open_spans(stream.id, &extent.time);
+        // A bucket has at least one row.
+        let rows = usize::try_from(view.next_row(stream.id)).unwrap_or(usize::MAX);
+        let column_bytes = points.min(rows).max(1) * BUCKET_BYTES;
+        for columns in columns.chunks((PART_BYTES / column_bytes).max(1)) {
+            reserved.grow(columns.len() * column_bytes).map_err(ReadError::from)?;
+            for series in history::read(&view, stream, columns, extent)? {
+                if !std::mem::take(&mut first) {
+                    out.push(b',');
+                }
+                out.extend_from_slice(b"{\"channel\":");
+                json::push(&mut out, &ChannelCard::new(stream, &series.channel));
+                out.extend_from_slice(b",\"buckets\":");
+                series.write_buckets(&mut out);
+                out.extend_from_slice(b",\"gaps\":");
+                history::write_gaps(&mut out, &gaps);
+                out.push(b'}');
             }
-            out.extend_from_slice(b"{\"channel\":");
-            json::push(&mut out, &ChannelCard::new(stream, &series.channel));
-            out.extend_from_slice(b",\"buckets\":");
-            series.write_buckets(&mut out);
-            out.extend_from_slice(b",\"gaps\":");
-            history::write_gaps(&mut out, &gaps);
-            out.push(b'}');
+            reserved.resize(out.len()).map_err(ReadError::from)?;
         }
     }
     out.extend_from_slice(b"]}");
-    Ok(out)
+    Ok((out, reserved))
 }
 
 /// Parameters of `/api/state`.
@@ -155,20 +178,22 @@ pub(super) async fn state(
     let at = instant_of(query.at.as_deref(), now)?;
     let patterns = patterns(query.channels.as_deref().unwrap_or("*"))?;
     let engine = server.query.now();
-    let rows = server.readers.spawn(move || engine.state(at, &patterns));
-    let rows = rows.await.map_err(Failure::internal)?.map_err(Failure::internal)?;
-    let mut out = Vec::with_capacity(rows.len() * 400 + 64);
-    out.extend_from_slice(b"{\"at\":");
-    json::push_big(&mut out, at.unwrap_or(now));
-    out.extend_from_slice(b",\"state\":[");
-    for (i, row) in rows.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
+    let read = move |_: &Leave| {
+        let rows = engine.state(at, &patterns).map_err(Failure::internal)?;
+        let mut out = Vec::with_capacity(rows.len() * 400 + 64);
+        out.extend_from_slice(b"{\"at\":");
+        json::push_big(&mut out, at.unwrap_or(now));
+        out.extend_from_slice(b",\"state\":[");
+        for (i, row) in rows.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            write_state(&mut out, row);
         }
-        write_state(&mut out, row);
-    }
-    out.extend_from_slice(b"]}");
-    Ok(answer::json_bytes(out))
+        out.extend_from_slice(b"]}");
+        Ok::<_, Failure>(out)
+    };
+    Ok(answer::json_bytes(server.readers.read(server.patience(), read).await?))
 }
 
 fn write_state(out: &mut Vec<u8>, row: &StateRow) {

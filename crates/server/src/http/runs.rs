@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::{Sink, instant};
 
 use super::answer::{self, Failure, Parameters};
@@ -99,7 +99,13 @@ fn take(
     let run = server.runs.step(name, step, channels, now, write)?;
     let words = in_words(name, step, &run.clock, now);
     tracing::info!("{words}");
-    let event = EventRow { time_ns: now, level: "info".to_owned(), source: "run".to_owned(), text: words.clone() };
+    let event = EventRow {
+        time_ns: now,
+        level: "info".to_owned(),
+        source: "run".to_owned(),
+        text: words.clone(),
+        origin: EventOrigin::Server,
+    };
     server.ledger.record_or_say(ingest, &event);
     Ok((run, words))
 }

@@ -1,7 +1,6 @@
 //! `POST /api/sql`
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -16,8 +15,6 @@ use crate::server::Server;
 const ROWS: usize = 1000;
 /// Most rows of an answer: larger results go over the PostgreSQL wire or `/api/export`.
 const ROWS_MAX: usize = 100_000;
-/// Longest run time where the configuration sets none.
-const PATIENCE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,10 +27,12 @@ struct Question {
 pub(super) async fn sql(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
     let question: Question = serde_json::from_slice(&body).map_err(|e| Failure::bad_request(e.to_string()))?;
     let limit = question.limit.unwrap_or(ROWS).min(ROWS_MAX);
-    let patience = match server.config.query.statement_timeout_s {
-        0 => PATIENCE,
-        seconds => Duration::from_secs(seconds),
+    let patience = server.patience();
+    // Answers are made in memory: so many at once, the others wait for their turn.
+    let Ok(turn) = tokio::time::timeout(patience, server.questions.acquire()).await else {
+        return Err(Failure::unavailable("too many questions are being answered: try again"));
     };
+    let _turn = turn.map_err(Failure::internal)?;
     let engine = server.query.now();
     match engine.sql_json(&question.sql, limit, patience).await {
         Ok(body) => Ok(answer::json_bytes(body.into_bytes())),

@@ -2,7 +2,6 @@
 //! clients probe. A 204 means that every line is durable.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -12,13 +11,16 @@ use futures::StreamExt;
 use serde::Deserialize;
 use strongback_sources::ilp::gzip::{self, GzipError};
 use strongback_sources::ilp::{Answer, Precision};
+use strongback_store::Refusal;
 
 use super::answer::{self, Failure, Parameters};
+use super::bounded::Intake;
 use crate::clock::now_ns;
 use crate::server::Server;
 
-/// Longest time between two pieces of a body.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// How much a compressed body grows, where it grows as telemetry does, and what it may be beside that.
+const INFLATED_RATIO: usize = 16;
+const INFLATED_BYTES: usize = 64 << 10;
 /// Bodies up to this size are parsed where they arrive; larger ones would hold up other connections.
 const SMALL_BODY_BYTES: usize = 16 << 10;
 
@@ -61,12 +63,17 @@ async fn write(server: &Arc<Server>, precision: Option<Precision>, name: Option<
     };
     let limit = (server.config.http.max_body_mib as usize) << 20;
     let (parts, body) = request.into_parts();
-    let body = match read_body(body, &parts.headers, limit).await {
+    let intake = parts.extensions.get::<Arc<Intake>>();
+    let body = match read_body(body, &parts.headers, limit, intake).await {
         Ok(body) => body,
         Err(answer) => {
             server.ingress.counts().bodies_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             return respond(*answer);
         }
+    };
+    // A full log makes writes wait on their threads: there are more of those than of these.
+    let Ok(_turn) = server.writers.acquire().await else {
+        return respond(Answer::unavailable(&Refusal::Closed));
     };
     // One stamp for the request, when all of it was there.
     let receive_time = now_ns();
@@ -86,8 +93,14 @@ async fn write(server: &Arc<Server>, precision: Option<Precision>, name: Option<
     respond(Answer::of(&report))
 }
 
-/// Reads a body within its bounds of size, time, and size once decompressed.
-async fn read_body(body: Body, headers: &HeaderMap, limit: usize) -> Result<Bytes, Box<Answer>> {
+/// Reads a body within its bounds of size, and of size once decompressed; its time and memory are bounded as those of
+/// all bodies are.
+async fn read_body(
+    body: Body,
+    headers: &HeaderMap,
+    limit: usize,
+    intake: Option<&Arc<Intake>>,
+) -> Result<Bytes, Box<Answer>> {
     let too_large = || Box::new(Answer::too_large(limit));
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
     if announced.is_some_and(|n: usize| n > limit) {
@@ -97,14 +110,10 @@ async fn read_body(body: Body, headers: &HeaderMap, limit: usize) -> Result<Byte
     let mut whole: Vec<u8> = Vec::new();
     let mut first: Option<Bytes> = None;
     loop {
-        let piece = match tokio::time::timeout(BODY_PATIENCE, pieces.next()).await {
-            Ok(None) => break,
-            Ok(Some(Ok(piece))) => piece,
-            Ok(Some(Err(error))) => return Err(Box::new(Answer::invalid(&format!("the body broke off: {error}")))),
-            Err(_) => {
-                let message = format!("no piece of the body for {} s", BODY_PATIENCE.as_secs());
-                return Err(Box::new(Answer { status: 408, ..Answer::invalid(&message) }));
-            }
+        let piece = match pieces.next().await {
+            None => break,
+            Some(Ok(piece)) => piece,
+            Some(Err(error)) => return Err(Box::new(Answer::invalid(&format!("the body broke off: {error}")))),
         };
         let have = first.as_ref().map_or(whole.len(), Bytes::len);
         if have + piece.len() > limit {
@@ -124,7 +133,12 @@ async fn read_body(body: Body, headers: &HeaderMap, limit: usize) -> Result<Byte
     match headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes()) {
         None | Some(b"" | b"identity") => Ok(body),
         Some(b"gzip" | b"x-gzip") => {
-            let inflated = tokio::task::block_in_place(|| gzip::inflate(&body, limit));
+            let likely = body.len().saturating_mul(INFLATED_RATIO).saturating_add(INFLATED_BYTES).min(limit);
+            let inflated = match inflate(&body, 0, likely, intake)? {
+                // It holds more than telemetry does: as much as may be, in memory that was reserved for it.
+                Err(GzipError::TooLarge { .. }) if likely < limit => inflate(&body, likely, limit, intake)?,
+                inflated => inflated,
+            };
             inflated.map(Bytes::from).map_err(|error| match error {
                 GzipError::TooLarge { .. } => too_large(),
                 other => Box::new(Answer::invalid(&other.to_string())),
@@ -138,6 +152,19 @@ async fn read_body(body: Body, headers: &HeaderMap, limit: usize) -> Result<Byte
             }))
         }
     }
+}
+
+/// Inflates a body to at most `limit` bytes, of which `reserved` are reserved already.
+fn inflate(
+    body: &[u8],
+    reserved: usize,
+    limit: usize,
+    intake: Option<&Arc<Intake>>,
+) -> Result<Result<Vec<u8>, GzipError>, Box<Answer>> {
+    if let Some(intake) = intake {
+        intake.grow(limit - reserved).map_err(|over| Box::new(Answer::invalid(&over.to_string())))?;
+    }
+    Ok(tokio::task::block_in_place(|| gzip::inflate(body, limit)))
 }
 
 fn respond(answer: Answer) -> Response {
@@ -168,7 +195,7 @@ pub(super) async fn query(
     let mut q = query.q.unwrap_or_default();
     if q.is_empty() {
         let headers = request.headers().clone();
-        if let Ok(body) = read_body(request.into_body(), &headers, 64 << 10).await {
+        if let Ok(body) = read_body(request.into_body(), &headers, 64 << 10, None).await {
             // application/x-www-form-urlencoded
             let uri = format!("/?{}", String::from_utf8_lossy(&body));
             let uri = uri.parse().unwrap_or_default();

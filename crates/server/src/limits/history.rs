@@ -206,19 +206,21 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The steps that were recorded, oldest first, and the first number that none of them has.
+/// Hands over the steps that were recorded, oldest first; returns the first number that none of them has.
 ///
 /// # Errors
 /// A scan that ends early.
-pub fn steps(view: &View) -> Result<(Vec<Step>, u64), ScanError> {
-    let (mut steps, mut next) = (Vec::new(), 0);
+pub fn steps(view: &View, mut each: impl FnMut(&Step)) -> Result<u64, ScanError> {
+    let mut next = 0;
     rows(view, ALARMS, |row| {
-        steps.extend(row.step());
+        if let Some(step) = row.step() {
+            each(&step);
+        }
         if let Some(Value::U64(number)) = row.get("number") {
             next = next.max(number.saturating_add(1));
         }
     })?;
-    Ok((steps, next))
+    Ok(next)
 }
 
 /// The rows that had another turn than that of their reception, and which.

@@ -5,16 +5,19 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use strongback_store::{Scan, ScanError, StreamId, View};
+use strongback_store::{Scan, StreamId, View};
 
 use super::history;
 use super::judge::{Judge, Sighting, Verdict};
 use super::rule::Rule;
+use crate::readers::{Leave, ReadError};
 use crate::reception::order::Order;
 use crate::reception::replay::Frames;
 
 /// By how much frames of a stream may have been received in another order than they were appended in.
 const HOLD_NS: i64 = 1_000_000_000;
+/// Frames between two looks whether to go on.
+const FRAMES_A_LOOK: u64 = 1024;
 /// How often what became due is looked for: what is found does not depend on it.
 const PASS_NS: i64 = 100_000_000;
 
@@ -22,13 +25,14 @@ const PASS_NS: i64 = 100_000_000;
 /// before it on. `each` is told; it says whether to go on. Rows that came late have the turn that they had then.
 ///
 /// # Errors
-/// A scan that ends early.
+/// A scan that ends early, or its leave has ended.
 pub fn judge(
     view: &View,
     rules: Arc<[Rule]>,
     time: Range<i64>,
+    leave: &Leave,
     mut each: impl FnMut(Verdict) -> bool,
-) -> Result<(), ScanError> {
+) -> Result<(), ReadError> {
     let late = history::late(view)?;
     let mut judge = Judge::new(rules);
     let mut streams: Vec<Frames> = Vec::new();
@@ -37,6 +41,7 @@ pub fn judge(
     let mut waiting: Vec<Option<Sighting>> = Vec::new();
     for stream in view.catalog().streams.iter().filter(|stream| stream.source != "internal") {
         let Some((channels, _)) = judge.adopt(stream, |_, _| None) else { continue };
+        leave.check()?;
         let scan = Scan { time: time.clone(), ..Scan::all(stream.id, channels) };
         let mut frames = Frames::new(view, scan);
         if let Some(first) = frames.next_frame()? {
@@ -47,7 +52,12 @@ pub fn judge(
     }
     let mut order = Order::default();
     let (mut newest, mut passed) = (i64::MIN, i64::MIN);
+    let mut frames = 0_u64;
     while let Some(Reverse((receive_time, stream, at))) = heads.pop() {
+        frames += 1;
+        if frames.is_multiple_of(FRAMES_A_LOOK) {
+            leave.check()?;
+        }
         let Some(mut frame) = waiting[at].take() else { continue };
         let turn = match frame.row.and_then(|row| late.get(&(stream, row))) {
             None => Some(order.turn(receive_time)),

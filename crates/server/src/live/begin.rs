@@ -1,23 +1,22 @@
 //! Makes subscriptions: matches patterns, reads what came before. Runs on matcher threads, one job a client.
 
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Deserialize;
-use strongback_store::{StreamId, View};
+use strongback_store::View;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::binary;
+use super::backlog::Backlog;
 use super::outlet::{Form, Told};
 use super::place::Round;
 use super::resume::Resume;
 use super::scene::Scene;
-use super::snapshot::{self, History};
+use super::snapshot;
 use super::subscription::{Held, Match, PatternSet, Subscription, Taken, Turn};
+use crate::budget::Reservation;
 use crate::channel::ChannelCard;
 use crate::clock::now_ns;
 use crate::json;
@@ -33,10 +32,21 @@ const COMPARISONS_MAX: usize = 50_000_000;
 const COMPARED_BYTES_MAX: usize = 1_000_000_000;
 /// Buckets of one history.
 const HISTORY_BUCKETS_MAX: usize = 2_000_000;
-/// Bytes after which a history goes on in a further message.
-const HISTORY_MESSAGE_BYTES: usize = 1 << 20;
+/// Bytes of the message that names a channel, and of one that says what it had before, about.
+const CARD_BYTES: usize = 320;
+const SNAPSHOT_BYTES: usize = 128;
+/// Bytes of a channel's window, about.
+const WINDOW_BYTES: usize = 160;
 /// Shortest time between two updates of a subscription.
 pub const SPACING: Duration = Duration::from_millis(1);
+
+/// Bytes of what is small, which is not counted: subscriptions are bounded in number.
+const SMALL_BYTES: usize = 4 << 10;
+
+/// Of so many bytes those that count against the memory of a client.
+pub(super) fn counted(bytes: usize) -> usize {
+    bytes.saturating_sub(SMALL_BYTES)
+}
 
 /// What a client asks for.
 #[derive(Debug, Deserialize)]
@@ -67,6 +77,8 @@ pub struct Wanted {
     /// Seconds, and buckets.
     history: Option<(f64, usize)>,
     resume: Option<Resume>,
+    /// Memory of its patterns, and of its windows once it is in force.
+    held: Option<Reservation>,
 }
 
 impl Wanted {
@@ -87,7 +99,12 @@ impl Wanted {
         };
         let patterns = asked.channels.len();
         let set = PatternSet::parse(asked.channels).map_err(|e| e.to_string())?;
-        Ok(Wanted { id: asked.id, patterns, set, period, history, resume: asked.resume })
+        Ok(Wanted { id: asked.id, patterns, set, period, history, resume: asked.resume, held: None })
+    }
+
+    /// It with the memory that is reserved for its patterns.
+    pub fn holding(self, held: Reservation) -> Wanted {
+        Wanted { held: Some(held), ..self }
     }
 }
 
@@ -107,6 +124,8 @@ pub struct Active {
     pub channels: u64,
     /// Windows on their way.
     pub taken: Taken,
+    /// Memory of its patterns and windows, given back with it.
+    _held: Option<Reservation>,
 }
 
 impl Active {
@@ -134,6 +153,10 @@ pub struct Done {
     pub refused: bool,
     /// Channels added to subscriptions in force.
     pub added: Vec<(i64, u64)>,
+    /// History that is to be read once the messages were taken.
+    pub backlog: Option<Backlog>,
+    /// Memory of the messages.
+    pub reserved: Option<Reservation>,
 }
 
 /// A subscription to be made, on a matcher thread.
@@ -149,18 +172,24 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// Makes the subscription, or says why not.
-    pub fn run(self, server: &Server, scene: &Scene) -> Done {
+    /// Whether a history is asked for.
+    pub fn wants_history(&self) -> bool {
+        self.wanted.history.is_some()
+    }
+
+    /// Makes the subscription, or says why not. What it has to say is held in what is `reserved`.
+    pub fn run(self, server: &Server, scene: &Scene, reserved: Reservation) -> Done {
         let id = self.wanted.id;
-        self.make(server, scene).unwrap_or_else(|message| Done {
+        self.make(server, scene, reserved).unwrap_or_else(|message| Done {
             messages: vec![Told::error(Some(id), &message)],
             refused: true,
             ..Done::default()
         })
     }
 
-    fn make(self, server: &Server, scene: &Scene) -> Result<Done, String> {
-        let Begin { wanted: Wanted { id, patterns, set, period, history, resume }, form, budget, wake } = self;
+    fn make(self, server: &Server, scene: &Scene, mut reserved: Reservation) -> Result<Done, String> {
+        let Begin { wanted: Wanted { id, patterns, set, period, history, resume, mut held }, form, budget, wake } =
+            self;
         let live = &scene.live;
         let catalog = server.ingest.store().catalog();
         let channels: usize = catalog.streams.iter().map(|s| s.layout.channels.len()).sum();
@@ -179,6 +208,10 @@ impl Begin {
             catalog.streams.iter().filter_map(|s| subscription.find(s, Some(&mut used))).collect();
         let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
         allow(server, matched, budget)?;
+        reserved.grow(counted(matched as usize * CARD_BYTES)).map_err(|over| over.to_string())?;
+        if let Some(held) = &mut held {
+            held.grow(counted(matched as usize * WINDOW_BYTES)).map_err(|over| over.to_string())?;
+        }
         live.add(subscription.clone());
         let hold = history.is_some() || resume.is_some();
         let (view, store) = live.adopt(&subscription, &mut found, hold, || server.ingest.store());
@@ -193,30 +226,21 @@ impl Begin {
                 tracing::warn!(%error, "frames that a client missed cannot all be read");
             }
         }
-        let before = messages.len();
-        if let Some((seconds, points)) = history {
-            let now = scene.now();
-            let grid = now.saturating_sub((seconds * 1e9) as i64)..now.saturating_add(1);
-            let points = points.clamp(1, HISTORY_BUCKETS_MAX / (matched as usize).max(1) + 1);
-            history_messages(server, &view, (id, form), &found, grid, points, &mut messages);
-        }
-        let release = match scene.playback() {
-            None => (subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()),
-            Some(_) => {
-                let (round, held) = subscription.held();
-                let goes_on = |(found, held): (&Match, &Held)| {
-                    found.end_time == held.since.last_time_of(held.stream).saturating_add(1)
-                };
-                if !found.iter().zip(&held).all(goes_on) {
-                    // It jumped meanwhile: the history is not part of what comes.
-                    messages.truncate(before);
-                }
-                show(&view, &subscription, (round, &held), &mut messages)
+        let mut done = Done::default();
+        match history {
+            Some((seconds, points)) => {
+                let now = scene.now();
+                let grid = now.saturating_sub((seconds * 1e9) as i64)..now.saturating_add(1);
+                let points = points.clamp(1, HISTORY_BUCKETS_MAX / (matched as usize).max(1) + 1);
+                let backlog = Backlog::new(subscription.clone(), form, found.into(), grid, points);
+                done = read_on(server, scene, backlog, None);
             }
-        };
+            None => let_go(&view, scene, &subscription, &found, &mut done),
+        }
+        messages.append(&mut done.messages);
         Ok(Done {
             messages,
-            release: vec![release],
+            reserved: Some(reserved),
             begun: Some(Active {
                 subscription,
                 period,
@@ -225,10 +249,74 @@ impl Begin {
                 patterns,
                 channels: matched,
                 taken: Taken::default(),
+                _held: held,
             }),
-            ..Done::default()
+            ..done
         })
     }
+}
+
+/// Reads the next part of a history; behind the last one the streams of the subscription are let go.
+pub fn read_on(server: &Server, scene: &Scene, mut backlog: Backlog, reserved: Option<Reservation>) -> Done {
+    let mut done = Done { reserved, ..Done::default() };
+    // Rows below those at which the tails begin are the same in every later view.
+    let view = server.ingest.store().view();
+    let message = (!has_jumped(scene, &backlog)).then(|| backlog.read(server, &view));
+    // What was read over a jump is not part of what is played now.
+    let goes_on = !has_jumped(scene, &backlog);
+    done.messages.extend(message.filter(|_| goes_on));
+    if goes_on && !backlog.is_empty() {
+        done.backlog = Some(backlog);
+    } else {
+        let_go(&view, scene, &backlog.subscription, &backlog.found, &mut done);
+    }
+    done
+}
+
+/// Gives up the rest of a history and says why.
+pub fn give_up(scene: &Scene, backlog: &Backlog, why: &str) -> Done {
+    let subscription = backlog.subscription.clone();
+    let round = scene.playback().map(|_| subscription.held().0).unwrap_or_default();
+    let slots = backlog.found.iter().map(|found| found.slot).collect();
+    Done {
+        messages: vec![Told::error(Some(subscription.id), why)],
+        release: vec![(subscription, slots, round)],
+        ..Done::default()
+    }
+}
+
+/// Lets what a playback holds go without what it had before, and says why.
+pub fn show_nothing(subscriptions: &[Arc<Subscription>], why: &str) -> Done {
+    let mut done = Done::default();
+    for subscription in subscriptions {
+        let (round, held) = subscription.held();
+        done.messages.push(Told::error(Some(subscription.id), why));
+        done.release.push((subscription.clone(), held.iter().map(|held| held.slot).collect(), round));
+    }
+    done
+}
+
+/// Of a playback: whether it jumped since the streams of a history were found.
+fn has_jumped(scene: &Scene, backlog: &Backlog) -> bool {
+    if scene.playback().is_none() {
+        return false;
+    }
+    let (_, held) = backlog.subscription.held();
+    let goes_on =
+        |(found, held): (&Match, &Held)| found.end_time == held.since.last_time_of(held.stream).saturating_add(1);
+    !backlog.found.iter().zip(&held).all(goes_on)
+}
+
+/// Lets the streams of a new subscription go, of a playback with what they had before.
+fn let_go(view: &View, scene: &Scene, subscription: &Arc<Subscription>, found: &[Match], done: &mut Done) {
+    let release = match scene.playback() {
+        None => (subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()),
+        Some(_) => {
+            let (round, held) = subscription.held();
+            show(view, subscription, (round, &held), &mut done.messages)
+        }
+    };
+    done.release.push(release);
 }
 
 fn allow(server: &Server, channels: u64, budget: u64) -> Result<(), String> {
@@ -240,41 +328,6 @@ fn allow(server: &Server, channels: u64, budget: u64) -> Result<(), String> {
         return Err(format!("the server's clients watch {all} channels already, at most {ALL_CHANNELS_MAX}"));
     }
     Ok(())
-}
-
-/// Writes a history as messages of bounded size.
-fn history_messages(
-    server: &Server,
-    view: &View,
-    (id, form): (i64, Form),
-    found: &[Match],
-    grid: Range<i64>,
-    points: usize,
-    messages: &mut Vec<Told>,
-) {
-    let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
-    let mut rest: VecDeque<&Match> = found.iter().collect();
-    loop {
-        // As many streams as surely fit, at least one.
-        let mut part = Vec::new();
-        let mut bytes = 0;
-        while let Some(next) = rest.front() {
-            let more = next.channels.len() * points.min(64) * 96;
-            if !part.is_empty() && bytes + more > HISTORY_MESSAGE_BYTES {
-                break;
-            }
-            bytes += more;
-            part.extend(rest.pop_front());
-        }
-        messages.push(match (History::read(view, id, &part, grid.clone(), points, &gaps), form) {
-            (Ok(history), Form::Json) => Told::json(history.json()),
-            (Ok(history), Form::Binary) => Told::Binary(binary::history(&history).into()),
-            (Err(error), _) => Told::error(Some(id), &format!("history cannot be read: {error}")),
-        });
-        if rest.is_empty() {
-            return;
-        }
-    }
 }
 
 fn subscribed(kind: &str, subscription: &Subscription, found: &[Match], used: Option<&[bool]>) -> Told {
@@ -303,7 +356,13 @@ fn subscribed(kind: &str, subscription: &Subscription, found: &[Match], used: Op
 }
 
 /// Matches new channels against subscriptions in force; at most `budget` channels more.
-pub fn match_new(server: &Server, scene: &Scene, subscriptions: &[Arc<Subscription>], budget: u64) -> Done {
+pub fn match_new(
+    server: &Server,
+    scene: &Scene,
+    subscriptions: &[Arc<Subscription>],
+    budget: u64,
+    mut reserved: Reservation,
+) -> Done {
     let mut done = Done::default();
     let catalog = server.ingest.store().catalog();
     let mut budget = budget;
@@ -319,7 +378,8 @@ pub fn match_new(server: &Server, scene: &Scene, subscriptions: &[Arc<Subscripti
             continue;
         }
         let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
-        if let Err(message) = allow(server, matched, budget) {
+        let held = reserved.grow(counted(matched as usize * CARD_BYTES)).map_err(|over| over.to_string());
+        if let Err(message) = held.and_then(|()| allow(server, matched, budget)) {
             done.messages.push(Told::error(Some(subscription.id), &message));
             continue;
         }
@@ -337,18 +397,26 @@ pub fn match_new(server: &Server, scene: &Scene, subscriptions: &[Arc<Subscripti
         }
         done.release.push((subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()));
     }
-    done
+    Done { reserved: Some(reserved), ..done }
 }
 
 /// Of a playback: what streams that are held had before what is played.
-pub fn show_held(server: &Server, subscriptions: &[Arc<Subscription>]) -> Done {
+pub fn show_held(server: &Server, subscriptions: &[Arc<Subscription>], mut reserved: Reservation) -> Done {
     let mut done = Done::default();
     let view = server.ingest.store().view();
     for subscription in subscriptions {
         let (round, held) = subscription.held();
-        done.release.push(show(&view, subscription, (round, &held), &mut done.messages));
+        let channels: usize = held.iter().map(|held| held.channels.len()).sum();
+        match reserved.grow(counted(channels * SNAPSHOT_BYTES)) {
+            Ok(()) => done.release.push(show(&view, subscription, (round, &held), &mut done.messages)),
+            Err(over) => {
+                let slots = held.iter().map(|held| held.slot).collect();
+                done.messages.push(Told::error(Some(subscription.id), &over.to_string()));
+                done.release.push((subscription.clone(), slots, round));
+            }
+        }
     }
-    done
+    Done { reserved: Some(reserved), ..done }
 }
 
 /// Adds the snapshot of a subscription's held streams; answers what is to be let go behind it.

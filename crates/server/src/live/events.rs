@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt, stream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::begin::Wanted;
 use super::heartbeat::Beat;
 use super::outlet::{End, Form, Outlet, Told, patiently};
 use super::scene::Scene;
 use super::subscriber::{self, Said};
+use crate::http::connections::Connection;
 use crate::server::Server;
 
 /// How the messages stand in the body; each is the JSON of the WebSocket.
@@ -50,15 +51,16 @@ impl Framing {
 }
 
 /// Serves one subscription until the client leaves or the server stops; the pieces of the body, in order. `seat`
-/// is dropped then. `abandon` is told when the connection must be ended without the client.
+/// is dropped then. The connection is ended where that must be done without the client.
 pub fn serve<S: Send + 'static>(
     wanted: Wanted,
     framing: Framing,
     (server, scene): (Arc<Server>, Scene),
-    abandon: Arc<Notify>,
+    connection: Arc<Connection>,
     seat: S,
 ) -> impl Stream<Item = Bytes> + Send + 'static {
-    let (outlet, pieces) = BodyOutlet::new(framing, abandon);
+    let address = connection.address().ip();
+    let (outlet, pieces) = BodyOutlet::new(framing, move || connection.abandon());
     let gone = outlet.pieces.clone();
     let leave = async move {
         gone.closed().await;
@@ -67,7 +69,7 @@ pub fn serve<S: Send + 'static>(
     let said = stream::iter([Said::Subscribe(Box::new(wanted))]).chain(leave.boxed().into_stream());
     let serving = server.clone();
     server.viewers.spawn(async move {
-        subscriber::serve(outlet, said, serving, scene).await;
+        subscriber::serve(outlet, said, serving, scene, address).await;
         drop(seat);
     });
     stream::unfold(pieces, |mut pieces| async move { pieces.recv().await.map(|piece| (piece, pieces)) })
@@ -79,13 +81,14 @@ struct BodyOutlet {
     pieces: mpsc::Sender<Bytes>,
     /// Position that goes with the next message.
     mark: Option<String>,
-    abandon: Arc<Notify>,
+    /// Ends the connection.
+    abandon: Box<dyn Fn() + Send + Sync>,
 }
 
 impl BodyOutlet {
-    fn new(framing: Framing, abandon: Arc<Notify>) -> (BodyOutlet, mpsc::Receiver<Bytes>) {
+    fn new(framing: Framing, abandon: impl Fn() + Send + Sync + 'static) -> (BodyOutlet, mpsc::Receiver<Bytes>) {
         let (pieces, received) = mpsc::channel(1);
-        (BodyOutlet { framing, pieces, mark: None, abandon }, received)
+        (BodyOutlet { framing, pieces, mark: None, abandon: Box::new(abandon) }, received)
     }
 
     /// A message, behind `before` where it is an event.
@@ -137,7 +140,7 @@ impl Outlet for BodyOutlet {
     async fn close(&mut self) {}
 
     fn abandon(&mut self) {
-        self.abandon.notify_one();
+        (self.abandon)();
     }
 }
 
@@ -151,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn events_have_positions_and_heartbeats_are_comments() {
-        let (mut outlet, mut pieces) = BodyOutlet::new(Framing::Events, Arc::default());
+        let (mut outlet, mut pieces) = BodyOutlet::new(Framing::Events, || {});
         let beat = Beat { text: "{\"b\":1}".into(), bytes: Bytes::new() };
         let mut seen = String::new();
         for step in 0..4 {
@@ -177,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_the_messages_and_nothing_else() {
-        let (mut outlet, mut pieces) = BodyOutlet::new(Framing::Lines, Arc::default());
+        let (mut outlet, mut pieces) = BodyOutlet::new(Framing::Lines, || {});
         outlet.send(text("{\"a\":1}")).await.unwrap();
         assert_eq!(pieces.recv().await.unwrap(), "{\"a\":1}\n");
         outlet.heartbeat(Beat { text: "{\"b\":1}".into(), bytes: Bytes::new() }).await.unwrap();

@@ -38,6 +38,14 @@ impl Told {
         }
     }
 
+    /// Its bytes.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Told::Text(text) => text.len(),
+            Told::Binary(bytes) => bytes.len(),
+        }
+    }
+
     /// The message that something could not be done; `id` of the subscription, if it is about one.
     pub fn error(id: Option<i64>, message: &str) -> Told {
         Told::Text(serde_json::json!({ "type": "error", "id": id, "message": message }).to_string().into())

@@ -10,6 +10,7 @@ use super::subscription::{Held, Match, Subscription};
 use super::window::StreamWindow;
 use crate::history::{self, Extent, GapSpans, Series};
 use crate::json;
+use crate::readers::{Leave, ReadError};
 
 /// Rows of a stream that a late match, or a client that comes back, takes along at most.
 const CATCH_UP_ROWS: u64 = 4096;
@@ -92,13 +93,13 @@ impl History {
         grid: Range<i64>,
         points: usize,
         gaps: &GapSpans<'_>,
-    ) -> Result<History, ScanError> {
+    ) -> Result<History, ReadError> {
         let mut streams = Vec::with_capacity(found.len());
         for found in found {
             let columns: Vec<ChannelIndex> = found.channels.iter().map(|c| ChannelIndex(*c)).collect();
             // Frames stamped ahead of our clock belong to the history too: the tail begins at a row, not a time.
-            let extent =
-                Extent { time: grid.start..found.end_time, grid: grid.clone(), end_row: found.start_row, points };
+            let (time, leave) = (grid.start..found.end_time, Leave::unlimited());
+            let extent = Extent { time, grid: grid.clone(), end_row: found.start_row, points, leave };
             let series = history::read(view, &found.stream, &columns, &extent)?;
             streams.push(StreamHistory { series, gaps: gaps(found.stream.id, &grid) });
         }

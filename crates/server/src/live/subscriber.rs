@@ -7,6 +7,7 @@
 //! wait: a flood of messages is its sender's own problem.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::aside::{Aside, Asides};
+use super::backlog::PART_BYTES;
 use super::begin::{self, Active, Begin, CLIENT_CHANNELS_MAX, Done, SPACING, Subscribe, Wanted};
 use super::binary::{self, UpdateHead};
 use super::outlet::{End, Form, Outlet, SEND_PATIENCE, Told};
@@ -30,6 +32,7 @@ use super::place::Round;
 use super::resume::{self, Position};
 use super::scene::Scene;
 use super::subscription::{Due, Subscription};
+use crate::budget::Reservation;
 use crate::json;
 use crate::server::Server;
 
@@ -43,6 +46,14 @@ const PROMPT_SEND: Duration = Duration::from_millis(50);
 const PACED: Duration = Duration::from_millis(5);
 /// Bytes of an update beside its windows, in either form.
 const UPDATE_BYTES_MAX: usize = 192;
+/// Updates from this size on are counted against the memory of their client until they were taken.
+const LARGE_UPDATE_BYTES: usize = 64 << 10;
+/// What is reserved for what a job has to say at first; a part of a history has more.
+const JOB_BYTES: usize = 0;
+/// How much larger patterns are than the message that they came in, at most.
+const PATTERN_FACTOR: usize = 4;
+/// Bytes of windows that are kept for the next update.
+const BODY_BYTES_KEPT: usize = 1 << 20;
 /// Shortest time between two matchings of new channels.
 const REMATCH_PAUSE: Duration = Duration::from_millis(20);
 
@@ -75,6 +86,7 @@ pub async fn serve<O: Outlet>(
     said: impl Stream<Item = Said> + Unpin + Send,
     server: Arc<Server>,
     scene: Scene,
+    address: IpAddr,
 ) {
     let live = scene.live.clone();
     live.counters().clients.fetch_add(1, Relaxed);
@@ -83,6 +95,7 @@ pub async fn serve<O: Outlet>(
         server,
         scene: Arc::new(scene),
         round: Round::default(),
+        address,
         outlet,
         active: BTreeMap::new(),
         body: Vec::new(),
@@ -98,11 +111,22 @@ pub async fn serve<O: Outlet>(
     live.counters().clients.fetch_sub(1, Relaxed);
 }
 
+/// What blocks, and what is said where there is no memory for it.
+struct Job<T> {
+    /// Bytes that it begins with.
+    bytes: usize,
+    of: T,
+    run: fn(&Server, &Scene, Reservation, T) -> Done,
+    refuse: fn(&Scene, T, &str) -> Done,
+}
+
 struct Subscriber<O> {
     server: Arc<Server>,
     scene: Arc<Scene>,
     /// Of a playback: the round that the client was told of.
     round: Round,
+    /// Of the client.
+    address: IpAddr,
     outlet: O,
     wake: Arc<Notify>,
     active: BTreeMap<i64, Active>,
@@ -152,7 +176,7 @@ impl<O: Outlet> Subscriber<O> {
                     job = None;
                     matched_at = Instant::now();
                     if let Some(done) = done {
-                        self.take_over(done).await?;
+                        job = self.take_over(done).await?;
                     }
                 }
                 said = said.next(), if job.is_none() => match said {
@@ -268,7 +292,19 @@ impl<O: Outlet> Subscriber<O> {
                 Told::Binary(out.into())
             }
         };
+        if body.capacity() > BODY_BYTES_KEPT {
+            body.clear();
+            body.shrink_to(BODY_BYTES_KEPT);
+        }
+        let size = told.size_bytes();
         let subscription = active.subscription.clone();
+        let _reserved = match size > LARGE_UPDATE_BYTES {
+            false => None,
+            true => {
+                let taking = self.server.budget.take_patiently(self.address, size, SEND_PATIENCE);
+                Some(taking.await.map_err(|_| End::Stuck)?)
+            }
+        };
         self.mark(&subscription, &store);
         let started = Instant::now();
         self.outlet.send(told).await?;
@@ -340,7 +376,10 @@ impl<O: Outlet> Subscriber<O> {
                 let id = asked.id;
                 // In the place of the one before, even where it cannot be made.
                 self.forget(id);
-                match Wanted::check(asked) {
+                let held = self.server.budget.take(self.address, begin::counted(text.len() * PATTERN_FACTOR));
+                let wanted =
+                    held.map_err(|over| over.to_string()).and_then(|held| Ok(Wanted::check(asked)?.holding(held)));
+                match wanted {
                     Ok(wanted) => self.subscribe(wanted).await,
                     Err(message) => self.error(Some(id), &message).await.map(|()| None),
                 }
@@ -375,8 +414,35 @@ impl<O: Outlet> Subscriber<O> {
             budget: CLIENT_CHANNELS_MAX.saturating_sub(self.active.values().map(|a| a.channels).sum()),
             wake: self.wake.clone(),
         };
-        let (server, scene) = (self.server.clone(), self.scene.clone());
-        Ok(Some(self.server.matchers.spawn(move || begin.run(&server, &scene))))
+        let job = Job {
+            bytes: if begin.wants_history() { PART_BYTES } else { JOB_BYTES },
+            of: begin,
+            run: |server, scene, reserved, begin| begin.run(server, scene, reserved),
+            refuse: |_, begin, why| Done {
+                messages: vec![Told::error(Some(begin.wanted.id), why)],
+                refused: true,
+                ..Done::default()
+            },
+        };
+        Ok(Some(self.start(job)))
+    }
+
+    /// Runs a job on a matcher thread once there is memory for what it has to say.
+    fn start<T: Send + 'static>(&self, job: Job<T>) -> JoinHandle<Done> {
+        let (server, scene, address) = (self.server.clone(), self.scene.clone(), self.address);
+        tokio::spawn(async move {
+            let Job { bytes, of, run, refuse } = job;
+            let reserved = match server.budget.take_patiently(address, bytes, SEND_PATIENCE).await {
+                Ok(reserved) => reserved,
+                Err(over) => return refuse(&scene, of, &over.to_string()),
+            };
+            let reading = server.clone();
+            let done = server.matchers.spawn(move || run(&reading, &scene, reserved, of)).await;
+            done.unwrap_or_else(|error| {
+                tracing::error!(%error, "a live client's read ended by a defect");
+                Done::default()
+            })
+        })
     }
 
     /// Matches new channels against all subscriptions.
@@ -386,19 +452,30 @@ impl<O: Outlet> Subscriber<O> {
         }
         let used: u64 = self.active.values().map(|a| a.channels).sum();
         let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(|a| a.subscription.clone()).collect();
-        let (server, scene) = (self.server.clone(), self.scene.clone());
         let budget = CLIENT_CHANNELS_MAX.saturating_sub(used);
-        Some(self.server.matchers.spawn(move || begin::match_new(&server, &scene, &subscriptions, budget)))
+        Some(self.start(Job {
+            bytes: JOB_BYTES,
+            of: (subscriptions, budget),
+            run: |server, scene, reserved, (subscriptions, budget)| {
+                begin::match_new(server, scene, &subscriptions, budget, reserved)
+            },
+            refuse: |_, _, why| Done { messages: vec![Told::error(None, why)], ..Done::default() },
+        }))
     }
 
     /// Reads what a playback that jumped shows to begin with.
     fn show_held(&mut self) -> Option<JoinHandle<Done>> {
         let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(|a| a.subscription.clone()).collect();
-        let server = self.server.clone();
-        Some(self.server.matchers.spawn(move || begin::show_held(&server, &subscriptions)))
+        Some(self.start(Job {
+            bytes: JOB_BYTES,
+            of: subscriptions,
+            run: |server, _, reserved, subscriptions| begin::show_held(server, &subscriptions, reserved),
+            refuse: |_, subscriptions, why| begin::show_nothing(&subscriptions, why),
+        }))
     }
 
-    async fn take_over(&mut self, done: Done) -> Result<(), End> {
+    /// Takes what a job made and says what it has to say; returns the job that is next.
+    async fn take_over(&mut self, done: Done) -> Result<Option<JoinHandle<Done>>, End> {
         if let Some(active) = done.begun {
             self.active.insert(active.subscription.id, active);
         }
@@ -413,6 +490,7 @@ impl<O: Outlet> Subscriber<O> {
         for message in done.messages {
             self.outlet.send(message).await?;
         }
+        drop(done.reserved);
         let store = self.server.ingest.store();
         for (subscription, slots, round) in done.release {
             subscription.release(slots, round);
@@ -421,7 +499,13 @@ impl<O: Outlet> Subscriber<O> {
         if done.refused && self.outlet.is_single() {
             return Err(End::Gone);
         }
-        Ok(())
+        let Some(backlog) = done.backlog else { return Ok(None) };
+        Ok(Some(self.start(Job {
+            bytes: PART_BYTES,
+            of: backlog,
+            run: |server, scene, reserved, backlog| begin::read_on(server, scene, backlog, Some(reserved)),
+            refuse: |scene, backlog, why| begin::give_up(scene, &backlog, why),
+        })))
     }
 }
 

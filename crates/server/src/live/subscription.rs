@@ -135,7 +135,7 @@ pub struct Subscription {
 }
 
 /// Channels of a stream that match a subscription and are new to it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Match {
     /// The stream as matched.
     pub stream: Arc<Stream>,

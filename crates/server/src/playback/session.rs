@@ -10,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::deck::{Deck, Machine, Now};
 use super::{ORDERS, Order, PLAYBACKS_MAX, Playback, Playbacks, Refused, Session, State, Wanted, Wish, token};
+use crate::budget::Reservation;
 use crate::clock::now_ns;
 use crate::live::heartbeat::{Beat, PlaybackBeat};
 use crate::readers::{NICENESS, lower_priority};
@@ -19,11 +20,16 @@ use crate::server::Server;
 pub const IDLE: Duration = Duration::from_secs(300);
 
 impl Playbacks {
-    /// Begins one; answers it with the token of its director.
+    /// Begins one, with the memory that was reserved for it; answers it with the token of its director.
     ///
     /// # Errors
     /// There are too many, or no thread can be had.
-    pub fn start(&self, server: &Arc<Server>, wanted: &Wanted) -> Result<(Arc<Playback>, String), Refused> {
+    pub fn start(
+        &self,
+        server: &Arc<Server>,
+        wanted: &Wanted,
+        reserved: Reservation,
+    ) -> Result<(Arc<Playback>, String), Refused> {
         let mut sessions = self.sessions.lock();
         if sessions.len() >= PLAYBACKS_MAX {
             return Err(Refused::TooMany);
@@ -62,6 +68,7 @@ impl Playbacks {
             // As those that read do.
             lower_priority(NICENESS, "playbacks");
             let why = turning.run();
+            drop(reserved);
             known.lock().remove(&own);
             tracing::info!(playback = own, "ended: {why}");
         };

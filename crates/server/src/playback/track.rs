@@ -9,8 +9,8 @@ use crate::live::Played;
 use crate::live::place::Place;
 use crate::live::tail::Arrived;
 
-/// Cells of all streams that are held, about.
-const CELLS: usize = 1 << 21;
+/// Cells of all streams that are held, about: a few bytes each, within [`super::PLAYBACK_BYTES`].
+const CELLS: usize = 1 << 18;
 /// Most rows of a slice, where its cells allow.
 const ROWS_MAX: usize = 4096;
 /// Fewest.

@@ -51,6 +51,15 @@ impl TestServer {
         TestServer { http: running.http, running: Some(running), _folder: None }
     }
 
+    /// With a configuration that is changed further.
+    pub(crate) async fn with_config(change: impl FnOnce(&mut Config)) -> TestServer {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path(), "");
+        change(&mut config);
+        let running = Running::start(config, Value::Null).await.unwrap();
+        TestServer { http: running.http, running: Some(running), _folder: Some(folder) }
+    }
+
     /// On a store that is opened as the test says.
     pub(crate) async fn on_disk(opening: Opening, more: &str) -> TestServer {
         let folder = tempfile::tempdir().unwrap();

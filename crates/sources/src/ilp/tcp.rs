@@ -1,12 +1,14 @@
 //! Line protocol over TCP: a thread a connection, bounded in number. The protocol has no answers: a bad line is
 //! counted and logged, and the connection lives. While the store pushes back, nothing is read, and TCP makes the
-//! sender wait.
+//! sender wait. Connections of one address leave room to others, and those that never wrote anything, then the longest
+//! silent ones, make room for new ones. Where a token is required, the first line is a comment that shows it: nothing
+//! is read of a connection that does not.
 
 use std::io::{PipeReader, Read};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,6 +35,10 @@ const SLACK_BYTES: usize = 64 << 10;
 const KEEPALIVE_IDLE_S: u32 = 60;
 const KEEPALIVE_INTERVAL_S: u32 = 10;
 const KEEPALIVE_PROBES: u32 = 3;
+/// Bytes within which the line with the token must end.
+const TOKEN_LINE_BYTES: usize = 4096;
+/// What stands before the token.
+const TOKEN: &[u8] = b"# token ";
 /// How long to wait before accepting again when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,6 +60,8 @@ struct Connection {
     peer: SocketAddr,
     /// When it last sent something, nanoseconds since 1970 UTC.
     last_read: Arc<AtomicI64>,
+    /// Whether a line of it was stored.
+    wrote: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -122,6 +130,8 @@ impl Acceptor {
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => {
+                    // Out of descriptors: one that is silent gives its own.
+                    self.close_silent(&mut self.connections.lock(), None);
                     self.warn(|held| tracing::error!(%error, held, "cannot accept a line protocol connection"));
                     if woken_within(wait, ACCEPT_PAUSE) {
                         return;
@@ -140,7 +150,7 @@ impl Acceptor {
 
     fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
         let counts = Arc::clone(self.ingress.counts());
-        if !self.make_room() {
+        if !self.make_room(peer.ip().to_canonical()) {
             add(&counts.connections_refused, 1);
             self.warn(|held| {
                 let most = self.ingress.config().max_connections;
@@ -159,25 +169,39 @@ impl Acceptor {
         }
     }
 
-    /// Whether one more connection may be open; closes the longest silent one for it if need be.
-    fn make_room(&self) -> bool {
+    /// Whether one more connection of an address may be open; closes one that never wrote, or the longest silent one, for
+    /// it if need be: of the same address where that has its share.
+    fn make_room(&self, address: IpAddr) -> bool {
+        let config = self.ingress.config();
         let mut open = self.connections.lock();
-        if open.len() < self.ingress.config().max_connections {
-            return true;
+        let mine = open.values().filter(|c| c.peer.ip().to_canonical() == address).count();
+        if mine >= config.max_connections_per_address {
+            return self.close_silent(&mut open, Some(address));
         }
-        let Some((number, last_read)) =
-            open.iter().map(|(n, c)| (*n, c.last_read.load(Relaxed))).min_by_key(|(_, t)| *t)
-        else {
-            return false;
-        };
-        let silent_ns = (self.now)().saturating_sub(last_read);
-        if silent_ns / 1_000_000_000 < self.ingress.config().idle_after_s as i64 {
-            return false;
-        }
+        open.len() < config.max_connections
+            || self.close_silent(&mut open, Some(address))
+            || self.close_silent(&mut open, None)
+    }
+
+    /// Closes the connection that may go first, of one address or of all; whether there is one.
+    fn close_silent(&self, open: &mut HashMap<u64, Connection>, address: Option<IpAddr>) -> bool {
+        let now = (self.now)();
+        let idle_ns =
+            i64::try_from(self.ingress.config().idle_after_s).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
+        let of = |c: &Connection| address.is_none_or(|address| c.peer.ip().to_canonical() == address);
+        let silent = open.iter().filter(|(_, c)| of(c)).filter_map(|(number, c)| {
+            let (wrote, last_read) = (c.wrote.load(Relaxed), c.last_read.load(Relaxed));
+            let may_go = !wrote || now.saturating_sub(last_read) >= idle_ns;
+            may_go.then_some((wrote, last_read, *number))
+        });
+        let Some((_, last_read, number)) = silent.min() else { return false };
         if let Some(silent) = open.remove(&number) {
             let _ = silent.stream.shutdown(Shutdown::Both);
             add(&self.ingress.counts().connections_evicted, 1);
-            tracing::warn!(peer = %silent.peer, silent_s = silent_ns / 1_000_000_000, "silent connection closed to make room");
+            let silent_s = now.saturating_sub(last_read) / 1_000_000_000;
+            self.warn(
+                |held| tracing::warn!(peer = %silent.peer, silent_s, held, "silent connection closed to make room"),
+            );
         }
         true
     }
@@ -191,6 +215,7 @@ impl Acceptor {
         let number = self.next_number;
         self.next_number += 1;
         let last_read = Arc::new(AtomicI64::new((self.now)()));
+        let wrote = Arc::new(AtomicBool::new(false));
         let mut reader = Reader {
             stream: stream.try_clone()?,
             peer,
@@ -198,6 +223,9 @@ impl Acceptor {
             ingress: Arc::clone(&self.ingress),
             now: Arc::clone(&self.now),
             last_read: Arc::clone(&last_read),
+            wrote: Arc::clone(&wrote),
+            is_known: self.ingress.config().token.is_none(),
+            reserved: 0,
             log: Arc::clone(&self.log),
             buffer: vec![0; FIRST_BUFFER_BYTES],
             filled: 0,
@@ -210,10 +238,13 @@ impl Acceptor {
         let thread = std::thread::Builder::new().name(format!("ilp-{number}")).spawn(move || {
             add(&reader.ingress.counts().connections, 1);
             reader.read_to_end();
-            reader.ingress.counts().connections.fetch_sub(1, Relaxed);
+            let counts = Arc::clone(reader.ingress.counts());
+            // Its memory is free before it counts as closed.
+            drop(reader);
+            counts.connections.fetch_sub(1, Relaxed);
             connections.lock().remove(&number);
         })?;
-        open.insert(number, Connection { stream, peer, last_read, thread: Some(thread) });
+        open.insert(number, Connection { stream, peer, last_read, wrote, thread: Some(thread) });
         Ok(())
     }
 }
@@ -226,14 +257,31 @@ struct Reader {
     ingress: Arc<Ingress>,
     now: Now,
     last_read: Arc<AtomicI64>,
+    wrote: Arc<AtomicBool>,
+    /// Whether it may write: no token is required, or it was shown.
+    is_known: bool,
     log: Arc<Mutex<Throttle>>,
     buffer: Vec<u8>,
+    /// Bytes of the buffer that are reserved.
+    reserved: usize,
     /// Bytes of the buffer that hold the beginning of a line.
     filled: usize,
     /// Within a line that was too long: everything up to its line feed is dropped.
     skipping: bool,
     /// Line feeds before the buffer.
     lines_before: u64,
+}
+
+/// Compares in a time that says nothing of where they differ.
+fn is_same(shown: &[u8], token: &[u8]) -> bool {
+    let differs = shown.iter().zip(token).fold(0, |differs, (a, b)| differs | (a ^ b));
+    shown.len() == token.len() && std::hint::black_box(differs) == 0
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.ingress.release(self.reserved);
+    }
 }
 
 impl Reader {
@@ -250,7 +298,9 @@ impl Reader {
             };
             let receive_time = (self.now)();
             self.last_read.store(receive_time, Relaxed);
-            self.take(read, receive_time);
+            if !self.take(read, receive_time) {
+                return;
+            }
         }
         // A line without its line feed may be cut in the middle of a value.
         if !self.skipping && self.buffer[..self.filled].iter().any(|b| !b.is_ascii_whitespace()) {
@@ -258,8 +308,20 @@ impl Reader {
         }
     }
 
-    /// Takes `read` bytes that were appended to the buffer.
-    fn take(&mut self, read: usize, receive_time: i64) {
+    /// Takes `read` bytes that were appended to the buffer; whether to read on.
+    fn take(&mut self, read: usize, receive_time: i64) -> bool {
+        if !self.is_known {
+            self.filled += read;
+            match self.take_token() {
+                None => return true,
+                Some(false) => return false,
+                // What came behind it is taken as if it came now.
+                Some(true) => {
+                    let rest = std::mem::take(&mut self.filled);
+                    return rest == 0 || self.take(rest, receive_time);
+                }
+            }
+        }
         let counts = Arc::clone(self.ingress.counts());
         counts.last_receive_time.store(receive_time, Relaxed);
         add(&counts.bytes, read as u64);
@@ -268,7 +330,7 @@ impl Reader {
         let Some(n) = memchr(b'\n', &self.buffer[from..self.filled]) else {
             // No line ends here: nothing to parse yet.
             self.bound_pending();
-            return;
+            return true;
         };
         if self.skipping {
             self.skipping = false;
@@ -281,6 +343,9 @@ impl Reader {
         let consumed =
             self.writer.write(&self.buffer[..self.filled], Origin::Connection, unit_ns, receive_time, &mut report);
         counts.add_report(0, &report, &self.buffer[..consumed], receive_time, Some(self.peer));
+        if report.accepted() > 0 {
+            self.wrote.store(true, Relaxed);
+        }
         if let Some(error) = &report.first_error {
             let held = self.log.lock().pass(receive_time);
             if let Some(held) = held {
@@ -295,9 +360,48 @@ impl Reader {
         self.lines_before += memchr::memchr_iter(b'\n', &self.buffer[..consumed]).count() as u64;
         self.shift(consumed);
         if full && self.buffer.len() < FULL_BUFFER_BYTES {
-            self.buffer.resize(self.buffer.len() * 2, 0);
+            self.grow(self.buffer.len() * 2);
         }
         self.bound_pending();
+        true
+    }
+
+    /// Looks for the token at the start of the buffer: none while its line has not ended; false: it is not there.
+    fn take_token(&mut self) -> Option<bool> {
+        let Some(end) = memchr(b'\n', &self.buffer[..self.filled]) else {
+            return (self.filled > TOKEN_LINE_BYTES).then(|| self.refuse());
+        };
+        let line = self.buffer[..end].trim_ascii_end();
+        let token = self.ingress.config().token.as_deref().unwrap_or_default();
+        if !line.strip_prefix(TOKEN).is_some_and(|shown| is_same(shown, token.as_bytes())) {
+            return Some(self.refuse());
+        }
+        self.is_known = true;
+        self.lines_before += 1;
+        self.shift(end + 1);
+        Some(true)
+    }
+
+    /// Ends a connection that did not show the token.
+    fn refuse(&self) -> bool {
+        add(&self.ingress.counts().connections_refused, 1);
+        let held = self.log.lock().pass((self.now)());
+        if let Some(held) = held {
+            tracing::warn!(peer = %self.peer, held, "line protocol connection refused: its first line is not `# token TOKEN`");
+        }
+        let _ = self.stream.shutdown(Shutdown::Both);
+        false
+    }
+
+    /// Makes the buffer larger, where memory can be had; whether it is.
+    fn grow(&mut self, bytes: usize) -> bool {
+        let more = bytes - self.buffer.len();
+        if !self.ingress.reserve(more) {
+            return false;
+        }
+        self.reserved += more;
+        self.buffer.resize(bytes, 0);
+        true
     }
 
     /// Drops the first `n` bytes of the buffer.
@@ -317,10 +421,17 @@ impl Reader {
         }
         if self.filled == self.buffer.len() {
             let grown = (self.buffer.len() * 2).min(MAX_LINE_BYTES + SLACK_BYTES);
-            self.buffer.resize(grown, 0);
+            if !self.grow(grown) {
+                self.reject_pending(Fault::TooLong);
+                self.skipping = true;
+                self.filled = 0;
+            }
         } else if self.buffer.len() > FULL_BUFFER_BYTES && self.filled < FIRST_BUFFER_BYTES {
+            let given = self.buffer.len() - FULL_BUFFER_BYTES;
             self.buffer.truncate(FULL_BUFFER_BYTES);
             self.buffer.shrink_to_fit();
+            self.reserved -= given;
+            self.ingress.release(given);
         }
     }
 

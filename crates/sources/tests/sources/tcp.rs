@@ -150,3 +150,69 @@ fn a_full_log_holds_the_sender_and_loses_nothing() {
     assert_eq!(ingress.counts().rejected.total(), 0);
     assert!(sink.waits() > 0);
 }
+
+#[test]
+fn silent_connections_of_one_address_keep_nobody_out() {
+    let sink = Recording::new();
+    let config = IlpConfig { max_connections: 16, max_connections_per_address: 8, ..IlpConfig::default() };
+    let (listener, ingress) = start(&sink, config, wall_clock());
+    let mut silent: Vec<TcpStream> = (0..40).map(|_| connect(&listener)).collect();
+    let mut writing = connect(&listener);
+    writing.write_all(b"m v=1 1\n").unwrap();
+    sink.wait_for_frames(1);
+    // Those that never wrote go first, the oldest before the others; the one that writes stays.
+    assert!(closed_by_peer(&mut silent[0]));
+    let more: Vec<TcpStream> = (0..40).map(|_| connect(&listener)).collect();
+    writing.write_all(b"m v=2 2\n").unwrap();
+    sink.wait_for_frames(2);
+    assert_eq!(ingress.counts().connections_refused.load(Relaxed), 0);
+    drop(more);
+}
+
+#[test]
+fn lines_that_never_end_share_a_bound() {
+    let sink = Recording::new();
+    let config = IlpConfig { max_pending_bytes: 1 << 20, ..IlpConfig::default() };
+    let (listener, ingress) = start(&sink, config, wall_clock());
+    let line = vec![b'x'; 900 << 10];
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| connect(&listener)).collect();
+    for stream in &mut streams {
+        stream.write_all(&line).unwrap();
+    }
+    for (i, stream) in streams.iter_mut().enumerate() {
+        stream.write_all(format!("\nm v={i} {i}\n").as_bytes()).unwrap();
+    }
+    sink.wait_for_frames(4);
+    let rejected = ingress.counts().rejected.snapshot();
+    assert!(rejected.iter().any(|(reason, lines)| *reason == "line_too_long" && *lines >= 3), "{rejected:?}");
+    // The memory is there again.
+    drop(streams);
+    eventually("all closed", || (ingress.counts().connections.load(Relaxed) == 0).then_some(()));
+    let mut stream = connect(&listener);
+    stream.write_all(format!("m s=\"{}\" 9\n", "y".repeat(600_000)).as_bytes()).unwrap();
+    sink.wait_for_frames(5);
+}
+
+#[test]
+fn where_a_token_is_required_the_first_line_shows_it() {
+    let sink = Recording::new();
+    let config = IlpConfig { token: Some("0123456789abcdef".to_owned()), ..IlpConfig::default() };
+    let (listener, ingress) = start(&sink, config, wall_clock());
+    for wrong in
+        ["m v=1 1\n", "# token 0123456789abcdeX\nm v=1 1\n", "# token \nm v=1 1\n", "# token 0123456789abcdef1\n"]
+    {
+        let mut stream = connect(&listener);
+        stream.write_all(wrong.as_bytes()).unwrap();
+        assert!(closed_by_peer(&mut stream), "{wrong}");
+    }
+    let mut endless = connect(&listener);
+    let _ = endless.write_all(&[b'#'; 8192]);
+    assert!(closed_by_peer(&mut endless));
+    let mut known = connect(&listener);
+    known.write_all(b"# token 0123456789abcdef\r\nm v=1 1\nm v=2").unwrap();
+    sink.wait_for_frames(1);
+    known.write_all(b" 2\n").unwrap();
+    sink.wait_for_frames(2);
+    assert_eq!(ingress.counts().connections_refused.load(Relaxed), 5);
+    assert_eq!(ingress.counts().received.load(Relaxed), 2, "nothing of the others was read");
+}

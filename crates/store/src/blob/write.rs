@@ -5,6 +5,7 @@ use std::io;
 use super::file::{BlobFile, writers_max};
 use super::{BlobError, BlobRef, CHUNK_BODY_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, Whole, most_bytes, padded_bytes};
 use crate::bytes::malformed;
+use crate::clock::Caller;
 use crate::disk::{Pages, read_exact};
 use crate::expiry::is_full;
 use crate::group::Group;
@@ -14,7 +15,6 @@ use crate::seal::Sealer;
 use crate::segment_file::invalid;
 use crate::store::{Inner, Store};
 use crate::stream::StreamId;
-use crate::view::advance;
 
 /// A blob that is being written: it holds one chunk of it in memory, 128 KiB. Dropped without
 /// [`BlobWriter::finish`] what was written is never read and goes with its segment.
@@ -131,7 +131,7 @@ impl BlobWriter {
     /// # Errors
     /// As [`BlobWriter::write`].
     pub fn finish(mut self, now: i64) -> Result<BlobRef, BlobError> {
-        advance(&self.store.inner.shared.now, now);
+        self.store.inner.shared.paces.tell(Caller::Append, now);
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }

@@ -42,13 +42,11 @@ struct Chunk {
     /// Smallest and largest `time` in it.
     time_min: i64,
     time_max: i64,
-    /// Earliest instant at which one of them got its last row.
-    stored_least: i64,
 }
 
 impl Chunk {
     fn new(segments: Vec<Known>) -> Chunk {
-        let mut chunk = Chunk { segments, time_min: i64::MAX, time_max: i64::MIN, stored_least: i64::MAX };
+        let mut chunk = Chunk { segments, time_min: i64::MAX, time_max: i64::MIN };
         chunk.sum_up();
         chunk
     }
@@ -56,7 +54,6 @@ impl Chunk {
     fn sum_up(&mut self) {
         self.time_min = self.segments.iter().map(|k| k.state.time.0).min().unwrap_or(i64::MAX);
         self.time_max = self.segments.iter().map(|k| k.state.time.1).max().unwrap_or(i64::MIN);
-        self.stored_least = self.segments.iter().map(|k| k.state.stored.1).min().unwrap_or(i64::MAX);
     }
 }
 
@@ -220,11 +217,17 @@ impl GroupList {
         self.open.iter().map(|segment| segment.state.lock().bytes).sum()
     }
 
-    /// Sealed ones whose last row was stored before an instant, oldest first.
-    pub(crate) fn stored_before(&self, instant: i64) -> impl Iterator<Item = &Arc<Segment>> {
-        let chunks = self.by_number.chunks.iter().filter(move |chunk| chunk.stored_least < instant);
-        let known = chunks.flat_map(|chunk| &chunk.segments);
-        known.filter(move |known| known.state.stored.1 < instant).map(|known| &known.segment)
+    /// Sealed ones, oldest first, with what the directory says of each and the number of the one that was begun when it
+    /// was finished: by that those of all groups have an order that no clock decides.
+    pub(crate) fn sealed_in_order(&self) -> impl Iterator<Item = (&Arc<Segment>, &SegmentState, u64)> {
+        let mut rest = self.by_number.iter().peekable();
+        let open = self.open.iter().map(|segment| segment.id);
+        std::iter::from_fn(move || {
+            let known = rest.next()?;
+            let next = rest.peek().map(|next| next.segment.places.0);
+            let next = next.or_else(|| open.clone().find(|id| *id > known.segment.place()));
+            Some((&known.segment, &known.state, next.unwrap_or(u64::MAX)))
+        })
     }
 
     /// The newest one that stands for a number below another and can hold rows with `time ≤ to`.
@@ -292,6 +295,11 @@ impl SegmentList {
         };
         let (blobs, rows) = all.into_iter().partition(|segment| segment.blobs);
         SegmentList { groups: by_group(rows), blobs: by_group(blobs) }
+    }
+
+    /// The newest instant at which a row was stored.
+    pub(crate) fn newest_stored(&self) -> Option<i64> {
+        self.iter().map(|segment| segment.state.lock().stored).filter(|(a, b)| a <= b).map(|stored| stored.1).max()
     }
 
     /// Groups that have had segments of rows, with those they have.
@@ -466,13 +474,20 @@ mod tests {
                 assert_eq!(found, newest(true).map(|s| s.id), "seed {seed}: below {below}, to {from}");
                 let listed = all.iter().any(|s| s.id == below && s.group == group && s.state.lock().sealed);
                 assert_eq!(list.groups[&group].get(below).map(|s| s.id), listed.then_some(below));
-                let old = |s: &&Arc<Segment>| {
-                    let state = *s.state.lock();
-                    s.group == group && state.sealed && state.stored.1 < from
-                };
-                let expected: Vec<u64> = all.iter().filter(old).map(|s| s.id).collect();
-                let found: Vec<u64> = list.groups[&group].stored_before(from).map(|s| s.id).collect();
-                assert_eq!(found, expected, "seed {seed}: stored before {from}");
+                let of_group: Vec<&Arc<Segment>> = all.iter().filter(|s| s.group == group).collect();
+                let next = |s: &Arc<Segment>| of_group.iter().map(|s| s.id).find(|id| *id > s.id).unwrap_or(u64::MAX);
+                let expected: Vec<(u64, u64)> =
+                    of_group.iter().filter(|s| s.state.lock().sealed).map(|s| (s.id, next(s))).collect();
+                let found: Vec<(u64, u64)> =
+                    list.groups[&group].sealed_in_order().map(|(s, _, next)| (s.id, next)).collect();
+                assert_eq!(found.len(), expected.len(), "seed {seed}");
+                for (found, expected) in found.iter().zip(&expected) {
+                    // An open one before the next sealed one is looked for only behind the last.
+                    assert!(
+                        found.0 == expected.0 && found.1 >= expected.1 && found.1 > found.0,
+                        "seed {seed}: {found:?}"
+                    );
+                }
             }
         }
     }

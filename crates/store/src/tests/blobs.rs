@@ -485,7 +485,8 @@ fn a_full_disk_refuses_a_blob_and_takes_the_next() {
 fn blobs_go_with_their_age_and_their_bytes_and_read_as_expired() {
     // By age.
     let disk = FaultDisk::new(10);
-    let store = open(&disk, StoreOptions { max_age: Some(Duration::from_secs(100)), ..small() });
+    let aging = StoreOptions { max_age: Some(Duration::from_secs(100)), clock_confirm: Duration::ZERO, ..small() };
+    let store = open(&disk, aging);
     let s = stream(&store, "t");
     let references: Vec<BlobRef> =
         (0..6).map(|n| add(&store, s, n, &content(n, 100_000), T0 + n as i64 * 40 * S)).collect();

@@ -32,6 +32,7 @@ fn options(retention: Vec<RetentionGroup>) -> StoreOptions {
         max_bytes: Some(4 << 20),
         open_bytes: 64 << 10,
         retention,
+        clock_confirm: Duration::ZERO,
         ..StoreOptions::default()
     }
 }

@@ -380,7 +380,8 @@ fn a_view_goes_on_with_the_old_files() {
 #[test]
 fn settled_segments_expire_by_when_their_rows_were_stored() {
     let disk = FaultDisk::new(6);
-    let options = StoreOptions { max_age: Some(Duration::from_secs(8_000)), ..options() };
+    let options =
+        StoreOptions { max_age: Some(Duration::from_secs(8_000)), clock_confirm: Duration::ZERO, ..options() };
     let store = open(&disk, options, T0);
     let mut feed = Feed::new(&store, 30, 5);
     (0..40).for_each(|_| feed.send(&store, 20));

@@ -1,0 +1,248 @@
+//! `strongback bench hostile`: clients that try to end the server, to fill its memory or to keep others out, while
+//! well-behaved ones must be answered all the time.
+//!
+//! ```text
+//!  kinds of hostile clients, each strike made from its own seed ──┐
+//!  well-behaved clients: /ping, SQL over HTTP, SQL over the wire ─┼─> server
+//!  watch: resident memory, and whether the process is there ──────┘
+//! ```
+//!
+//! To add a kind: a variant of [`Kind`], and a function that makes one strike from a seed.
+
+mod good;
+mod grammar;
+mod sql;
+mod target;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use self::target::Target;
+use crate::http::HttpConnection;
+use crate::machine::Machine;
+use crate::serving::{Ports, ServerProcess, ServerProgram, Usage};
+use crate::table::Table;
+
+/// Between two looks at the memory of the server.
+const LOOK: Duration = Duration::from_millis(10);
+/// Longest time for one request of setting up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Frames that the table `m` has.
+const FRAMES: usize = 20_000;
+
+/// Options of `bench hostile`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HostileArguments {
+    /// How long the clients strike, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub duration_s: u64,
+    /// Fifteen seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed of the first strike; each further one has the next
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Most strikes of each kind: 1 repeats the strike of a seed alone
+    #[arg(long, value_name = "COUNT")]
+    pub strikes: Option<u64>,
+    /// Kinds of clients [default: all]
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<Kind>,
+    /// Most resident memory of the server, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024.0)]
+    pub rss_mib: f64,
+    /// Folder to work in, kept afterwards; a temporary one if not given
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Prints the results as one JSON object on the last line
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    program: ServerProgram,
+}
+
+/// A kind of hostile client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Statements at and beyond the limits, over HTTP and over the wire, with cancels
+    Sql,
+}
+
+impl Kind {
+    const ALL: [Kind; 1] = [Kind::Sql];
+
+    /// Clients that strike at a time.
+    fn clients(self) -> u64 {
+        match self {
+            Kind::Sql => 6,
+        }
+    }
+
+    /// Makes one strike.
+    fn strike(self, target: &Target, seed: u64) {
+        match self {
+            Kind::Sql => sql::strike(target, seed),
+        }
+    }
+}
+
+/// What went wrong, and which strikes were under way.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostileFailure {
+    /// Seconds since the first strike.
+    pub at_s: f64,
+    /// What happened.
+    pub what: String,
+    /// Kind, seed and beginning of each strike that was under way.
+    pub under_way: Vec<String>,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostileResult {
+    machine: Machine,
+    duration_s: f64,
+    seed: u64,
+    /// Strikes by kind.
+    pub strikes: Vec<(Kind, u64)>,
+    /// Requests of well-behaved clients, and the longest wait for an answer in ms, by the way they take.
+    pub answered: Vec<(String, u64, f64)>,
+    /// What the server used.
+    pub usage: Usage,
+    /// None if all is well.
+    pub failures: Vec<HostileFailure>,
+}
+
+/// Strikes at a server.
+///
+/// # Errors
+/// If the server cannot be started, and if anything went wrong; the message names the seeds.
+pub fn run(arguments: &HostileArguments) -> anyhow::Result<()> {
+    let temporary;
+    let dir = match &arguments.dir {
+        Some(dir) => dir.as_path(),
+        None => {
+            temporary = tempfile::tempdir().context("temporary folder")?;
+            temporary.path()
+        }
+    };
+    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let result = strike(arguments, dir)?;
+    print(&result);
+    if arguments.json {
+        println!("{}", serde_json::to_string(&result)?);
+    }
+    if let Some(failure) = result.failures.first() {
+        bail!(
+            "{} failures, the first after {:.1} s: {}; under way were {}",
+            result.failures.len(),
+            failure.at_s,
+            failure.what,
+            failure.under_way.join("; ")
+        );
+    }
+    Ok(())
+}
+
+fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileResult> {
+    let duration = Duration::from_secs(if arguments.quick { 15 } else { arguments.duration_s });
+    let kinds = if arguments.only.is_empty() { Kind::ALL.to_vec() } else { arguments.only.clone() };
+    let [ports] = Ports::reserve()?;
+    let server = ServerProcess::start_at(&arguments.program, dir, &ports, &strongback_sim::pad_config_at(ports.fti))?;
+    fill(&server)?;
+    let target = Target::new(&server, Instant::now() + duration);
+    let counts: Vec<AtomicU64> = kinds.iter().map(|_| AtomicU64::new(0)).collect();
+    let most = arguments.strikes.unwrap_or(u64::MAX);
+    println!("clients strike for {duration:?} from seed {}", arguments.seed);
+    let (answered, usage) = std::thread::scope(|scope| {
+        let target = &target;
+        for (kind, count) in kinds.iter().zip(&counts) {
+            for _ in 0..kind.clients() {
+                scope.spawn(move || {
+                    while !target.is_over() {
+                        let number = count.fetch_add(1, Ordering::Relaxed);
+                        if number >= most {
+                            count.fetch_sub(1, Ordering::Relaxed);
+                            return;
+                        }
+                        kind.strike(target, arguments.seed.wrapping_add(number));
+                    }
+                });
+            }
+        }
+        let good = good::Way::ALL.map(|way| scope.spawn(move || good::ask(target, way)));
+        let usage = watch(&server, target, arguments.rss_mib);
+        let answered = good.map(|client| client.join().unwrap_or_default());
+        (answered, usage)
+    });
+    if let Err(error) = server.stop() {
+        target.fail(&format!("SIGTERM: {error:#}"));
+    }
+    Ok(HostileResult {
+        machine: Machine::look(dir)?,
+        duration_s: target.elapsed().as_secs_f64(),
+        seed: arguments.seed,
+        strikes: kinds.into_iter().zip(counts.iter().map(|count| count.load(Ordering::Relaxed))).collect(),
+        answered: good::Way::ALL
+            .iter()
+            .zip(answered)
+            .map(|(way, answers)| (way.name().to_owned(), answers.count, answers.longest.as_secs_f64() * 1e3))
+            .collect(),
+        usage,
+        failures: target.into_failures(),
+    })
+}
+
+/// Gives the server a table to ask for: `m`, with numbers, text, and two tags.
+fn fill(server: &ServerProcess) -> anyhow::Result<()> {
+    let mut http = HttpConnection::open(server.http, PATIENCE)?;
+    for part in 0..FRAMES / 1_000 {
+        let lines: String = (part * 1_000..(part + 1) * 1_000)
+            .map(|n| {
+                let (rig, time_ns) = (["A", "B"][n % 2], 1_795_000_000_000_000_000 + n as u64 * 1_000_000);
+                format!("m,rig={rig} x={n}i,y={}.5,s=\"text {}\" {time_ns}\n", n % 100, n % 1_000)
+            })
+            .collect();
+        let answer = http.post("/write", lines.as_bytes())?;
+        if answer.status != 204 {
+            bail!("/write: {} {}", answer.status, answer.body);
+        }
+    }
+    Ok(())
+}
+
+/// Looks at the server until the time is over; what it used at most.
+fn watch(server: &ServerProcess, target: &Target, rss_mib: f64) -> Usage {
+    let mut usage = server.usage();
+    while !target.is_over() {
+        let now = server.usage();
+        if now.rss_mib == 0.0 {
+            target.end(&format!("the server has gone: {}", server.last_words()));
+        } else {
+            usage = now;
+            if now.rss_mib > rss_mib {
+                target.end(&format!("the server holds {:.0} MiB", now.rss_mib));
+            }
+        }
+        std::thread::park_timeout(LOOK);
+    }
+    usage
+}
+
+fn print(result: &HostileResult) {
+    println!("{}", result.machine.line());
+    let mut table = Table::new(["clients", "requests", "longest wait"]);
+    for (kind, strikes) in &result.strikes {
+        table.row([format!("hostile: {kind:?}"), strikes.to_string(), String::new()]);
+    }
+    for (way, count, longest_ms) in &result.answered {
+        table.row([format!("well-behaved: {way}"), count.to_string(), format!("{longest_ms:.1} ms")]);
+    }
+    table.print();
+    println!("the server held {:.0} MiB at most; {} failures", result.usage.rss_mib_max, result.failures.len());
+}

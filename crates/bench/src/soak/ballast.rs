@@ -1,0 +1,100 @@
+//! The disk that others fill and empty: a tmpfs of its own, and a file in it that takes what is free.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+/// Bytes that the ballast takes or gives at a time.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// A file system that is ours to fill.
+pub(super) struct Disk {
+    path: PathBuf,
+    limited: bool,
+}
+
+impl Disk {
+    /// Mounts a tmpfs of this size, or takes the one that an earlier run in this folder left. 0 MiB: a plain folder.
+    pub(super) fn mount(path: &Path, mib: u64) -> anyhow::Result<Disk> {
+        std::fs::create_dir_all(path)?;
+        let is_mounted = std::fs::read_to_string("/proc/mounts")?
+            .lines()
+            .any(|line| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == path));
+        if mib > 0 && !is_mounted {
+            let done = Command::new("mount")
+                .args(["-t", "tmpfs", "-o", &format!("size={mib}m,mode=0700"), "strongback-soak"])
+                .arg(path)
+                .status()
+                .context("mount")?;
+            ensure!(done.success(), "a tmpfs cannot be mounted (that takes root); --disk-mib 0 does without");
+        }
+        Ok(Disk { path: path.to_owned(), limited: mib > 0 })
+    }
+
+    /// The store's folder.
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join("store")
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path.join("ballast")
+    }
+
+    /// Gives all back.
+    pub(super) fn empty(&self) -> anyhow::Result<()> {
+        if self.limited && self.ballast().exists() {
+            std::fs::remove_file(self.ballast())?;
+        }
+        Ok(())
+    }
+
+    /// Fills the disk to the last byte and empties it in part, again and again, until it is `ended`. Returns how often
+    /// it was full.
+    pub(super) fn press(&self, random: &mut fastrand::Rng, ended: &AtomicBool) -> anyhow::Result<u64> {
+        if !self.limited {
+            return Ok(0);
+        }
+        let zeros = vec![0; PIECE_BYTES as usize];
+        let mut file = File::options().create(true).append(true).open(self.ballast())?;
+        let mut fulls = 0;
+        while !ended.load(Ordering::SeqCst) {
+            let mut pieces = 0_u64;
+            let filled = loop {
+                match file.write_all(&zeros) {
+                    Ok(()) => pieces += 1,
+                    Err(error) => break error,
+                }
+                if ended.load(Ordering::SeqCst) {
+                    return Ok(fulls);
+                }
+                // Now and then others take space slowly.
+                if pieces % 64 == 0 && random.bool() {
+                    std::thread::park_timeout(Duration::from_millis(random.u64(0..20)));
+                }
+            };
+            ensure!(filled.kind() == std::io::ErrorKind::StorageFull, "ballast: {filled}");
+            fulls += 1;
+            std::thread::park_timeout(Duration::from_millis(random.u64(10..800)));
+            // What is given back is at times too little for anything.
+            let size = file.metadata()?.len();
+            let given = if random.u8(..4) == 0 { random.u64(0..2 * PIECE_BYTES) } else { random.u64(0..=size) };
+            file.set_len(size - given.min(size))?;
+            std::thread::park_timeout(Duration::from_millis(random.u64(0..500)));
+        }
+        Ok(fulls)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // A mount in a temporary folder would outlive it; one in a folder that is kept holds the store.
+        if self.limited && self.path.starts_with(std::env::temp_dir()) {
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Compares what is stored with what was acknowledged, and the ledger of the packets with what is stored of them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+
+use super::Journal;
+use crate::http::{HttpConnection, count};
+
+/// Longest wait for one answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What a stream of numbered rows has.
+#[derive(Debug)]
+struct Numbers {
+    rows: u64,
+    first: u64,
+    last: u64,
+    distinct: u64,
+}
+
+impl Numbers {
+    /// Fails unless each number from the first on is there once, to the last that was acknowledged.
+    fn check(&self, what: &str, acknowledged: u64, was_full: bool) -> anyhow::Result<()> {
+        let span = self.last - self.first + 1;
+        ensure!(self.rows == self.distinct, "{what}: {} rows are stored twice: {self:?}", self.rows - self.distinct);
+        ensure!(self.rows == span, "{what}: {} rows are missing between others: {self:?}", span - self.rows);
+        ensure!(
+            self.last + 1 >= acknowledged,
+            "{what}: {acknowledged} rows are acknowledged, and the last are gone: {self:?}"
+        );
+        ensure!(self.first == 0 || was_full, "{what}: the oldest rows are gone, and the disk was never full: {self:?}");
+        Ok(())
+    }
+}
+
+/// Compares everything.
+pub(super) fn compare(http: SocketAddr, journal: &mut Journal) -> anyhow::Result<()> {
+    let mut http = HttpConnection::open(http, ANSWER_TIMEOUT)?;
+    if journal.writers.iter().any(|next| *next > 0) {
+        rows(&mut http, journal)?;
+        visitors(&mut http, journal)?;
+    }
+    if journal.next_packet > 0 {
+        packets(&mut http)?;
+    }
+    Ok(())
+}
+
+fn rows(http: &mut HttpConnection, journal: &mut Journal) -> anyhow::Result<()> {
+    let found = numbers(
+        http,
+        "select writer, count(*), min(n), max(n), count(distinct n), sum(case when x <> n / 8.0 or s <> cast(n as \
+         varchar) then 1 else 0 end) from \"soak.rows\" group by writer",
+    )?;
+    for (writer, &acknowledged) in journal.writers.iter().enumerate().filter(|(_, next)| **next > 0) {
+        let what = format!("writer {writer}");
+        let of = found.iter().find(|(name, _)| *name == writer as u64);
+        let (_, now) = of.with_context(|| format!("{what}: all of its {acknowledged} rows are gone"))?;
+        now.check(&what, acknowledged, journal.was_full)?;
+        let before = &mut journal.first_kept[writer];
+        ensure!(now.first >= *before, "{what}: rows below {before} had gone and are back: {now:?}");
+        // What others fill takes no space from what is there: only what comes drives the oldest out.
+        let (kept_before, gone) = (acknowledged.saturating_sub(*before), now.first - *before);
+        ensure!(
+            gone * 4 <= kept_before * 3 || kept_before < 100_000,
+            "{what}: {gone} of {kept_before} rows went at once: {now:?}"
+        );
+        journal.report.rows_expired += gone;
+        *before = now.first;
+    }
+    Ok(())
+}
+
+fn visitors(http: &mut HttpConnection, journal: &Journal) -> anyhow::Result<()> {
+    let mut found = vec![None; journal.visitors.len()];
+    // In parts: an answer is bounded.
+    for from in (0..journal.visitors.len()).step_by(2_000) {
+        let part = numbers(
+            http,
+            &format!(
+                "select id, count(*), min(n), max(n), count(distinct n), 0 from \"soak.visitors\" where cast(id as int) >= \
+                 {from} and cast(id as int) < {} group by id",
+                from + 2_000
+            ),
+        );
+        for (id, numbers) in part? {
+            found[id as usize] = Some((numbers.rows, numbers.first, numbers.last, numbers.distinct));
+        }
+    }
+    for (id, (&acknowledged, found)) in journal.visitors.iter().zip(found).enumerate().filter(|(_, (n, _))| **n > 0) {
+        let what = format!("visitor {id}");
+        match found {
+            Some((rows, first, last, distinct)) => {
+                Numbers { rows, first, last, distinct }.check(&what, acknowledged, journal.was_full)?;
+            }
+            None => ensure!(journal.was_full, "{what}: all of its {acknowledged} rows are gone"),
+        }
+    }
+    Ok(())
+}
+
+/// Checks the ledger of the packets: what is missing between the first and the last sequence is what gap rows say was
+/// lost, less what they say came after all; and as their sender never began again, no restart was seen.
+fn packets(http: &mut HttpConnection) -> anyhow::Result<()> {
+    let found = table(
+        http,
+        "select count(*), count(distinct sequence), coalesce(min(sequence), 0), coalesce(max(sequence), 0), \
+         coalesce(sum(case when n <> sequence then 1 else 0 end), 0) from \"soak.packets\"",
+    )?;
+    let Some([rows, distinct, first, last, wrong]) = found.first().map(|row| &row[..]) else { bail!("{found:?}") };
+    ensure!(rows == distinct, "packets: {} are stored twice", rows - distinct);
+    ensure!(*wrong == 0, "packets: {wrong} have another number than their sequence");
+    let gaps = table(
+        http,
+        "select coalesce(sum(case when cause in ('sequence', 'not recorded') then cast(count as bigint) else 0 end), 0), \
+         coalesce(sum(case when cause = 'filled' then cast(count as bigint) else 0 end), 0), coalesce(sum(case when cause = \
+         'restart' then 1 else 0 end), 0) from strongback.gaps where name like 'soak.packets%'",
+    );
+    // The table is made with the first gap.
+    let gaps = gaps.ok().and_then(|mut rows| rows.pop()).unwrap_or(vec![0; 3]);
+    let [lost, filled, restarts] = gaps[..] else { bail!("{gaps:?}") };
+    ensure!(restarts == 0, "packets: {restarts} restarts were seen of a sender that never began again");
+    let missing = if *rows > 0 { last - first + 1 - distinct } else { 0 };
+    ensure!(
+        missing == lost - filled,
+        "packets: of {first} to {last} {missing} are missing, and the gaps say {lost} lost, {filled} filled"
+    );
+    Ok(())
+}
+
+/// Checks that each frame of the packets' source was counted once.
+pub(super) fn compare_counts(http: SocketAddr) -> anyhow::Result<()> {
+    let source = HttpConnection::open(http, ANSWER_TIMEOUT)?.source("packets")?;
+    let of = |name: &str| count(&source[name]).with_context(|| format!("{name} of {source}"));
+    let (received, stored, duplicate, rejected) = (of("received")?, of("stored")?, of("duplicate")?, of("rejected")?);
+    ensure!(
+        received == stored + duplicate + rejected,
+        "packets: {received} received, {stored} stored, {duplicate} duplicate, {rejected} rejected"
+    );
+    Ok(())
+}
+
+fn numbers(http: &mut HttpConnection, sql: &str) -> anyhow::Result<Vec<(u64, Numbers)>> {
+    let mut all = Vec::new();
+    for row in table(http, sql)? {
+        let [name, rows, first, last, distinct, wrong] = row[..] else { bail!("a row of {row:?}") };
+        ensure!(wrong == 0, "{name}: {wrong} rows have other values than were sent");
+        let [name, rows, first, last, distinct] = [name, rows, first, last, distinct].map(|cell| cell as u64);
+        all.push((name, Numbers { rows, first, last, distinct }));
+    }
+    Ok(all)
+}
+
+/// The rows of a query, as integers.
+fn table(http: &mut HttpConnection, sql: &str) -> anyhow::Result<Vec<Vec<i64>>> {
+    let answer = http.post("/api/sql", json!({ "sql": sql }).to_string().as_bytes())?;
+    ensure!(answer.status == 200, "{sql}: {} {}", answer.status, answer.body);
+    let answer: Value = serde_json::from_str(&answer.body)?;
+    let integer = |cell: &Value| -> anyhow::Result<i64> {
+        let found = cell.as_i64().or_else(|| cell.as_str().and_then(|text| text.parse().ok()));
+        found.with_context(|| format!("{sql}: {cell} is no integer"))
+    };
+    let rows = answer["rows"].as_array().with_context(|| format!("{sql}: no rows"))?;
+    rows.iter().map(|row| row.as_array().into_iter().flatten().map(integer).collect()).collect()
+}

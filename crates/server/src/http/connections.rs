@@ -1,0 +1,469 @@
+//! The connections of HTTP: how many there are, what each waits for, and which goes when there is no room.
+//!
+//! ```text
+//!  accept ─> admit ─┬─ room ───────────────────────────────> Place ─> Socket ─> requests
+//!                   ├─ none: the one whose client was waited for longest goes, that of the same client first
+//!                   └─ none waits for its client: refused, and counted
+//! ```
+//! A connection that waits for its client (idle, within a header, within a body, with an answer that is not read) costs
+//! nobody but that client when it ends; one that works is never ended for another. So a new connection finds a place
+//! however many idle ones there are.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::budget::client_of;
+
+/// Longest time between two requests.
+const IDLE_PATIENCE: Duration = Duration::from_secs(75);
+/// Longest time from the first byte of a header to its last.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time in which a client takes no byte of its answer.
+const STALL_PATIENCE: Duration = Duration::from_secs(30);
+/// Places that only clients of this machine may take.
+const LOCAL_PLACES: usize = 16;
+
+/// What a connection is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    /// It waits for a request.
+    Idle = 0,
+    /// A header has begun.
+    Head = 1,
+    /// The body of a request is waited for.
+    Body = 2,
+    /// A request is worked on.
+    Working = 3,
+    /// Its answer leaves.
+    Answering = 4,
+    /// It speaks another protocol, which has rules of its own.
+    Upgraded = 5,
+}
+
+impl Phase {
+    fn of(byte: u8) -> Phase {
+        match byte {
+            0 => Phase::Idle,
+            1 => Phase::Head,
+            2 => Phase::Body,
+            3 => Phase::Working,
+            4 => Phase::Answering,
+            _ => Phase::Upgraded,
+        }
+    }
+}
+
+/// The connection that a request came by.
+#[derive(Debug)]
+pub struct Connection {
+    number: u64,
+    address: SocketAddr,
+    client: IpAddr,
+    started: Instant,
+    phase: AtomicU8,
+    /// Milliseconds after the start of the server when the phase began, or the client last sent something.
+    since_ms: AtomicU64,
+    /// Likewise, when the socket took no more bytes; 0: it does.
+    stalled_ms: AtomicU64,
+    /// Whether it must end.
+    is_abandoned: AtomicBool,
+    abandoned: Notify,
+}
+
+impl Connection {
+    /// Address of the client.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it at once, with what the client has not taken.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Relaxed);
+        self.abandoned.notify_one();
+    }
+
+    /// Completes when it must end.
+    pub(super) async fn ended(&self) {
+        while !self.is_abandoned.load(Relaxed) {
+            self.abandoned.notified().await;
+        }
+    }
+
+    /// How long the client has taken no byte of what waits for it.
+    pub fn stalled(&self) -> Duration {
+        match self.stalled_ms.load(Relaxed) {
+            0 => Duration::ZERO,
+            since => Duration::from_millis(self.now_ms().saturating_sub(since)),
+        }
+    }
+
+    /// Notes that bytes came.
+    pub(super) fn received(&self) {
+        match self.phase() {
+            Phase::Idle => self.enter(Phase::Head),
+            Phase::Body => self.since_ms.store(self.now_ms(), Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Notes whether the socket took what was written.
+    pub(super) fn wrote(&self, took: bool) {
+        match (took, self.stalled_ms.load(Relaxed)) {
+            (true, 0) => {}
+            (true, _) => self.stalled_ms.store(0, Relaxed),
+            (false, 0) => self.stalled_ms.store(self.now_ms().max(1), Relaxed),
+            (false, _) => {}
+        }
+    }
+
+    pub(super) fn works(&self) {
+        self.enter(Phase::Working);
+    }
+
+    pub(super) fn waits_for_body(&self) {
+        if self.phase() != Phase::Body {
+            self.enter(Phase::Body);
+        }
+    }
+
+    pub(super) fn answers(&self) {
+        self.enter(Phase::Answering);
+    }
+
+    pub(super) fn answered(&self) {
+        if self.phase() != Phase::Upgraded {
+            self.enter(Phase::Idle);
+        }
+    }
+
+    pub(super) fn upgrades(&self) {
+        self.enter(Phase::Upgraded);
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::of(self.phase.load(Relaxed))
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Relaxed);
+        self.since_ms.store(self.now_ms(), Relaxed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// How long its client has been waited for; none: it is not.
+    fn waited(&self) -> Option<Duration> {
+        let stalled = self.stalled();
+        match self.phase() {
+            Phase::Upgraded => None,
+            Phase::Working | Phase::Answering if stalled.is_zero() => None,
+            Phase::Working | Phase::Answering => Some(stalled),
+            Phase::Idle | Phase::Head | Phase::Body => {
+                Some(Duration::from_millis(self.now_ms().saturating_sub(self.since_ms.load(Relaxed))))
+            }
+        }
+    }
+
+    /// Why its client was waited for long enough, if it was.
+    fn overdue(&self) -> Option<Ended> {
+        let waited = self.waited()?;
+        match self.phase() {
+            Phase::Idle if waited > IDLE_PATIENCE => Some(Ended::Idle),
+            Phase::Head if waited > HEAD_PATIENCE => Some(Ended::Head),
+            Phase::Working | Phase::Answering if waited > STALL_PATIENCE => Some(Ended::Unread),
+            // A body has its own patience, and an answer that says so.
+            _ => None,
+        }
+    }
+}
+
+/// Why the server ended a connection, or did not take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Ended {
+    /// No request came.
+    Idle = 0,
+    /// A header did not end.
+    Head = 1,
+    /// An answer was not read.
+    Unread = 2,
+    /// A newer connection needed its place.
+    Evicted = 3,
+    /// Refused: there was no place.
+    Refused = 4,
+    /// Refused: the system had no descriptor for it.
+    NoDescriptor = 5,
+}
+
+impl Ended {
+    /// All of them, with their names in metrics.
+    pub const ALL: [(Ended, &str); 6] = [
+        (Ended::Idle, "idle"),
+        (Ended::Head, "header"),
+        (Ended::Unread, "unread"),
+        (Ended::Evicted, "evicted"),
+        (Ended::Refused, "refused"),
+        (Ended::NoDescriptor, "no_descriptor"),
+    ];
+}
+
+/// All connections of HTTP.
+#[derive(Debug)]
+pub struct Connections {
+    max: usize,
+    max_per_client: usize,
+    started: Instant,
+    open: Mutex<Open>,
+    ended: [AtomicU64; Ended::ALL.len()],
+    /// Told when one has gone.
+    left: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    by_number: HashMap<u64, Arc<Connection>>,
+    by_client: HashMap<IpAddr, usize>,
+}
+
+impl Open {
+    fn remove(&mut self, connection: &Connection) -> bool {
+        if self.by_number.remove(&connection.number).is_none() {
+            return false;
+        }
+        if let Some(mine) = self.by_client.get_mut(&connection.client) {
+            *mine -= 1;
+            if *mine == 0 {
+                self.by_client.remove(&connection.client);
+            }
+        }
+        true
+    }
+
+    /// The connection whose client was waited for longest, of one client or of all.
+    fn longest_waiting(&self, client: Option<IpAddr>) -> Option<Arc<Connection>> {
+        let of = |connection: &&Arc<Connection>| client.is_none_or(|client| connection.client == client);
+        let waited = |connection: &Arc<Connection>| Some((connection.waited()?, connection.clone()));
+        let found = self.by_number.values().filter(of).filter_map(waited);
+        // Of those that wait equally long the first.
+        found.max_by_key(|(waited, connection)| (*waited, u64::MAX - connection.number)).map(|(_, found)| found)
+    }
+}
+
+/// A place among the connections, free again when dropped.
+#[derive(Debug)]
+pub struct Place {
+    connections: Arc<Connections>,
+    connection: Arc<Connection>,
+}
+
+impl Place {
+    /// Who has it.
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.open.lock().remove(&self.connection);
+        self.connections.left.notify_waiters();
+    }
+}
+
+impl Connections {
+    /// Makes room for `max` connections, `max_per_client` of them of one client.
+    pub fn new(max: usize, max_per_client: usize) -> Arc<Connections> {
+        Connections::since(Instant::now(), max, max_per_client)
+    }
+
+    /// As [`Connections::new`], with times counted from an instant.
+    fn since(started: Instant, max: usize, max_per_client: usize) -> Arc<Connections> {
+        Arc::new(Connections {
+            max: max.max(1),
+            max_per_client: max_per_client.clamp(1, max.max(1)),
+            started,
+            open: Mutex::default(),
+            ended: Default::default(),
+            left: Notify::new(),
+        })
+    }
+
+    /// Gives a new connection a place, if need be that of one whose client is waited for.
+    pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Place> {
+        let client = client_of(address.ip());
+        let max = match client.is_loopback() {
+            true => self.max,
+            false => self.max.saturating_sub(LOCAL_PLACES.min(self.max / 8)),
+        };
+        let mut open = self.open.lock();
+        if open.by_client.get(&client).is_some_and(|mine| *mine >= self.max_per_client)
+            && !self.evict(&mut open, Some(client))
+        {
+            self.count(Ended::Refused);
+            return None;
+        }
+        if open.by_number.len() >= max && !self.evict(&mut open, Some(client)) && !self.evict(&mut open, None) {
+            self.count(Ended::Refused);
+            return None;
+        }
+        let number = open.next;
+        open.next += 1;
+        let connection = Arc::new(Connection {
+            number,
+            address,
+            client,
+            started: self.started,
+            phase: AtomicU8::new(Phase::Idle as u8),
+            since_ms: AtomicU64::new(0),
+            stalled_ms: AtomicU64::new(0),
+            is_abandoned: AtomicBool::new(false),
+            abandoned: Notify::new(),
+        });
+        connection.enter(Phase::Idle);
+        open.by_number.insert(number, connection.clone());
+        *open.by_client.entry(client).or_default() += 1;
+        Some(Place { connections: self.clone(), connection })
+    }
+
+    /// Ends the connection whose client was waited for longest; whether there is one. Its place is free at once.
+    fn evict(&self, open: &mut Open, client: Option<IpAddr>) -> bool {
+        let Some(victim) = open.longest_waiting(client) else { return false };
+        open.remove(&victim);
+        victim.abandon();
+        self.count(Ended::Evicted);
+        true
+    }
+
+    /// Ends some of those whose clients are waited for: the system has no descriptors left.
+    pub fn shed(&self, most: usize) -> usize {
+        let mut open = self.open.lock();
+        (0..most).take_while(|_| self.evict(&mut open, None)).count()
+    }
+
+    /// Ends those whose clients were waited for long enough.
+    pub fn sweep(&self) {
+        let open: Vec<Arc<Connection>> = self.open.lock().by_number.values().cloned().collect();
+        for connection in open {
+            if let Some(why) = connection.overdue() {
+                self.count(why);
+                connection.abandon();
+            }
+        }
+    }
+
+    /// Counts a connection that ended, or was not taken.
+    pub fn count(&self, why: Ended) {
+        self.ended[why as usize].fetch_add(1, Relaxed);
+    }
+
+    /// How many ended so.
+    pub fn ended(&self, why: Ended) -> u64 {
+        self.ended[why as usize].load(Relaxed)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.open.lock().by_number.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Completes when there are none, but for those that speak another protocol.
+    pub async fn all_left(&self) {
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            left.as_mut().enable();
+            if self.open.lock().by_number.values().all(|connection| connection.phase() == Phase::Upgraded) {
+                return;
+            }
+            left.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        SocketAddr::new(text.parse().unwrap(), 1)
+    }
+
+    fn is_ended(place: &Place) -> bool {
+        place.connection.is_abandoned.load(Relaxed)
+    }
+
+    #[test]
+    fn a_new_connection_takes_the_place_of_the_one_that_waits_longest() {
+        let connections = Connections::new(100, 3);
+        let mut places: Vec<Place> = (0..3).map(|_| connections.admit(address("10.0.0.1")).unwrap()).collect();
+        places[0].connection.works();
+        let other = connections.admit(address("10.0.0.2")).unwrap();
+        let fourth = connections.admit(address("10.0.0.1")).expect("one of its own goes");
+        assert_eq!([0, 1, 2].map(|i| is_ended(&places[i])), [false, true, false], "the first that waits");
+        assert!(!is_ended(&other) && !is_ended(&fourth));
+        assert_eq!((connections.len(), connections.ended(Ended::Evicted)), (4, 1));
+        for place in &places[1..] {
+            place.connection.works();
+        }
+        fourth.connection.works();
+        assert!(connections.admit(address("10.0.0.1")).is_none(), "none of its own waits");
+        assert_eq!(connections.ended(Ended::Refused), 1);
+        places.clear();
+        drop((other, fourth));
+        assert!(connections.is_empty() && connections.open.lock().by_client.is_empty());
+    }
+
+    #[test]
+    fn some_places_are_kept_for_this_machine() {
+        let connections = Connections::new(16, 16);
+        let work = |place: Place| {
+            place.connection.works();
+            place
+        };
+        let far: Vec<Place> = (0..20).filter_map(|_| connections.admit(address("10.0.0.1")).map(work)).collect();
+        assert_eq!(far.len(), 14);
+        let here: Vec<Place> = (0..20).filter_map(|_| connections.admit(address("127.0.0.1")).map(work)).collect();
+        assert_eq!(here.len(), 2);
+    }
+
+    #[test]
+    fn what_a_client_is_waited_for_is_known() {
+        let connections = Connections::since(Instant::now() - Duration::from_secs(60), 16, 16);
+        let place = connections.admit(address("10.0.0.1")).unwrap();
+        let connection = place.connection();
+        assert!(connection.waited().is_some(), "idle");
+        connection.received();
+        assert_eq!(connection.phase(), Phase::Head);
+        connection.works();
+        assert!(connection.waited().is_none());
+        connection.waits_for_body();
+        assert!(connection.waited().is_some());
+        connection.answers();
+        assert!(connection.waited().is_none());
+        connection.wrote(false);
+        connection.stalled_ms.store(1, Relaxed);
+        assert!(connection.waited().is_some(), "an answer that is not read");
+        assert_eq!(connection.overdue(), Some(Ended::Unread));
+        connection.wrote(true);
+        assert!(connection.waited().is_none());
+        connection.answered();
+        assert_eq!(connection.phase(), Phase::Idle);
+        connection.upgrades();
+        assert!(connection.waited().is_none());
+        assert_eq!(connections.shed(5), 0);
+    }
+}

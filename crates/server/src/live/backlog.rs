@@ -1,0 +1,90 @@
+//! The history that a subscription is still to be sent: read part by part, each when the one before was taken, so that a
+//! client that asks for much and reads nothing holds one part.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use strongback_store::{StreamId, View};
+
+use super::binary;
+use super::outlet::{Form, Told};
+use super::snapshot::History;
+use super::subscription::{Match, Subscription};
+use crate::history::POINTS_MAX;
+use crate::server::Server;
+
+/// Bytes of a bucket in a message, about.
+const BUCKET_BYTES: usize = 96;
+/// Bytes of a message, about: more streams, and more channels of a stream, are in a further one.
+const MESSAGE_BYTES: usize = 4 << 20;
+/// Bytes that are reserved for a part: its buckets while they are read, and its message.
+pub(super) const PART_BYTES: usize = 3 * MESSAGE_BYTES;
+
+/// What is still to be read.
+pub struct Backlog {
+    /// The subscription.
+    pub(super) subscription: Arc<Subscription>,
+    form: Form,
+    /// All of its streams, which are let go at the end.
+    pub(super) found: Arc<[Match]>,
+    /// Of these streams the channels that were not read.
+    rest: VecDeque<(usize, Range<usize>)>,
+    grid: Range<i64>,
+    points: usize,
+}
+
+impl Backlog {
+    /// The history of what a subscription found, reduced to `points` buckets a channel over `grid`.
+    pub(super) fn new(
+        subscription: Arc<Subscription>,
+        form: Form,
+        found: Arc<[Match]>,
+        grid: Range<i64>,
+        points: usize,
+    ) -> Backlog {
+        let rest = found.iter().enumerate().map(|(at, found)| (at, 0..found.channels.len())).collect();
+        Backlog { subscription, form, found, rest, grid, points: points.min(POINTS_MAX) }
+    }
+
+    /// Whether all was read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Reads the next part, one message. There is one even where nothing was found: clients wait for it.
+    pub(super) fn read(&mut self, server: &Server, view: &View) -> Told {
+        let part = self.next(view);
+        let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
+        let id = self.subscription.id;
+        let part: Vec<&Match> = part.iter().collect();
+        match (History::read(view, id, &part, self.grid.clone(), self.points, &gaps), self.form) {
+            (Ok(history), Form::Json) => Told::json(history.json()),
+            (Ok(history), Form::Binary) => Told::Binary(binary::history(&history).into()),
+            (Err(error), _) => Told::error(Some(id), &format!("history cannot be read: {error}")),
+        }
+    }
+
+    /// As many channels as surely fit, at least one.
+    fn next(&mut self, view: &View) -> Vec<Match> {
+        let (mut part, mut room) = (Vec::new(), MESSAGE_BYTES);
+        while let Some((at, channels)) = self.rest.pop_front() {
+            let found = &self.found[at];
+            // A bucket has at least one row.
+            let rows = usize::try_from(found.start_row.min(view.next_row(found.stream.id))).unwrap_or(usize::MAX);
+            let channel_bytes = self.points.min(rows).max(1) * BUCKET_BYTES;
+            let fit = (room / channel_bytes).min(channels.len());
+            let fit = if part.is_empty() { fit.max(1).min(channels.len()) } else { fit };
+            let (taken, left) = (channels.start..channels.start + fit, channels.start + fit..channels.end);
+            room = room.saturating_sub(fit * channel_bytes);
+            if fit > 0 || channels.is_empty() {
+                part.push(Match { channels: found.channels[taken].to_vec(), ..found.clone() });
+            }
+            if !left.is_empty() {
+                self.rest.push_front((at, left));
+                break;
+            }
+        }
+        part
+    }
+}

@@ -1,0 +1,48 @@
+//! The folder of the store, removed or replaced while the server runs.
+
+use crate::client::TestServer;
+use crate::faults::until;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_removed_is_told_not_made_again_and_taken_up_when_it_is_back() {
+    let parent = tempfile::tempdir().unwrap();
+    let (dir, aside) = (parent.path().join("data"), parent.path().join("aside"));
+    let server = TestServer::on(&dir, "").await;
+    server.write("t a=1 1780000000000000001").await;
+    std::fs::rename(&dir, &aside).unwrap();
+    until(async || {
+        let answer = server.post("/write", "t a=2 1780000000000000002").await;
+        if answer.status == 503 { Ok(()) } else { Err(format!("{}: {}", answer.status, answer.text())) }
+    })
+    .await;
+    // Longer than all the attempts that a failed disk has.
+    let health = until(async || {
+        let answer = server.get("/api/health").await;
+        let health = answer.json();
+        let is_told = health["message"].as_str().unwrap().contains("removed while it was open");
+        if answer.status == 503 && is_told { Ok(health) } else { Err(health.to_string()) }
+    })
+    .await;
+    assert_eq!((health["status"].as_str(), health["store"]["recording"].as_bool()), (Some("fail"), Some(false)));
+    assert!(!dir.exists(), "a store was made in the place of the one that was removed");
+    // Another store in its place is none of this server.
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("superblock"), "another").unwrap();
+    until(async || {
+        let health = server.get("/api/health").await.json();
+        let is_told = health["message"].as_str().unwrap().contains("another store");
+        if is_told { Ok(()) } else { Err(health.to_string()) }
+    })
+    .await;
+    assert_eq!(std::fs::read(dir.join("superblock")).unwrap(), b"another");
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::rename(&aside, &dir).unwrap();
+    until(async || {
+        let answer = server.post("/write", "t a=3 1780000000000000003").await;
+        if answer.status == 204 { Ok(()) } else { Err(format!("{}: {}", answer.status, answer.text())) }
+    })
+    .await;
+    let rows = server.sql("select a from t order by time").await["rows"].clone();
+    assert!(rows.as_array().unwrap().len() >= 2 && rows[0][0] == 1.0, "{rows}");
+    server.stop().await;
+}

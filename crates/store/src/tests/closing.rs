@@ -1,0 +1,83 @@
+//! A closed store is closed: whatever others are doing, nothing touches its disk once another may open it.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
+
+use crate::disk::fault::FaultDisk;
+use crate::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        log_bytes: 1 << 20,
+        segment_bytes: 64 << 10,
+        max_bytes: Some(64 << 20),
+        open_bytes: 0,
+        ..StoreOptions::default()
+    }
+}
+
+fn append(store: &Store, s: StreamId, x: ChannelIndex, rows: i64) {
+    let mut batch = FrameBatch::new();
+    for n in 0..rows {
+        batch.begin(FrameHead { stream: s, receive_time: T0 + n, source_time: None, sequence: None });
+        batch.push(x, Value::F64(n as f64));
+        batch.end();
+    }
+    store.append(&batch, T0);
+}
+
+#[test]
+fn who_is_at_work_when_a_store_is_closed_is_done_before_it_is_free() {
+    let disk = FaultDisk::new(1);
+    let open = || Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+    for round in 0..60 {
+        let store = open();
+        let spec = StreamSpec {
+            key: StreamKey::new("t", []),
+            source: "test".into(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![ChannelSpec::new("x", ChannelType::F64)],
+        };
+        let (stream, columns) = store.resolve(&spec, T0).expect("resolved");
+        let begin = Arc::new(Barrier::new(4));
+        type Work = fn(&Store) -> Result<(), Refusal>;
+        let work: [Work; 3] = [
+            |store| store.maintain(T0).map(drop),
+            |store| store.commit(T0).map(drop),
+            |store| store.settle(T0).map(drop),
+        ];
+        let threads = work.map(|work| {
+            let (store, begin) = (store.clone(), begin.clone());
+            std::thread::spawn(move || {
+                begin.wait();
+                loop {
+                    if let Err(refusal) = work(&store) {
+                        break refusal;
+                    }
+                }
+            })
+        });
+        begin.wait();
+        for _ in 0..1 + round % 3 {
+            append(&store, stream.id, columns[0], 300);
+        }
+        store.close(T0).expect("closed");
+        let written = disk.faults.writes.load(Ordering::SeqCst);
+        let next = store.view().next_row(stream.id);
+        for thread in threads {
+            assert_eq!(thread.join().expect("no panic"), Refusal::Closed);
+        }
+        assert_eq!(store.commit(T0), Err(Refusal::Closed));
+        assert_eq!(store.maintain(T0), Err(Refusal::Closed));
+        assert_eq!(disk.faults.writes.load(Ordering::SeqCst), written, "round {round}");
+        let other = open();
+        assert_eq!(other.view().next_row(stream.id), next, "round {round}");
+        assert!(other.recovery().clean, "round {round}");
+        assert_eq!(store.close(T0), Ok(()));
+        other.close(T0).expect("closed");
+    }
+}
