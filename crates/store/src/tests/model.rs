@@ -3,6 +3,7 @@
 //! end bits that flip. How to run it: docs/durability.md.
 
 mod blobs;
+mod kinds;
 mod reduced;
 mod rot;
 mod seeds;

@@ -3,6 +3,7 @@
 mod blocks;
 mod golden;
 mod inspect;
+mod pins;
 mod segments;
 mod series;
 mod stores;

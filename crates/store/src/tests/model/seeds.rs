@@ -24,7 +24,7 @@ fn run(seed: u64, fixed: bool, lies_about: Option<&'static str>) -> Result<Ran, 
 }
 
 /// Seeds as `STRONGBACK_MODEL_SEEDS` says, `FROM..TO` or one number; without it so many.
-fn seeds(usual: u64) -> std::ops::Range<u64> {
+pub(super) fn seeds(usual: u64) -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("STRONGBACK_MODEL_SEEDS") else { return 0..usual };
     let number = |text: &str| text.trim().parse().unwrap_or_else(|_| panic!("STRONGBACK_MODEL_SEEDS: {text:?}"));
     match text.split_once("..") {

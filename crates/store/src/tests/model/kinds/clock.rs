@@ -1,0 +1,205 @@
+//! A clock that is wrong: at 1970 until somebody sets it, ahead or behind by seconds to years for a while, two of them
+//! apart. Nothing goes that is younger than `max_age` by the true time, which only the model knows.
+
+use std::time::Duration;
+
+use super::super::{Checked, T0, ensure};
+use super::world::{End, SECOND, World, scan, small_options};
+use crate::*;
+
+const DAY: i64 = 86_400 * SECOND;
+const MAX_AGE: i64 = 30 * DAY;
+
+struct Clocked {
+    world: World,
+    id: StreamId,
+    /// The true time.
+    time: i64,
+    /// What clocks show beyond it.
+    error: i64,
+    /// When the clock will be right again.
+    wrong_until: i64,
+    /// True time of each row.
+    rows: Vec<i64>,
+    acknowledged: usize,
+}
+
+pub(super) fn run(seed: u64) -> Checked {
+    let mut options = StoreOptions { segment_bytes: 32 << 10, ..small_options() };
+    options.max_age = Some(Duration::from_nanos(MAX_AGE as u64));
+    // Every third begins before its clock is set.
+    let shown = if seed.is_multiple_of(3) { 300 * SECOND } else { T0 };
+    let world = World::at(seed, options, shown)?;
+    let error = shown - T0;
+    let wrong_until = if error == 0 { T0 } else { T0 + 600 * SECOND };
+    let mut clocked =
+        Clocked { world, id: StreamId(0), time: T0, error, wrong_until, rows: Vec::new(), acknowledged: 0 };
+    clocked.resolve()?;
+    (0..150).try_for_each(|_| clocked.step())?;
+    clocked.views_age()?;
+    clocked.old_rows_go()
+}
+
+impl Clocked {
+    fn resolve(&mut self) -> Checked {
+        let spec = StreamSpec {
+            key: StreamKey::new("steady", []),
+            source: "model".into(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![ChannelSpec::new("value", ChannelType::I64)],
+        };
+        let resolved = self.world.store().resolve(&spec, self.world.now).map_err(|error| error.to_string())?;
+        self.id = resolved.0.id;
+        Ok(())
+    }
+
+    /// The true time passes; the clock shows what it shows.
+    fn pass(&mut self, duration: i64) {
+        self.time += duration;
+        if self.time >= self.wrong_until {
+            self.error = 0;
+        }
+        self.world.now = self.time.saturating_add(self.error);
+    }
+
+    fn step(&mut self) -> Checked {
+        let choice = self.world.random.u8(0..100);
+        match choice {
+            0..40 => {
+                self.append();
+                self.world.commit()?;
+                self.acknowledged = self.rows.len();
+            }
+            40..70 => {
+                let passes = self.world.random.i64(SECOND / 10..30 * SECOND);
+                self.pass(passes);
+                self.upkeep(self.world.now)?;
+            }
+            70..76 => {
+                self.leap();
+                self.upkeep(self.world.now)?;
+            }
+            // The thread of upkeep reads the clock at another time than that of commits.
+            76..84 => {
+                let apart = self.world.random.i64(-5 * SECOND..5 * SECOND);
+                self.upkeep(self.world.now.saturating_add(apart))?;
+            }
+            84..86 => {
+                let ends = [i64::MAX, i64::MAX - 1, i64::MIN + 1, i64::MIN + 2, 0, -1];
+                let end = ends[self.world.random.usize(..ends.len())];
+                self.upkeep(end)?;
+            }
+            86..90 => {
+                let (days, hours) = (self.world.random.i64(0..4), self.world.random.i64(0..24));
+                self.pass(days * DAY + hours * 3_600 * SECOND);
+            }
+            90..94 => {
+                let end = End::any(&mut self.world.random);
+                if end == End::Clean {
+                    self.acknowledged = self.rows.len();
+                }
+                self.world.end(end)?;
+                self.resolve()?;
+                let rows = self.world.store().view().next_row(self.id) as usize;
+                let (acknowledged, most) = (self.acknowledged, self.rows.len());
+                ensure((acknowledged..=most).contains(&rows), || format!("{rows} rows of {acknowledged} came back"))?;
+                self.rows.truncate(rows);
+            }
+            _ => {
+                self.world.settle()?;
+            }
+        }
+        self.check()
+    }
+
+    /// By a second to ten years, to either side, for seconds to an hour.
+    fn leap(&mut self) {
+        let random = &mut self.world.random;
+        let far = [SECOND, 60 * SECOND, 3_600 * SECOND, DAY, 31 * DAY, 400 * DAY, 3_650 * DAY][random.usize(..7)];
+        self.error = random.i64(far / 2..=far) * if random.bool() { 1 } else { -1 };
+        self.wrong_until = self.time + random.i64(SECOND..600 * SECOND);
+        self.pass(1);
+    }
+
+    fn append(&mut self) {
+        let mut batch = FrameBatch::new();
+        let mut times = Vec::new();
+        for _ in 0..self.world.random.usize(1..1_500) {
+            self.pass(1_000);
+            let head = FrameHead { stream: self.id, receive_time: self.world.now, source_time: None, sequence: None };
+            batch.begin(head);
+            batch.push(ChannelIndex(0), Value::I64(self.world.random.i64(..)));
+            batch.end();
+            times.push(self.time);
+        }
+        let appended = self.world.store().append(&batch, self.world.now);
+        let stored = times.into_iter().zip(appended.outcomes);
+        self.rows.extend(stored.filter(|(_, outcome)| matches!(outcome, Outcome::Stored { .. })).map(|(time, _)| time));
+    }
+
+    fn upkeep(&mut self, shown: i64) -> Checked {
+        let shows = std::mem::replace(&mut self.world.now, shown);
+        let done = self.world.maintain(40);
+        self.world.now = shows;
+        done
+    }
+
+    /// What is younger than `max_age` is there.
+    fn check(&self) -> Checked {
+        let young = self.rows.partition_point(|time| self.time - time >= MAX_AGE);
+        let first = self.first()?;
+        ensure(first <= young, || {
+            let age = (self.time - self.rows[first - 1]) / SECOND;
+            format!("row {} is gone after {age} s, with the clock {} s ahead", first - 1, self.error / SECOND)
+        })
+    }
+
+    /// The oldest row that is there.
+    fn first(&self) -> Result<usize, String> {
+        let view = self.world.store().view();
+        for batch in view.scan(Scan { batch_rows: 1, ..Scan::all(self.id, Vec::new()) }) {
+            let batch = batch.map_err(|error| format!("cannot read: {error}"))?;
+            if let Some(row) = batch.rows.first() {
+                return Ok(*row as usize);
+            }
+        }
+        Ok(self.rows.len())
+    }
+
+    /// A view that is held too long is told so by a clock that is right again, wherever it was before.
+    fn views_age(&mut self) -> Checked {
+        let until_right = (self.wrong_until - self.time).max(0);
+        self.pass(until_right + SECOND);
+        for _ in 0..20 {
+            self.pass(SECOND);
+            self.upkeep(self.world.now)?;
+        }
+        let view = self.world.store().view();
+        for _ in 0..90 {
+            self.pass(SECOND);
+            self.upkeep(self.world.now)?;
+        }
+        match scan(&view, Scan::all(self.id, Vec::new())) {
+            Ok(_) => Err("a view that was held for 90 s is read".into()),
+            Err(_) => scan(&self.world.store().view(), Scan::all(self.id, Vec::new())).map(drop),
+        }
+    }
+
+    /// What is too old goes once the clock has been right for long.
+    fn old_rows_go(&mut self) -> Checked {
+        let before = self.rows.len();
+        for _ in 0..300 {
+            self.pass(MAX_AGE / 100);
+            if self.world.random.u8(0..4) == 0 {
+                self.append();
+                self.world.commit()?;
+            }
+            self.upkeep(self.world.now)?;
+            self.check()?;
+        }
+        let first = self.first()?;
+        ensure(first >= before, || format!("{} rows are three times as old as they may get", before - first))
+    }
+}

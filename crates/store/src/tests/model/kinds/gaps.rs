@@ -1,0 +1,99 @@
+//! A small folder and many senders that lose frames all the time: what tells of losses stays bounded, never takes the
+//! place of data, and never stops the store.
+
+use super::super::{Checked, ensure};
+use super::seen::GapRows;
+use super::world::{End, MS, SECOND, World, small_options};
+use crate::*;
+
+const MAX_BYTES: u64 = 2_400 << 10;
+
+struct Loser {
+    id: StreamId,
+    sequence: u64,
+}
+
+pub(super) fn run(seed: u64) -> Checked {
+    let options = StoreOptions {
+        log_bytes: 256 << 10,
+        segment_bytes: 32 << 10,
+        max_bytes: Some(MAX_BYTES),
+        open_bytes: 64 << 10,
+        ..small_options()
+    };
+    let mut world = World::new(seed, options)?;
+    let mut losers = Vec::new();
+    let count = world.random.usize(20..80);
+    resolve(&world, &mut losers, count)?;
+    let (mut openings, began) = (1, world.now);
+    for _ in 0..400 {
+        world.now += 50 * MS;
+        let mut batch = FrameBatch::new();
+        for loser in &mut losers {
+            // A loss each time, and of any size: what no codec makes small.
+            let size = world.random.u8(2..20);
+            loser.sequence += world.random.u64(2..1 << size);
+            let (stream, sequence) = (loser.id, Some(loser.sequence));
+            batch.begin(FrameHead { stream, receive_time: world.now, source_time: None, sequence });
+            batch.push(ChannelIndex(0), Value::F64(world.random.f64()));
+            batch.end();
+        }
+        let appended = world.store().append(&batch, world.now);
+        let refused = appended.outcomes.iter().find(|outcome| !matches!(outcome, Outcome::Stored { .. }));
+        if let Some(refused) = refused {
+            let groups = groups(world.store());
+            return Err(format!("{refused:?}, with {groups:?} bytes by group of {MAX_BYTES}"));
+        }
+        world.commit()?;
+        world.maintain(1_000)?;
+        if world.random.u8(0..150) == 0 {
+            let end = End::any(&mut world.random);
+            world.end(end)?;
+            openings += 1;
+            resolve(&world, &mut losers, count)?;
+        }
+    }
+    world.commit()?;
+    check_rows(&world, (world.now - began) / SECOND + 2 * openings)?;
+    let groups = groups(world.store());
+    let (ledger, data) = (groups.0, groups.1);
+    ensure(ledger <= MAX_BYTES / 8, || format!("gap rows take {ledger} bytes, data {data}, of {MAX_BYTES}"))
+}
+
+fn resolve(world: &World, losers: &mut Vec<Loser>, count: usize) -> Checked {
+    for n in 0..count {
+        let spec = StreamSpec {
+            key: StreamKey::new("loser", [("n".to_owned(), n.to_string())]),
+            source: "network".into(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: Some(1 << 32),
+            channels: vec![ChannelSpec::new("value", ChannelType::F64)],
+        };
+        let (stream, _) = world.store().resolve(&spec, world.now).map_err(|error| error.to_string())?;
+        match losers.get_mut(n) {
+            Some(loser) => loser.id = stream.id,
+            None => losers.push(Loser { id: stream.id, sequence: 0 }),
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of segments with gap rows, and of others.
+fn groups(store: &Store) -> (u64, u64) {
+    let bytes =
+        |ledger| store.segments().iter().filter(|s| (s.group == "ledger") == ledger).map(|s| s.size_bytes).sum();
+    (bytes(true), bytes(false))
+}
+
+/// Of each stream at most one row of losses a second.
+fn check_rows(world: &World, most: i64) -> Checked {
+    for (stream, gaps) in GapRows::read(world.store())? {
+        let rows = gaps.rows.iter().filter(|row| row.cause == "sequence").count();
+        ensure(rows as i64 <= most, || format!("stream {stream}: {rows} rows of losses, {most} at most"))?;
+        let mut ids: Vec<u64> = gaps.rows.iter().filter(|row| row.cause == "sequence").map(|row| row.id).collect();
+        ids.sort_unstable();
+        ensure(ids.is_sorted_by(|a, b| a < b), || format!("stream {stream}: an id came twice"))?;
+    }
+    Ok(())
+}
