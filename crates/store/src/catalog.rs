@@ -25,6 +25,7 @@ use crate::group::Group;
 use crate::reduction::Reduction;
 use crate::row::{RowShape, Shapes};
 use crate::stream::*;
+use crate::stream_list::StreamList;
 use crate::{ChannelType, Reject};
 
 /// Most channels of a stream.
@@ -38,7 +39,7 @@ pub struct Catalog {
     /// Rises with each change.
     pub version: u64,
     /// Streams by [`StreamId`].
-    pub streams: Vec<Arc<Stream>>,
+    pub streams: StreamList,
 }
 
 impl Catalog {

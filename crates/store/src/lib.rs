@@ -71,6 +71,7 @@ mod shared;
 mod slots;
 mod state;
 mod store;
+mod stream_list;
 mod stream_slot;
 mod succession;
 mod superblock;
@@ -106,6 +107,7 @@ pub use stream::{
     Channel, ChannelId, ChannelIndex, ChannelSpec, Clock, Interpolation, Layout, Stream, StreamId, StreamKey,
     StreamSpec,
 };
+pub use stream_list::{StreamList, Streams};
 pub use value::{CellState, ChannelType, Value};
 pub use view::{Scan, View};
 pub use weigh::Weight;
