@@ -166,6 +166,30 @@ describe("the page", () => {
     expect(spikes).toBe(1);
   });
 
+  it("keeps every panel where it is when alarms, trouble or events open over it", async () => {
+    const size = page().viewportSize();
+    try {
+      for (const [width, height] of [[1280, 720], [1366, 768], [1024, 768], [1440, 900]] as const) {
+        await page().setViewportSize({ width, height });
+        const boxes = () => page().getByTestId("panel").evaluateAll((all) => all.map((p) => {
+          const { left, top, right, bottom } = p.getBoundingClientRect();
+          return [left, top, right, bottom].map(Math.round);
+        }));
+        const before = await boxes();
+        expect(before.length).toBeGreaterThan(0);
+        expect(before.every(([, top, , bottom]) => bottom! > top! && bottom! <= height)).toBe(true);
+        for (const key of ["a", "e"]) {
+          await page().keyboard.press(key);
+          expect(await boxes(), `${width} px, ${key}`).toEqual(before);
+          await page().keyboard.press("Escape");
+          expect(await boxes(), `${width} px, closed`).toEqual(before);
+        }
+      }
+    } finally {
+      if (size) await page().setViewportSize(size);
+    }
+  });
+
   it("answers SQL, and an error with its SQLSTATE", async () => {
     await page().keyboard.press("Escape");
     await page().getByTitle("SQL (q)").click();

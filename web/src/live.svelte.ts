@@ -14,6 +14,7 @@ import { toNumber } from "./message";
 import { Digits } from "./number";
 import { naming } from "./pattern";
 import { GAPS_MAX as REPLAY_GAPS, Replay } from "./replay.svelte";
+import { Periods } from "./period";
 import { type Age, ageOf } from "./stale";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
@@ -96,6 +97,7 @@ class Live {
   private readonly liveness = new Liveness(performance.now());
   private readonly marks = new Banners();
   private readonly latest = new Map<number, Latest>();
+  private readonly periods = new Periods();
   private readonly digits = new Map<number, Digits>();
   private readonly rates = new Map<string, { frames: number; sinceNs: bigint }>();
   private readonly streamHz = new Map<number, { hz: number; atNs: bigint }>();
@@ -324,7 +326,8 @@ class Live {
 
   /** Takes values of an instant where nothing newer is known. */
   private know(state: StateRow[]): void {
-    for (const { channel, value, time, receive_time } of state) {
+    for (const { channel, value, time, receive_time, period_ns } of state) {
+      this.periods.learnt(channel.stream, period_ns ? BigInt(period_ns) : null);
       if (time === null || this.latest.has(channel.id)) continue;
       const timeNs = BigInt(time);
       this.latest.set(channel.id, { value, timeNs, receiveNs: receive_time === null ? timeNs : BigInt(receive_time), stream: channel.stream, recorded: true });
@@ -383,7 +386,7 @@ class Live {
 
   age(channel: Channel): Age {
     const period = channel.expected_period_ns === null ? null : BigInt(channel.expected_period_ns);
-    return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.ageNow(), period, this.alive);
+    return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.ageNow(), period, this.alive, this.periods.get(channel.stream));
   }
 
   /** Frames a second of a stream, over the last second or so; null before it is known. */
@@ -613,6 +616,7 @@ class Live {
     const now = BigInt(message.time);
     for (const window of message.streams) {
       const receiveNs = BigInt(window.receive_time);
+      this.periods.received(window.stream, receiveNs);
       const timeNs = BigInt(window.time[1]);
       let frames = 0;
       for (const [id, count, , last] of window.channels) {
@@ -679,7 +683,7 @@ class Live {
       for (const c of this.channels) {
         if (!this.watched.has(c.id) || !this.latest.has(c.id)) continue;
         const period = c.expected_period_ns === null ? null : BigInt(c.expected_period_ns);
-        if (ageOf(this.latest.get(c.id)!.receiveNs, now, period, true).stale) stale.push(c.name);
+        if (ageOf(this.latest.get(c.id)!.receiveNs, now, period, true, this.periods.get(c.stream)).stale) stale.push(c.name);
       }
     }
     this.troubles = troubles(banners, this.heartbeat?.sources ?? [], stale, this.isLive);

@@ -341,6 +341,8 @@ export interface StateRow {
   time: NsText | null;
   receive_time: NsText | null;
   age_ns: NsText | null;
+  /** Of its stream, given or learnt. */
+  period_ns: NsText | null;
   status: Freshness;
 }
 

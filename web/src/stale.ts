@@ -10,9 +10,16 @@ export const DISPLAY_PERIOD_NS = 200_000_000n;
 /** A screen updated five times a second calls nothing late before a second has passed: what is late but steady does not flicker. */
 export const LEAST_LIMIT_NS = 1_000_000_000n;
 
-/** The age at which a channel's value goes stale: 3 expected periods, as they reach the screen. */
-export function staleLimitNs(expectedPeriodNs: bigint | null): bigint {
-  if (expectedPeriodNs === null || expectedPeriodNs <= 0n) return DEFAULT_LIMIT_NS - CHECK_INTERVAL_NS;
+/**
+ * The age at which a channel's value goes stale: 3 expected periods, as they reach the screen. A period that was learnt
+ * is an estimate: it makes the limit longer, never shorter.
+ */
+export function staleLimitNs(expectedPeriodNs: bigint | null, learntPeriodNs: bigint | null = null): bigint {
+  if (expectedPeriodNs === null || expectedPeriodNs <= 0n) {
+    const least = DEFAULT_LIMIT_NS - CHECK_INTERVAL_NS;
+    const learnt = 3n * (learntPeriodNs ?? 0n);
+    return learnt > least ? learnt : least;
+  }
   const limit = 3n * expectedPeriodNs;
   return limit > LEAST_LIMIT_NS ? limit : LEAST_LIMIT_NS;
 }
@@ -32,9 +39,10 @@ export function ageOf(
   nowNs: bigint | null,
   expectedPeriodNs: bigint | null,
   screenLive: boolean,
+  learntPeriodNs: bigint | null = null,
 ): Age {
   if (receiveNs === null) return { ageNs: null, stale: true };
   if (nowNs === null) return { ageNs: null, stale: true };
   const ageNs = nowNs > receiveNs ? nowNs - receiveNs : 0n;
-  return { ageNs, stale: !screenLive || ageNs > staleLimitNs(expectedPeriodNs) };
+  return { ageNs, stale: !screenLive || ageNs > staleLimitNs(expectedPeriodNs, learntPeriodNs) };
 }

@@ -10,7 +10,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
 use strongback_store::{
-    ArrayType, Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId, Value,
+    ArrayType, Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId, StreamList, Value,
 };
 
 use crate::error::QueryError;
@@ -338,7 +338,7 @@ pub(crate) fn channel_array(column: &Column, to: ChannelType) -> Option<ArrayRef
 }
 
 /// The tables of a catalog: each name with its streams in the order of their ids.
-pub(crate) fn tables(streams: &[Arc<Stream>]) -> BTreeMap<String, Vec<Arc<Stream>>> {
+pub(crate) fn tables(streams: &StreamList) -> BTreeMap<String, Vec<Arc<Stream>>> {
     let mut tables: BTreeMap<String, Vec<Arc<Stream>>> = BTreeMap::new();
     for stream in streams {
         match tables.get_mut(&stream.key.table) {

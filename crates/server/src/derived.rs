@@ -300,7 +300,7 @@ impl Derived {
             .collect();
         let mut untied: Vec<(String, StreamId)> =
             work.pending.drain(..).map(|pending| (pending.name, pending.trigger)).collect();
-        for stream in &catalog.streams[work.scanned.min(catalog.streams.len())..] {
+        for stream in catalog.streams.iter_from(work.scanned) {
             if stream.source == "internal" {
                 continue;
             }

@@ -197,7 +197,7 @@ impl Ingest {
         let folder = Folder::of(&dir);
         report_damage(&store, &dir);
         let durable = Durable { generation: 0, commit: store.committed(), round: 0, refusal: None };
-        live.catalog_is(store.catalog().version);
+        live.catalog_is(store.catalog_version());
         let histogram = prometheus::HistogramOpts::new(
             "strongback_commit_latency_seconds",
             "Time of a commit from its start to durable.",
@@ -286,7 +286,7 @@ impl Ingest {
     pub fn resolve_own(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
         let store = self.store.load();
         let resolved = store.resolve_own(spec, now_ns())?;
-        self.live.catalog_is(store.catalog().version);
+        self.live.catalog_is(store.catalog_version());
         Ok(resolved)
     }
 
@@ -564,7 +564,7 @@ impl Sink for Ingest {
         let annotated = self.annotate(spec);
         let store = self.store.load();
         let resolved = store.resolve(annotated.as_ref().unwrap_or(spec), now_ns())?;
-        self.live.catalog_is(store.catalog().version);
+        self.live.catalog_is(store.catalog_version());
         Ok(resolved)
     }
 

@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use strongback_query::{EventOrigin, EventRow, GapRow};
 use strongback_sources::Sink;
 use strongback_store::{
     Batch, ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Reject, Scan, ScanError,
-    Store, Stream, StreamId, StreamKey, StreamSpec, Value,
+    Store, Stream, StreamId, StreamKey, StreamList, StreamSpec, Value,
 };
 
 use crate::clock::now_ns;
@@ -42,6 +42,30 @@ pub const LEVELS: [&str; 4] = ["info", "watch", "warning", "critical"];
 #[derive(Debug, Default)]
 pub struct Ledger {
     rows: RwLock<Rows>,
+    own: Mutex<OwnStreams>,
+}
+
+/// Where gaps and events are in the catalog.
+#[derive(Debug, Default)]
+struct OwnStreams {
+    /// Streams that were looked at.
+    looked: StreamList,
+    /// Those of gaps and events.
+    found: Vec<StreamId>,
+}
+
+impl OwnStreams {
+    /// Returns the streams of gaps and events. Looks at those alone that are new since the last call.
+    fn find(&mut self, streams: &StreamList) -> Vec<StreamId> {
+        let is_own = |stream: &Stream| stream.key.tags.is_empty() && [GAPS, EVENTS].contains(&&*stream.key.table);
+        for stream in streams.changed_since(&self.looked).filter(|stream| is_own(stream)) {
+            if !self.found.contains(&stream.id) {
+                self.found.push(stream.id);
+            }
+        }
+        self.looked = streams.clone();
+        self.found.clone()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -134,11 +158,9 @@ impl Ledger {
     fn read_on(&self, store: &Store, mut each: impl FnMut(Row)) -> Result<(), ScanError> {
         let view = store.view();
         let catalog = view.catalog().clone();
-        for stream in catalog.streams.iter().filter(|s| s.key.tags.is_empty()) {
+        let own = self.own.lock().find(&catalog.streams);
+        for stream in own.into_iter().filter_map(|id| catalog.stream(id)) {
             let is_gaps = stream.key.table == GAPS;
-            if !is_gaps && stream.key.table != EVENTS {
-                continue;
-            }
             let next = view.next_row(stream.id);
             let mut rows = self.rows.write();
             let from = if is_gaps { rows.next_gap_row } else { rows.next_event_row };

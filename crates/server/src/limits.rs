@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use serde_json::json;
 use strongback_query::{EventOrigin, EventRow};
-use strongback_store::{Clock, Reject, Scan, ScanError, Store, StreamId};
+use strongback_store::{Catalog, Clock, Reject, Scan, ScanError, Store, StreamId};
 use tokio::sync::watch;
 
 use crate::clock::now_ns;
@@ -95,8 +95,8 @@ pub enum ActFailure {
 struct Work {
     judge: Judge,
     order: Order<Sighting>,
-    /// Version of the catalog that was looked at.
-    catalog: Option<u64>,
+    /// The catalog that was looked at.
+    catalog: Option<Arc<Catalog>>,
     /// Opening of the store that numbers are of.
     reopenings: u64,
     /// Row of each stream up to which its frames were seen when its limits were last looked at.
@@ -202,15 +202,17 @@ impl Limits {
 
     /// Looks at streams and channels that are new.
     fn adopt(&self, work: &mut Work, ingest: &Ingest) {
-        let catalog = ingest.store().catalog();
-        if work.catalog == Some(catalog.version) {
+        let store = ingest.store();
+        if work.catalog.as_ref().is_some_and(|looked| looked.version == store.catalog_version()) {
             return;
         }
+        let catalog = store.catalog();
         // At a start, limits go on from where they were told to be.
-        let at_start = work.catalog.is_none();
-        work.catalog = Some(catalog.version);
+        let looked = work.catalog.replace(catalog.clone());
+        let at_start = looked.is_none();
+        let looked = looked.unwrap_or_default();
         let mut found = Vec::new();
-        for stream in catalog.streams.iter().filter(|stream| stream.source != "internal") {
+        for stream in catalog.streams.changed_since(&looked.streams).filter(|stream| stream.source != "internal") {
             let told = |rule: &str, channel: &str| self.book.lock().told(rule, channel);
             if let Some((channels, before)) = work.judge.adopt(stream, told) {
                 found.push((stream.clone(), channels, before));

@@ -318,7 +318,7 @@ impl Writer {
             if shape_changed || clock_changed {
                 writer.chunk = None;
             }
-            writer.slot.stream.store(stream.clone());
+            self.slots.redefine(&writer.slot, stream.clone());
             self.renew_reducer(id as usize);
             self.channels += added as u32;
             self.changed.push(id);
@@ -441,7 +441,7 @@ impl Writer {
                 writer.set_layout(history, shape, &mut self.histories);
                 writer.source_clock = stream.clock == Clock::Source;
                 writer.chunk = None;
-                writer.slot.stream.store(Arc::new(stream));
+                self.slots.redefine(&writer.slot, Arc::new(stream));
                 self.renew_reducer(id.0 as usize);
                 self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
             }
@@ -475,7 +475,7 @@ impl Writer {
         writer.set_layout(history, shape, &mut self.histories);
         writer.source_clock = stream.clock == Clock::Source;
         writer.chunk = None;
-        writer.slot.stream.store(Arc::new(stream));
+        self.slots.redefine(&writer.slot, Arc::new(stream));
         self.renew_reducer(id.0 as usize);
         self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
         Some(())

@@ -26,6 +26,7 @@ use crate::limits::MAX_NAME_BYTES;
 use crate::reduction::Reduction;
 use crate::row::{RowShape, Shapes};
 use crate::stream::*;
+use crate::stream_list::StreamList;
 use crate::{ChannelType, Reject};
 
 /// Most channels of a stream.
@@ -39,7 +40,7 @@ pub struct Catalog {
     /// Rises with each change.
     pub version: u64,
     /// Streams by [`StreamId`].
-    pub streams: Vec<Arc<Stream>>,
+    pub streams: StreamList,
 }
 
 impl Catalog {

@@ -77,6 +77,7 @@ mod shared;
 mod slots;
 mod state;
 mod store;
+mod stream_list;
 mod stream_slot;
 mod succession;
 mod superblock;
@@ -115,6 +116,7 @@ pub use stream::{
     Channel, ChannelId, ChannelIndex, ChannelSpec, Clock, Interpolation, Layout, Stream, StreamId, StreamKey,
     StreamSpec,
 };
+pub use stream_list::{StreamList, Streams};
 pub use value::{CellState, ChannelType, Value};
 pub use view::{Scan, View};
 pub use weigh::Weight;

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use crate::catalog::Catalog;
 use crate::clock::Paces;
 use crate::directory::{Residents, SegmentList};
+use crate::stream_list::StreamList;
 use crate::stream_slot::SlotTable;
 
 /// How long a view may pin open memory.
@@ -54,14 +55,14 @@ impl Shared {
         }
     }
 
-    /// The catalog now; made anew only after a change.
+    /// Returns the catalog now; made after a change, of what changed.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         let version = self.catalog_version.load(Ordering::Acquire);
         let cached = self.cached.load_full();
         if cached.version == version {
             return cached;
         }
-        let streams = self.slots.iter().map(|slot| slot.stream.load_full()).collect();
+        let streams = StreamList::of(&self.slots, &cached.streams);
         let catalog = Arc::new(Catalog { version, streams });
         self.cached.store(catalog.clone());
         catalog

@@ -247,6 +247,11 @@ impl Store {
         self.inner.epoch
     }
 
+    /// Returns the version of the catalog now: a counter, whatever the number of streams.
+    pub fn catalog_version(&self) -> u64 {
+        self.inner.shared.catalog_version.load(Ordering::Acquire)
+    }
+
     /// The streams and channels now.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.inner.shared.catalog()

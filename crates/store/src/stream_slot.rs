@@ -58,10 +58,17 @@ impl StreamSlot {
     }
 }
 
-const BUCKET: usize = 1024;
+/// Streams of a bucket.
+pub(crate) const BUCKET: usize = 1024;
 
-/// Room for as many streams, made when the first comes.
-type Bucket = OnceLock<Box<[OnceLock<Arc<StreamSlot>>]>>;
+/// Room for [`BUCKET`] streams.
+#[derive(Default)]
+struct Bucket {
+    /// Made when the first stream comes.
+    slots: OnceLock<Box<[OnceLock<Arc<StreamSlot>>]>>,
+    /// Rises when a stream is added or gets another definition.
+    changes: AtomicU64,
+}
 
 /// All streams by number.
 pub(crate) struct SlotTable {
@@ -72,7 +79,7 @@ pub(crate) struct SlotTable {
 impl SlotTable {
     /// A table for at most this many.
     pub(crate) fn new(most: u32) -> SlotTable {
-        let buckets = (0..(most as usize).div_ceil(BUCKET) + 1).map(|_| OnceLock::new()).collect();
+        let buckets = (0..(most as usize).div_ceil(BUCKET) + 1).map(|_| Bucket::default()).collect();
         SlotTable { buckets, len: AtomicU32::new(0) }
     }
 
@@ -84,7 +91,7 @@ impl SlotTable {
     /// The stream of a number.
     pub(crate) fn get(&self, id: StreamId) -> Option<&Arc<StreamSlot>> {
         let i = id.0 as usize;
-        self.buckets.get(i / BUCKET)?.get()?.get(i % BUCKET)?.get()
+        self.buckets.get(i / BUCKET)?.slots.get()?.get(i % BUCKET)?.get()
     }
 
     /// Whether there is room for one more.
@@ -95,9 +102,29 @@ impl SlotTable {
     /// Adds the next stream. One writer calls it, after [`SlotTable::has_room`].
     pub(crate) fn push(&self, slot: Arc<StreamSlot>) {
         let i = self.len.load(Ordering::Relaxed) as usize;
-        let bucket = self.buckets[i / BUCKET].get_or_init(|| (0..BUCKET).map(|_| OnceLock::new()).collect());
-        let _ = bucket[i % BUCKET].set(slot);
+        let bucket = &self.buckets[i / BUCKET];
+        let slots = bucket.slots.get_or_init(|| (0..BUCKET).map(|_| OnceLock::new()).collect());
+        let _ = slots[i % BUCKET].set(slot);
         self.len.store(i as u32 + 1, Ordering::Release);
+        bucket.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Gives a stream another definition.
+    pub(crate) fn redefine(&self, slot: &StreamSlot, stream: Arc<Stream>) {
+        let bucket = stream.id.0 as usize / BUCKET;
+        slot.stream.store(stream);
+        self.buckets[bucket].changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns how often streams of a bucket were added or defined again. Streams read afterwards are at least as new.
+    pub(crate) fn changes(&self, bucket: usize) -> u64 {
+        self.buckets.get(bucket).map_or(0, |bucket| bucket.changes.load(Ordering::Acquire))
+    }
+
+    /// Iterates over the streams of a bucket, by number.
+    pub(crate) fn bucket(&self, bucket: usize) -> impl Iterator<Item = &Arc<StreamSlot>> {
+        let slots = self.buckets.get(bucket).and_then(|bucket| bucket.slots.get());
+        slots.into_iter().flat_map(|slots| slots.iter().map_while(OnceLock::get))
     }
 
     /// Every stream, by number.

@@ -172,7 +172,7 @@ fn check(path: &Path, (least, all): (&Rows, &Rows), harmed: &[String], case: &st
                 let named = report.damaged.iter().any(|damage| is_named(&damage.file));
                 assert!(named || errors.iter().any(|e| is_named(e)), "{case}: {errors:?} {:?}", report.damaged);
             }
-            let id = store.catalog().streams.first().map(|stream| stream.id);
+            let id = store.catalog().streams.iter().next().map(|stream| stream.id);
             if let Some(stream) = id {
                 let mut batch = FrameBatch::new();
                 batch.begin(FrameHead { stream, receive_time: T0, source_time: None, sequence: None });

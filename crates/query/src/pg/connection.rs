@@ -255,7 +255,7 @@ impl Connection {
     /// The cached plan of a statement, if there is one for the catalog as it is.
     fn cached(&self, sql: &str) -> Option<CachedPlan> {
         let inner = &self.session.query.inner;
-        inner.plans.get(sql, inner.store.catalog().version)
+        inner.plans.get(sql, inner.store.catalog_version())
     }
 
     /// A failed transaction takes nothing but its end.
@@ -494,7 +494,7 @@ impl Connection {
     /// The plan of a statement for the catalog as it is now.
     async fn fresh_plan(&mut self, prepared: &Prepared) -> Result<Option<Arc<Plan>>, Failure> {
         let (Some(plan), Some(statement)) = (&prepared.plan, &prepared.statement) else { return Ok(None) };
-        if plan.version == self.session.query.inner.store.catalog().version {
+        if plan.version == self.session.query.inner.store.catalog_version() {
             return Ok(Some(plan.clone()));
         }
         let fresh = match self.cached(&prepared.sql) {

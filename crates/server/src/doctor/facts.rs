@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use strongback_store::{CellState, ChannelIndex, Clock, Pattern, Reduction, Scan, ScanError, Stream, StreamId, View};
+use strongback_store::{
+    CellState, ChannelIndex, Clock, Pattern, Reduction, Scan, ScanError, Stream, StreamId, StreamList, View,
+};
 
 use super::judgement::{NEAR_NS, RECENT_NS};
 use super::{ChannelFacts, Facts, FrameFacts, GapFacts, InFrame, RejectedFacts, SourceFacts, StreamFacts};
@@ -227,7 +229,7 @@ fn frame(view: &View, scan: Scan) -> Result<(Option<FrameFacts>, Vec<InFrame>), 
 }
 
 /// Names that are nearly what was asked for.
-fn nearest(name: &str, streams: &[std::sync::Arc<Stream>]) -> Vec<String> {
+fn nearest(name: &str, streams: &StreamList) -> Vec<String> {
     let asked = name.to_lowercase();
     let names = streams
         .iter()

@@ -204,8 +204,7 @@ impl Begin {
         }
         let mut used = set.marks();
         let subscription = Arc::new(Subscription::new(id, set, wake, 0));
-        let mut found: Vec<Match> =
-            catalog.streams.iter().filter_map(|s| subscription.find(s, Some(&mut used))).collect();
+        let mut found = subscription.find_new(&catalog.streams, Some(&mut used));
         let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
         allow(server, matched, budget)?;
         reserved.grow(counted(matched as usize * CARD_BYTES)).map_err(|over| over.to_string())?;
@@ -367,13 +366,7 @@ pub fn match_new(
     let catalog = server.ingest.store().catalog();
     let mut budget = budget;
     for subscription in subscriptions {
-        let mut found: Vec<Match> = Vec::new();
-        for stream in &catalog.streams {
-            match subscription.find(stream, None) {
-                Some(new) => found.push(new),
-                None => subscription.refresh(stream),
-            }
-        }
+        let mut found = subscription.find_new(&catalog.streams, None);
         if found.is_empty() {
             continue;
         }

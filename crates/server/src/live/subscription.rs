@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use strongback_store::{CellState, ChannelId, ChannelIndex, Pattern, Stream, StreamId, StreamKey, Value};
+use strongback_store::{CellState, ChannelId, ChannelIndex, Pattern, Stream, StreamId, StreamKey, StreamList, Value};
 use tokio::sync::Notify;
 
 use super::pace::Rhythm;
@@ -131,6 +131,8 @@ pub struct Subscription {
     told: Mutex<Told>,
     /// How many channels of each stream were compared with the patterns, by stream id.
     compared: Mutex<Vec<u16>>,
+    /// Streams that were compared: the next look is at what changed since.
+    looked: Mutex<StreamList>,
     wake: Arc<Notify>,
 }
 
@@ -168,12 +170,34 @@ impl Subscription {
     /// A subscription that gathers nothing yet.
     pub fn new(id: i64, patterns: PatternSet, wake: Arc<Notify>, epoch: u32) -> Self {
         let pending = Mutex::new(Pending { epoch, ..Pending::default() });
-        Subscription { id, patterns, pending, told: Mutex::default(), compared: Mutex::default(), wake }
+        Subscription {
+            id,
+            patterns,
+            pending,
+            told: Mutex::default(),
+            compared: Mutex::default(),
+            looked: Mutex::default(),
+            wake,
+        }
     }
 
     /// What waits; hold the lock for moments only.
     pub fn pending(&self) -> parking_lot::MutexGuard<'_, Pending> {
         self.pending.lock()
+    }
+
+    /// Finds the channels that match among those that are new since the last look, and lets the windows of streams that
+    /// changed grow. Looks at no other stream, however many there are.
+    pub fn find_new(&self, streams: &StreamList, mut used: Option<&mut Vec<bool>>) -> Vec<Match> {
+        let looked = std::mem::replace(&mut *self.looked.lock(), streams.clone());
+        let mut found = Vec::new();
+        for stream in streams.changed_since(&looked) {
+            match self.find(stream, used.as_deref_mut()) {
+                Some(new) => found.push(new),
+                None => self.refresh(stream),
+            }
+        }
+        found
     }
 
     /// The channels of a stream that match and that were not compared before. Only the connection that owns
