@@ -37,7 +37,7 @@ pub(crate) const FOLDER: &str = ".";
 /// When a file takes the space that it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
-    /// When it is made; growing is free, and one that cannot be made leaves what was there before.
+    /// When it is made or grows by a write; one that cannot be made leaves what was there before.
     #[default]
     Create,
     /// When it is made or grows, as `fallocate` does. Making it empties what was there, and removes it if there is no
@@ -53,11 +53,6 @@ impl Allocation {
     /// Whether a file that is made takes nothing yet.
     fn is_late(self) -> bool {
         matches!(self, Allocation::Write | Allocation::Sync)
-    }
-
-    /// Whether a write behind the end takes space.
-    fn asks_to_grow(self) -> bool {
-        self != Allocation::Create
     }
 }
 
@@ -114,6 +109,12 @@ impl FaultDisk {
         let capacity = self.faults.capacity_bytes.load(Ordering::Relaxed).min(1 << 40);
         let others = self.faults.others_bytes.load(Ordering::Relaxed);
         capacity.saturating_sub(others).saturating_sub(self.used_bytes())
+    }
+
+    /// Whether there is all the space that anybody asks for.
+    fn is_endless(&self) -> bool {
+        let others = self.faults.others_bytes.load(Ordering::Relaxed);
+        others == 0 && self.faults.capacity_bytes.load(Ordering::Relaxed) == u64::MAX
     }
 
     /// Bytes of all files.

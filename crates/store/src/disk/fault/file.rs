@@ -27,16 +27,12 @@ impl FaultFile {
 
     /// Bytes of a write for which there is space.
     fn place(&self, bytes: usize, offset: usize) -> usize {
-        let allocation = self.disk.allocation();
-        let free = match allocation {
-            Allocation::Create | Allocation::Sync => u64::MAX,
-            Allocation::Reserve | Allocation::Write => self.disk.free_bytes(),
-        };
-        let cow = self.disk.faults.copy_on_write.load(Ordering::Relaxed);
-        match allocation {
-            Allocation::Sync => bytes,
-            _ => self.file.lock().place(bytes, offset, free, allocation, cow),
+        if self.disk.allocation() == Allocation::Sync {
+            return bytes;
         }
+        let free = if self.disk.is_endless() { u64::MAX } else { self.disk.free_bytes() };
+        let cow = self.disk.faults.copy_on_write.load(Ordering::Relaxed);
+        self.file.lock().place(bytes, offset, free, cow)
     }
 }
 

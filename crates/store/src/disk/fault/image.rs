@@ -95,11 +95,11 @@ impl FileImage {
     }
 
     /// Bytes of a write that find a place among so many free ones, which they take.
-    pub(super) fn place(&mut self, bytes: usize, offset: usize, free: u64, allocation: Allocation, cow: bool) -> usize {
+    pub(super) fn place(&mut self, bytes: usize, offset: usize, free: u64, cow: bool) -> usize {
         let (mut free, end) = (free, self.live.len().div_ceil(PAGE_BYTES));
         for page in offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES) {
             let again = cow && self.written.contains(&page) && !self.twice.contains(&page);
-            if self.holes.contains(&page) || page >= end && allocation.asks_to_grow() || again {
+            if self.holes.contains(&page) || page >= end || again {
                 if free < PAGE_BYTES as u64 {
                     return page * PAGE_BYTES - offset;
                 }
