@@ -195,6 +195,12 @@ impl<'a> FrameRef<'a> {
         self.head
     }
 
+    /// Returns the frame with another sequence, for sources that number frames later than they read them.
+    pub fn with_sequence(mut self, sequence: Option<u64>) -> FrameRef<'a> {
+        self.head.sequence = sequence;
+        self
+    }
+
     /// Number of cells the source gave.
     pub fn len(&self) -> usize {
         self.cells.len()

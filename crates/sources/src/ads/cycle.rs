@@ -3,6 +3,10 @@
 //! The number of a frame is its device time over its cycle, counted on from frame to frame, so that it does not depend
 //! on this program's start: what a restart of the server missed is a gap as well. The PLC's own cycle runs a little off
 //! its clock; the phase follows it, so that a drift is no loss.
+//!
+//! A stamp that is half a cycle late or more is either the first after a loss, or one that is late itself and followed by
+//! stamps that are early. Which of the two shows only with the stamps behind it, so the number of such a frame waits for
+//! them: see [`Cycles::judge`]. A loss is counted once time has really gone on without the missing cycles.
 
 /// Cycles over which the real cycle is judged.
 const MEDIAN_OF: usize = 33;
@@ -15,6 +19,10 @@ const SLOWER: f64 = 1.5;
 const PHASE_SHARE: i64 = 64;
 /// A device clock that gains this much on ours within a frame was set.
 const STEP_NS: i64 = 1_000_000_000;
+/// Stamps in a row that take nothing back of a suspected loss, and confirm it.
+const CONFIRMED_BY: usize = 4;
+/// Most frames whose numbers wait.
+const MAX_WAITING: usize = 256;
 
 /// What a stamp is to the cycles before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,11 +39,24 @@ pub struct Judged {
     pub clock_set: bool,
 }
 
+/// What stamps that wait agree on.
+#[derive(Clone, Copy, Debug)]
+struct Least {
+    /// Cycles that are missing before the first of them.
+    dropped: u64,
+    /// The last stamp that says so.
+    last: usize,
+    /// Stamps behind the first that says so, none of which takes any of it back.
+    since_first: usize,
+}
+
 /// Counts the cycles of one group.
 #[derive(Clone, Debug)]
 pub struct Cycles {
     asked_ns: i64,
     newest: Option<Newest>,
+    /// Stamps behind the newest whose numbers wait, ascending.
+    waiting: Vec<i64>,
     /// Newest distances between stamps, a ring.
     distances: [i64; MEDIAN_OF],
     seen: usize,
@@ -44,6 +65,7 @@ pub struct Cycles {
     real_ns: i64,
 }
 
+/// The newest frame that has its number.
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     number: u64,
@@ -56,11 +78,40 @@ struct Newest {
     came: u64,
 }
 
+impl Newest {
+    /// Returns how many cycles a stamp is behind it, by the nearest.
+    fn cycles_to(&self, stamp: i64, real_ns: i64) -> i64 {
+        stamp.saturating_sub(self.phase).saturating_add(real_ns / 2).div_euclid(real_ns)
+    }
+
+    /// Takes the frame of a stamp, behind `dropped` cycles that did not come.
+    fn advance(&mut self, stamp: i64, dropped: u64, real_ns: i64) -> Judged {
+        let cycles = i64::try_from(dropped).unwrap_or(i64::MAX).saturating_add(1);
+        let due = self.phase.saturating_add(cycles.saturating_mul(real_ns));
+        let off = stamp.saturating_sub(due);
+        // Far too early is another phase: a task that began anew.
+        self.phase = if off < -real_ns / 2 { stamp } else { due.saturating_add(off / PHASE_SHARE) };
+        self.stamp = stamp;
+        // Numbers are of the cycle asked for; a PLC that is slower counts its own.
+        self.number = self.number.saturating_add(1).saturating_add(dropped);
+        self.came = self.came.checked_shl(1 + dropped.min(64) as u32).unwrap_or(0) | 1;
+        Judged { number: self.number, dropped, ..Judged::default() }
+    }
+}
+
 impl Cycles {
     /// For a cycle in nanoseconds.
     pub fn new(cycle_ns: i64) -> Cycles {
         let asked_ns = cycle_ns.max(1);
-        Cycles { asked_ns, newest: None, distances: [0; MEDIAN_OF], seen: 0, is_apart: false, real_ns: asked_ns }
+        Cycles {
+            asked_ns,
+            newest: None,
+            waiting: Vec::new(),
+            distances: [0; MEDIAN_OF],
+            seen: 0,
+            is_apart: false,
+            real_ns: asked_ns,
+        }
     }
 
     /// The cycle by the stamps, nanoseconds: that asked for unless the PLC's is longer by half and more.
@@ -74,20 +125,26 @@ impl Cycles {
         self.is_apart = true;
     }
 
-    /// Judges the stamp of a frame (nanoseconds since 1970) that was received at `receive_time`.
-    pub fn judge(&mut self, stamp: i64, receive_time: i64) -> Judged {
+    /// Judges the stamp of a frame (nanoseconds since 1970) that was received at `receive_time`. Adds to `judged` what is
+    /// known now of frames that waited and of this one, in the order in which they were given: mostly one, none if
+    /// this one waits for the stamps behind it.
+    pub fn judge(&mut self, stamp: i64, receive_time: i64, judged: &mut Vec<Judged>) {
         let transit = receive_time.saturating_sub(stamp);
-        let Some(newest) = &mut self.newest else {
+        let Some(newest) = self.newest else {
             let number = (stamp.max(0) / self.asked_ns) as u64;
             self.newest = Some(Newest { number, stamp, phase: stamp, transit, came: 1 });
-            return Judged { number, ..Judged::default() };
+            return judged.push(Judged { number, ..Judged::default() });
         };
-        let since = stamp.saturating_sub(newest.stamp);
+        let since = stamp.saturating_sub(self.waiting.last().copied().unwrap_or(newest.stamp));
         let set = transit < newest.transit.saturating_sub(STEP_NS) || since < -STEP_NS;
+        if set || since <= 0 {
+            self.decide(judged);
+        }
+        let Some(newest) = &mut self.newest else { return };
         if set {
             let number = newest.number + 1;
             *newest = Newest { number, stamp, phase: stamp, transit, came: 1 };
-            return Judged { number, clock_set: true, ..Judged::default() };
+            return judged.push(Judged { number, clock_set: true, ..Judged::default() });
         }
         newest.transit = newest.transit.min(transit);
         if since <= 0 {
@@ -96,27 +153,75 @@ impl Cycles {
             let is_known = back >= 64 || newest.came >> back & 1 != 0;
             newest.came |= 1_u64.checked_shl(back as u32).unwrap_or(0);
             let number = newest.number.saturating_sub(back);
-            return Judged { number, is_known, is_old: true, ..Judged::default() };
+            return judged.push(Judged { number, is_known, is_old: true, ..Judged::default() });
         }
         self.learn(since);
         let real_ns = self.real_ns;
-        let Some(newest) = &mut self.newest else { return Judged::default() };
-        if since < real_ns / 8 {
-            // No cycle of its own: a sample that a notification begins with, whatever its cycle.
-            return Judged { number: newest.number, is_known: true, ..Judged::default() };
+        let Some(newest) = &mut self.newest else { return };
+        let nearest = newest.cycles_to(stamp, real_ns);
+        if !self.waiting.is_empty() || nearest > 1 {
+            self.waiting.push(stamp);
+            return self.decide_confirmed(judged);
         }
-        let expected = newest.phase.saturating_add(real_ns);
-        // Half a cycle late is the next one already.
-        let extra = (stamp.saturating_sub(expected).saturating_add(real_ns / 2)).div_euclid(real_ns).max(0);
-        let due = expected.saturating_add(extra.saturating_mul(real_ns));
-        let off = stamp.saturating_sub(due);
-        // Far too early is another phase: a task that began anew.
-        newest.phase = if off < -real_ns / 2 { stamp } else { due.saturating_add(off / PHASE_SHARE) };
-        newest.stamp = stamp;
-        // Numbers are of the cycle asked for; a PLC that is slower counts its own.
-        newest.number += 1 + extra as u64;
-        newest.came = newest.came.checked_shl(1 + extra.min(64) as u32).unwrap_or(0) | 1;
-        Judged { number: newest.number, dropped: extra as u64, ..Judged::default() }
+        judged.push(match since < real_ns / 2 && nearest <= 0 {
+            // No cycle of its own: a sample that a notification begins with, whatever its cycle.
+            true => Judged { number: newest.number, is_known: true, ..Judged::default() },
+            false => newest.advance(stamp, 0, real_ns),
+        });
+    }
+
+    /// Returns whether a frame waits for its number.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Decides on all frames that wait by what is known of them, as nothing came behind them for long enough.
+    pub fn decide(&mut self, judged: &mut Vec<Judged>) {
+        while let Some(found) = self.least() {
+            self.take(found, judged);
+        }
+    }
+
+    /// Decides on frames that wait as far as the stamps behind them say what they are.
+    fn decide_confirmed(&mut self, judged: &mut Vec<Judged>) {
+        while let Some(found) = self.least() {
+            let is_confirmed = found.dropped == 0 || found.since_first >= CONFIRMED_BY;
+            if !is_confirmed && self.waiting.len() < MAX_WAITING {
+                return;
+            }
+            self.take(found, judged);
+        }
+    }
+
+    /// Finds what the stamps that wait agree on: how many cycles are missing before the first of them at the least.
+    fn least(&self) -> Option<Least> {
+        let newest = self.newest.as_ref()?;
+        let mut least: Option<Least> = None;
+        for (i, stamp) in self.waiting.iter().enumerate() {
+            let missing = newest.cycles_to(*stamp, self.real_ns).saturating_sub(i as i64 + 1).max(0) as u64;
+            match &mut least {
+                Some(known) if missing > known.dropped => known.since_first += 1,
+                Some(known) if missing == known.dropped => (known.last, known.since_first) = (i, known.since_first + 1),
+                _ => least = Some(Least { dropped: missing, last: i, since_first: 0 }),
+            }
+        }
+        least
+    }
+
+    /// Numbers the frames up to the last that says so.
+    fn take(&mut self, found: Least, judged: &mut Vec<Judged>) {
+        let Some(newest) = &mut self.newest else { return };
+        let mut dropped = found.dropped;
+        let mut phase = newest.phase;
+        for stamp in self.waiting.drain(..=found.last) {
+            judged.push(newest.advance(stamp, dropped, self.real_ns));
+            phase = phase.saturating_add((dropped as i64 + 1).saturating_mul(self.real_ns));
+            dropped = 0;
+            // What is late here is made good by the last.
+            newest.phase = phase;
+        }
+        let off = newest.stamp.saturating_sub(phase);
+        newest.phase = if off < -self.real_ns / 2 { newest.stamp } else { phase.saturating_add(off / PHASE_SHARE) };
     }
 
     fn learn(&mut self, distance: i64) {
@@ -136,7 +241,10 @@ impl Cycles {
             let sorted = &mut sorted[..known.len()];
             sorted.copy_from_slice(known);
             sorted.sort_unstable();
-            Some(sorted[sorted.len() / 2])
+            // Of stamps that come in pairs the median is as good as any of the two distances.
+            let sum: i128 = sorted.iter().map(|distance| i128::from(*distance)).sum();
+            let mean = i64::try_from(sum / sorted.len() as i128).unwrap_or(i64::MAX);
+            Some(sorted[sorted.len() / 2].min(mean))
         } else {
             None
         };
@@ -176,118 +284,4 @@ impl RateWatch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const T0: i64 = 1_780_000_000_000_000_000;
-    const MS: i64 = 1_000_000;
-
-    /// Runs stamps (in ms after T0) at a cycle; returns what was dropped in all, and the last judgement.
-    fn run(cycle_ms: i64, stamps_us: impl IntoIterator<Item = i64>) -> (u64, Judged) {
-        let mut cycles = Cycles::new(cycle_ms * MS);
-        let (mut dropped, mut last, mut number) = (0, Judged::default(), None);
-        for us in stamps_us {
-            let stamp = T0 + us * 1_000;
-            last = cycles.judge(stamp, stamp + 300_000);
-            if !last.is_old && !last.clock_set {
-                assert_eq!(number.map_or(last.number, |n| n + 1 + last.dropped), last.number, "at {us} µs");
-                number = Some(last.number);
-            }
-            dropped += last.dropped;
-        }
-        (dropped, last)
-    }
-
-    #[test]
-    fn numbers_are_those_of_the_clock_and_dropped_cycles_are_counted() {
-        let (dropped, last) = run(10, [0, 10_000, 20_000, 50_000, 60_000]);
-        assert_eq!((dropped, last.number), (2, T0 as u64 / 10_000_000 + 6));
-        // After a restart of the server the numbers go on where they would have been.
-        let (_, again) = run(10, [100_000]);
-        assert_eq!(again.number, T0 as u64 / 10_000_000 + 10);
-    }
-
-    #[test]
-    fn jitter_and_drift_are_no_loss() {
-        let mut random = fastrand::Rng::with_seed(7);
-        let jitter: Vec<i64> = (0..20_000).map(|n| n * 1_000 + random.i64(-200..200)).collect();
-        assert_eq!(run(1, jitter).0, 0);
-        // A clock that runs 1 in 1,000 off makes 20 cycles more in 20,000.
-        assert_eq!(run(1, (0..20_000).map(|n| n * 1_001)).0, 0);
-        assert_eq!(run(1, (0..20_000).map(|n| n * 999)).0, 0);
-        // Every loss is seen all the same.
-        assert_eq!(run(1, (0..20_000).filter(|n| n % 100 != 50).map(|n| n * 1_001)).0, 200);
-    }
-
-    #[test]
-    fn a_plc_with_a_longer_cycle_of_its_own_loses_nothing() {
-        // But for the first two, when nobody knows yet.
-        assert_eq!(run(1, (0..1_000).map(|n| n * 10_000)).0, 2 * 9);
-        assert_eq!(run(1, (0..1_000).filter(|n| *n != 500).map(|n| n * 10_000)).0, 2 * 9 + 1);
-        let mut cycles = Cycles::new(MS);
-        (0..50).for_each(|n| _ = cycles.judge(T0 + n * 10 * MS, T0 + n * 10 * MS));
-        assert_eq!(cycles.real_ns(), 10 * MS);
-        // It is remembered when the connection is another; a cycle of its own that ended is not.
-        cycles.ask_again();
-        assert_eq!(cycles.judge(T0 + 600 * MS, T0 + 600 * MS).dropped, 10);
-        (601..611).for_each(|n| _ = cycles.judge(T0 + n * MS, T0 + n * MS));
-        assert_eq!(cycles.real_ns(), MS);
-    }
-
-    #[test]
-    fn a_clock_that_is_set_is_no_loss_and_an_old_stamp_has_its_own_number() {
-        let mut cycles = Cycles::new(10 * MS);
-        let first = cycles.judge(T0, T0 + MS);
-        let second = cycles.judge(T0 + 10 * MS, T0 + 11 * MS);
-        let old = cycles.judge(T0, T0 + 12 * MS);
-        assert_eq!((old.number, old.is_old, old.is_known), (first.number, true, true));
-        let day = 86_400_000 * MS;
-        let set = cycles.judge(T0 + day, T0 + 21 * MS);
-        assert_eq!((set.number, set.clock_set, set.dropped), (second.number + 1, true, 0));
-        let back = cycles.judge(T0 + 20 * MS, T0 + 31 * MS);
-        assert_eq!((back.number, back.clock_set), (second.number + 2, true));
-        // A stall of the network is neither: all come, late.
-        for n in 3..500 {
-            let judged = cycles.judge(T0 + n * 10 * MS, T0 + 5_000 * MS + n);
-            assert_eq!((judged.dropped, judged.clock_set, judged.is_old), (0, false, false), "{n}");
-        }
-        // What was lost during the stall is seen.
-        assert_eq!(cycles.judge(T0 + 5_100 * MS, T0 + 5_101 * MS).dropped, 10);
-    }
-
-    #[test]
-    fn a_cycle_that_came_late_fills_its_place_once() {
-        let mut cycles = Cycles::new(10 * MS);
-        let first = cycles.judge(T0, T0);
-        assert_eq!(cycles.judge(T0 + 30 * MS, T0 + 30 * MS).dropped, 2);
-        let late = cycles.judge(T0 + 20 * MS, T0 + 31 * MS);
-        assert_eq!((late.number, late.is_old, late.is_known), (first.number + 2, true, false));
-        assert!(cycles.judge(T0 + 20 * MS, T0 + 32 * MS).is_known);
-        assert_eq!(cycles.judge(T0 + 40 * MS, T0 + 41 * MS).number, first.number + 4);
-    }
-
-    #[test]
-    fn samples_between_cycles_have_no_number_and_hide_no_loss() {
-        let mut cycles = Cycles::new(100 * MS);
-        let first = cycles.judge(T0, T0);
-        for early in 1..10 {
-            assert!(cycles.judge(T0 + early * MS, T0 + early * MS).is_known);
-        }
-        // Then the task's own phase.
-        for n in 0..10 {
-            let stamp = T0 + (60 + 100 * n) * MS;
-            let judged = cycles.judge(stamp, stamp);
-            assert_eq!((judged.number, judged.dropped, judged.is_known), (first.number + 1 + n as u64, 0, false));
-        }
-        let stamp = T0 + (60 + 100 * 11) * MS;
-        assert_eq!(cycles.judge(stamp, stamp).dropped, 1);
-    }
-
-    #[test]
-    fn a_rate_is_measured_over_a_second() {
-        let mut watch = RateWatch::default();
-        let rates: Vec<f64> = (0..3_000).filter_map(|n| watch.frame(T0 + n * MS)).collect();
-        assert_eq!(rates.len(), 2);
-        assert!(rates.iter().all(|rate| (*rate - 1_000.0).abs() < 2.0), "{rates:?}");
-    }
-}
+mod tests;

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use strongback_store::{
     ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Reject, StreamId, StreamSpec,
 };
 
-use super::cycle::{Cycles, RateWatch};
+use super::cycle::{Cycles, Judged, RateWatch};
 use super::error::AdsError;
 use super::layout::GroupLayout;
 use super::leaf::Leaf;
@@ -25,6 +25,19 @@ const CYCLES_MODULUS: u64 = 1 << 62;
 const LATE_NS: i64 = 100_000_000;
 /// More than this times the rate asked for is an alarm.
 const TOO_FAST: f64 = 2.0;
+/// How long a frame whose number waits for the stamps behind it waits for them beyond half a cycle, and the most of that
+/// half.
+const DECIDE_AFTER: Duration = Duration::from_millis(50);
+const MAX_HALF_CYCLE: Duration = Duration::from_millis(100);
+/// How long a frame waits for further samples of its stamp: the PLC sends them one after the other.
+const HOLD: Duration = Duration::from_millis(2);
+/// The same where all parts of a group come each cycle: a frame without one is unusual.
+const HOLD_CYCLIC: Duration = Duration::from_millis(50);
+/// Frames in a row that lacked a part which came within the same cycle, from which on parts are gathered by cycle.
+const SHIFTED_FROM: u32 = 4;
+/// Cycles without a sample of a part, and the least time, from which on it is silent.
+const SILENT_CYCLES: u32 = 4;
+const SILENT_MIN: Duration = Duration::from_secs(1);
 
 /// Where a channel's value lies in the image.
 #[derive(Clone, Debug)]
@@ -48,6 +61,10 @@ pub(crate) struct Part {
     pub(crate) active: bool,
     /// Why there are none now.
     pub(crate) error: Option<AdsError>,
+    /// When its newest sample came, or it was first expected.
+    heard: Option<Instant>,
+    /// Whether it has not been heard of for long, while others have.
+    pub(crate) is_silent: bool,
 }
 
 impl Part {
@@ -66,6 +83,10 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    fn has(&self, part: usize) -> bool {
+        self.came.get(part).copied().unwrap_or(false)
+    }
+
     fn clear(&mut self) {
         self.came.fill(false);
         self.count = 0;
@@ -79,34 +100,46 @@ impl Image {
 /// A frame of notifications whose samples are still coming.
 #[derive(Clone, Copy, Debug)]
 struct Open {
+    /// Newest stamp of its samples.
     filetime: u64,
+    /// Stamp of its first sample.
+    first: u64,
     receive_time: i64,
     since: Instant,
 }
 
-/// What a frame of notifications showed.
+/// What frames of notifications showed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) dropped: u64,
-    pub(crate) late: bool,
+    pub(crate) late: u64,
     pub(crate) clock_set: bool,
     /// Frames a second, if they are more than twice those asked for.
     pub(crate) too_fast: Option<f64>,
+}
+
+impl Shown {
+    fn add(&mut self, other: Shown) {
+        self.dropped += other.dropped;
+        self.late += other.late;
+        self.clock_set |= other.clock_set;
+        self.too_fast = other.too_fast.or(self.too_fast);
+    }
 }
 
 /// What of a group lasts longer than a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     pub(crate) cycles: Cycles,
-    /// Number of the newest reading.
-    pub(crate) newest_number: u64,
+    /// Number of the newest frame, and when it came: readings count on from there, whatever clock numbered it.
+    pub(crate) newest: Option<(u64, Instant)>,
     /// It came too fast, and is read now.
     pub(crate) is_read: bool,
 }
 
 impl Past {
     pub(crate) fn new(layout: &GroupLayout) -> Past {
-        Past { cycles: Cycles::new(layout.cycle.as_nanos() as i64), newest_number: 0, is_read: false }
+        Past { cycles: Cycles::new(layout.cycle.as_nanos() as i64), newest: None, is_read: false }
     }
 }
 
@@ -128,6 +161,12 @@ pub(crate) struct Group {
     /// Parts that values are expected of.
     expected: usize,
     open: Option<Open>,
+    /// Frames whose numbers wait for the stamps behind them.
+    waiting: FrameBatch,
+    waiting_since: Option<Instant>,
+    judged: Vec<Judged>,
+    /// Frames in a row that lacked a part which came within the same cycle.
+    halves: u32,
     cycle_ns: i64,
     watch: RateWatch,
     /// Least time from stamp to reception.
@@ -188,6 +227,10 @@ impl Group {
             image: Image::default(),
             expected: 0,
             open: None,
+            waiting: FrameBatch::new(),
+            waiting_since: None,
+            judged: Vec::new(),
+            halves: 0,
             cycle_ns,
             watch: RateWatch::default(),
             transit: None,
@@ -217,7 +260,15 @@ impl Group {
                 self.fields[i].at = at + within as usize;
             }
             let size = block.place.size as usize;
-            self.parts.push(Part { place: block.place, leaves: block.leaves, at, active: true, error: None });
+            self.parts.push(Part {
+                place: block.place,
+                leaves: block.leaves,
+                at,
+                active: true,
+                error: None,
+                heard: None,
+                is_silent: false,
+            });
             at += size;
         }
         self.image = self.new_image();
@@ -288,53 +339,178 @@ impl Group {
         receive_time: i64,
         now: Instant,
         batch: &mut FrameBatch,
-    ) -> (bool, [Option<Shown>; 2]) {
-        let mut shown = [None, None];
-        if self.open.is_some_and(|open| open.filetime != filetime) {
-            shown[0] = self.flush(batch);
+    ) -> (bool, Option<Shown>) {
+        let mut shown = None;
+        if self.open.is_some_and(|open| open.filetime != filetime) && !self.joins(part, filetime) {
+            shown = self.flush(batch);
         }
         if !put(&self.parts, part, data, &mut self.image) {
             return (false, shown);
         }
-        let open = self.open.get_or_insert(Open { filetime, receive_time, since: now });
-        open.receive_time = receive_time;
+        self.parts[part].heard = Some(now);
+        let open = self.open.get_or_insert(Open { filetime, first: filetime, receive_time, since: now });
+        (open.receive_time, open.filetime) = (receive_time, open.filetime.max(filetime));
         if self.mode == ReadMode::CyclicNotification && self.image.count == self.expected {
-            shown[1] = self.flush(batch);
+            if open.first == open.filetime {
+                self.halves = 0;
+            }
+            if let Some(more) = self.flush(batch) {
+                shown.get_or_insert_default().add(more);
+            }
         }
         (true, shown)
     }
 
-    /// When the open frame was begun: it waits for samples of the same stamp.
-    pub(crate) fn open_since(&self) -> Option<Instant> {
-        self.open.map(|open| open.since)
+    /// Returns whether the sample of another stamp belongs to the open frame all the same: where the PLC began the
+    /// notifications of a group's parts in different cycles, each comes at its own time of a cycle.
+    fn joins(&mut self, part: usize, filetime: u64) -> bool {
+        let Some(open) = self.open else { return false };
+        // Stamps count 100 ns. At a whole cycle, and what jitter makes of it, the sample is of the next.
+        let within = (self.past.cycles.real_ns() / 100) as u64 * 3 / 4;
+        let is_within = filetime.checked_sub(open.first).is_some_and(|since| since < within);
+        if self.mode != ReadMode::CyclicNotification || !is_within || self.image.has(part) {
+            return false;
+        }
+        self.halves = self.halves.saturating_add(1);
+        self.is_shifted()
     }
 
-    /// Makes the open frame a frame.
-    pub(crate) fn flush(&mut self, batch: &mut FrameBatch) -> Option<Shown> {
+    fn is_shifted(&self) -> bool {
+        self.halves >= SHIFTED_FROM
+    }
+
+    /// Returns when the open frame is no longer waited for.
+    fn open_until(&self) -> Option<Instant> {
+        let hold = match self.mode {
+            ReadMode::CyclicNotification if self.is_shifted() => HOLD_CYCLIC.max(self.real_cycle()),
+            ReadMode::CyclicNotification => HOLD_CYCLIC,
+            _ => HOLD,
+        };
+        Some(self.open?.since + hold)
+    }
+
+    /// Returns when the stamps that say the number of a frame are no longer waited for.
+    fn waiting_until(&self) -> Option<Instant> {
+        Some(self.waiting_since? + DECIDE_AFTER + MAX_HALF_CYCLE.min(self.real_cycle() / 2))
+    }
+
+    /// Returns when something is no longer waited for.
+    pub(crate) fn held_until(&self) -> Option<Instant> {
+        [self.open_until(), self.waiting_until()].into_iter().flatten().min()
+    }
+
+    fn real_cycle(&self) -> Duration {
+        Duration::from_nanos(self.past.cycles.real_ns() as u64)
+    }
+
+    /// Ends what waited until `now`; without an instant, all that waits.
+    pub(crate) fn end_frames(&mut self, now: Option<Instant>, batch: &mut FrameBatch) -> Option<Shown> {
+        let is_due = |until: Option<Instant>| until.is_some_and(|until| now.is_none_or(|now| until <= now));
+        let mut shown = if is_due(self.open_until()) { self.flush(batch) } else { None };
+        if is_due(self.waiting_until()) {
+            let mut judged = std::mem::take(&mut self.judged);
+            self.past.cycles.decide(&mut judged);
+            self.number(&judged, shown.get_or_insert_default(), batch);
+            self.waiting_since = None;
+            judged.clear();
+            self.judged = judged;
+        }
+        shown
+    }
+
+    /// Makes the open frame a frame. It waits for its number if its stamp does not say it yet.
+    fn flush(&mut self, batch: &mut FrameBatch) -> Option<Shown> {
         let open = self.open.take()?;
         let source_time = unix_ns(open.filetime);
         let stamp = source_time.unwrap_or(open.receive_time);
         let mut shown = Shown::default();
         let transit = open.receive_time.saturating_sub(stamp);
         let least = self.transit.map_or(transit, |least| least.min(transit));
-        shown.late = transit - least > LATE_NS.max(self.cycle_ns * 2);
-        let mut sequence = None;
-        if self.spec.sequence_modulus.is_some() {
-            let judged = self.past.cycles.judge(stamp, open.receive_time);
-            sequence = (!judged.is_known).then_some(judged.number);
-            self.past.newest_number = self.past.newest_number.max(judged.number);
-            shown.dropped = judged.dropped;
-            shown.late |= judged.is_old;
-            shown.clock_set = judged.clock_set;
-        }
-        self.transit = Some(if shown.clock_set { transit } else { least });
-        let head = FrameHead { stream: self.stream, receive_time: open.receive_time, source_time, sequence };
+        let is_late = transit - least > LATE_NS.max(self.cycle_ns * 2);
+        shown.late = u64::from(is_late);
+        let mut head = FrameHead { stream: self.stream, receive_time: open.receive_time, source_time, sequence: None };
         let mut image = std::mem::take(&mut self.image);
-        self.emit(&mut image, head, batch);
+        if self.spec.sequence_modulus.is_some() {
+            let mut judged = std::mem::take(&mut self.judged);
+            self.past.cycles.judge(stamp, open.receive_time, &mut judged);
+            let own = judged.get(self.waiting.len()).copied();
+            self.number(&judged, &mut shown, batch);
+            match own {
+                Some(own) => {
+                    shown.late += u64::from(own.is_old && !is_late);
+                    head.sequence = self.take_number(&own, open.since, &mut shown);
+                    self.emit(&mut image, head, batch);
+                }
+                None => {
+                    let mut waiting = std::mem::take(&mut self.waiting);
+                    self.emit(&mut image, head, &mut waiting);
+                    self.waiting = waiting;
+                    self.waiting_since = Some(open.since);
+                }
+            }
+            if self.waiting.is_empty() {
+                self.waiting_since = None;
+            }
+            judged.clear();
+            self.judged = judged;
+        } else {
+            self.emit(&mut image, head, batch);
+        }
         self.image = image;
+        self.transit = Some(if shown.clock_set { transit } else { least });
         let wanted = 1e9 / self.cycle_ns as f64;
         shown.too_fast = self.watch.frame(stamp).filter(|rate| *rate > wanted * TOO_FAST);
         Some(shown)
+    }
+
+    /// Numbers frames that wait, as many as were judged, oldest first.
+    fn number(&mut self, judged: &[Judged], shown: &mut Shown, batch: &mut FrameBatch) {
+        let decided = judged.len().min(self.waiting.len());
+        if decided == 0 {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let at = self.waiting_since.unwrap_or_else(Instant::now);
+        for (frame, judged) in waiting.frames().zip(judged) {
+            let sequence = self.take_number(judged, at, shown);
+            batch.copy(&frame.with_sequence(sequence));
+        }
+        for frame in waiting.frames().skip(decided) {
+            self.waiting.copy(&frame);
+        }
+    }
+
+    /// Returns the sequence of a frame by what it was judged to be, and counts what it showed.
+    fn take_number(&mut self, judged: &Judged, at: Instant, shown: &mut Shown) -> Option<u64> {
+        if self.past.newest.is_none_or(|(number, _)| number <= judged.number) {
+            self.past.newest = Some((judged.number, at));
+        }
+        shown.dropped += judged.dropped;
+        shown.clock_set |= judged.clock_set;
+        (!judged.is_known).then_some(judged.number)
+    }
+
+    /// Looks which parts have not been heard of for long while others have. Returns those for which that changed, and
+    /// for how long they have not.
+    pub(crate) fn look_for_silence(&mut self, now: Instant) -> Vec<(usize, Duration)> {
+        if self.mode != ReadMode::CyclicNotification {
+            return Vec::new();
+        }
+        let limit = SILENT_MIN.max(self.real_cycle().saturating_mul(SILENT_CYCLES));
+        let of = |part: &Part| part.heard.map(|heard| now.saturating_duration_since(heard));
+        let any = self.parts.iter().filter(|part| part.active).filter_map(of).min();
+        let mut changed = Vec::new();
+        for (at, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.active) {
+            // One that never came counts from the first look.
+            let since = now.saturating_duration_since(*part.heard.get_or_insert(now));
+            let is_silent = since >= limit && any.is_some_and(|any| any < limit);
+            let is_back = part.is_silent && since < limit;
+            if is_silent && !part.is_silent || is_back {
+                part.is_silent = is_silent;
+                changed.push((at, since));
+            }
+        }
+        changed
     }
 }
 

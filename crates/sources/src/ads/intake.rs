@@ -27,10 +27,6 @@ use crate::throttle::{Throttle, hex_sample};
 
 /// Frames are handed over when they take this much, and at the end of each turn.
 const BATCH_BYTES: usize = 1 << 20;
-/// How long a frame waits for further samples of its stamp: the PLC sends them one after the other.
-const HOLD: Duration = Duration::from_millis(2);
-/// The same where all parts of a group come each cycle: a frame without one is unusual.
-const HOLD_CYCLIC: Duration = Duration::from_millis(50);
 /// Time between two frames of the PLC's state.
 pub(crate) const STATE_PERIOD: Duration = Duration::from_secs(1);
 
@@ -304,7 +300,7 @@ impl Intake {
                     let Some(of) = self.groups.get_mut(group) else { continue };
                     let data = (sample.filetime, sample.data);
                     let (right, shown) = of.sample(part, data, receive_time, now, &mut self.batch);
-                    for shown in shown.into_iter().flatten() {
+                    if let Some(shown) = shown {
                         self.shown(group, shown);
                     }
                     if !right {
@@ -381,12 +377,12 @@ impl Intake {
 
     fn shown(&mut self, group: usize, shown: Shown) {
         add(&self.counts.dropped_cycles, shown.dropped);
-        add(&self.counts.late, u64::from(shown.late));
+        add(&self.counts.late, shown.late);
         add(&self.counts.clock_sets, u64::from(shown.clock_set));
         if shown.clock_set {
             self.tell("watch", format!("{}: the clock of the PLC was set", self.groups[group].name));
         }
-        if shown.late && !std::mem::replace(&mut self.late_told, true) {
+        if shown.late > 0 && !std::mem::replace(&mut self.late_told, true) {
             tracing::warn!(
                 source = self.name,
                 group = self.groups[group].name,
@@ -554,31 +550,53 @@ impl Intake {
     /// Ends frames that waited long enough for more samples of their stamp.
     pub(crate) fn flush_held(&mut self, now: Instant) {
         for group in 0..self.groups.len() {
-            if self.held_until(group).is_some_and(|until| until <= now)
-                && let Some(shown) = self.groups[group].flush(&mut self.batch)
-            {
-                self.shown(group, shown);
+            self.end_frames(group, Some(now));
+        }
+    }
+
+    /// Ends the frames of a group that waited until `now`, or all that wait.
+    pub(crate) fn end_frames(&mut self, group: usize, now: Option<Instant>) {
+        if let Some(shown) = self.groups[group].end_frames(now, &mut self.batch) {
+            self.shown(group, shown);
+        }
+    }
+
+    /// Looks for parts of groups that come no longer while the others do, and says so.
+    pub(crate) fn look_for_silence(&mut self, now: Instant) {
+        for group in 0..self.groups.len() {
+            for (part, since) in self.groups[group].look_for_silence(now) {
+                let of = &self.groups[group];
+                let leaves = &of.leaves[of.parts[part].leaves.clone()];
+                let first = leaves.first().map_or("", |leaf| leaf.name.as_str());
+                let more = match leaves.len() {
+                    0 | 1 => String::new(),
+                    n => format!(" and {} more symbols beside it", n - 1),
+                };
+                match of.parts[part].is_silent {
+                    true => self.tell(
+                        "warning",
+                        format!(
+                            "{}: {first}{more}: no notification for {:.1} s, while other symbols of the group come",
+                            of.name,
+                            since.as_secs_f64()
+                        ),
+                    ),
+                    false => self.tell("info", format!("{}: {first}{more}: notifications come again", of.name)),
+                }
+                self.troubles_changed = true;
             }
         }
     }
 
-    fn held_until(&self, group: usize) -> Option<Instant> {
-        let of = &self.groups[group];
-        let hold = if of.mode == ReadMode::CyclicNotification { HOLD_CYCLIC } else { HOLD };
-        Some(of.open_since()? + hold)
-    }
-
     /// When the first frame has waited long enough.
     pub(crate) fn first_held(&self) -> Option<Instant> {
-        (0..self.groups.len()).filter_map(|group| self.held_until(group)).min()
+        self.groups.iter().filter_map(Group::held_until).min()
     }
 
     /// Ends all frames.
     pub(crate) fn flush_all(&mut self) {
         for group in 0..self.groups.len() {
-            if let Some(shown) = self.groups[group].flush(&mut self.batch) {
-                self.shown(group, shown);
-            }
+            self.end_frames(group, None);
         }
         self.hand_over();
     }
@@ -646,11 +664,15 @@ impl Intake {
         let mut troubles = self.troubles.clone();
         for group in &self.groups {
             for part in &group.parts {
-                let Some(error) = part.error else { continue };
+                let why: String = match part.error {
+                    Some(error) => error.to_string(),
+                    None if part.is_silent => "the PLC sends no notifications of it".to_owned(),
+                    None => continue,
+                };
                 troubles.extend(group.leaves[part.leaves.clone()].iter().map(|leaf| Trouble {
                     stream: group.name.clone(),
                     symbol: leaf.name.clone(),
-                    why: format!("index {:#x}:{:#x}: {error}", leaf.place.group, leaf.place.offset),
+                    why: format!("index {:#x}:{:#x}: {why}", leaf.place.group, leaf.place.offset),
                 }));
             }
         }

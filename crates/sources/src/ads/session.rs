@@ -46,9 +46,19 @@ struct Ticks {
 
 impl Ticks {
     fn due(&self) -> Instant {
-        let after = self.period.as_nanos() as u64;
-        self.start + Duration::from_nanos(after.saturating_mul(self.next))
+        self.due_of(self.next)
     }
+
+    fn due_of(&self, tick: u64) -> Instant {
+        let after = self.period.as_nanos() as u64;
+        self.start + Duration::from_nanos(after.saturating_mul(tick))
+    }
+}
+
+/// Returns how many cycles a time lasts, by the nearest.
+fn cycles_in(time: Duration, cycle: Duration) -> u64 {
+    let cycle = cycle.as_nanos().max(1);
+    u64::try_from((time.as_nanos() + cycle / 2) / cycle).unwrap_or(u64::MAX)
 }
 
 impl Asking<Tag> for (&mut Intake, u32) {
@@ -340,6 +350,7 @@ impl<'a> Session<'a> {
     fn read_instead(&mut self, g: usize, why: &str) -> Result<(), Halt> {
         self.to_add.retain(|(group, _)| *group != g);
         self.to_delete.extend(self.intake.take_handles(Some(g)));
+        self.intake.end_frames(g, None);
         let group = &mut self.intake.groups[g];
         group.mode = ReadMode::CyclicRead;
         group.clear_parts();
@@ -358,9 +369,13 @@ impl<'a> Session<'a> {
         group.clear_parts();
         let blocks = plan::blocks(&group.leaves, Some(plan::GAP_BYTES));
         group.add_parts(blocks);
-        let by_clock = u64::try_from((self.around.now)()).unwrap_or(0) / period_ns;
-        let first_number = by_clock.max(group.past.newest_number + 1);
-        self.ticks.insert(g, Ticks { period, start: Instant::now(), first_number, next: 0 });
+        let start = Instant::now();
+        let first_number = match group.past.newest {
+            // The PLC's clock, or ours before it was set, numbered it: only the time since is known to be right.
+            Some((number, at)) => number + cycles_in(start.saturating_duration_since(at), period).max(1),
+            None => u64::try_from((self.around.now)()).unwrap_or(0) / period_ns,
+        };
+        self.ticks.insert(g, Ticks { period, start, first_number, next: 0 });
         self.cut_requests(g);
     }
 
@@ -401,6 +416,7 @@ impl<'a> Session<'a> {
                 for port in self.absent.iter().copied() {
                     self.connection.send(port, &Request::State, Tag::Appeared(port))?;
                 }
+                self.intake.look_for_silence(now);
                 self.intake.say_changed_troubles();
             }
             let due = self.ticks.values().map(Ticks::due).min();
@@ -461,7 +477,7 @@ impl<'a> Session<'a> {
         }
         let number = ticks.first_number + tick;
         let group = &mut self.intake.groups[g];
-        group.past.newest_number = number;
+        group.past.newest = Some((number, ticks.due_of(tick)));
         let id = self.next_flight;
         self.next_flight = id.wrapping_add(1);
         let image = reading.spare.pop().unwrap_or_else(|| group.new_image());

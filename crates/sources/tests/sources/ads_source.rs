@@ -282,6 +282,68 @@ fn a_plc_that_sends_too_fast_is_read_instead() {
     let frames = bench.wait_for("fast", stored + 3);
     assert_eq!(frames.last().unwrap().source_time, None);
     assert_eq!(bench.counts().rate_alarms.load(Relaxed), 1);
+    // The PLC's clock is months from ours: numbers count on by the time that went by, not by the other clock.
+    let newest = frames.iter().rposition(|frame| frame.source_time.is_some()).unwrap();
+    let number = |frame: &KeptFrame| frame.sequence;
+    let notified = frames[..=newest].iter().rev().find_map(number).unwrap();
+    let read = number(&frames[newest + 1]).unwrap();
+    assert!((1..3_000).contains(&(read - notified)), "{notified}, then {read}");
+}
+
+const TWO_BLOCKS: &str =
+    "[[group]]\ntable = 'two'\nsymbols = ['MAIN.ch*', 'MAIN.far']\nmode = 'cyclic-notification'\ncycle_ms = 10\n";
+
+#[test]
+fn blocks_that_come_at_their_own_time_of_a_cycle_are_one_frame() {
+    // Of the second block, in milliseconds behind the first.
+    for behind in [1, 4, 5, 6, 9] {
+        let bench = Bench::start(plc(), TWO_BLOCKS);
+        let [first, second] = [bench.handle(0x4020, 0), bench.handle(0x4020, 60_000)];
+        let mut stamps: Vec<Stamp> = Vec::new();
+        for n in 0..100 {
+            stamps.push((T0 + n * 10 * MS, vec![(first, doubles(0..100))]));
+            stamps.push((T0 + (n * 10 + behind) * MS, vec![(second, vec![7; 4])]));
+        }
+        // One that has all at one stamp ends it.
+        stamps.push((T0 + 1_000 * MS, vec![(first, doubles(0..100)), (second, vec![7; 4])]));
+        bench.peer.notify(&stamps);
+        let is_last = |frame: &KeptFrame| frame.source_time == Some(T0 + 1_000 * MS);
+        let frames = eventually("the last", || Some(bench.frames("two")).filter(|frames| frames.iter().any(is_last)));
+        let learnt = frames.iter().position(|frame| frame.cells.len() == 101).unwrap();
+        assert!(learnt <= 10, "{behind} ms: whole from frame {learnt} on");
+        let whole = &frames[learnt..frames.len() - 3];
+        assert!(whole.len() > 80 && whole.iter().all(|frame| frame.cells.len() == 101), "{behind} ms");
+        let numbers: Vec<u64> = whole.iter().filter_map(|frame| frame.sequence).collect();
+        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{behind} ms: {numbers:?}");
+        assert_eq!(bench.counts().dropped_cycles.load(Relaxed), 0, "{behind} ms");
+    }
+}
+
+#[test]
+fn a_block_that_falls_silent_while_others_come_is_said() {
+    let bench = Bench::start(plc(), TWO_BLOCKS);
+    let [first, second] = [bench.handle(0x4020, 0), bench.handle(0x4020, 60_000)];
+    let mut n = 0;
+    let mut notify = |both: bool| {
+        let mut samples = vec![(first, doubles(0..100))];
+        samples.extend(both.then(|| (second, vec![7; 4])));
+        bench.peer.notify(&[(T0 + n * 10 * MS, samples)]);
+        n += 1;
+    };
+    (0..10).for_each(|_| notify(true));
+    let mut told = Vec::new();
+    let mut until = |both: bool, part: &str| {
+        eventually(part, || {
+            notify(both);
+            told.extend(bench.counts().notes.take(usize::MAX));
+            told.iter().find(|note| note.text.contains(part)).map(|note| note.text.clone())
+        })
+    };
+    let note = until(false, "MAIN.far: no notification for");
+    assert!(note.starts_with("two: "), "{note}");
+    assert!(bench.trouble("MAIN.far").contains("sends no notifications"));
+    until(true, "MAIN.far: notifications come again");
+    eventually("no trouble", || bench.counts().troubles().is_empty().then_some(()));
 }
 
 #[test]
