@@ -17,12 +17,12 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use strongback_sources::sink::Sink;
 use strongback_store::{
-    Appended, BlobError, BlobRef, ChannelIndex, CommitNumber, FrameBatch, OpenError, Outcome, Pattern, Refusal, Reject,
-    Store, StoreOptions, Stream, StreamId, StreamSpec,
+    Appended, BlobError, BlobRef, ChannelIndex, ClockLeap, CommitNumber, FrameBatch, OpenError, Outcome, Pattern,
+    Refusal, Reject, Store, StoreOptions, Stream, StreamId, StreamSpec,
 };
 use tokio::sync::watch;
 
-use crate::clock::now_ns;
+use crate::clock::{now_ns, steady};
 use crate::latency::Latencies;
 use crate::live::Live;
 use crate::opening::Opening;
@@ -111,6 +111,8 @@ pub struct Ingest {
     commit_latency: Latencies,
     commit_histogram: prometheus::Histogram,
     lost: watch::Sender<Option<StoreLost>>,
+    /// Leaps of the clock that were returned.
+    leaps_told: AtomicU64,
 }
 
 impl std::fmt::Debug for Ingest {
@@ -175,6 +177,7 @@ impl Ingest {
             live,
             notes,
             generation: AtomicU64::new(0),
+            leaps_told: AtomicU64::new(0),
             reopened: watch::Sender::new(0),
             rounds: AtomicU64::new(0),
             durable: watch::Sender::new(durable),
@@ -224,6 +227,14 @@ impl Ingest {
     /// How often the store was reopened after the disk failed.
     pub fn reopenings(&self) -> u64 {
         *self.reopened.borrow()
+    }
+
+    /// The newest leap of this machine's clock, if it was not returned before.
+    pub fn new_clock_leap(&self) -> Option<ClockLeap> {
+        let clock = self.store.load().clock();
+        // A reopened store counts from 0.
+        let told = self.leaps_told.swap(clock.leaps, Ordering::AcqRel);
+        clock.newest.filter(|_| clock.leaps != told)
     }
 
     /// Why nothing is recorded now, if so.
@@ -321,7 +332,7 @@ impl Ingest {
         loop {
             let store = self.store.load_full();
             // A refusal is the commit thread's: it reopens, and reports.
-            let more = store.maintain(now_ns()).unwrap_or(false);
+            let more = store.maintain_at(now_ns(), steady()).unwrap_or(false);
             let full = store.refusal() == Some(Refusal::DiskFull);
             if full != was_full {
                 was_full = full;
