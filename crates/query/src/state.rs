@@ -145,7 +145,10 @@ pub(crate) fn state(
 ) -> Result<Vec<StateRow>, QueryError> {
     let mut rows = Vec::new();
     for (stream, channels) in chosen(view, patterns) {
-        let cells = view.state_at(stream.id, until_ns, &channels)?;
+        let cells = match until_ns > at_ns {
+            true => view.latest(stream.id, until_ns, &channels)?,
+            false => view.state_at(stream.id, until_ns, &channels)?,
+        };
         let stale_after_ns = stream
             .expected_period_ns
             .filter(|period| *period > 0)
@@ -170,9 +173,11 @@ pub(crate) fn state(
                 Some(cell) => {
                     let age_ns = at_ns.saturating_sub(cell.receive_time).max(0);
                     let missing = gaps.iter().any(|gap| gap.from_time_ns >= cell.time && gap.from_time_ns <= at_ns);
+                    // Received by a clock that ran ahead and was set back: nobody knows how long ago.
+                    let is_ahead = cell.receive_time > until_ns.max(at_ns);
                     let status = match (&cell.value, missing) {
                         (None, _) | (_, true) => Status::Gap,
-                        _ if age_ns > stale_after_ns => Status::Stale,
+                        _ if is_ahead || age_ns > stale_after_ns => Status::Stale,
                         _ => Status::Fresh,
                     };
                     StateRow {

@@ -11,6 +11,7 @@
 
 pub mod arrival;
 pub mod estimate;
+pub mod leap;
 pub mod node;
 
 use std::collections::HashMap;

@@ -222,6 +222,9 @@ pub struct StoreTable {
     pub max_gib: Option<f64>,
     /// Oldest age kept, in days since it was stored. Default: as long as there is space.
     pub max_age_days: Option<f64>,
+    /// Seconds that this machine's clock must go on without a leap, from the start on and after each leap, before data
+    /// is dropped by its age. Default 3,600.
+    pub clock_confirm_s: u64,
     /// Most streams (table and tag values); new ones beyond are rejected. Default 200,000.
     pub max_streams: u32,
     /// Memory for data not yet sealed into blocks, in MiB. Default 64.
@@ -237,6 +240,7 @@ impl Default for StoreTable {
             log_mib: options.log_bytes >> 20,
             max_gib: None,
             max_age_days: None,
+            clock_confirm_s: options.clock_confirm.as_secs(),
             max_streams: options.max_streams,
             open_mib: options.open_bytes >> 20,
             max_future_s: options.max_future.as_secs(),
@@ -593,6 +597,7 @@ impl Config {
             log_bytes: self.store.log_mib << 20,
             max_bytes: self.store.max_gib.map(|gib| (gib * (1u64 << 30) as f64) as u64),
             max_age: self.store.max_age_days.map(|days| Duration::from_secs_f64((days * 86_400.0).min(1e9))),
+            clock_confirm: Duration::from_secs(self.store.clock_confirm_s),
             max_streams: self.store.max_streams,
             open_bytes: self.store.open_mib << 20,
             max_future: Duration::from_secs(self.store.max_future_s),

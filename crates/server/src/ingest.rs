@@ -18,12 +18,12 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::{Condvar, Mutex};
 use strongback_sources::sink::Sink;
 use strongback_store::{
-    Appended, BlobError, BlobRef, ChannelIndex, CommitNumber, FrameBatch, OpenError, Outcome, Pattern, Refusal, Reject,
-    Store, StoreOptions, Stream, StreamId, StreamSpec,
+    Appended, BlobError, BlobRef, ChannelIndex, ClockLeap, CommitNumber, FrameBatch, OpenError, Outcome, Pattern,
+    Refusal, Reject, Store, StoreOptions, Stream, StreamId, StreamSpec,
 };
 use tokio::sync::watch;
 
-use crate::clock::now_ns;
+use crate::clock::{now_ns, steady};
 use crate::folder::Folder;
 use crate::latency::Latencies;
 use crate::live::Live;
@@ -147,6 +147,8 @@ pub struct Ingest {
     /// Why the store cannot be opened again for now.
     trouble: ArcSwapOption<String>,
     lost: watch::Sender<Option<StoreLost>>,
+    /// Leaps of the clock that were returned.
+    leaps_told: AtomicU64,
 }
 
 impl std::fmt::Debug for Ingest {
@@ -212,6 +214,7 @@ impl Ingest {
             live,
             notes,
             generation: AtomicU64::new(0),
+            leaps_told: AtomicU64::new(0),
             reopened: watch::Sender::new(0),
             rounds: AtomicU64::new(0),
             durable: watch::Sender::new(durable),
@@ -264,6 +267,14 @@ impl Ingest {
     /// How often the store was reopened after the disk failed.
     pub fn reopenings(&self) -> u64 {
         *self.reopened.borrow()
+    }
+
+    /// The newest leap of this machine's clock, if it was not returned before.
+    pub fn new_clock_leap(&self) -> Option<ClockLeap> {
+        let clock = self.store.load().clock();
+        // A reopened store counts from 0.
+        let told = self.leaps_told.swap(clock.leaps, Ordering::AcqRel);
+        clock.newest.filter(|_| clock.leaps != told)
     }
 
     /// Why nothing is recorded now, if so.
@@ -364,7 +375,7 @@ impl Ingest {
         loop {
             let store = self.store.load_full();
             // A refusal is the commit thread's: it reopens, and reports.
-            let more = store.maintain(now_ns()).unwrap_or(false);
+            let more = store.maintain_at(now_ns(), steady()).unwrap_or(false);
             let full = store.refusal() == Some(Refusal::DiskFull);
             if full != was_full {
                 was_full = full;

@@ -80,6 +80,11 @@ fn look(server: &Server) {
     for event in server.roster.look(&server.ingest, now) {
         server.ledger.record_or_say(&server.ingest, &event);
     }
+    if let Some(leap) = server.ingest.new_clock_leap() {
+        let event = clocks::leap::event(leap, server.config.store.clock_confirm_s, now);
+        tracing::warn!("{}", event.text);
+        server.ledger.record_or_say(&server.ingest, &event);
+    }
     for event in server.clocks.look(&server.ingest, now) {
         tracing::warn!(source = event.source, "{}", event.text);
         server.ledger.record_or_say(&server.ingest, &event);
