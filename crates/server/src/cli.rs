@@ -53,7 +53,7 @@ Exit codes:
   130  stopped by Ctrl-C; what was taken until then is on the disk";
 
 const DOCTOR_HELP: &str = "\
-Exit codes: 0 nothing is wrong, 1 something is, 2 nobody could be asked";
+Exit codes: 0 nothing is wrong, 3 something is, 1 nobody could be asked, 2 the command line is wrong";
 
 const DERIVED_HELP: &str = "\
 Examples:

@@ -41,10 +41,10 @@ pub enum Outcome {
     Stopped,
 }
 
-/// A question that found no answer.
+/// A flag whose value cannot be meant.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:#}")]
-pub struct CannotAsk(pub anyhow::Error);
+#[error("{0}")]
+pub struct WrongFlag(pub String);
 
 /// Says what went wrong, if anything, and gives the exit code: see `strongback --help`.
 pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
@@ -58,11 +58,9 @@ pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
 pub fn code(result: &anyhow::Result<Outcome>) -> u8 {
     match result {
         Ok(Outcome::Done) => 0,
-        Ok(Outcome::Findings) => 1,
-        Ok(Outcome::DataLost) => 3,
+        Ok(Outcome::Findings | Outcome::DataLost) => 3,
         Ok(Outcome::Stopped) => 130,
-        Err(error) if error.is::<ConfigError>() || error.is::<DefinitionError>() => 2,
-        Err(error) if error.is::<CannotAsk>() => 2,
+        Err(error) if error.is::<ConfigError>() || error.is::<DefinitionError>() || error.is::<WrongFlag>() => 2,
         Err(error) if error.is::<StoreLost>() => 4,
         Err(_) => 1,
     }

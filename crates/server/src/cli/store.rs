@@ -50,7 +50,8 @@ pub enum StoreCommand {
     Inspect(InspectArgs),
     /// Read everything and check it against its checksums and statistics; 3 if something is damaged
     Verify(InspectArgs),
-    /// Mend what verify finds and can be mended; nothing is given up that is not damaged
+    /// Mend what verify finds and can be mended, or with --into make a new store of whatever can be read
+    #[command(after_long_help = REPAIR_EXAMPLES)]
     Repair(RepairArgs),
     /// Measure it as a recorder beside other embedded engines: `strongback bench embedded`
     #[command(disable_help_flag = true)]
@@ -89,7 +90,8 @@ Examples:
 Times are RFC 3339, or numbers whose unit the column's name ends with (time_ns, ts_ms) or --time-unit names. An empty
 cell is no value; the word unknown says that the value is known to be unknown. A row or cell that cannot be taken is
 counted and told with line and column, and the others go on (exit code 3). Ctrl-C ends after what was read is on the
-disk, and says with which --from-line to go on. A file that is appended twice is there twice.";
+disk, and says with which --from-line to go on. A file that is appended twice is there twice, and the report says that the
+store had such times already.";
 
 const READ_EXAMPLES: &str = "\
 Examples:
@@ -107,6 +109,15 @@ Examples:
 A frame holds what names the blob, which `store read` writes as blob(LENGTH bytes, CHECKSUM). The bytes lie in segments of
 their own; when those expired, the frame may still be there (exit code 1). A damaged blob ends where the damage begins
 (exit code 3).";
+
+const REPAIR_EXAMPLES: &str = "\
+Examples:
+  strongback store repair car --yes              # a copy of the superblock, a log that was cut, missing footers
+  strongback store repair car --into car-new     # a damaged checkpoint, superblock or log; missing segments
+
+With --into nothing is written to the store. The new one, a folder also where the old one has a fixed size, has every row
+that is in a whole block, under its number, and says in strongback.gaps what is lost between them. Exit code 3 where
+something was damaged or is lost.";
 
 /// Flags of `store create`.
 #[derive(Clone, Debug, Args)]
@@ -309,8 +320,11 @@ pub struct RepairArgs {
     /// The store; no server may be using it
     pub path: PathBuf,
     /// Do it; without, it only says what it would do
-    #[arg(long)]
+    #[arg(long, conflicts_with = "into")]
     pub yes: bool,
+    /// Leave the store as it is, and make a new one in this folder of whatever can be read of it
+    #[arg(long, value_name = "NEW")]
+    pub into: Option<PathBuf>,
     /// As one JSON object
     #[arg(long)]
     pub json: bool,

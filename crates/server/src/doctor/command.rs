@@ -8,7 +8,8 @@ use strongback_sources::instant;
 
 use crate::cli::DoctorArgs;
 use crate::client;
-use crate::outcome::{CannotAsk, Outcome};
+use crate::clock::now_ns;
+use crate::outcome::{Outcome, WrongFlag};
 
 /// Width of what is printed, in characters.
 const WIDTH: usize = 98;
@@ -16,9 +17,12 @@ const WIDTH: usize = 98;
 /// Asks and prints.
 ///
 /// # Errors
-/// [`CannotAsk`]: nobody answers there, or the question is wrong.
+/// Nobody answers there, or the question is wrong ([`WrongFlag`]).
 pub fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
-    let report = ask(args).map_err(CannotAsk)?;
+    if let Some(Err(error)) = args.at.as_deref().map(|at| instant::parse(at, now_ns())) {
+        return Err(WrongFlag(format!("--at: {error}")).into());
+    }
+    let report = ask(args)?;
     match args.json {
         true => println!("{report}"),
         false => print!("{}", text(&report)),

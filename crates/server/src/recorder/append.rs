@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use strongback_sources::can::Database;
 use strongback_sources::rows::{self, RowConfig, RowFormat, RowReport};
 use strongback_store::rdl::StoreDefinition;
+use strongback_store::{Store, Stream};
 
 use super::place::{Stop, StoreSink};
 use super::{definitions, place};
@@ -35,6 +36,7 @@ pub(super) fn run(args: &AppendArgs) -> anyhow::Result<Outcome> {
         (Box::new(file), (!name.ends_with(".gz")).then_some(bytes))
     };
     let store = place::open(&args.path, args.config.as_deref())?;
+    let before = newest_times(&store);
     let sink = StoreSink { store: store.clone() };
     let bar = progress_bar(bytes);
     let appended = definitions::read(&store).and_then(|definition| {
@@ -60,15 +62,30 @@ pub(super) fn run(args: &AppendArgs) -> anyhow::Result<Outcome> {
     let mut report = place::close(&store, appended)?;
     // Standard input ended because of it.
     report.stopped |= stop.flow().is_break();
+    let known_to = known_to(&before, &report);
     match args.json {
-        true => println!("{}", json(&name, &report)),
-        false => print(&name, &report),
+        true => println!("{}", json(&name, &report, known_to)),
+        false => print(&name, &report, known_to),
     }
     Ok(match (report.stopped, report.is_whole()) {
         (true, _) => Outcome::Stopped,
         (false, true) => Outcome::Done,
         (false, false) => Outcome::DataLost,
     })
+}
+
+/// Newest `time` of each stream that has frames.
+fn newest_times(store: &Store) -> BTreeMap<String, i64> {
+    let view = store.view();
+    let of = |stream: &Arc<Stream>| Some((stream.key.to_string(), view.time_range(stream.id)?.1));
+    store.catalog().streams.iter().filter_map(of).collect()
+}
+
+/// Up to which time the store had frames of the file's streams before, if some of the file are not later: perhaps it was
+/// appended before.
+fn known_to(before: &BTreeMap<String, i64>, report: &RowReport) -> Option<i64> {
+    let newest = report.streams.keys().filter_map(|name| before.get(name)).max().copied()?;
+    report.time.filter(|(first, _)| *first <= newest).map(|_| newest)
 }
 
 /// What the file is written in, by the flag or its name.
@@ -118,7 +135,7 @@ fn progress_bar(bytes: Option<u64>) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn json(name: &str, report: &RowReport) -> serde_json::Value {
+fn json(name: &str, report: &RowReport, known_to: Option<i64>) -> serde_json::Value {
     let complaint =
         |c: &rows::Complaint| serde_json::json!({ "line": c.place.line, "column": c.place.column, "reason": c.reason });
     serde_json::json!({
@@ -127,17 +144,24 @@ fn json(name: &str, report: &RowReport) -> serde_json::Value {
         "bad_cells": report.bad_cells, "empty_rows": report.empty_rows, "ignored_rows": report.ignored_rows,
         "streams": report.streams, "from": report.time.map(|t| t.0.to_string()),
         "to": report.time.map(|t| t.1.to_string()), "stopped": report.stopped,
+        "known_to": known_to.map(|time| time.to_string()),
         "complaints": report.complaints.iter().map(complaint).collect::<Vec<_>>(),
     })
 }
 
-fn print(name: &str, report: &RowReport) {
+fn print(name: &str, report: &RowReport, known_to: Option<i64>) {
     println!("{name}: {} rows, {} frames stored with {} values", report.rows, report.stored(), report.values);
     for (stream, frames) in &report.streams {
         println!("  {stream}: {frames} frames");
     }
     if let Some((from, to)) = report.time {
         println!("  from {} to {}", instant::format(from), instant::format(to));
+    }
+    if let Some(time) = known_to {
+        println!(
+            "  the store had frames of these streams up to {} before: a file that is appended twice is there twice",
+            instant::format(time)
+        );
     }
     for (count, what) in [
         (report.reduced, "frames in which nothing left its bound"),

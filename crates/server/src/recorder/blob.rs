@@ -29,12 +29,17 @@ pub(super) fn run(args: &BlobArgs) -> anyhow::Result<Outcome> {
         Some(text) => Some(instant::parse(text, now_ns()).map_err(|error| anyhow::anyhow!("--at: {error}"))?),
         None => None,
     };
-    let store = place::open(&args.path, None)?;
-    let done = match &args.put {
-        Some(file) => put(&store, args, file, at.unwrap_or_else(now_ns)),
-        None => get(&store, args, at),
-    };
-    place::close(&store, done)
+    match &args.put {
+        Some(file) => {
+            let store = place::open(&args.path, None)?;
+            place::close(&store, put(&store, args, file, at.unwrap_or_else(now_ns)))
+        }
+        None => {
+            let (store, opened) = place::open_to_read(&args.path)?;
+            let got = get(&store, args, at);
+            place::close(&store, got.map(|got| if got == Outcome::Done { opened } else { got }))
+        }
+    }
 }
 
 fn stream(store: &Store, name: &str) -> Option<Arc<Stream>> {

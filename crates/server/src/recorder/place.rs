@@ -16,6 +16,7 @@ use strongback_store::{
 
 use crate::clock::now_ns;
 use crate::config::Config;
+use crate::outcome::Outcome;
 
 /// How often it is looked whether a signal came while nothing is read.
 const STOP_LATENCY: Duration = Duration::from_millis(50);
@@ -41,6 +42,23 @@ pub(super) fn open(path: &Path, config: Option<&Path>) -> anyhow::Result<Store> 
         eprintln!("strongback: {} rows were damaged and are lost; strongback.gaps has them", report.lost_rows);
     }
     Ok(store)
+}
+
+/// Opens a store that is there to read it: nothing of it changes, and it may lie on read-only media. Where it does not
+/// open as it is, what is left of it is read. Also says whether something is damaged or missing.
+pub(super) fn open_to_read(path: &Path) -> anyhow::Result<(Store, Outcome)> {
+    if !path.exists() {
+        bail!("{}: there is no store; `strongback store create` makes one", path.display());
+    }
+    let store = Store::open_read_only(path, Config::default().store_options(), now_ns())?;
+    let damaged = store.recovery().damaged;
+    for damage in &damaged {
+        eprintln!("strongback: {}, offset {}: {}", damage.file, damage.offset, damage.reason);
+    }
+    if !damaged.is_empty() {
+        eprintln!("strongback: what is left is read; `strongback store repair FROM --into NEW` makes a store of it");
+    }
+    Ok((store, if damaged.is_empty() { Outcome::Done } else { Outcome::DataLost }))
 }
 
 /// Closes a store after a command, whose own error comes first.

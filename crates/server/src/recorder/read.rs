@@ -45,7 +45,7 @@ pub(super) fn chosen(store: &Store, patterns: &str) -> anyhow::Result<Vec<Chosen
 /// What keeps them from being read or written.
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
     let time = time_range(&args.selection)?;
-    let store = place::open(&args.path, None)?;
+    let (store, opened) = place::open_to_read(&args.path)?;
     let read = (|| {
         let reading = Reading {
             chosen: chosen(&store, &args.selection.channels)?,
@@ -76,7 +76,7 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             other => other.context("the frames cannot be written")?,
         }
-        Ok(if damaged > 0 { Outcome::DataLost } else { Outcome::Done })
+        Ok(if damaged > 0 { Outcome::DataLost } else { opened })
     })();
     place::close(&store, read)
 }

@@ -1,7 +1,7 @@
 //! `strongback store stats`: what each channel holds, mostly from the statistics of blocks.
 
 use serde_json::json;
-use strongback_store::{Bucket, Channel, Stream, Value};
+use strongback_store::{Bucket, Channel, Scan, Stream, StreamId, Value, View};
 
 use super::{place, read};
 use crate::cli::StatsArgs;
@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 /// What keeps the store from being read.
 pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
     let time = read::time_range(&args.selection)?;
-    let store = place::open(&args.path, None)?;
+    let (store, opened) = place::open_to_read(&args.path)?;
     let done = (|| {
         let view = store.view();
         let mut found = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
         let stats = store.stats();
         if args.json {
             let channels: Vec<serde_json::Value> = found.iter().map(|(s, c, b)| card(s, c, b.as_ref())).collect();
-            let ranges = |id| view.time_range(id).map(|(from, to)| [from.to_string(), to.to_string()]);
+            let ranges = |id| time_range(&view, id).map(|(from, to)| [from.to_string(), to.to_string()]);
             let mut streams: Vec<_> = found.iter().map(|(stream, ..)| stream.clone()).collect();
             streams.dedup_by_key(|stream| stream.id);
             let streams: Vec<serde_json::Value> = streams
@@ -45,7 +45,7 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
                     "block_bytes": stats.block_bytes.to_string(), "segments": stats.segments,
                 })
             );
-            return Ok(Outcome::Done);
+            return Ok(opened);
         }
         println!(
             "{:6} {:>12} {:>14} {:>14} {:>14} {:>14} {:>14}  channel",
@@ -55,7 +55,7 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
             println!("{}  {}", line(channel, bucket.as_ref()), stream.key.channel_name(&channel.name));
         }
         if let Some((from, to)) =
-            found.iter().filter_map(|(s, ..)| view.time_range(s.id)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+            found.iter().filter_map(|(s, ..)| time_range(&view, s.id)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
         {
             println!("from {} to {}", instant::format(from), instant::format(to));
         }
@@ -63,9 +63,18 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
             "{} bytes on disk, {} of them blocks in {} segments",
             stats.disk_bytes, stats.block_bytes, stats.segments
         );
-        Ok(Outcome::Done)
+        Ok(opened)
     })();
     place::close(&store, done)
+}
+
+/// Smallest and largest `time` of the frames of a stream that are there: what was overwritten is not among them.
+fn time_range(view: &View, stream: StreamId) -> Option<(i64, i64)> {
+    let (from, to) = view.time_range(stream)?;
+    let oldest = view.scan(Scan::all(stream, Vec::new())).find_map(Result::ok)?;
+    let first = (0..oldest.len()).map(|row| oldest.time(row)).min()?;
+    // Where frames came out of order, an older one may follow.
+    Some((if view.time_sorted(stream) { first } else { from }, to))
 }
 
 fn card(stream: &Stream, channel: &Channel, bucket: Option<&Bucket>) -> serde_json::Value {
@@ -115,8 +124,13 @@ fn line(channel: &Channel, bucket: Option<&Bucket>) -> String {
     )
 }
 
-/// A float in at most 14 characters.
+/// A float in at most 14 characters: as it is if that is short, with six digits behind the point where numbers are of the
+/// usual size, and by powers of ten where they are not.
 fn float(number: f64) -> String {
     let plain = format!("{number}");
-    if plain.len() <= 14 { plain } else { format!("{number:.6e}") }
+    if plain.len() <= 14 {
+        return plain;
+    }
+    let size = number.abs();
+    if (1e-3..1e6).contains(&size) { format!("{number:.6}") } else { format!("{number:.6e}") }
 }

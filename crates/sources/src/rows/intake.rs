@@ -438,9 +438,9 @@ impl<'a> Intake<'a> {
         }
         let appended = self.sink.accept_waiting(&self.batch);
         self.commit = self.commit.max(Some(appended.commit));
-        let durable_line = self.durable_line;
-        let refused = |source| RowError::Refused { file: self.config.file.clone(), line: durable_line, source };
+        let mut durable_line = self.durable_line;
         let mut refusal = None;
+        let mut taken_to = None;
         for (outcome, &(of_line, stream)) in appended.outcomes.into_iter().zip(&self.batch_lines) {
             match outcome {
                 Outcome::Stored { .. } => self.streams[stream].stored += 1,
@@ -451,6 +451,7 @@ impl<'a> Intake<'a> {
                     self.report.complain(Place { line: of_line, column: 1 }, reject.to_string());
                     if let Reject::Refused(why) = reject {
                         refusal.get_or_insert(why);
+                        taken_to.get_or_insert(of_line.saturating_sub(1));
                     }
                 }
             }
@@ -458,6 +459,11 @@ impl<'a> Intake<'a> {
         self.batch.clear();
         self.batch_lines.clear();
         let durable = self.sink.wait_durable(appended.commit);
+        if let (Some(line), Ok(())) = (taken_to, &durable) {
+            // Behind a frame that is refused no other is taken.
+            durable_line = durable_line.max(line);
+        }
+        let refused = |source| RowError::Refused { file: self.config.file.clone(), line: durable_line, source };
         match (refusal, durable) {
             (Some(why), _) | (None, Err(why)) => Err(refused(why)),
             (None, Ok(())) => {

@@ -147,7 +147,9 @@ pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut Intake<'_>)
         if record.len() == 1 && first.trim().is_empty() || !intake.begins(place.line, lines.bytes()) {
             continue;
         }
-        if record.len() != roles.len() {
+        // A comma at the end of a row begins a cell that no column is for; an empty one says nothing.
+        let ends_with_comma = record.len() == roles.len() + 1 && record.cell(roles.len()).0.trim().is_empty();
+        if record.len() != roles.len() && !ends_with_comma {
             intake.bad_row(place, format!("{} cells, and the header has {}", record.len(), roles.len()));
             continue;
         }
