@@ -38,6 +38,7 @@ mod disk;
 mod elements;
 mod expiry;
 mod fields;
+mod figures;
 mod fixed;
 mod grid;
 mod group;
