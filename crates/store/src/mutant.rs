@@ -20,6 +20,12 @@ pub(crate) enum Mutant {
     BlobBeforeSync,
     /// Chunks of blobs are taken as they are.
     NoBlobCheck,
+    /// A float is taken for one of a grid if it is rebuilt from a float, which has a negative zero.
+    NegativeZero,
+    /// The last nanosecond of the range is taken as a time.
+    LastInstant,
+    /// Every clock is believed at once.
+    BelieveClock,
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 use crate::bytes::{Cursor, FormatError, malformed, put_varint};
 use crate::codec::float::Float;
 use crate::codec::integer::{self, NARROW};
+use crate::mutant::{self, Mutant};
 
 const FORM_F64: u8 = 0;
 const FORM_F32: u8 = 1;
@@ -169,9 +170,10 @@ fn wide_k<F: Float>(values: &[F], grid: Grid, out: &mut Vec<i64>) -> Option<bool
             return None;
         }
         // From the integer, as a reader does: it has no negative zero.
-        let k = k as i64;
-        exact &= grid.rebuild::<F>(k as f64).pattern() == value.pattern();
-        out.push(k);
+        let integer = k as i64;
+        let k = if mutant::is_active(Mutant::NegativeZero) { k } else { integer as f64 };
+        exact &= grid.rebuild::<F>(k).pattern() == value.pattern();
+        out.push(integer);
     }
     Some(exact)
 }

@@ -13,6 +13,7 @@ mod values;
 mod world;
 
 use super::Checked;
+use crate::mutant::{self, Mutant};
 
 /// A kind of run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,4 +87,42 @@ fn the_kinds_that_are_asked_for_agree() {
         let kind = kind.unwrap_or_else(|| panic!("STRONGBACK_MODEL_KIND: {name:?} is none of {:?}", Kind::ALL));
         run_all(kind, super::seeds::seeds(100));
     }
+}
+
+/// Seeds that any fault must be found within.
+const FOUND_WITHIN: u64 = 1_000;
+
+/// Prints after how many seeds of its kind each fault that was put in on purpose is found, and fails if one is not.
+fn find(faults: &[(&str, Mutant, Kind)]) {
+    let found: Vec<(&str, Option<u64>)> = faults
+        .iter()
+        .map(|&(what, mutant, kind)| {
+            mutant::activate(Some(mutant));
+            let found = (0..FOUND_WITHIN).find(|seed| outcome(kind, *seed).is_err());
+            mutant::activate(None);
+            (what, found)
+        })
+        .collect();
+    for (what, seed) in &found {
+        println!("{what}: found by seed {seed:?}");
+    }
+    assert!(found.iter().all(|(_, seed)| seed.is_some()), "{found:?}");
+}
+
+#[test]
+fn values_of_any_bits_are_read_back() {
+    run_all(Kind::Values, 0..60);
+}
+
+#[test]
+fn a_clock_that_is_believed_at_once_is_found() {
+    find(&[("a clock believed at once", Mutant::BelieveClock, Kind::Clock)]);
+}
+
+#[test]
+fn what_is_read_back_wrongly_is_found() {
+    find(&[
+        ("negative zeros of a grid", Mutant::NegativeZero, Kind::Values),
+        ("frames of the last nanosecond", Mutant::LastInstant, Kind::Values),
+    ]);
 }
