@@ -61,6 +61,7 @@ impl From<Refusal> for Fault {
         let code = match &refusal {
             Refusal::DiskFull | Refusal::LogFull => Code::Full,
             Refusal::Poisoned(_) => Code::Poisoned,
+            Refusal::Unwritable(_) => Code::Io,
             Refusal::Closed => Code::Closed,
         };
         Fault::new(code, refusal.to_string())

@@ -73,7 +73,7 @@ impl Disk {
                     return Ok(fulls);
                 }
                 // Now and then others take space slowly.
-                if pieces % 64 == 0 && random.bool() {
+                if pieces.is_multiple_of(64) && random.bool() {
                     std::thread::park_timeout(Duration::from_millis(random.u64(0..20)));
                 }
             };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use strongback_query::EventRow;
+use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::instant;
 use strongback_store::ClockLeap;
 
@@ -16,6 +16,7 @@ pub fn event(leap: ClockLeap, confirm_s: u64, now: i64) -> EventRow {
         time_ns: now,
         level: "warning".to_owned(),
         source: "strongback".to_owned(),
+        origin: EventOrigin::Server,
         text: format!(
             "this machine's clock leapt {by} {direction}, from {} to {}: no data is dropped by its age before the clock \
              went on for {}",
