@@ -727,7 +727,9 @@ mod tests {
         assert!(check("[pg]\nlisten = \"[::]:5433\"").unwrap_err().contains("auth_token_file"));
         assert!(check("auth_token_file = \"t\"\n[http]\nlisten = \"0.0.0.0:8080\"").is_ok());
         assert!(
-            check("auth_token_file = \"t\"\n[ilp]\nlisten = \"0.0.0.0:9009\"").unwrap_err().contains("cannot carry")
+            check("auth_token_file = \"t\"\n[ilp]\nlisten = \"0.0.0.0:9009\"")
+                .unwrap_err()
+                .contains("carries no token")
         );
         assert!(check("insecure_listen = true\n[ilp]\nlisten = \"0.0.0.0:9009\"").is_ok());
         assert!(check("[ilp]\nlisten = \"off\"\n[http]\nlisten = \"[::1]:0\"").is_ok());

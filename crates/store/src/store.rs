@@ -151,6 +151,8 @@ impl Store {
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
         writer.max_future_ns = max_future_ns;
         writer.settle_held(now);
+        // What was made room for by an eighth at a time.
+        writer.streams.shrink_to_fit();
         let shared = Arc::new(Shared::new(slots, version, space.generation_of(0), now, max_future_ns));
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);

@@ -243,6 +243,9 @@ fn the_oldest_make_space_whatever_their_clock() {
                 append(&store, of, STEP_ROWS, &mut random, now);
             }
             work(&store, now, None);
+            if step % 16 > 0 {
+                continue;
+            }
             let first = [a, b].map(|of| first_row(&store, of.0) / STEP_ROWS as u64);
             assert!(first[0].abs_diff(first[1]) < 160, "{what}, step {step}: {first:?}");
         }

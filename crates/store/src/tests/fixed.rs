@@ -120,7 +120,10 @@ fn a_small_one_goes_round_and_keeps_the_newest() {
     assert!(matches!(rows_of_closed(&store, s), Err(ScanError::Expired | ScanError::Io { .. })));
     let store = Store::in_memory(&region, &small(), StoreOptions::default(), T0).expect("opened again");
     assert!(store.recovery().clean);
-    assert_eq!(rows(&store, s), first..next);
+    // What was in the log became a block at the close, for which the oldest segment may have gone.
+    let kept = rows(&store, s);
+    assert!(kept.start >= first && kept.end == next, "{kept:?} of {first}..{next}");
+    assert!(kept.end - kept.start > 3 * 5 * 4096 / 16, "{kept:?}");
     let twice = Store::in_memory(&region, &small(), StoreOptions::default(), T0);
     assert!(matches!(twice, Err(OpenError::InUse { .. })));
 }
