@@ -253,7 +253,7 @@ impl<'a> Soak<'a> {
         let ended = &AtomicBool::new(false);
         let mut seed = || self.random.u64(..);
         let (mut disk_random, mut leap_random) = (fastrand::Rng::with_seed(seed()), fastrand::Rng::with_seed(seed()));
-        let packets = PacketSender { fti, random: fastrand::Rng::with_seed(seed()), ended };
+        let packets = PacketSender { fti, random: fastrand::Rng::with_seed(seed()), ended, base_ns: journal.base_ns };
         let visits = Visitors { http, random: fastrand::Rng::with_seed(seed()), ended, base_ns: journal.base_ns };
         let Journal { writers, visitors, next_packet, base_ns, .. } = journal;
         let counts = std::thread::scope(|scope| -> anyhow::Result<_> {

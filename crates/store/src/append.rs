@@ -2,6 +2,7 @@
 //! words, records of the unit that the next commit writes.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -99,8 +100,8 @@ pub(crate) fn new_tracker(slot: &StreamSlot) -> Box<SequenceTracker> {
 pub(crate) struct Writer {
     pub(crate) slots: Arc<SlotTable>,
     pub(crate) streams: Vec<StreamWriter>,
-    /// Streams by their key: a hash of it, so that a table that grows needs no key, and the number.
-    index: HashTable<(u32, u32)>,
+    /// Streams by their key.
+    index: HashTable<u32>,
     /// What a stream without rows has: one for all.
     no_rows: Arc<OpenRows>,
     none_sealed: Arc<SealedRows>,
@@ -158,11 +159,6 @@ pub(crate) struct Writer {
     pub(crate) changed: Vec<u32>,
     /// Every chunk ever begun whose rows may not be in a segment yet, in the order of the log.
     pub(crate) chunks: VecDeque<ChunkAt>,
-}
-
-/// Makes 64 bits of a hash of 32: the table uses the lowest and the highest ones.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A chunk in the order of the log.
@@ -258,15 +254,8 @@ impl Writer {
     }
 
     fn find(&self, key: &StreamKey) -> Option<u32> {
-        let hash = self.hash_of(key);
-        let is_it =
-            |&(other, id): &(u32, u32)| other == hash && self.streams[id as usize].slot.stream.load().key == *key;
-        self.index.find(spread(hash), is_it).map(|&(_, id)| id)
-    }
-
-    fn hash_of(&self, key: &StreamKey) -> u32 {
-        use std::hash::BuildHasher;
-        self.hasher.hash_one(key) as u32
+        let hash = self.hasher.hash_one(key);
+        self.index.find(hash, |&id| self.streams[id as usize].slot.stream.load().key == *key).copied()
     }
 
     /// Finds, makes or grows a stream; the records of it go ahead of its next frame.
@@ -405,8 +394,9 @@ impl Writer {
             counts: Counts::default(),
         });
         self.renew_reducer(id as usize);
-        let hash = self.hash_of(&stream.key);
-        self.index.insert_unique(spread(hash), (hash, id), |&(hash, _)| spread(hash));
+        let (hasher, streams) = (&self.hasher, &self.streams);
+        let hash_of = |id: &u32| hasher.hash_one(&streams[*id as usize].slot.stream.load().key);
+        self.index.insert_unique(hash_of(&id), id, hash_of);
         self.channels += stream.layout.channels.len() as u32;
         self.changed.push(id);
         self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);

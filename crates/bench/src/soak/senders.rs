@@ -19,6 +19,8 @@ const ROWS: u64 = 250;
 pub(super) const ROW_PERIOD_NS: i64 = 1_000;
 /// Packets a second.
 const PACKETS_PER_S: u64 = 500;
+/// Between two packets, nanoseconds of their source.
+const PACKET_PERIOD_NS: i64 = 1_000_000_000 / PACKETS_PER_S as i64;
 /// Longest wait for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -173,6 +175,8 @@ pub(super) struct PacketSender<'a> {
     pub(super) random: fastrand::Rng,
     /// Set when it has to end.
     pub(super) ended: &'a AtomicBool,
+    /// Source's time of packet 0.
+    pub(super) base_ns: i64,
 }
 
 impl PacketSender<'_> {
@@ -212,7 +216,8 @@ impl PacketSender<'_> {
     /// Sends one iNET-X packet: header of 28 bytes (control, stream, sequence, length, seconds, nanoseconds, PIF), and
     /// its number. A port that nobody listens at is no failure: the server may have ended.
     fn send(&self, socket: &UdpSocket, n: u64) -> anyhow::Result<u64> {
-        let time_ns = crate::clock::now_ns();
+        // A packet that comes late or twice has the time at which it was made.
+        let time_ns = self.base_ns + n as i64 * PACKET_PERIOD_NS;
         let mut packet = Vec::with_capacity(36);
         let words =
             [0x1100_0000, 0x50A, n as u32, 36, (time_ns / 1_000_000_000) as u32, (time_ns % 1_000_000_000) as u32, 0];
