@@ -29,6 +29,7 @@ use self::writer::{Acknowledgements, Writer};
 use crate::clock::now_ns;
 use crate::http::HttpConnection;
 use crate::serving::{ServerProgram, last_lines};
+use crate::work_folder::WorkFolder;
 
 /// Longest wait for a started server to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -95,22 +96,15 @@ pub struct CrashReport {
 /// Runs the rounds and prints what they found.
 pub fn run(arguments: &CrashArguments) -> anyhow::Result<CrashReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let temporary;
-    let dir = match &arguments.dir {
-        Some(dir) => dir.clone(),
-        None => {
-            temporary = tempfile::tempdir().context("temporary folder")?;
-            temporary.path().to_owned()
-        }
-    };
-    std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    let folder = WorkFolder::of(arguments.dir.as_deref())?;
+    let dir = folder.path();
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("kill -9, {} rounds, seed {seed}", arguments.rounds);
     let mut rounds = Rounds {
         arguments,
         runtime: &runtime,
         random: fastrand::Rng::with_seed(seed),
-        server: Server::of(arguments, &dir)?,
+        server: Server::of(arguments, dir)?,
         base_ns: now_ns(),
         journals: vec![Journal::default(); arguments.connections],
         compared_to: vec![0; arguments.connections],

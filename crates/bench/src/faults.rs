@@ -23,6 +23,7 @@ use crate::http::count;
 use crate::machine::Machine;
 use crate::serving::{Helper, Ports, STRAIN, ServerProcess, ServerProgram, start_pad};
 use crate::table::Table;
+use crate::work_folder::WorkFolder;
 
 /// How long what was sent may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,15 +106,8 @@ pub struct FaultsResult {
 /// # Errors
 /// Processes that fail, and any count that does not agree.
 pub fn run(arguments: &FaultsArguments) -> anyhow::Result<()> {
-    let temporary;
-    let dir = match &arguments.dir {
-        Some(dir) => dir.as_path(),
-        None => {
-            temporary = tempfile::tempdir().context("temporary folder")?;
-            temporary.path()
-        }
-    };
-    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let folder = WorkFolder::of(arguments.dir.as_deref())?;
+    let dir = folder.path();
     let result = measure(arguments, dir).with_context(|| format!("seed {}", arguments.seed))?;
     print(&result);
     if arguments.json {

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde::Serialize;
 
 use self::target::Target;
@@ -34,6 +34,7 @@ use crate::http::HttpConnection;
 use crate::machine::Machine;
 use crate::serving::{Ports, ServerProcess, ServerProgram, Usage};
 use crate::table::Table;
+use crate::work_folder::WorkFolder;
 
 /// Between two looks at the memory of the server.
 const LOOK: Duration = Duration::from_millis(10);
@@ -155,15 +156,8 @@ pub struct HostileResult {
 /// # Errors
 /// If the server cannot be started, and if anything went wrong; the message names the seeds.
 pub fn run(arguments: &HostileArguments) -> anyhow::Result<()> {
-    let temporary;
-    let dir = match &arguments.dir {
-        Some(dir) => dir.as_path(),
-        None => {
-            temporary = tempfile::tempdir().context("temporary folder")?;
-            temporary.path()
-        }
-    };
-    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let folder = WorkFolder::of(arguments.dir.as_deref())?;
+    let dir = folder.path();
     let result = strike(arguments, dir)?;
     print(&result);
     if arguments.json {

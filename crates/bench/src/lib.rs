@@ -20,5 +20,6 @@ pub mod serving;
 pub mod soak;
 pub mod sources;
 pub mod table;
+mod work_folder;
 
 pub use command::{BenchCommand, run_bench};

@@ -25,6 +25,7 @@ use self::leaps::Leaps;
 use self::senders::{PacketSender, Visitors, Writer};
 use crate::clock::now_ns;
 use crate::serving::{Ports, ServerProcess, ServerProgram, last_lines};
+use crate::work_folder::WorkFolder;
 
 /// Arguments of `strongback bench soak`.
 #[derive(Clone, Debug, clap::Args)]
@@ -116,17 +117,10 @@ pub struct SoakReport {
 /// # Errors
 /// Any row that was acknowledged and is not there, any book that does not add up, a server that ends.
 pub fn run(arguments: &SoakArguments) -> anyhow::Result<()> {
-    let temporary;
-    let dir = match &arguments.dir {
-        Some(dir) => dir.clone(),
-        None => {
-            temporary = tempfile::tempdir().context("temporary folder")?;
-            temporary.path().to_owned()
-        }
-    };
-    std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    let folder = WorkFolder::of(arguments.dir.as_deref())?;
+    let dir = folder.path();
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
-    let mut soak = Soak::begin(arguments, &dir, seed)?;
+    let mut soak = Soak::begin(arguments, dir, seed)?;
     let done = soak.run();
     done.with_context(|| format!("seed {seed}; the server's last words: {}", last_lines(&dir.join("server.log"), 20)))?;
     let report = &soak.journal.report;
