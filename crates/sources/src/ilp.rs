@@ -5,7 +5,9 @@
 //! measurement, tags and time that are written on two lines are two frames, never joined. Values of `t` and `n`
 //! (times in µs and ns) are stored as i64 nanoseconds since 1970. A field whose type its channel cannot hold exactly
 //! goes to a second column and is counted; a tag whose key is a column of every table (`time`, `sequence`, …) gets
-//! `_tag`. A field that is twice on a line, a tag without a value and a line without fields are faults.
+//! `_tag`. A decimal (`1.5d`) is the nearest double; a number beyond the range of a double is a fault, not an infinity. A
+//! line of tags without fields is a frame without values. A field that is twice on a line, a tag without a value and a
+//! measurement alone are faults.
 
 pub mod answer;
 mod cache;
@@ -15,6 +17,8 @@ mod number;
 pub mod parser;
 pub mod tcp;
 pub mod writer;
+
+pub(crate) use number::is_overflow;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -27,6 +27,8 @@ use crate::worker::{Worker, readable_or_woken, woken_within};
 const BATCH_DATAGRAMS: usize = 32;
 /// Bytes of the largest datagram there can be.
 const DATAGRAM_BYTES: usize = 65_536;
+/// Time between two events on datagrams that the kernel dropped.
+const DROPS_REPORTED_EACH_NS: i64 = 10_000_000_000;
 /// How long to leave a socket alone that returns errors.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two looks whether multicast groups are still joined.
@@ -207,6 +209,7 @@ fn receive_until_woken(
 ) {
     let mut buffer = vec![0_u8; BATCH_DATAGRAMS * DATAGRAM_BYTES];
     let mut log = Throttle::new(1, 10_000_000_000);
+    let mut drops = DropNotes::default();
     let mut looked = Instant::now();
     let mut stopping = false;
     loop {
@@ -224,6 +227,7 @@ fn receive_until_woken(
                 }
             }
         }
+        drops.look(counts, now);
         let look = !receiving.memberships.is_empty();
         if look && looked.elapsed() >= MEMBERSHIP_LOOK {
             looked = Instant::now();
@@ -243,6 +247,34 @@ fn receive_until_woken(
             let time = look.then(|| MEMBERSHIP_LOOK.saturating_sub(looked.elapsed()));
             readable_or_woken(receiving.sockets.iter().map(|socket| socket.socket.as_fd()), wait, time)
         };
+    }
+}
+
+/// Reports datagrams that the kernel dropped: at the first, then at most every [`DROPS_REPORTED_EACH_NS`].
+#[derive(Debug, Default)]
+struct DropNotes {
+    reported: u64,
+    reported_at: Option<i64>,
+}
+
+impl DropNotes {
+    fn look(&mut self, counts: &PacketCounts, now: &Now) {
+        let dropped = counts::get(&counts.kernel_drops);
+        if dropped == self.reported {
+            return;
+        }
+        let at = now();
+        if self.reported_at.is_some_and(|reported| (0..DROPS_REPORTED_EACH_NS).contains(&at.saturating_sub(reported))) {
+            return;
+        }
+        let text = format!(
+            "the kernel dropped {} datagrams: they came faster than they were read; raise receive_buffer_bytes and \
+             net.core.rmem_max, or look for load on this machine",
+            dropped.wrapping_sub(self.reported)
+        );
+        (self.reported, self.reported_at) = (dropped, Some(at));
+        tracing::warn!("{text}");
+        counts.notes.add(Note { time: at, level: "warning", text });
     }
 }
 

@@ -195,7 +195,7 @@ fn of_source(facts: &Facts, source: &SourceFacts, found: &mut Vec<Finding>) {
         let text =
             format!("the kernel dropped {drops} datagrams since the server started: it came faster than it was read");
         let finding = Finding::new(Cause::Kernel, text).about(name, None).count(drops);
-        found.push(finding.advise("raise receive_buffer_mib and net.core.rmem_max; look for load on this machine"));
+        found.push(finding.advise("raise receive_buffer_bytes and net.core.rmem_max; look for load on this machine"));
     }
 }
 
@@ -399,7 +399,7 @@ fn of_gap(gap: &GapFacts, stream: Option<&StreamFacts>) -> Finding {
             format!("{frames} lost before the receiver, by their sequence"),
             "look for loss in the network, and for `dropped by the kernel` here",
         ),
-        "kernel" => (Cause::Kernel, format!("{frames} dropped by the kernel"), "raise receive_buffer_mib"),
+        "kernel" => (Cause::Kernel, format!("{frames} dropped by the kernel"), "raise receive_buffer_bytes"),
         "silence" => (Cause::Silent, format!("{frames} did not come, by the period of the stream"), SILENT),
         "damaged" => (
             Cause::Damaged,

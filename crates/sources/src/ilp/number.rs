@@ -9,7 +9,7 @@ const POWERS_OF_TEN: [f64; 23] = [
 /// What a token that begins like a number turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
-    /// No suffix: a double.
+    /// No suffix, or `d`, a decimal: the nearest double.
     F64(f64),
     /// `i`.
     I64(i64),
@@ -26,6 +26,8 @@ pub(crate) enum NotANumber {
     Malformed,
     /// An integer beyond its type.
     OutOfRange,
+    /// A number beyond the range of a double.
+    TooLarge,
 }
 
 /// Length of the token at the start of `bytes`: up to a comma or space.
@@ -83,9 +85,22 @@ pub(crate) fn number(bytes: &[u8]) -> Result<(Number, usize), NotANumber> {
         _ => {
             let len = token_len(bytes);
             let token = std::str::from_utf8(&bytes[..len]).map_err(|_| NotANumber::Malformed)?;
-            token.parse().map(|v| (Number::F64(v), len)).map_err(|_| NotANumber::Malformed)
+            let is_decimal = |digits: &&str| digits.ends_with(|c: char| c.is_ascii_digit() || c == '.');
+            let digits = token.strip_suffix('d').filter(is_decimal).unwrap_or(token);
+            Ok((Number::F64(double(digits)?), len))
         }
     }
+}
+
+/// Reads a double; what is written in digits is never infinite.
+fn double(text: &str) -> Result<f64, NotANumber> {
+    let value: f64 = text.parse().map_err(|_| NotANumber::Malformed)?;
+    if is_overflow(value, text) { Err(NotANumber::TooLarge) } else { Ok(value) }
+}
+
+/// Returns whether a text in digits was read as infinite.
+pub(crate) fn is_overflow(value: f64, text: &str) -> bool {
+    value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 /// Reads a whole token as a time: an integer in `unit_ns`, or with suffix `t` (µs) or `n` (ns).
@@ -174,7 +189,6 @@ mod tests {
             "3.4028235e38",
             ".5",
             "+1.25",
-            "1e400",
             "0.0000000000000000000000001",
             "18446744073709551617",
             "1844674407370955161.7",
@@ -184,6 +198,29 @@ mod tests {
                 Ok(Number::F64(v)) => assert_eq!(v.to_bits(), want.to_bits(), "{text}"),
                 other => panic!("{text}: {other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn what_a_double_cannot_hold_is_refused() {
+        let digits = "9".repeat(400);
+        for text in ["1e400", "-1e309", "1.8e308", "1e99999999999999999999", &digits, "1e400d"] {
+            assert_eq!(one(text), Err(NotANumber::TooLarge), "{text}");
+        }
+        assert_eq!(one("1e-400"), Ok(Number::F64(0.0)));
+    }
+
+    #[test]
+    fn decimals_are_the_nearest_double() {
+        for text in ["123.00d", "0d", "-0.1d", "1.d", ".5d", "+1.25d", "1e3d", "12345678901234567890.123456789d"] {
+            let want: f64 = text.trim_end_matches('d').parse().unwrap();
+            match one(text) {
+                Ok(Number::F64(v)) => assert_eq!(v.to_bits(), want.to_bits(), "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        for text in ["d", "-d", ".d", "1dd", "1id", "NaNd", "infd", "1ed"] {
+            assert_eq!(number(text.as_bytes()), Err(NotANumber::Malformed), "{text:?}");
         }
     }
 

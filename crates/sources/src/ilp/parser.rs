@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! measurement[,tag=value]… field=value[,field=value]… [time]
+//! measurement,tag=value[,tag=value]… [time]
 //! ```
+//! The second, without fields, is what clients of QuestDB send of a row of symbols alone.
 //! * A backslash before a comma, space, equals sign, backslash, line feed or carriage return stands for that byte
 //!   in measurements, tags and field names; before anything else it stands for itself.
 //! * In a quoted string a backslash stands before a quote, a backslash, a line feed or a carriage return; a line
@@ -111,6 +113,8 @@ pub enum Fault {
     BadValue,
     #[error("an integer out of range")]
     IntegerOutOfRange,
+    #[error("a number beyond the range of a double")]
+    NumberOutOfRange,
     #[error("a string without its closing quote")]
     OpenString,
     #[error("after a string: a comma, a space or the end of the line is expected")]
@@ -133,6 +137,7 @@ impl Fault {
         match self {
             Fault::InvalidUtf8 => "invalid_utf8",
             Fault::IntegerOutOfRange => "integer_overflow",
+            Fault::NumberOutOfRange => "number_overflow",
             Fault::BadTime | Fault::TimeOutOfRange => "bad_time",
             Fault::TooLong => "line_too_long",
             Fault::Truncated => "truncated",
@@ -305,8 +310,9 @@ pub struct Line<'a> {
     text: &'a str,
     /// Bytes of measurement and tags, escapes and all.
     key_end: usize,
-    /// Where the fields begin.
+    /// Where the fields begin, or the time if there are none.
     fields_start: usize,
+    has_fields: bool,
     escapes: bool,
 }
 
@@ -314,25 +320,28 @@ impl<'a> Line<'a> {
     /// Splits a line. `escapes` says whether it holds quotes or backslashes ([`Found::escapes`]).
     ///
     /// # Errors
-    /// Where there is no measurement or nothing after it.
+    /// Where there is no measurement, or it is alone.
     #[inline]
     pub fn split(text: &'a str, escapes: bool) -> Result<Line<'a>, FaultAt> {
         let bytes = text.as_bytes();
         let key_end = if escapes { unescaped_space(bytes) } else { memchr(b' ', bytes) };
-        let Some(key_end) = key_end else {
-            return at(Fault::NoFields, bytes.len());
-        };
-        if matches!(bytes[0], b',' | b' ') {
+        if matches!(bytes.first(), None | Some(b',' | b' ')) {
             return at(Fault::NoMeasurement, 0);
         }
+        let key_end = key_end.unwrap_or(bytes.len());
         let mut fields_start = key_end + 1;
         while bytes.get(fields_start) == Some(&b' ') {
             fields_start += 1;
         }
-        if fields_start == bytes.len() {
+        let fields_start = fields_start.min(bytes.len());
+        if fields_start < bytes.len() && !is_time(&bytes[fields_start..]) {
+            return Ok(Line { text, key_end, fields_start, has_fields: true, escapes });
+        }
+        // A measurement alone says nothing.
+        if name_end(&bytes[..key_end], 0, b",") == key_end {
             return at(Fault::NoFields, fields_start);
         }
-        Ok(Line { text, key_end, fields_start, escapes })
+        Ok(Line { text, key_end, fields_start, has_fields: false, escapes })
     }
 
     /// Measurement and tags as written: equal keys name equal streams.
@@ -344,7 +353,7 @@ impl<'a> Line<'a> {
     /// Its fields, one after the other.
     #[inline]
     pub fn fields(&self) -> Fields<'a> {
-        Fields { text: self.text, position: self.fields_start, escapes: self.escapes, done: false }
+        Fields { text: self.text, position: self.fields_start, escapes: self.escapes, done: !self.has_fields }
     }
 
     /// Reads measurement and tags: the measurement, then the tags in the line's order.
@@ -398,6 +407,12 @@ pub struct Series {
 
 fn check_length(bytes: usize, offset: usize) -> Result<(), FaultAt> {
     if bytes > crate::MAX_NAME_BYTES { at(Fault::NameTooLong, offset) } else { Ok(()) }
+}
+
+/// Returns whether what follows a key can be a time and nothing else: a field has a name and a sign.
+fn is_time(rest: &[u8]) -> bool {
+    let digits = rest.strip_prefix(b"-").unwrap_or(rest);
+    digits.first().is_some_and(u8::is_ascii_digit) && !rest.iter().any(|byte| matches!(byte, b'=' | b','))
 }
 
 fn unescaped_space(bytes: &[u8]) -> Option<usize> {
@@ -522,6 +537,7 @@ impl<'a> Fields<'a> {
                 Ok((Number::U64(v), len)) => (FieldValue::U64(v), len),
                 Err(NotANumber::Malformed) => return at(Fault::BadValue, from),
                 Err(NotANumber::OutOfRange) => return at(Fault::IntegerOutOfRange, from),
+                Err(NotANumber::TooLarge) => return at(Fault::NumberOutOfRange, from),
             },
         };
         let end = from + len;
@@ -576,7 +592,7 @@ impl<'a> Fields<'a> {
         let time = match number::timestamp(&rest[..len], unit_ns) {
             Ok(time) => time,
             Err(NotANumber::Malformed) => return at(Fault::BadTime, start),
-            Err(NotANumber::OutOfRange) => return at(Fault::TimeOutOfRange, start),
+            Err(NotANumber::OutOfRange | NotANumber::TooLarge) => return at(Fault::TimeOutOfRange, start),
         };
         match rest[len..].iter().position(|b| *b != b' ') {
             Some(n) => at(Fault::AfterTime, start + len + n),

@@ -1,12 +1,15 @@
 //! Messages in JSON to values. Pure.
 //!
 //! Members of objects are leaves, named by their path; the schema (`jsonschema`), where there is one, says their types,
-//! else the first value does: numbers are `f64`. Arrays of numbers or truth values are one leaf, of others the first
+//! else the first value does: numbers are `f64`. Values of another type than that have a leaf of their own with the same
+//! name, which becomes a second column. Arrays of numbers or truth values are one leaf, of others the first
 //! [`ELEMENTS_MAX`] elements have leaves. `null`: no value.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
 use strongback_store::{ArrayType, ChannelType, ElementType, MAX_ARRAY_LENGTH, Value};
 
 use super::message::{ELEMENTS_MAX, LEAVES_MAX, Leaf, LeafKind, LeftOut, Values, add_leaf, is_name, leave_out};
@@ -17,12 +20,39 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Most references of a schema that lead to one another.
 const REFERENCES_MAX: usize = 8;
 
+/// A value of a message, its parts as they are written: the parser's own floats may be off by a unit in the last place.
+#[derive(Clone, Debug)]
+enum Part<'m> {
+    Null,
+    Bool(bool),
+    /// In digits.
+    Number(&'m str),
+    Text(Cow<'m, str>),
+    Array(Vec<&'m RawValue>),
+    Object(BTreeMap<String, &'m RawValue>),
+}
+
+impl<'m> Part<'m> {
+    fn of(raw: &'m RawValue) -> serde_json::Result<Part<'m>> {
+        let text = raw.get();
+        Ok(match text.as_bytes().first() {
+            Some(b'{') => Part::Object(serde_json::from_str(text)?),
+            Some(b'[') => Part::Array(serde_json::from_str(text)?),
+            Some(b'"') => Part::Text(serde_json::from_str::<String>(text)?.into()),
+            Some(b't' | b'f') => Part::Bool(serde_json::from_str(text)?),
+            Some(b'n') => Part::Null,
+            _ => Part::Number(text),
+        })
+    }
+}
+
 /// Decodes the messages of one topic.
 #[derive(Clone, Debug)]
 pub struct JsonDecoder {
     schema: Option<Json>,
     leaves: Vec<Leaf>,
-    by_name: HashMap<String, Option<usize>>,
+    /// Leaves of each path: the first, and those of values of other types.
+    by_name: HashMap<String, Vec<usize>>,
     left_out: LeftOut,
 }
 
@@ -51,132 +81,166 @@ impl JsonDecoder {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(DecodeError::Json(format!("{} bytes, {MESSAGE_BYTES_MAX} at most", message.len())));
         }
-        let object: Map<String, Json> =
-            serde_json::from_slice(message).map_err(|error| DecodeError::Json(error.to_string()))?;
+        let wrong = |error: serde_json::Error| DecodeError::Json(error.to_string());
+        let object: BTreeMap<String, &RawValue> = serde_json::from_slice(message).map_err(wrong)?;
         // Apart while its parts are looked at.
         let schema = self.schema.take();
         let node = schema.as_ref().map(|root| Node { root, at: root });
+        let mut done = Ok(());
         for (key, value) in object {
             let below = node.and_then(|node| node.member(&key));
-            self.walk(key, value, below, values);
+            done = self.walk(key, value, below, values);
+            if done.is_err() {
+                break;
+            }
         }
         self.schema = schema;
+        done.map_err(wrong)
+    }
+
+    fn walk<'m>(
+        &mut self,
+        path: String,
+        value: &'m RawValue,
+        node: Option<Node<'_>>,
+        values: &mut Values<'m>,
+    ) -> serde_json::Result<()> {
+        if !is_name(&path) {
+            leave_out(&mut self.left_out, "values whose names cannot be".to_owned(), 1);
+            return Ok(());
+        }
+        match Part::of(value)? {
+            Part::Null => {}
+            Part::Object(members) => {
+                for (key, value) in members {
+                    let below = node.and_then(|node| node.member(&key));
+                    self.walk(format!("{path}.{key}"), value, below, values)?;
+                }
+            }
+            Part::Array(elements) => self.array(path, &elements, node, values)?,
+            scalar => {
+                let declared = node.and_then(|node| node.scalar());
+                let preferred = declared.into_iter().chain(declared.and_then(|kind| wider(&scalar, kind)));
+                self.push(path, preferred, own_type(&scalar), values, |kind| match (kind, &scalar) {
+                    (ChannelType::String, Part::Text(text)) => Some(Found::Text(text.clone())),
+                    (kind, scalar) => plain(scalar, kind).map(Found::Plain),
+                });
+            }
+        }
         Ok(())
     }
 
-    fn walk(&mut self, path: String, value: Json, node: Option<Node<'_>>, values: &mut Values<'_>) {
-        if !is_name(&path) {
-            return leave_out(&mut self.left_out, "values whose names cannot be".to_owned(), 1);
-        }
-        match value {
-            Json::Null => {}
-            Json::Object(members) => {
-                for (key, value) in members {
-                    let below = node.and_then(|node| node.member(&key));
-                    self.walk(format!("{path}.{key}"), value, below, values);
-                }
-            }
-            Json::Array(elements) => self.array(path, elements, node, values),
-            scalar => {
-                let declared = node.and_then(|node| node.scalar());
-                let kind = declared.unwrap_or(match scalar {
-                    Json::Bool(_) => ChannelType::Bool,
-                    Json::Number(_) => ChannelType::F64,
-                    _ => ChannelType::String,
-                });
-                self.push(path, LeafKind::Plain(kind), values, |kind| match (kind, scalar) {
-                    (LeafKind::Plain(ChannelType::String), Json::String(text)) => Some(Found::Text(text.into())),
-                    (LeafKind::Plain(kind), scalar) => plain(&scalar, kind).map(Found::Plain),
-                    (LeafKind::Bytes(_), _) => None,
-                });
-            }
-        }
-    }
-
-    fn array(&mut self, path: String, elements: Vec<Json>, node: Option<Node<'_>>, values: &mut Values<'_>) {
+    fn array<'m>(
+        &mut self,
+        path: String,
+        elements: &[&'m RawValue],
+        node: Option<Node<'_>>,
+        values: &mut Values<'m>,
+    ) -> serde_json::Result<()> {
         let below = node.and_then(|node| node.element());
-        let declared = below.and_then(|node| node.scalar());
-        let seen = match elements.first() {
-            Some(Json::Number(_)) => Some(ChannelType::F64),
-            Some(Json::Bool(_)) => Some(ChannelType::Bool),
-            _ => None,
-        };
-        let known = self.by_name.get(&path).copied().flatten().and_then(|leaf| match self.leaves[leaf].kind {
-            LeafKind::Plain(ChannelType::Array(array)) => Some(array.element()),
-            _ => None,
-        });
-        let element = known.or_else(|| declared.or(seen).and_then(ElementType::of));
-        if let Some(element) = element {
+        let declared = below.and_then(|node| node.scalar()).and_then(ElementType::of);
+        let first = elements.first().map(|first| Part::of(first)).transpose()?;
+        let seen = first.as_ref().and_then(own_type).and_then(ElementType::of);
+        let known = self.by_name.get(&path).and_then(|leaves| leaves.iter().find_map(|leaf| self.array_of(*leaf)));
+        if known.or(declared).or(seen).is_some() {
             if elements.len() > MAX_ARRAY_LENGTH {
                 let sentence = format!("{path}: arrays of more than {MAX_ARRAY_LENGTH} elements");
-                return leave_out(&mut self.left_out, sentence, 1);
+                leave_out(&mut self.left_out, sentence, 1);
+                return Ok(());
             }
-            let kind = LeafKind::Plain(ChannelType::Array(ArrayType::variable(element)));
-            return self.push(path, kind, values, |_| {
-                let mut bytes = Vec::with_capacity(elements.len() * element.size_bytes());
-                for value in &elements {
+            let parts = elements.iter().map(|part| Part::of(part)).collect::<serde_json::Result<Vec<_>>>()?;
+            let array = |element| ChannelType::Array(ArrayType::variable(element));
+            self.push(path, declared.into_iter().map(array), seen.map(array), values, |kind| {
+                let element = kind.array()?.element();
+                let mut bytes = Vec::with_capacity(parts.len() * element.size_bytes());
+                for value in &parts {
                     let bits = plain(value, element.channel_type())?.bits();
                     bytes.extend_from_slice(&bits.to_le_bytes()[..element.size_bytes()]);
                 }
                 Some(Found::Array(element, bytes.into()))
             });
+            return Ok(());
         }
         if elements.len() > ELEMENTS_MAX {
             let sentence = format!("{path}: elements behind the first {ELEMENTS_MAX}");
             leave_out(&mut self.left_out, sentence, (elements.len() - ELEMENTS_MAX) as u64);
         }
-        for (index, value) in elements.into_iter().take(ELEMENTS_MAX).enumerate() {
-            self.walk(format!("{path}[{index}]"), value, below, values);
+        for (index, value) in elements.iter().take(ELEMENTS_MAX).enumerate() {
+            self.walk(format!("{path}[{index}]"), value, below, values)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the type of elements of a leaf that holds arrays.
+    fn array_of(&self, leaf: usize) -> Option<ElementType> {
+        match self.leaves[leaf].kind {
+            LeafKind::Plain(kind) => Some(kind.array()?.element()),
+            LeafKind::Bytes(_) => None,
         }
     }
 
-    /// Puts a value, if its leaf takes it.
+    /// Puts a value into a leaf of its path: one of the types that are `preferred` if it has one of them, else any there
+    /// is that takes it, else one of its `own` type.
     fn push<'m>(
         &mut self,
         path: String,
-        kind: LeafKind,
+        mut preferred: impl Iterator<Item = ChannelType>,
+        own: Option<ChannelType>,
         values: &mut Values<'m>,
-        value: impl FnOnce(LeafKind) -> Option<Found<'m>>,
+        value: impl Fn(ChannelType) -> Option<Found<'m>>,
     ) {
-        let leaf = match self.by_name.get(&path) {
-            Some(leaf) => *leaf,
-            None if self.by_name.len() >= 2 * LEAVES_MAX => None,
-            None => {
-                let leaf = add_leaf(&mut self.leaves, &path, kind, "");
-                self.by_name.insert(path.clone(), leaf);
-                leaf
-            }
+        let known = self.by_name.get(&path).map_or(&[][..], Vec::as_slice);
+        let kind_of = |leaf: usize| match self.leaves[leaf].kind {
+            LeafKind::Plain(kind) => Some(kind),
+            LeafKind::Bytes(_) => None,
         };
-        let Some(leaf) = leaf else {
-            return leave_out(&mut self.left_out, format!("values of fields beyond the first {LEAVES_MAX}"), 1);
+        let fits = |kind: ChannelType| Some((kind, value(kind)?));
+        let found = preferred.find_map(fits);
+        let found = found.or_else(|| known.iter().filter_map(|leaf| kind_of(*leaf)).find_map(fits));
+        let Some((kind, found)) = found.or_else(|| own.and_then(fits)) else {
+            return leave_out(&mut self.left_out, format!("{path}: values that no channel can hold"), 1);
         };
-        let of = self.leaves[leaf].kind;
-        let is_array = matches!(of, LeafKind::Plain(of) if of.array().is_some());
-        let found = value(of).filter(|found| matches!(found, Found::Array(..)) == is_array);
-        match found {
-            Some(found) => values.push((leaf, found)),
-            None => {
-                let name = match of {
-                    LeafKind::Plain(kind) => kind.name(),
-                    LeafKind::Bytes(_) => "u8[]".into(),
-                };
-                leave_out(&mut self.left_out, format!("{path}: values that are no {name}"), 1);
+        let leaf = known.iter().copied().find(|leaf| kind_of(*leaf) == Some(kind));
+        match leaf.or_else(|| add_leaf(&mut self.leaves, &path, LeafKind::Plain(kind), "")) {
+            Some(at) => {
+                if leaf.is_none() {
+                    self.by_name.entry(path).or_default().push(at);
+                }
+                values.push((at, found));
             }
+            None => leave_out(&mut self.left_out, format!("values of fields beyond the first {LEAVES_MAX}"), 1),
         }
     }
 }
 
+/// The type that a value says itself.
+fn own_type(value: &Part<'_>) -> Option<ChannelType> {
+    match value {
+        Part::Bool(_) => Some(ChannelType::Bool),
+        Part::Number(_) => Some(ChannelType::F64),
+        Part::Text(_) => Some(ChannelType::String),
+        Part::Null | Part::Array(_) | Part::Object(_) => None,
+    }
+}
+
+/// The type that a value has which is too large for the one declared.
+fn wider(value: &Part<'_>, declared: ChannelType) -> Option<ChannelType> {
+    let is_large = matches!(value, Part::Number(text) if text.parse::<u64>().is_ok_and(|n| i64::try_from(n).is_err()));
+    (declared == ChannelType::I64 && is_large).then_some(ChannelType::U64)
+}
+
 /// A value of a type.
-fn plain(value: &Json, kind: ChannelType) -> Option<Value<'static>> {
+fn plain(value: &Part<'_>, kind: ChannelType) -> Option<Value<'static>> {
     match (kind, value) {
-        (ChannelType::Bool, Json::Bool(truth)) => Some(Value::Bool(*truth)),
-        (ChannelType::I64, Json::Number(number)) => {
-            // 5.0 is a whole number as well.
-            let whole = || number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 2f64.powi(63)).map(|n| n as i64);
-            number.as_i64().or_else(|| (!number.is_u64()).then(whole).flatten()).map(Value::I64)
+        (ChannelType::Bool, Part::Bool(truth)) => Some(Value::Bool(*truth)),
+        (ChannelType::I64, Part::Number(text)) => {
+            // 5.0 is a whole number as well; an integer beyond the type is not cut to fit.
+            let whole = || double(text).filter(|n| n.fract() == 0.0 && n.abs() < 2f64.powi(63)).map(|n| n as i64);
+            text.parse().ok().or_else(|| text.parse::<u64>().is_err().then(whole).flatten()).map(Value::I64)
         }
-        (ChannelType::F64, Json::Number(number)) => number.as_f64().map(Value::F64),
-        (ChannelType::F64, Json::String(text)) => match text.as_str() {
+        (ChannelType::U64, Part::Number(text)) => text.parse().ok().map(Value::U64),
+        (ChannelType::F64, Part::Number(text)) => double(text).map(Value::F64),
+        (ChannelType::F64, Part::Text(text)) => match &**text {
             "NaN" => Some(Value::F64(f64::NAN)),
             "Infinity" => Some(Value::F64(f64::INFINITY)),
             "-Infinity" => Some(Value::F64(f64::NEG_INFINITY)),
@@ -184,6 +248,11 @@ fn plain(value: &Json, kind: ChannelType) -> Option<Value<'static>> {
         },
         _ => None,
     }
+}
+
+/// A number in digits, rounded to the nearest double; `None` beyond its range.
+fn double(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
 /// A part of a schema.

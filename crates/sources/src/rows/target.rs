@@ -6,6 +6,7 @@ use strongback_store::{
 };
 
 use super::{Cell, Written};
+use crate::ilp::is_overflow;
 
 /// What a file says of a channel.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +116,7 @@ impl Guess {
                     self.negative |= whole < 0;
                 } else if text.parse::<u64>().is_ok() {
                     self.large = true;
-                } else if text.parse::<f64>().is_ok() {
+                } else if text.parse().is_ok_and(|v| !is_overflow(v, text)) {
                     self.real = true;
                 } else if truth {
                     self.truth = true;
@@ -200,8 +201,8 @@ pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>,
         ChannelType::U16 => text.parse().ok().map(Value::U16),
         ChannelType::U32 => text.parse().ok().map(Value::U32),
         ChannelType::U64 => text.parse().ok().map(Value::U64),
-        ChannelType::F32 => text.parse().ok().map(Value::F32),
-        ChannelType::F64 => text.parse().ok().map(Value::F64),
+        ChannelType::F32 => text.parse().ok().filter(|v: &f32| !is_overflow(f64::from(*v), text)).map(Value::F32),
+        ChannelType::F64 => text.parse().ok().filter(|v| !is_overflow(*v, text)).map(Value::F64),
         ChannelType::String | ChannelType::Blob | ChannelType::Array(_) => None,
     };
     value.map(Ok).ok_or_else(|| {
@@ -325,6 +326,10 @@ mod tests {
         assert_eq!(bare("unknown", ChannelType::F32), Ok(Err(CellState::Unknown)));
         assert_eq!(bare("unknown", ChannelType::String), Ok(Ok(Value::String("unknown"))));
         assert_eq!(bare("0.1", ChannelType::F32), Ok(Ok(Value::F32(0.1))));
+        for (text, kind) in [("1e400", ChannelType::F64), ("-1e400", ChannelType::F64), ("1e39", ChannelType::F32)] {
+            assert_eq!(bare(text, kind), Err(format!("{text:?} is no {}", kind.name())));
+        }
+        assert_eq!(bare("-inf", ChannelType::F64), Ok(Ok(Value::F64(f64::NEG_INFINITY))));
         assert_eq!(bare("1", ChannelType::Bool), Ok(Ok(Value::Bool(true))));
         assert_eq!(bare("2", ChannelType::Bool), Err("\"2\" is no bool".into()));
         assert!(fit(Cell::Written("true", Written::Bool), ChannelType::F64).is_err());

@@ -175,6 +175,12 @@ fn each_fault_is_named_with_line_and_column_and_disturbs_no_other_line() {
         ("m v=tru", 5, "no value of a known type (1 1.5 1i 1u 1t 1n t f \"text\")", "syntax"),
         ("m v=9223372036854775808i", 5, "an integer out of range", "integer_overflow"),
         ("m v=-1u", 5, "an integer out of range", "integer_overflow"),
+        ("m v=1e400", 5, "a number beyond the range of a double", "number_overflow"),
+        ("m v=-1e309d", 5, "a number beyond the range of a double", "number_overflow"),
+        ("m,a=b x", 7, "a field without `=`", "syntax"),
+        ("m,a=b 1x", 7, "no time: an integer is expected", "bad_time"),
+        ("m,a=b 1 2", 9, "more after the time", "syntax"),
+        ("m 1", 3, "no fields", "syntax"),
         ("m v=\"a\"b", 8, "after a string: a comma, a space or the end of the line is expected", "syntax"),
         ("m v=1 x", 7, "no time: an integer is expected", "bad_time"),
         ("m v=1 9223372036854775808", 7, "a time out of range (1677 to 2262)", "bad_time"),
@@ -191,6 +197,34 @@ fn each_fault_is_named_with_line_and_column_and_disturbs_no_other_line() {
         // The same fault in a stream that is known already.
         let known = write(&sink, format!("m v=1\n{line}\n"));
         assert_eq!(known.first_error.unwrap().message, message, "{line:?}");
+    }
+}
+
+#[test]
+fn a_row_of_symbols_alone_is_a_frame_without_values() {
+    for (line, tag, time) in [
+        ("m,a=b", "b", None),
+        ("m,a=b ", "b", None),
+        ("m,a=b 7", "b", Some(7)),
+        ("m,a=b  7  ", "b", Some(7)),
+        ("m,a=b 7t", "b", Some(7_000)),
+        ("m,a=b -7n", "b", Some(-7)),
+        ("m,a=b\\ 1\\,\\= 7", "b 1,=", Some(7)),
+    ] {
+        // Alone; as the last line of a body; before and behind lines with fields.
+        for body in [format!("{line}\n{line}\n"), format!("{line}\n{line}"), format!("{line}\r\n{line}\n")] {
+            let sink = Recording::new();
+            let report = write(&sink, &body);
+            // The second of the same time is the first again, for a store that knows; all are taken.
+            assert_eq!((report.accepted(), report.rejected), (2, 0), "{line:?}: {:?}", report.first_error);
+            assert_eq!(sink.streams().len(), 1, "{line:?}");
+            assert_eq!(sink.streams()[0].key.tag("a"), Some(tag), "{line:?}");
+            let frames = sink.frames();
+            assert!(frames.iter().all(|f| f.cells.is_empty() && f.source_time == time), "{line:?}: {frames:?}");
+        }
+        let sink = Recording::new();
+        let report = write(&sink, format!("m,a=b v=1 1\n{line}\nm,a=b w=2 3\n"));
+        assert_eq!((report.stored, report.rejected), (3, 0), "{line:?}: {:?}", report.first_error);
     }
 }
 
@@ -428,6 +462,11 @@ mod naive {
         let mut fields = Vec::new();
         while b.peek() == Some(b' ') {
             b.take();
+        }
+        // Tags alone, with or without a time.
+        let rest = std::str::from_utf8(b.0).ok()?.trim_matches(' ');
+        if !tags.is_empty() && (rest.is_empty() || !rest.starts_with('+') && rest.parse::<i64>().is_ok()) {
+            return Some(NaiveLine { measurement, tags, fields, time: rest.parse().ok() });
         }
         loop {
             let key = b.until(b"=, ", NAME);

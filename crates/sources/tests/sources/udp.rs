@@ -166,6 +166,10 @@ fn drops_of_the_kernel_are_counted() {
         let drops = running.counts.kernel_drops.load(Relaxed);
         (drops > 0 && drops + running.counts.received.load(Relaxed) == sent as u64).then_some(())
     });
+    // People are told, once.
+    let notes = eventually("a note", || Some(running.counts.notes.take(9)).filter(|notes| !notes.is_empty()));
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].text.contains("receive_buffer_bytes") && notes[0].level == "warning", "{notes:?}");
 }
 
 #[test]
