@@ -1,7 +1,7 @@
 //! Export: the frames of chosen channels in a time range as CSV, JSON lines or Parquet, streamed.
 //!
 //! A row is a frame: its time, its stream, its values; channels of other streams are empty in it. Frames of
-//! all streams come merged by `time`; a late frame stays where it was received. A gap is a row of its own at
+//! all streams come in the order of `time`, stream and row, late frames in their place. A gap is a row of its own at
 //! the time of the last frame before it: it has no values, and its column `gap` says in words what is missing.
 //!
 //! - **CSV**: columns `time` (RFC 3339, nanoseconds), `time_ns`, `stream`, `gap`, then one for each channel,
@@ -14,6 +14,7 @@
 //!   own types. Units and descriptions are metadata of the fields (`unit`, `description`), and the first line
 //!   of the JSON form is metadata of the file (`strongback.channels`).
 
+mod head;
 mod parquet;
 mod text;
 
@@ -26,7 +27,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::Stream as FuturesStream;
-use strongback_store::{Batch, ChannelIndex, Pattern, Scan, Scanner, Stream, View};
+use strongback_store::{Batch, ChannelIndex, Pattern, Scan, Stream, View};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -35,6 +36,8 @@ use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
 use crate::state::chosen;
 use crate::system::GapRow;
+
+use head::Head;
 
 /// Most channels of one export: each is a column.
 pub const EXPORT_CHANNELS_MAX: usize = 10_000;
@@ -219,33 +222,6 @@ trait RowWriter: Send {
     fn finish(self: Box<Self>) -> Result<Vec<u8>, QueryError>;
 }
 
-/// The place of the scan of one stream.
-struct Head {
-    stream: Arc<Stream>,
-    first: usize,
-    scanner: Scanner,
-    batch: Option<Batch>,
-    row: usize,
-}
-
-impl Head {
-    /// The time of the next frame; none at the end.
-    fn time(&mut self) -> Result<Option<i64>, QueryError> {
-        loop {
-            if let Some(batch) = self.batch.as_ref().filter(|batch| self.row < batch.len()) {
-                return Ok(Some(batch.time(self.row)));
-            }
-            match self.scanner.next().transpose()? {
-                None => return Ok(None),
-                Some(batch) => {
-                    self.batch = Some(batch);
-                    self.row = 0;
-                }
-            }
-        }
-    }
-}
-
 async fn write(
     view: View,
     columns: Columns,
@@ -269,7 +245,7 @@ async fn write(
     for (stream, first, channels) in &columns.streams {
         let mut scan = Scan::all(stream.id, channels.clone());
         scan.time = request.time.clone();
-        let mut head = Head { stream: stream.clone(), first: *first, scanner: view.scan(scan), batch: None, row: 0 };
+        let mut head = Head::new(&view, stream.clone(), *first, scan, columns.streams.len());
         if let Some(time) = head.time()? {
             order.push(Reverse((time, heads.len())));
         }
@@ -281,11 +257,11 @@ async fn write(
             writer.row(&columns, ExportRow::Gap(gap))?;
         }
         let head = &mut heads[at];
-        if let Some(batch) = &head.batch {
-            let frame = ExportRow::Frame { stream: &head.stream, first: head.first, batch, row: head.row };
+        if let Some((batch, row)) = head.frame() {
+            let frame = ExportRow::Frame { stream: &head.stream, first: head.first, batch, row };
             writer.row(&columns, frame)?;
         }
-        head.row += 1;
+        head.advance();
         if let Some(time) = head.time()? {
             order.push(Reverse((time, at)));
         }

@@ -41,3 +41,41 @@ async fn exports_hold_what_was_written() {
     }
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exports_are_in_the_order_of_time_however_late_frames_came() {
+    const T0: i64 = 1_780_000_000_000_000_000;
+    let server = TestServer::start().await;
+    let mut random = fastrand::Rng::with_seed(5);
+    // A stream in order, one with a few late frames, one in no order at all; some instants twice.
+    let mut written: Vec<(i64, &str, i64)> = Vec::new();
+    for (stream, spread) in [("a", 0), ("b", 3), ("c", 1_500)] {
+        let mut order: Vec<i64> = (0..1_500).collect();
+        for at in (0..order.len()).filter(|_| spread > 0) {
+            let other = (at + random.usize(0..spread)).min(order.len() - 1);
+            order.swap(at, other);
+        }
+        for chunk in order.chunks(300) {
+            let line = |n: &i64| format!("late,s={stream} n={n}i {}\n", T0 + n / 2 * 1_000_000);
+            server.write(&chunk.iter().map(line).collect::<String>()).await;
+        }
+        written.extend(order.iter().map(|n| (T0 + n / 2 * 1_000_000, stream, *n)));
+    }
+    // Of equal times as they are stored.
+    written.sort_by_key(|(time, stream, _)| (*time, *stream));
+    for (from, to) in [(0, 1_500), (3, 701)] {
+        let (from, to) = (T0 + from * 1_000_000, T0 + to * 1_000_000);
+        let path = format!("/api/export?channels=late.*&format=csv&from={from}&to={to}");
+        let csv = server.get(&path).await.text();
+        let mut found = Vec::new();
+        for line in csv.lines().skip(1) {
+            let cells: Vec<&str> = line.split(',').collect();
+            let stream = ["a", "b", "c"].into_iter().find(|s| cells[2].contains(&format!("s={s}"))).unwrap();
+            let value = cells[4..].iter().find(|cell| !cell.is_empty()).unwrap();
+            found.push((cells[1].parse::<i64>().unwrap(), stream, value.parse::<i64>().unwrap()));
+        }
+        let want: Vec<_> = written.iter().filter(|(time, ..)| (from..to).contains(time)).copied().collect();
+        assert_eq!(found, want);
+    }
+    server.stop().await;
+}

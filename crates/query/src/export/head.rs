@@ -1,0 +1,169 @@
+//! One stream of an export, in the order of (`time`, row).
+//!
+//! A stream whose rows ascend in `time` is read through. One with late rows is read slice by slice of time, each of them
+//! sorted, so that what is held of it is bounded in whatever order its rows came.
+
+use std::sync::Arc;
+
+use strongback_store::{Batch, Scan, Scanner, Stream, View};
+
+use crate::error::QueryError;
+
+/// Cells that the slices of all streams hold, about.
+const MAX_CELLS: usize = 1 << 22;
+/// Fewest and most rows of a slice.
+const MIN_ROWS: usize = 64;
+const MAX_ROWS: usize = 1 << 16;
+/// Longest first slice and longest slice, in nanoseconds.
+const FIRST_WIDTH: u64 = 1_000_000_000;
+const MAX_WIDTH: u64 = 1 << 52;
+
+/// The place of an export in one stream.
+pub(super) struct Head {
+    pub(super) stream: Arc<Stream>,
+    /// Its first column.
+    pub(super) first: usize,
+    rows: Rows,
+}
+
+enum Rows {
+    /// They ascend as they are stored.
+    Ascending {
+        scanner: Scanner,
+        batch: Option<Batch>,
+        row: usize,
+    },
+    Sliced(Slices),
+}
+
+impl Head {
+    /// Begins a scan of a stream, one of `streams`.
+    pub(super) fn new(view: &View, stream: Arc<Stream>, first: usize, scan: Scan, streams: usize) -> Head {
+        let rows = match view.time_sorted(stream.id) {
+            true => Rows::Ascending { scanner: view.scan(scan), batch: None, row: 0 },
+            false => Rows::Sliced(Slices::new(view, scan, streams)),
+        };
+        Head { stream, first, rows }
+    }
+
+    /// Returns the time of the next frame, or `None` at the end.
+    pub(super) fn time(&mut self) -> Result<Option<i64>, QueryError> {
+        match &mut self.rows {
+            Rows::Ascending { scanner, batch, row } => loop {
+                if let Some(batch) = batch.as_ref().filter(|batch| *row < batch.len()) {
+                    return Ok(Some(batch.time(*row)));
+                }
+                let Some(next) = scanner.next().transpose()? else { return Ok(None) };
+                (*batch, *row) = (Some(next), 0);
+            },
+            Rows::Sliced(slices) => slices.time(),
+        }
+    }
+
+    /// Returns the batch of the next frame and its row in it, once [`Head::time`] has said that there is one.
+    pub(super) fn frame(&self) -> Option<(&Batch, usize)> {
+        match &self.rows {
+            Rows::Ascending { batch, row, .. } => batch.as_ref().map(|batch| (batch, *row)),
+            Rows::Sliced(slices) => slices.frame(),
+        }
+    }
+
+    /// Passes over the next frame.
+    pub(super) fn advance(&mut self) {
+        match &mut self.rows {
+            Rows::Ascending { row, .. } => *row += 1,
+            Rows::Sliced(slices) => slices.next += 1,
+        }
+    }
+}
+
+/// A row of a slice.
+#[derive(Clone, Copy)]
+struct SliceRow {
+    time: i64,
+    row: u64,
+    /// The batch that has it, and where in it.
+    batch: u32,
+    at: u32,
+}
+
+/// Slices of time of a stream, one after the other.
+struct Slices {
+    view: View,
+    /// What is asked for; its span of time begins where the next slice does.
+    scan: Scan,
+    batches: Vec<Batch>,
+    rows: Vec<SliceRow>,
+    next: usize,
+    width: u64,
+    max_rows: usize,
+}
+
+impl Slices {
+    fn new(view: &View, mut scan: Scan, streams: usize) -> Slices {
+        let (first, last) = view.time_range(scan.stream).unwrap_or((i64::MAX, i64::MIN));
+        scan.time = scan.time.start.max(first)..scan.time.end.min(last.saturating_add(1));
+        let max_rows = (MAX_CELLS / streams.max(1) / scan.columns.len().max(1)).clamp(MIN_ROWS, MAX_ROWS);
+        let (batches, rows) = (Vec::new(), Vec::new());
+        Slices { view: view.clone(), scan, batches, rows, next: 0, width: FIRST_WIDTH, max_rows }
+    }
+
+    fn frame(&self) -> Option<(&Batch, usize)> {
+        let row = self.rows.get(self.next)?;
+        Some((&self.batches[row.batch as usize], row.at as usize))
+    }
+
+    fn time(&mut self) -> Result<Option<i64>, QueryError> {
+        while self.next >= self.rows.len() {
+            if self.scan.time.start >= self.scan.time.end {
+                return Ok(None);
+            }
+            self.read()?;
+        }
+        Ok(Some(self.rows[self.next].time))
+    }
+
+    /// Reads the next slice.
+    fn read(&mut self) -> Result<(), QueryError> {
+        loop {
+            let from = self.scan.time.start;
+            let to = from.saturating_add_unsigned(self.width).min(self.scan.time.end);
+            if self.gather(to)? {
+                self.rows.sort_unstable_by_key(|row| (row.time, row.row));
+                (self.scan.time.start, self.scan.rows.start) = (to, 0);
+                if self.rows.len() * 4 < self.max_rows {
+                    let times = if self.rows.is_empty() { 4 } else { 2 };
+                    self.width = self.width.saturating_mul(times).min(MAX_WIDTH);
+                }
+                return Ok(());
+            }
+            if to.abs_diff(from) <= 1 {
+                // Too many of one instant: they are in the order of their rows already.
+                self.scan.rows.start = self.rows.last().map_or(0, |row| row.row + 1);
+                return Ok(());
+            }
+            self.width = (to.abs_diff(from) / 2).max(1);
+        }
+    }
+
+    /// Gathers the rows before `to`. Returns false if there are more than may be held.
+    fn gather(&mut self, to: i64) -> Result<bool, QueryError> {
+        self.batches.clear();
+        self.rows.clear();
+        self.next = 0;
+        let scan = Scan { time: self.scan.time.start..to, ..self.scan.clone() };
+        for batch in self.view.scan(scan) {
+            let (batch, number) = (batch?, self.batches.len() as u32);
+            let room = self.max_rows - self.rows.len();
+            let rows = (0..batch.len()).zip(&batch.rows).take(room);
+            let rows = rows.map(|(at, row)| SliceRow { time: batch.time(at), row: *row, batch: number, at: at as u32 });
+            self.rows.extend(rows);
+            let is_whole = batch.len() <= room;
+            self.batches.push(batch);
+            if !is_whole {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
