@@ -337,6 +337,8 @@ impl Rows {
         }
         let stream = cells.integer("stream").and_then(|v| u32::try_from(v).ok()).map(StreamId);
         let (from, to) = (cells.integer("from_time").unwrap_or(0), cells.integer("to_time").unwrap_or(0));
+        // A gap of which nobody knew when it began, as stores have them of the first frame after a start.
+        let from = if from == i64::MIN { to } else { from };
         let name = cells.text("name");
         let gap = GapRow {
             id,

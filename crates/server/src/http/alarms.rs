@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::answer::{self, Failure, Parameters};
 use super::notes::range;
+use crate::clock::now_ns;
 use crate::limits::book::{ActError, Book, Step};
 use crate::limits::{ActFailure, past};
 use crate::readers::Leave;
@@ -116,7 +117,7 @@ pub(super) async fn past(
     let (rules, view) = (server.limits.rules().clone(), server.ingest.store().view());
     let read = move |leave: &Leave| {
         let (mut steps, mut truncated) = (Vec::new(), false);
-        past::judge(&view, rules, time, leave, |verdict| {
+        past::judge(&view, rules, time, now_ns(), leave, |verdict| {
             truncated = steps.len() == limit;
             if !truncated {
                 steps.push(Step::of(verdict).card());

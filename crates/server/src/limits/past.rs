@@ -22,7 +22,8 @@ const FRAMES_A_LOOK: u64 = 1024;
 const PASS_NS: i64 = 100_000_000;
 
 /// What limits say of the frames of a span of `time` (nanoseconds since 1970 UTC, end exclusive), from nothing known
-/// before it on. `each` is told; it says whether to go on. Rows that came late have the turn that they had then.
+/// before it on, and of what did not come until the end of the span or until `now`, whichever was first. `each` is told;
+/// it says whether to go on. Rows that came late have the turn that they had then.
 ///
 /// # Errors
 /// A scan that ends early, or its leave has ended.
@@ -30,6 +31,7 @@ pub fn judge(
     view: &View,
     rules: Arc<[Rule]>,
     time: Range<i64>,
+    now: i64,
     leave: &Leave,
     mut each: impl FnMut(Verdict) -> bool,
 ) -> Result<(), ReadError> {
@@ -51,7 +53,7 @@ pub fn judge(
         }
     }
     let mut order = Order::default();
-    let (mut newest, mut passed) = (i64::MIN, i64::MIN);
+    let (mut newest, mut newest_time, mut passed) = (i64::MIN, i64::MIN, i64::MIN);
     let mut frames = 0_u64;
     while let Some(Reverse((receive_time, stream, at))) = heads.pop() {
         frames += 1;
@@ -59,6 +61,7 @@ pub fn judge(
             leave.check()?;
         }
         let Some(mut frame) = waiting[at].take() else { continue };
+        let time_of_newest = frame.time;
         let turn = match frame.row.and_then(|row| late.get(&(stream, row))) {
             None => Some(order.turn(receive_time)),
             Some(turn) => *turn,
@@ -71,7 +74,9 @@ pub fn judge(
             heads.push(Reverse((next.receive_time, stream, at)));
             waiting[at] = Some(next);
         }
-        newest = newest.max(receive_time);
+        if receive_time >= newest {
+            (newest, newest_time) = (receive_time, time_of_newest);
+        }
         let watermark = newest.saturating_sub(HOLD_NS);
         while let Some(frame) = order.pop_before(watermark) {
             judge.frame(&frame);
@@ -86,7 +91,75 @@ pub fn judge(
     while let Some(frame) = order.pop_before(i64::MAX) {
         judge.frame(&frame);
     }
-    // To the last frame: what would become due later is not known.
-    judge.pass(newest).into_iter().all(&mut each);
+    // What became due behind the last frame: the span ends as long after its reception as after its `time`.
+    let rest = time.end.saturating_sub(newest_time).max(0);
+    let until = newest.saturating_add(rest).min(now).max(newest);
+    judge.pass(until).into_iter().all(&mut each);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use strongback_store::{
+        ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Store, StoreOptions, StreamKey,
+        StreamSpec, Value,
+    };
+
+    use super::super::rule::{LimitTable, rules};
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+    const T0: i64 = 1_780_000_000 * S;
+
+    fn stale_after_two_seconds() -> Arc<[Rule]> {
+        #[derive(serde::Deserialize)]
+        struct Tables {
+            limit: Vec<LimitTable>,
+        }
+        let text = "[[limit]]\nchannels = [\"a.x\"]\nstale_ms = 2000";
+        let tables: Tables = toml::from_str(text).expect("a limit");
+        rules(&tables.limit).expect("rules").into()
+    }
+
+    #[test]
+    fn what_did_not_come_behind_the_newest_frame_is_stale_until_the_span_ends() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a store");
+        let spec = StreamSpec {
+            key: StreamKey::new("a", []),
+            source: "s".into(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![ChannelSpec::new("x", ChannelType::F64)],
+        };
+        let stream = store.resolve(&spec, T0).expect("a stream").0.id;
+        let mut batch = FrameBatch::new();
+        // Each second, but for three of them in between.
+        for second in (0..10).chain(13..20) {
+            let receive_time = T0 + second * S;
+            batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::F64(1.0));
+            batch.end();
+        }
+        store.append(&batch, T0 + 20 * S);
+        let stale_at = |to: i64, now: i64| {
+            let mut found = Vec::new();
+            let each = |verdict: Verdict| {
+                found.push(((verdict.change.receive_time - T0) / S, verdict.change.to));
+                true
+            };
+            judge(&store.view(), stale_after_two_seconds(), T0..to, now, &Leave::unlimited(), each).expect("judged");
+            found.into_iter().map(|(at, level)| (at, level.name())).collect::<Vec<_>>()
+        };
+        let between = [(11, "warning"), (13, "normal")];
+        let all = [between[0], between[1], (21, "warning")];
+        // As when it was live.
+        assert_eq!(stale_at(i64::MAX, T0 + 1_000 * S), all);
+        assert_eq!(stale_at(i64::MAX, T0 + 21 * S), between);
+        assert_eq!(stale_at(T0 + 30 * S, T0 + 1_000 * S), all);
+        assert_eq!(stale_at(T0 + 21 * S, T0 + 1_000 * S), between);
+        assert_eq!(stale_at(T0 + 12 * S, T0 + 1_000 * S), between[..1]);
+        assert_eq!(stale_at(T0 + 11 * S, T0 + 1_000 * S), []);
+    }
 }
