@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strongback_store::{ChannelIndex, OwnedValue, Pattern, Stream, Value, View};
+use strongback_store::{ChannelIndex, Clock, OwnedValue, Pattern, StateCell, Stream, Value, View};
 
 use crate::error::QueryError;
 use crate::system::SystemRows;
@@ -15,7 +15,7 @@ pub const STALE_AFTER_PERIODS: i64 = 3;
 /// How far a value can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Within three expected periods (or 2 s).
+    /// Within three periods, given or learnt; within 2 s where nothing is known, or less was learnt.
     Fresh,
     /// Older than that.
     Stale,
@@ -50,8 +50,10 @@ pub struct StateRow {
     pub time_ns: Option<i64>,
     /// `receive_time` of that value's frame, nanoseconds since 1970 UTC.
     pub receive_time_ns: Option<i64>,
-    /// From its reception to the instant asked for; 0 if it was received later.
+    /// From its reception to the instant asked for, or from its `time`: see [`age_of`].
     pub age_ns: Option<i64>,
+    /// Period of its stream, given or learnt, in nanoseconds.
+    pub period_ns: Option<i64>,
     /// Whether to trust it.
     pub status: Status,
 }
@@ -134,6 +136,30 @@ pub(crate) fn chosen(view: &View, patterns: &[Pattern]) -> Vec<(Arc<Stream>, Vec
     all
 }
 
+/// Returns how old a value is at an instant. The state of a past instant has the ages of that time line: where `time` is
+/// the source's, data that was written long after its `time` is as old as it was then. Now, it is the reception that
+/// counts, whatever the source's clock says.
+fn age_of(stream: &Stream, cell: &StateCell, at_ns: i64, is_now: bool) -> i64 {
+    let since = if counts_reception(stream, is_now) { cell.receive_time } else { cell.time };
+    at_ns.saturating_sub(since).max(0)
+}
+
+/// Returns whether ages of a stream's values count from their reception.
+fn counts_reception(stream: &Stream, is_now: bool) -> bool {
+    is_now || stream.clock == Clock::Receive
+}
+
+/// Returns the age from which on values of a stream are stale, and its period, given or learnt.
+fn stale_after(stream: &Stream, system: &dyn SystemRows) -> (i64, Option<i64>) {
+    let periods = |period: i64| period.saturating_mul(STALE_AFTER_PERIODS);
+    if let Some(given) = stream.expected_period_ns.filter(|period| *period > 0) {
+        return (periods(given), Some(given));
+    }
+    // What is learnt is an estimate: it gives a slow stream its time, and takes none from a fast one.
+    let learnt = system.learnt_period_ns(stream.id).filter(|period| *period > 0);
+    (learnt.map_or(STALE_AFTER_NS, periods).max(STALE_AFTER_NS), learnt)
+}
+
 /// The state of the chosen channels: values up to `until_ns`, ages from `at_ns`. The two differ only for
 /// `latest`, which also takes frames whose source clock runs ahead.
 pub(crate) fn state(
@@ -149,10 +175,7 @@ pub(crate) fn state(
             true => view.latest(stream.id, until_ns, &channels)?,
             false => view.state_at(stream.id, until_ns, &channels)?,
         };
-        let stale_after_ns = stream
-            .expected_period_ns
-            .filter(|period| *period > 0)
-            .map_or(STALE_AFTER_NS, |period| period.saturating_mul(STALE_AFTER_PERIODS));
+        let (stale_after_ns, period_ns) = stale_after(&stream, system);
         // Gaps are asked for once a stream, from its oldest value on; each value then looks at its own span.
         let oldest = cells.iter().flatten().map(|c| c.time).min();
         let gaps = match oldest {
@@ -168,13 +191,15 @@ pub(crate) fn state(
                     time_ns: None,
                     receive_time_ns: None,
                     age_ns: None,
+                    period_ns,
                     status: Status::Never,
                 },
                 Some(cell) => {
-                    let age_ns = at_ns.saturating_sub(cell.receive_time).max(0);
+                    let age_ns = age_of(&stream, &cell, at_ns, until_ns != at_ns);
                     let missing = gaps.iter().any(|gap| gap.from_time_ns >= cell.time && gap.from_time_ns <= at_ns);
                     // Received by a clock that ran ahead and was set back: nobody knows how long ago.
-                    let is_ahead = cell.receive_time > until_ns.max(at_ns);
+                    let is_ahead =
+                        counts_reception(&stream, until_ns != at_ns) && cell.receive_time > until_ns.max(at_ns);
                     let status = match (&cell.value, missing) {
                         (None, _) | (_, true) => Status::Gap,
                         _ if is_ahead || age_ns > stale_after_ns => Status::Stale,
@@ -187,6 +212,7 @@ pub(crate) fn state(
                         time_ns: Some(cell.time),
                         receive_time_ns: Some(cell.receive_time),
                         age_ns: Some(age_ns),
+                        period_ns,
                         status,
                     }
                 }

@@ -148,6 +148,12 @@ pub trait SystemRows: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Period of a stream that was learnt from when its frames came, in nanoseconds; `None` where none was.
+    fn learnt_period_ns(&self, stream: StreamId) -> Option<i64> {
+        let _ = stream;
+        None
+    }
+
     /// Gaps of one stream with frames still missing that touch a time range.
     fn open_gaps(&self, stream: StreamId, time: Range<i64>) -> Vec<GapRow> {
         self.gaps(time).into_iter().filter(|gap| gap.stream == Some(stream) && gap.open > 0).collect()

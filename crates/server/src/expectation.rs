@@ -170,6 +170,11 @@ pub struct Expectation {
 }
 
 impl Expectation {
+    /// Returns the period that was learnt, in nanoseconds.
+    pub fn learnt_period_ns(&self) -> Option<i64> {
+        self.learnt.map(|period| period as i64)
+    }
+
     /// Takes what is known now; says what changed.
     pub fn look(&mut self, seen: &Seen) -> Turn {
         if self.looked == 0 {

@@ -338,6 +338,11 @@ impl Roster {
         streams.map(|stream| of.expectations.get(stream.0 as usize).cloned().unwrap_or_default()).collect()
     }
 
+    /// Returns the period that was learnt of a stream, in nanoseconds.
+    pub fn learnt_period_ns(&self, stream: StreamId) -> Option<i64> {
+        self.streams.lock().expectations.get(stream.0 as usize)?.learnt_period_ns()
+    }
+
     /// Counts what streams that are silent at the end of all missed until then.
     pub fn finish(&self, ingest: &Ingest, now: i64) {
         let store = ingest.store();

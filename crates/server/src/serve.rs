@@ -11,6 +11,7 @@ use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, RunRow, SourceRow
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
 use strongback_sources::{Sink, ads, inetx, layout, wall_clock};
+use strongback_store::StreamId;
 use tokio::sync::{Semaphore, watch};
 
 use crate::allowance::Allowance;
@@ -173,6 +174,10 @@ impl SystemRows for Rows {
 
     fn runs(&self) -> Vec<RunRow> {
         runs::rows(&self.ingest.store().runs(), &self.runs.runs(), now_ns())
+    }
+
+    fn learnt_period_ns(&self, stream: StreamId) -> Option<i64> {
+        self.roster.learnt_period_ns(stream)
     }
 }
 

@@ -204,7 +204,13 @@ fn write_state(out: &mut Vec<u8>, row: &StateRow) {
         Some(value) => json::push(out, &Cell(value.as_value())),
         None => out.extend_from_slice(b"null"),
     }
-    for (key, value) in [("time", row.time_ns), ("receive_time", row.receive_time_ns), ("age_ns", row.age_ns)] {
+    let times = [
+        ("time", row.time_ns),
+        ("receive_time", row.receive_time_ns),
+        ("age_ns", row.age_ns),
+        ("period_ns", row.period_ns),
+    ];
+    for (key, value) in times {
         out.push(b',');
         json::push(out, key);
         out.push(b':');
