@@ -2,6 +2,7 @@
 
 mod index;
 mod list;
+mod neighbours;
 mod resident;
 
 use std::ops::Range;
@@ -14,6 +15,7 @@ use crate::bytes::{FormatError, malformed};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact, read_exact_into};
 use crate::fields::{Put, Take};
 use crate::group::Group;
+use crate::mixed::{MixedBlock, MixedParts};
 use crate::refusal::ScanError;
 use crate::segment::pyramid::Extent;
 use crate::segment::{self, Before, Footer, LastBlocks, Outline, Trailer};
@@ -25,6 +27,17 @@ pub(crate) use index::WHOLE;
 use index::{Blocks, Listing};
 pub(crate) use list::{GroupList, SegmentList};
 pub(crate) use resident::Residents;
+
+/// Parts of a mixed block that are kept when one of them is read: those of neighbouring streams.
+const PARTS_TOGETHER: usize = 64;
+
+/// Why parts cannot be read.
+pub(crate) enum ReadError {
+    /// The disk refuses, or the segment was expired.
+    Scan(ScanError),
+    /// The block is damaged.
+    Format(FormatError),
+}
 
 /// A block as the directory knows it. Mixed blocks are listed once for each of their streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,9 +309,16 @@ impl Segment {
         let mut blocks = Blocks::default();
         for stretch in outline.of_stream(stream) {
             let at = section + stretch.at as u64;
-            let bytes = self.read_bytes(at, stretch.bytes, residents)?;
-            let entries = outline.entries(stretch, &bytes, stream).map_err(|e| self.damaged(at, e))?;
-            entries.iter().for_each(|entry| blocks.push(block_ref(entry)));
+            let listed = residents.stretches.get((self.id, at)).map_or_else(
+                || {
+                    let bytes = self.read_bytes(at, stretch.bytes, residents)?;
+                    let entries = outline.entries(stretch, &bytes).map_err(|e| self.damaged(at, e))?;
+                    let listed: Vec<_> = entries.iter().map(|e| (e.header.stream.0, block_ref(e))).collect();
+                    Ok(residents.stretches.keep((self.id, at), listed, |listed| size_of_val(&listed[..])))
+                },
+                Ok,
+            )?;
+            listed.iter().filter(|(of, _)| *of == stream).for_each(|(_, block)| blocks.push(*block));
         }
         blocks.sort();
         Ok(blocks)
@@ -402,6 +422,26 @@ impl Segment {
         let (bytes, trailer) = self.read_footer_bytes(residents)?;
         let behind = trailer.footer_offset + (trailer.footer_bytes as u64).next_multiple_of(PAGE_BYTES as u64);
         SegmentIndex::of_footer(&bytes, &trailer, behind).map_err(|e| self.damaged(trailer.footer_offset, e))
+    }
+
+    /// Some parts of a mixed block, the one that is asked for among them.
+    ///
+    /// # Errors
+    /// The disk refuses, the segment was expired, or the block is damaged.
+    pub(crate) fn read_parts(
+        self: &Arc<Self>,
+        block: &BlockRef,
+        part: u32,
+        residents: &Residents,
+    ) -> Result<Arc<MixedParts>, ReadError> {
+        let group = part as usize / PARTS_TOGETHER * PARTS_TOGETHER;
+        let key = (self.id, (u64::from(block.offset), group));
+        if let Some(parts) = residents.parts.get(key) {
+            return Ok(parts);
+        }
+        let bytes = self.read_block(block, residents).map_err(ReadError::Scan)?;
+        let mixed = MixedBlock::read(&bytes).map_err(ReadError::Format)?;
+        Ok(residents.parts.keep(key, mixed.some(group..group + PARTS_TOGETHER), MixedParts::bytes))
     }
 
     /// Bytes of a block.

@@ -20,6 +20,8 @@
 //!          values: little-endian in their type's size; text and arrays: bytes, and they
 //! ```
 
+use std::ops::Range;
+
 use crate::array::ArrayRef;
 use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::block::{
@@ -248,6 +250,15 @@ pub struct MixedBlock<'a> {
     rows: &'a [u8],
 }
 
+/// Some of the parts of a mixed block, one after the other, without the bytes of the rest.
+pub(crate) struct MixedParts {
+    /// Which part of the block the first one is.
+    first: usize,
+    time_min: i64,
+    parts: Vec<PartEntry>,
+    rows: Vec<u8>,
+}
+
 impl<'a> MixedBlock<'a> {
     /// Reads the mixed block at the beginning of `bytes`.
     ///
@@ -299,10 +310,55 @@ impl<'a> MixedBlock<'a> {
     /// # Errors
     /// When the bytes are not what the directory says, or a channel is not in `layout`.
     pub fn decode(&self, part: usize, layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
-        let part = self.parts.get(part).ok_or(malformed("a part beyond the mixed block"))?;
-        let mut bytes = Cursor::new(self.rows.get(part.start..).unwrap_or_default());
-        let mut cursor = Cursor::new(bytes.take(part.header.length_bytes, "rows of a part")?);
-        let mut batch = part.decode_rows(self.header.time.0, &mut cursor)?;
+        let part = self.parts.get(part).ok_or(malformed(BEYOND))?;
+        part.decode(self.rows, self.header.time.0, layout, channels)
+    }
+
+    /// Some of its parts.
+    pub(crate) fn some(&self, parts: Range<usize>) -> MixedParts {
+        let first = parts.start.min(self.parts.len());
+        let mut parts = self.parts[first..parts.end.clamp(first, self.parts.len())].to_vec();
+        let start = parts.first().map_or(0, |part| part.start);
+        let end = parts.last().map_or(start, |part| part.start + part.header.length_bytes);
+        parts.iter_mut().for_each(|part| part.start -= start);
+        // That the parts do not pass the rows was checked when they were read.
+        let rows = self.rows.get(start..end).unwrap_or_default().to_vec();
+        MixedParts { first, time_min: self.header.time.0, parts, rows }
+    }
+}
+
+impl MixedParts {
+    /// Memory that they take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let types: usize = self.parts.iter().map(|part| part.types.capacity()).sum();
+        self.rows.len() + self.parts.len() * size_of::<PartEntry>() + types * size_of::<ChannelType>()
+    }
+
+    /// A part, by its number in the block.
+    pub(crate) fn get(&self, part: usize) -> Option<&PartEntry> {
+        self.parts.get(part.checked_sub(self.first)?)
+    }
+
+    /// As [`MixedBlock::decode`].
+    pub(crate) fn decode(&self, part: usize, layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
+        self.get(part).ok_or(malformed(BEYOND))?.decode(&self.rows, self.time_min, layout, channels)
+    }
+}
+
+/// What is asked for a part that is not there.
+const BEYOND: &str = "a part beyond the mixed block";
+
+impl PartEntry {
+    fn decode(
+        &self,
+        rows: &[u8],
+        time_min: i64,
+        layout: &Layout,
+        channels: &[ChannelIndex],
+    ) -> Result<Batch, FormatError> {
+        let mut bytes = Cursor::new(rows.get(self.start..).unwrap_or_default());
+        let mut cursor = Cursor::new(bytes.take(self.header.length_bytes, "rows of a part")?);
+        let mut batch = self.decode_rows(time_min, &mut cursor)?;
         if cursor.remaining() > 0 {
             return Err(malformed("bytes left behind the rows of a part"));
         }

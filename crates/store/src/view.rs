@@ -17,12 +17,11 @@ use crate::bytes::FormatError;
 use crate::catalog::Catalog;
 use crate::checkpoint::SealedRows;
 use crate::clock::Mark;
-use crate::directory::{BlockRef, Segment, SegmentList};
+use crate::directory::{BlockRef, ReadError, Segment, SegmentList};
 use crate::elements::ElementRange;
 use crate::group::Group;
 use crate::held::Held;
 use crate::limits::{PARTED_BYTES, PARTED_CHANNELS, STATISTICS_MIN_ROWS};
-use crate::mixed::MixedBlock;
 use crate::parts::Parts;
 use crate::scan::Scanner;
 use crate::state::{StateCell, state_at};
@@ -158,15 +157,21 @@ impl StreamView {
             let read = parts.block()?;
             return Ok((read.decode(layout, columns).map_err(damaged)?, read.header().gap_before));
         }
-        let bytes = segment.read_block(block, residents)?;
         let (batch, gap_before) = match block.part {
-            None => Block::read(&bytes).and_then(|read| Ok((read.decode(layout, columns)?, read.header().gap_before))),
-            Some(part) => MixedBlock::read(&bytes).and_then(|mixed| {
-                let gap_before = mixed.parts().get(part as usize).is_some_and(|part| part.header.gap_before);
-                Ok((mixed.decode(part as usize, layout, columns)?, gap_before))
-            }),
-        }
-        .map_err(damaged)?;
+            None => {
+                let bytes = segment.read_block(block, residents)?;
+                let read = Block::read(&bytes).map_err(damaged)?;
+                (read.decode(layout, columns).map_err(damaged)?, read.header().gap_before)
+            }
+            Some(part) => {
+                let parts = segment.read_parts(block, part, residents).map_err(|error| match error {
+                    ReadError::Scan(error) => error,
+                    ReadError::Format(error) => damaged(error),
+                })?;
+                let gap_before = parts.get(part as usize).is_some_and(|part| part.header.gap_before);
+                (parts.decode(part as usize, layout, columns).map_err(damaged)?, gap_before)
+            }
+        };
         if batch.stream != self.stream.id || batch.rows.first() != Some(&block.first_row) {
             return Err(self.misplaced(segment, block, batch.stream, batch.rows.first()));
         }

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::{Segment, SegmentIndex};
+use super::neighbours::Neighbours;
+use super::{BlockRef, Segment, SegmentIndex};
 use crate::disk::DiskFile;
+use crate::mixed::MixedParts;
 use crate::segment::LastBlocks;
 
 /// Entries of indices kept in memory: 64 bytes each.
@@ -22,6 +24,10 @@ pub(crate) struct Residents {
     kept: Mutex<Kept>,
     /// Memory for blocks that are read in parts, of what was read before.
     buffers: Mutex<Vec<Vec<u8>>>,
+    /// Of long indices, what was read for a stream and says as much of its neighbours.
+    pub(super) stretches: Neighbours<u64, Vec<(u32, BlockRef)>>,
+    /// The same of mixed blocks: by where a block is, and the first of the parts.
+    pub(super) parts: Neighbours<(u64, usize), MixedParts>,
 }
 
 /// Most buffers that are kept, and the most bytes of one.
@@ -119,6 +125,10 @@ impl Residents {
                 kept.close_file(segment);
             }
         }
+        drop(kept);
+        let is_gone = |id: u64| segments.iter().any(|segment| segment.id == id);
+        self.stretches.forget(is_gone);
+        self.parts.forget(is_gone);
     }
 }
 
