@@ -1,8 +1,8 @@
 //! Turns of running queries: every query begins soon, and those that take long share what is left.
 //!
-//! A query begins with a short turn. When that is over it waits, without running, for one of the long turns; while
-//! its client does not take its rows it holds no turn at all. So neither long queries nor clients that do not read
-//! keep others from beginning.
+//! A query begins with a short turn. When that is over it waits, without running, for one of the long turns, which
+//! end as well: it then waits behind all that wait already. While its client does not take its rows it holds no turn
+//! at all. So neither long queries nor clients that do not read keep others from beginning or from ending.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ use tokio::time::Instant;
 const SHORT_TURNS: usize = 4;
 /// A short turn.
 const SHORT_TIME: Duration = Duration::from_millis(300);
+/// A long turn: short enough that one query ends in time behind twenty others, and long beside the change of turns.
+const LONG_TIME: Duration = Duration::from_millis(300);
 
 /// The turns of an engine.
 pub(crate) struct Turns {
@@ -41,7 +43,7 @@ impl Turns {
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     permit: Mutex<Option<OwnedSemaphorePermit>>,
-    /// When the short turn is over, if it is one.
+    /// When the turn is over, if it has one.
     over: watch::Sender<Option<Instant>>,
 }
 
@@ -59,7 +61,7 @@ impl Turn {
         self.permit.lock().take();
     }
 
-    async fn short_is_over(&self) {
+    async fn is_over(&self) {
         let mut over = self.over.subscribe();
         loop {
             let until = *over.borrow_and_update();
@@ -81,10 +83,11 @@ impl Turn {
         loop {
             tokio::select! {
                 biased;
-                () = self.short_is_over() => {
+                () = self.is_over() => {
                     self.give_up();
                     // Not polled meanwhile: it stands still.
                     *self.permit.lock() = self.turns.long.clone().acquire_owned().await.ok();
+                    self.over.send_replace(Some(Instant::now() + LONG_TIME));
                 }
                 done = &mut query => {
                     self.give_up();
@@ -110,6 +113,38 @@ mod tests {
             .collect();
         tokio::task::yield_now().await;
         assert_eq!(turns.begin().await.run(async { 7 }).await, 7);
+        long.iter().for_each(|query| query.abort());
+    }
+
+    #[tokio::test]
+    async fn a_query_of_several_turns_ends_beside_any_number_of_endless_ones() {
+        let turns = Arc::new(Turns::new(1));
+        let endless = async || {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        };
+        let long: Vec<_> = (0..4)
+            .map(|_| {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.begin().await.run(endless()).await })
+            })
+            .collect();
+        let (turn, mut polls) = (turns.begin().await, 0);
+        let of_turns = async {
+            let mut ends = Vec::new();
+            // Each of its turns has another end.
+            while ends.len() < 3 {
+                let over = *turn.over.borrow();
+                if ends.last() != Some(&over) {
+                    ends.push(over);
+                }
+                polls += 1;
+                tokio::task::yield_now().await;
+            }
+        };
+        turn.run(of_turns).await;
+        assert!(polls >= 3);
         long.iter().for_each(|query| query.abort());
     }
 
