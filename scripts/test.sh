@@ -44,7 +44,8 @@ page_tests() {
     --reporter=default --reporter=junit --outputFile.junit="$RESULTS.junit.xml"
 }
 client_tests() {
-  "$cache/python/bin/pytest" -q --junitxml="$RESULTS.junit.xml" tests/e2e
+  "$cache/python/bin/pytest" -q -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1 \
+    --junitxml="$RESULTS.junit.xml" tests/e2e
 }
 crash_test() {
   "$STRONGBACK" bench crash --rounds "${STRONGBACK_CRASH_ROUNDS:-5}"
