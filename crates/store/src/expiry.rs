@@ -4,6 +4,13 @@
 //! The spare is the file of the number that the next segment gets, allocated and all zeros, so there is never more
 //! than one. What [`crate::group`] protects stays, whatever others send, but for the
 //! store's own tables beyond their share.
+//!
+//! A file system that others fill: a segment is made smaller before anything goes for it, down to
+//! [`Space::least_segment`] or to what its first block needs, and only then the oldest go, until that fits. So what goes
+//! is at most twice the blocks that come in with their footers, a smallest segment of each group at each opening, what
+//! checkpoints grow by, and the rest of the last segment that goes, as these go whole. Where what is given back is taken
+//! by others at once, [`Sealer::make_room`] stops after [`USELESS_TIMES`] times what it was asked for and
+//! [`USELESS_BYTES`].
 
 use std::io;
 use std::iter::Peekable;
@@ -20,10 +27,13 @@ use crate::store::Inner;
 
 /// Bytes that must stay free beside a segment that is made, for checkpoints.
 const FREE_BYTES_MIN: u64 = 8 << 20;
-/// Full segments' worth of bytes, and bytes besides, that are dropped for a disk without space, and are of no use, before
-/// it is refused: it may be something else that is used up, or somebody else who takes what is given back.
-const USELESS_SEGMENTS: u64 = 4;
-const USELESS_BYTES: u64 = 1 << 20;
+/// Part of a segment's usual size that the smallest has: small enough for what goes for it, and large enough that a disk
+/// that stays full is not left with thousands of files.
+const LEAST_PART: u64 = 64;
+/// Times the bytes that a disk without space is asked for, and bytes besides, that are dropped for it and are of no use,
+/// before frames are refused: it may be something else that is used up, or somebody else who takes what is given back.
+const USELESS_TIMES: u64 = 4;
+const USELESS_BYTES: u64 = 256 << 10;
 /// Times in a row that a disk that says it has space must be full before anything goes for it.
 const FULL_TIMES: u32 = 3;
 /// Part of a folder that the store's own tables may take: as of the slots of a fixed size.
@@ -36,7 +46,7 @@ const SEGMENTS_OF_GROUP: u64 = 8;
 pub(crate) struct Space {
     /// Most bytes over all files.
     pub(crate) max_bytes: u64,
-    /// Bytes of a segment's file.
+    /// Bytes of a segment's file, where the disk has room for it.
     pub(crate) segment_bytes: u64,
     /// If the size is fixed.
     pub(crate) fixed: Option<FixedSpace>,
@@ -51,6 +61,12 @@ impl Space {
         let most = (max_bytes / (SEGMENTS_OF_GROUP * groups)).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
         let most = 1 << most.ilog2();
         Space { max_bytes, segment_bytes: options.segment_bytes.clamp(MIN_SEGMENT_BYTES, most), fixed: None }
+    }
+
+    /// Bytes of the smallest segment, which is made where the disk has no room for another.
+    pub(crate) fn least_segment(&self) -> u64 {
+        let part = (self.segment_bytes / LEAST_PART).next_multiple_of(PAGE_BYTES as u64);
+        part.max(MIN_SEGMENT_BYTES).min(self.segment_bytes)
     }
 
     /// Bytes that the store's own tables may take of a folder: beyond, their oldest rows go.
@@ -80,9 +96,25 @@ impl Space {
     }
 }
 
-/// Finds the spare that the store left. A file of its name that something was written to is not one, and is written
-/// over when the segment is made.
-pub(crate) fn find_spare(disk: &dyn Disk, id: u64, size_bytes: u64) -> io::Result<Option<Arc<dyn DiskFile>>> {
+/// A file for a segment, allocated and empty.
+#[derive(Clone)]
+pub(crate) struct Spare {
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) size_bytes: u64,
+}
+
+/// What a disk had no space for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// Bytes that were missing, as far as they are known.
+    pub(crate) missing: u64,
+    /// Bytes that were asked for.
+    pub(crate) whole: u64,
+}
+
+/// Finds the spare that the store left, of at most so many bytes. A file of its name that something was written to is not
+/// one, and is written over when the segment is made.
+pub(crate) fn find_spare(disk: &dyn Disk, id: u64, most_bytes: u64) -> io::Result<Option<Spare>> {
     let file = match disk.open(&file_name(id), Access::Buffered) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -93,10 +125,11 @@ pub(crate) fn find_spare(disk: &dyn Disk, id: u64, size_bytes: u64) -> io::Resul
     if page[..got].iter().any(|byte| *byte != 0) {
         return Ok(None);
     }
-    if file.size()? == size_bytes {
-        return Ok(Some(file));
+    let size_bytes = file.size()?;
+    if (MIN_SEGMENT_BYTES..=most_bytes).contains(&size_bytes) && size_bytes.is_multiple_of(PAGE_BYTES as u64) {
+        return Ok(Some(Spare { file, size_bytes }));
     }
-    // Cut short while it was made, or of another size of segments.
+    // Cut short while it was made, or of a larger size of segments.
     disk.remove(&file_name(id))?;
     Ok(None)
 }
@@ -136,7 +169,7 @@ impl Sealer {
             return fixed.size_bytes;
         }
         let ahead: u64 = self.groups.values().map(|file| file.ahead_bytes()).sum();
-        let spare = if self.spare.is_some() { store.space.segment_bytes } else { 0 };
+        let spare = self.spare.as_ref().map_or(0, |spare| spare.size_bytes);
         let fixed = store.log_bytes + crate::superblock::FILE_BYTES;
         let settle = self.settle.extra_bytes(store.space.segment_bytes);
         let (rows, blobs) = store.shared.segments.load().sums();
@@ -144,33 +177,41 @@ impl Sealer {
         fixed + self.checkpoint.file_bytes() + rows.bytes + blobs + ahead + spare + settle
     }
 
-    /// The file of the next segment: the spare, or one that is made, for which the oldest segments go that may.
-    pub(crate) fn next_file(&mut self, store: &Inner, group: Group) -> io::Result<Arc<dyn DiskFile>> {
+    /// The file of the next segment, of at least `least_bytes`: the spare, or one that is made. Where the disk has no room
+    /// for one of the usual size it is smaller; where it has none for the smallest, the oldest segments go that may.
+    pub(crate) fn next_file(&mut self, store: &Inner, group: Group, least_bytes: u64) -> io::Result<Spare> {
         if let Some(spare) = self.spare.take() {
-            return Ok(spare);
+            if spare.size_bytes >= least_bytes {
+                return Ok(spare);
+            }
+            self.disk.remove(&file_name(self.superblock.now.next_segment))?;
         }
+        let (size_bytes, max) = (store.space.segment_bytes, store.space.max_bytes);
         if let Some(fixed) = store.space.fixed {
-            return self.next_slot(store, &fixed, group);
+            let file = self.next_slot(store, &fixed, group)?;
+            return Ok(Spare { file, size_bytes });
         }
-        let (size, max) = (store.space.segment_bytes, store.space.max_bytes);
         loop {
-            let made = if self.used_bytes(store) + size > max {
+            let is_over = self.used_bytes(store) + size_bytes > max;
+            let made = if is_over {
                 Err(io::ErrorKind::StorageFull.into())
             } else {
-                self.disk.create(&file_name(self.superblock.now.next_segment), size, Access::Buffered)
+                self.create_file(size_bytes, least_bytes)
             };
             match made {
-                Ok(file) => {
+                Ok(made) => {
                     self.disk.sync()?;
                     self.found_room();
-                    return Ok(file);
+                    return Ok(made);
                 }
                 Err(error) if is_full(&error) => {
                     let now = store.shared.paces.now();
-                    let made = if self.used_bytes(store) + size > max {
+                    let made = if is_over {
                         self.free_settle(store, now)? || self.drop_oldest(store, 1)? > 0
                     } else {
-                        self.make_room(store, now, 1)?
+                        let free = self.disk.space().map_or(0, |(_, free)| free);
+                        let missing = least_bytes.saturating_sub(free);
+                        self.make_room(store, now, Asked { missing, whole: least_bytes })?
                     };
                     if !made {
                         return Err(error);
@@ -179,6 +220,27 @@ impl Sealer {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Makes the file of the next segment: of a size, or of a half, a quarter and so on of it, down to the least.
+    fn create_file(&self, size_bytes: u64, least_bytes: u64) -> io::Result<Spare> {
+        let name = file_name(self.superblock.now.next_segment);
+        let create = |size_bytes| {
+            let file = self.disk.create(&name, size_bytes, Access::Buffered)?;
+            Ok(Spare { file, size_bytes })
+        };
+        let half = |size: u64| (size / 2 / PAGE_BYTES as u64 * PAGE_BYTES as u64).max(least_bytes);
+        let (mut size, mut made) = (size_bytes, create(size_bytes));
+        while size > least_bytes && made.as_ref().is_err_and(is_full) {
+            // Each try costs the file system more than this question.
+            let free = self.disk.space().map_or(u64::MAX, |(_, free)| free);
+            size = half(size);
+            while size > least_bytes && size > free {
+                size = half(size);
+            }
+            made = create(size);
+        }
+        made
     }
 
     /// Makes the spare, if there is none and room for it. A full disk is no error here: what is there goes on.
@@ -193,7 +255,7 @@ impl Sealer {
             Ok(file) => {
                 file.sync()?;
                 self.disk.sync()?;
-                self.spare = Some(file);
+                self.spare = Some(Spare { file, size_bytes: size });
                 Ok(())
             }
             Err(error) if is_full(&error) => Ok(()),
@@ -306,25 +368,33 @@ impl Sealer {
         victims
     }
 
-    /// Gives space back to a disk that has none: what settle has, or the oldest segments that may go, of so many bytes.
-    /// False: there is nothing, or what went so far was of no use.
-    pub(crate) fn make_room(&mut self, store: &Inner, now: i64, least: u64) -> io::Result<bool> {
+    /// What a disk without space may have been asked for, beside checkpoints: blocks to be written, or `unit_bytes` of the
+    /// log.
+    pub(crate) fn asked(&self, unit_bytes: usize) -> Asked {
+        let missing = self.checkpoint.missing_bytes;
+        let blocks = self.groups.values().map(|file| file.waiting_bytes()).max().unwrap_or(0);
+        Asked { missing, whole: missing.max(blocks.max(unit_bytes) as u64) }
+    }
+
+    /// Gives space back to a disk that has none: what settle has, or the oldest segments that may go, of the bytes that
+    /// are missing. False: there is nothing, or what went so far was of no use.
+    pub(crate) fn make_room(&mut self, store: &Inner, now: i64, asked: Asked) -> io::Result<bool> {
         if self.free_settle(store, now)? {
             return Ok(true);
         }
-        let segment = store.space.segment_bytes;
         self.full_times = self.full_times.saturating_add(1);
         let free = || self.disk.space().map_or(0, |(_, free)| free);
         // What is there by now, or again, nothing need go for.
-        let passed = self.full_times < FULL_TIMES && free() >= 2 * segment + FREE_BYTES_MIN;
+        let passed = self.full_times < FULL_TIMES && free() >= 2 * asked.whole + FREE_BYTES_MIN;
         // What the checkpoints took of it was of use.
         let of_use = std::mem::take(&mut self.checkpoint.grown_bytes);
         self.dropped_bytes = self.dropped_bytes.saturating_sub(of_use);
-        let useless = self.dropped_bytes > USELESS_SEGMENTS * segment + USELESS_BYTES;
+        let whole = asked.whole.max(store.space.least_segment());
+        let useless = self.dropped_bytes > USELESS_TIMES * whole + USELESS_BYTES;
         if store.space.fixed.is_some() || passed || useless {
             return Ok(false);
         }
-        let dropped = self.drop_oldest(store, least.max(1))?;
+        let dropped = self.drop_oldest(store, asked.missing.max(1))?;
         self.dropped_bytes += dropped;
         Ok(dropped > 0)
     }
@@ -349,9 +419,10 @@ impl Sealer {
         if store.space.fixed.is_some() {
             return self.disk.free_slots() > 0 || self.overwritten_next(store, Group::DATA).is_some();
         }
-        let size = if self.spare.is_some() { 0 } else { store.space.segment_bytes };
-        let fits = self.used_bytes(store) + size <= store.space.max_bytes;
-        let free = || self.disk.space().is_ok_and(|(_, free)| free >= size + FREE_BYTES_MIN);
+        let of = |bytes: u64| if self.spare.is_some() { 0 } else { bytes };
+        let fits = self.used_bytes(store) + of(store.space.segment_bytes) <= store.space.max_bytes;
+        let least = of(store.space.least_segment()) + FREE_BYTES_MIN;
+        let free = || self.disk.space().is_ok_and(|(_, free)| free >= least);
         fits && free() || !self.victims(store, 1).is_empty()
     }
 }

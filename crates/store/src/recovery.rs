@@ -12,7 +12,7 @@ use crate::checkpoint::{self, Checkpoint, Position, SealedRows};
 use crate::counts::RecoveryReport;
 use crate::directory::{BlockRef, Segment, SegmentEntry, file_name, remove_segment};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
-use crate::expiry::{Space, find_spare, is_full};
+use crate::expiry::{Space, Spare, find_spare, is_full};
 use crate::fields::Take;
 use crate::group::Group;
 use crate::inspect::Damage;
@@ -57,7 +57,7 @@ pub(crate) struct Opened {
     /// Segments of blobs that go on.
     pub(crate) blobs: Vec<BlobFile>,
     /// The file that was allocated for the next segment.
-    pub(crate) spare: Option<Arc<dyn DiskFile>>,
+    pub(crate) spare: Option<Spare>,
     pub(crate) log: LogWriter,
     /// When the last commit was made.
     pub(crate) last_commit: Option<i64>,

@@ -26,35 +26,36 @@ pub(crate) const STREAMS_A_LOCK: usize = 256;
 const LAST_BLOCK_BYTES: usize = 12;
 
 impl Sealer {
-    /// Makes sure that a group has an open segment.
-    pub(crate) fn ensure_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
+    /// Makes sure that a group has an open segment; one that is made has at least so many bytes.
+    pub(crate) fn ensure_segment(&mut self, store: &Inner, group: Group, least_bytes: u64) -> io::Result<()> {
         if self.groups.contains_key(&group) {
             return Ok(());
         }
-        let (segment, header) = self.begin_segment(store, group, false)?;
-        let open = SegmentFile::create(segment, header, last_blocks_max(store.space.segment_bytes))?;
+        let (segment, header) = self.begin_segment(store, (group, false), least_bytes)?;
+        let reserved_bytes = last_blocks_max(header.size_bytes);
+        let open = SegmentFile::create(segment, header, reserved_bytes)?;
         self.groups.insert(group, open);
         Ok(())
     }
 
-    /// Makes a segment of rows or of blobs, and lets the checkpoint know it.
+    /// Makes a segment of rows or of blobs, of at least so many bytes, and lets the checkpoint know it.
     pub(crate) fn begin_segment(
         &mut self,
         store: &Inner,
-        group: Group,
-        blobs: bool,
+        (group, blobs): (Group, bool),
+        least_bytes: u64,
     ) -> io::Result<(Arc<Segment>, SegmentHeader)> {
         self.name_written(store)?;
-        let file = self.next_file(store, group)?;
+        let made = self.next_file(store, group, least_bytes)?;
         let id = self.superblock.now.next_segment;
         let segment = Segment::new(self.disk.clone(), id, group, SegmentState::default());
         let segment = Arc::new(if blobs { segment.of_blobs() } else { segment });
-        segment.set_file(file.clone());
+        segment.set_file(made.file.clone());
         let header = SegmentHeader {
             origin: store.origin,
             id,
             generation: store.space.generation_of(id),
-            size_bytes: store.space.segment_bytes,
+            size_bytes: made.size_bytes,
             created: store.shared.paces.now(),
             group: store.writer.lock().groups.name(group),
             blobs,
@@ -71,7 +72,7 @@ impl Sealer {
             if self.unnamed.is_some() {
                 self.expired.push(id);
             } else {
-                self.spare = Some(file);
+                self.spare = Some(made);
             }
             return Err(error);
         }
@@ -83,12 +84,12 @@ impl Sealer {
     /// Finishes a group's open segment with its footer; the next block begins another. Where the disk has no room for
     /// the footer, the segment stays open, and is finished later.
     pub(crate) fn finish_segment(&mut self, store: &Inner, group: Group) -> io::Result<()> {
-        let Some(id) = self.groups.get(&group).map(|file| file.segment().id) else { return Ok(()) };
-        let covered_to = self.covered_to.get(&group).copied();
-        let last = Some(self.last_blocks(store, group, id));
-        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
+        let Some(file) = self.groups.get(&group) else { return Ok(()) };
         // One that recovery could not finish has no room kept for it.
-        let last = last.filter(|_| file.goes_on());
+        let of_before = file.goes_on().then(|| (file.segment().id, file.reserved_bytes()));
+        let covered_to = self.covered_to.get(&group).copied();
+        let last = of_before.map(|(id, room)| self.last_blocks(store, group, id, room));
+        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
         match file.finish(Beside { last, ..Beside::default() }) {
             Ok(written) => self.written_bytes += written,
             Err(error) => {
@@ -111,11 +112,10 @@ impl Sealer {
         store.shared.residents.sealed(&segment);
     }
 
-    /// Where the streams next in turn, as many as a sixteenth of a segment has room for, have their newest block
-    /// if it is not in the segment that is being finished.
-    fn last_blocks(&mut self, store: &Inner, group: Group, finished: u64) -> LastBlocks {
+    /// Where the streams next in turn, as many as the segment that is being finished has room for, have their newest block
+    /// if it is not in that.
+    fn last_blocks(&mut self, store: &Inner, group: Group, finished: u64, room: usize) -> LastBlocks {
         let slots = &store.shared.slots;
-        let room = last_blocks_max(store.space.segment_bytes);
         let from = self.covered_to.get(&group).copied().unwrap_or(0);
         let mut to = if from < slots.len() { from } else { 0 };
         let mut last = LastBlocks { streams: (to, to), places: Vec::new() };

@@ -22,8 +22,10 @@ use crate::clock::WallClock;
 use crate::codec::{CodecMemory, Effort};
 use crate::definition;
 use crate::directory::Segment;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
+use crate::expiry::{Space, Spare};
 use crate::group::Group;
+use crate::limits::PAGE_BYTES;
 use crate::missing::Untold;
 use crate::mixed::{self, Part};
 use crate::naming::{Effect, Unnamed};
@@ -77,7 +79,7 @@ pub(crate) struct Sealer {
     /// Open segments by group.
     pub(crate) groups: BTreeMap<Group, SegmentFile>,
     /// The file of the next segment, allocated and empty: a disk that fills up finds it there.
-    pub(crate) spare: Option<Arc<dyn DiskFile>>,
+    pub(crate) spare: Option<Spare>,
     /// By group, the stream after the last of which the newest finished segment says where its blocks are.
     pub(crate) covered_to: BTreeMap<Group, u32>,
     queue: VecDeque<u32>,
@@ -127,7 +129,7 @@ impl Sealer {
         disk: Arc<dyn Disk>,
         superblock: SuperblockFile,
         checkpoint: Checkpoint,
-        spare: Option<Arc<dyn DiskFile>>,
+        spare: Option<Spare>,
         clock: WallClock,
     ) -> Sealer {
         Sealer {
@@ -383,7 +385,6 @@ impl Sealer {
     /// Encodes rows of one stream as a block of their own; returns their cells.
     fn encode_block(&mut self, store: &Inner, taken: Taken) -> io::Result<usize> {
         let group = taken.group;
-        self.ensure_segment(store, group)?;
         if self.memories.len() >= MEMORIES_MAX {
             self.memories.clear();
         }
@@ -406,7 +407,7 @@ impl Sealer {
             file.free_bytes() >= store.space.segment_bytes / 8 && !file.has_room(bytes.len(), streams)
         };
         let fill = store.space.fixed.is_some() && self.groups.get(&group).is_some_and(worth_filling);
-        if (fill || !fits_alone(store, bytes.len(), streams))
+        if (fill || !fits_alone(store.space.segment_bytes, bytes.len(), streams))
             && let Some(fewer) = self.take_fewer(store, &taken)
         {
             return self.encode_block(store, fewer);
@@ -429,7 +430,6 @@ impl Sealer {
             self.encode_mixed(store, group, taken)?;
             return self.encode_mixed(store, group, second);
         }
-        self.ensure_segment(store, group)?;
         let none = (i64::MAX, i64::MIN);
         let join = |a: (i64, i64), b: (i64, i64)| (a.0.min(b.0), a.1.max(b.1));
         let stored = taken.iter().fold(none, |all, t| join(all, t.stored));
@@ -453,7 +453,7 @@ impl Sealer {
         let mut bytes = Vec::new();
         mixed::encode(&meta, &parts, &mut bytes).map_err(invalid)?;
         let streams: Vec<_> = taken.iter().map(|t| t.stream.clone()).collect();
-        if !fits_alone(store, bytes.len(), &streams) {
+        if !fits_alone(store.space.segment_bytes, bytes.len(), &streams) {
             if taken.len() == 1 {
                 return taken.into_iter().try_for_each(|taken| self.encode_block(store, taken).map(drop));
             }
@@ -477,7 +477,7 @@ impl Sealer {
         if !has_room {
             self.flush(store, group)?;
             self.finish_segment(store, group)?;
-            self.ensure_segment(store, group)?;
+            self.ensure_segment(store, group, least_bytes(&store.space, bytes.len(), streams))?;
         }
         match self.groups.get_mut(&group) {
             Some(file) => file.put(bytes, streams, points),
@@ -602,9 +602,17 @@ impl Taken {
     }
 }
 
+/// Bytes of the smallest segment that is made for a block of these streams.
+fn least_bytes(space: &Space, block_bytes: usize, streams: &[Arc<Stream>]) -> u64 {
+    let mut size = space.least_segment().max((block_bytes as u64).next_multiple_of(PAGE_BYTES as u64));
+    while size < space.segment_bytes && !fits_alone(size, block_bytes, streams) {
+        size += (size / 8).next_multiple_of(PAGE_BYTES as u64);
+    }
+    size.min(space.segment_bytes)
+}
+
 /// Whether a block of these streams has room in an empty segment, with all that its footer says.
-fn fits_alone(store: &Inner, block_bytes: usize, streams: &[Arc<Stream>]) -> bool {
-    let size_bytes = store.space.segment_bytes;
+fn fits_alone(size_bytes: u64, block_bytes: usize, streams: &[Arc<Stream>]) -> bool {
     if streams.len() == 1 && block_bytes as u64 <= size_bytes / 8 {
         return true;
     }

@@ -176,6 +176,11 @@ impl SegmentFile {
         self.builder.header().size_bytes.saturating_sub(end + self.builder.reserved_bytes() as u64)
     }
 
+    /// Bytes of it that are kept for the newest blocks before it.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.builder.reserved_bytes()
+    }
+
     /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.builder.is_empty()

@@ -20,7 +20,7 @@ use self::work::{Done, Room, Stop, Work};
 use crate::block::Encoder;
 use crate::directory::{Segment, SegmentState, file_name, remove_segment};
 use crate::disk::Access;
-use crate::expiry::is_full;
+use crate::expiry::{Spare, is_full};
 use crate::naming::Effect;
 use crate::refusal::ScanError;
 use crate::retain::last_blocks_max;
@@ -221,7 +221,7 @@ impl Sealer {
             if self.used_bytes(store) + size_bytes > store.space.max_bytes {
                 return Err(full());
             }
-            self.spare.take().ok_or_else(full)?
+            self.spare.take_if(|spare| spare.size_bytes == size_bytes).ok_or_else(full)?.file
         };
         let sources = &work.sources;
         let places = (sources[0].places.0, sources[sources.len() - 1].places.1);
@@ -246,7 +246,7 @@ impl Sealer {
             } else if fixed {
                 self.disk.remove(&file_name(id))?;
             } else {
-                self.spare = Some(file);
+                self.spare = Some(Spare { file, size_bytes });
             }
             return Err(error.into());
         }

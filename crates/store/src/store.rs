@@ -715,8 +715,9 @@ impl Inner {
         }
         sealer.forget_taken();
         if expiry::is_full(&error) {
-            let least = sealer.checkpoint.missing_bytes;
-            match sealer.make_room(self, now, least) {
+            let unit_bytes = if self.writer.lock().held.is_some() { self.log.lock().records.len() * 8 } else { 0 };
+            let asked = sealer.asked(unit_bytes);
+            match sealer.make_room(self, now, asked) {
                 Ok(true) => return Ok(true),
                 Err(error) if !passes(&error) => return Err(self.poisoned(&error)),
                 _ => self.writer.lock().disk_full = true,

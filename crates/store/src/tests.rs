@@ -6,6 +6,7 @@ mod clock;
 mod closing;
 mod definitions;
 mod faults;
+mod filling;
 mod fixed;
 mod forged;
 mod leftovers;

@@ -1,6 +1,6 @@
 //! Segments that blobs are written to: who has which, and what recovery finds of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::directory::{Segment, file_name};
 use crate::disk::{DiskFile, PAGE_BYTES, Pages};
 use crate::group::Group;
 use crate::inspect::Damage;
-use crate::limits::{MAX_BLOB_WRITERS, MAX_SEGMENT_BYTES};
+use crate::limits::{MAX_BLOB_WRITERS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::seal::Sealer;
 use crate::segment::SegmentHeader;
 use crate::segment_file::{Window, invalid};
@@ -112,6 +112,9 @@ impl BlobFile {
                     found.map_or_else(|error| error.to_string(), |h| format!("the header of segment {}", h.id));
                 resumed.damage = damage(0, reason);
             }
+            // Its size is that of the file: a full disk makes them smaller.
+            let size_bytes = (size / PAGE_BYTES as u64 * PAGE_BYTES as u64).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
+            let header = SegmentHeader { size_bytes, ..header.clone() };
             file.write_at(&Pages::of(&header.page().map_err(invalid)?), 0)?;
         }
         state.bytes = end;
@@ -128,6 +131,11 @@ impl BlobFile {
         file.sync()?;
         *segment.state.lock() = state;
         Ok(resumed)
+    }
+
+    /// Bytes of its file.
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.size_bytes
     }
 
     /// Bytes that chunks may still take.
@@ -171,11 +179,14 @@ pub(crate) struct Blobs {
     idle: BTreeMap<Group, Vec<BlobFile>>,
     /// How many have a writer.
     busy: usize,
+    /// Sizes of the files of all that are open, by number.
+    sizes: HashMap<u64, u64>,
 }
 
 impl Blobs {
     /// Takes in what recovery found.
     pub(crate) fn add(&mut self, file: BlobFile) {
+        self.sizes.insert(file.segment.id, file.size_bytes);
         self.idle.entry(file.segment.group).or_default().push(file);
     }
 
@@ -201,16 +212,19 @@ impl Sealer {
         let idle = self.blobs.idle.entry(group).or_default();
         let file = match idle.iter().position(|file| file.fits(padded)) {
             Some(at) => idle.swap_remove(at),
-            None => self.new_blobs(store, group)?,
+            None => self.new_blobs(store, group, padded)?,
         };
         self.blobs.busy += 1;
         Ok(Some(file))
     }
 
-    /// Another one, in the place of one that its writer gives back.
-    pub(super) fn new_blobs(&mut self, store: &Inner, group: Group) -> io::Result<BlobFile> {
-        let (segment, header) = self.begin_segment(store, group, true)?;
-        BlobFile::create(segment, header)
+    /// Another one, in the place of one that its writer gives back, with room for so many bytes of chunks.
+    pub(super) fn new_blobs(&mut self, store: &Inner, group: Group, padded: u64) -> io::Result<BlobFile> {
+        let wanted = (padded + PAGE_BYTES as u64).max(store.space.least_segment());
+        let (segment, header) = self.begin_segment(store, (group, true), wanted.min(store.space.segment_bytes))?;
+        let file = BlobFile::create(segment, header)?;
+        self.blobs.sizes.insert(file.segment.id, file.size_bytes);
+        Ok(file)
     }
 
     /// Takes a segment back from its writer, `finished` with a whole blob more at this instant.
@@ -248,6 +262,7 @@ impl Sealer {
         let mut state = segment.state.lock();
         (state.sealed, state.bytes) = (true, end);
         drop(state);
+        self.blobs.sizes.remove(&segment.id);
         self.note_sealed(store, segment);
         Ok(())
     }
@@ -265,6 +280,7 @@ impl Sealer {
     pub(crate) fn blobs_ahead_bytes(&self, store: &Inner) -> u64 {
         let list = store.shared.segments.load();
         let open = list.blob_groups().flat_map(|(_, segments)| segments.open());
-        open.map(|segment| store.space.segment_bytes.saturating_sub(segment.state.lock().bytes)).sum()
+        let size = |segment: &Segment| self.blobs.sizes.get(&segment.id).copied().unwrap_or(store.space.segment_bytes);
+        open.map(|segment| size(segment).saturating_sub(segment.state.lock().bytes)).sum()
     }
 }

@@ -246,7 +246,9 @@ impl BlobWriter {
 
     /// The same chunks in an empty segment.
     fn copy(&mut self, from: &Place, wanted: u64) -> Result<Place, BlobError> {
-        let file = self.with_sealer(|sealer, inner| sealer.new_blobs(inner, self.group))?;
+        // Twice as much as before, so that little of a long one is copied more than once.
+        let asked = wanted.max(2 * from.file.size_bytes());
+        let file = self.with_sealer(|sealer, inner| sealer.new_blobs(inner, self.group, asked))?;
         let mut place = Place { start: file.end, file };
         let copied = self.copy_chunks(from, &mut place, wanted);
         let Err(error) = copied else { return Ok(place) };
