@@ -18,16 +18,17 @@ use crate::expiry::Space;
 use crate::frame::FrameRef;
 use crate::group::{Group, Groups};
 use crate::held::HeldRecords;
-use crate::ledger::{GAPS_TABLE, Gap, GapCause};
+use crate::ledger::GAPS_TABLE;
 use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
 use crate::recent::{self, RecentRows};
 use crate::record::{self, Control};
 use crate::reducer::Reducer;
 use crate::refused::RefusedFrames;
 use crate::row::{FRAME_BYTES_MAX, RowScratch, RowShape, Shapes, is_time};
-use crate::sequence::{Judged, Seen, SequenceTracker};
+use crate::sequence::{Seen, SequenceTracker};
 use crate::stream::*;
 use crate::stream_slot::{OpenRows, SlotTable, StreamSlot};
+use crate::waiting_gaps::WaitingGaps;
 use crate::{Refusal, Reject};
 
 /// Bytes of the ring kept free for the units that begin an epoch or end a run; a small one can spare none.
@@ -146,7 +147,7 @@ pub(crate) struct Writer {
     /// Rises with each change of the catalog.
     pub(crate) catalog_version: Arc<AtomicU64>,
     /// Gaps found since the last commit.
-    pub(crate) gaps: GapsFound,
+    pub(crate) gaps: WaitingGaps,
     /// Number of `strongback.gaps`.
     pub(crate) gaps_stream: Option<u32>,
     /// Frames refused that no gap row tells of yet.
@@ -208,7 +209,7 @@ impl Writer {
             held: None,
             open_bytes: 0,
             catalog_version: version,
-            gaps: GapsFound::default(),
+            gaps: WaitingGaps::default(),
             gaps_stream: None,
             refused: RefusedFrames::default(),
             max_future_ns: i64::MAX,
@@ -229,6 +230,7 @@ impl Writer {
         self.definition_max = part.min(ring / 2);
         self.chunk_max = CHUNK_BYTES.min(part);
         self.catalog_room = space.fixed.map(|fixed| fixed.catalog_room());
+        self.groups.set_gaps_apart(space.fixed.is_none());
     }
 
     /// Whether `bytes` more records fit into the pending unit and the ring.
@@ -559,7 +561,7 @@ impl Writer {
                 tracker.take(&judged, (head.receive_time, head.source_time), 0);
             } else {
                 let before = tracker.newest(&judged);
-                let gap = self.gaps.id_of(index as u32, &judged);
+                let gap = self.gaps.id_of(index as u32, &judged, head.receive_time);
                 tracker.take(&judged, (head.receive_time, head.source_time), gap);
                 stream.note_gap(&mut self.gaps, &judged, gap, before, head);
             }
@@ -660,114 +662,5 @@ impl Writer {
             stream.chunk = None;
         }
         self.push_row(index, now);
-    }
-}
-
-/// Losses that only callers see and that wait one by one; beyond, those of the same stream and source join.
-const WAITING_JOIN: usize = 1024;
-/// Rows that wait for a store which takes nothing; beyond, gaps are only counted.
-const GAPS_WAITING_MAX: usize = 65_536;
-
-/// Gaps found since the last commit: of equal stream and cause, one.
-#[derive(Debug, Default)]
-pub(crate) struct GapsFound {
-    pub(crate) found: Vec<Gap>,
-    pub(crate) index: hashbrown::HashMap<(u32, u64), usize, foldhash::fast::RandomState>,
-    /// Epoch in the upper bits, so that an id never comes twice.
-    pub(crate) next_id: u64,
-}
-
-impl GapsFound {
-    /// The id for what a frame of a stream showed: that of the row it joins, or a new one.
-    pub(crate) fn id_of(&mut self, stream: u32, judged: &Judged) -> u64 {
-        match judged.seen {
-            Seen::Filled { gap } => return gap,
-            Seen::Late => return 0,
-            Seen::After { .. } => {
-                let found = self.index.get(&(stream, 0)).and_then(|&at| self.found.get(at));
-                if let Some(gap) = found.filter(|gap| gap.session == Some(judged.session)) {
-                    return gap.id;
-                }
-            }
-            _ => {}
-        }
-        self.next_id += 1;
-        self.next_id
-    }
-
-    /// Ids of gaps whose row is not written yet.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
-        self.found.iter().map(|gap| gap.id)
-    }
-
-    /// Adds a gap that somebody else found, and returns its id; 0: it joined another or has no row.
-    pub(crate) fn push(&mut self, mut gap: Gap) -> u64 {
-        // While nothing can be written, what tells of the same joins.
-        let same = |g: &&mut Gap| g.cause == gap.cause && g.stream == gap.stream && g.source == gap.source;
-        if self.found.len() >= WAITING_JOIN
-            && gap.rows.is_none()
-            && let Some(waiting) = self.found.iter_mut().rev().take(WAITING_JOIN).find(same)
-        {
-            waiting.count += gap.count;
-            waiting.time = (waiting.time.0.min(gap.time.0), waiting.time.1.max(gap.time.1));
-            return 0;
-        }
-        if self.found.len() >= GAPS_WAITING_MAX {
-            return 0;
-        }
-        self.next_id += 1;
-        gap.id = self.next_id;
-        self.found.push(gap);
-        self.next_id
-    }
-
-    pub(crate) fn add(
-        &mut self,
-        stream: &Stream,
-        &Judged { session, sequence, seen }: &Judged,
-        id: u64,
-        time: (i64, i64),
-    ) {
-        let (cause, range, count) = match seen {
-            Seen::After { from, to } => (GapCause::Sequence, (from, to), (to - from + 1) as u64),
-            Seen::Filled { .. } => (GapCause::Filled, (sequence, sequence), 1),
-            _ => (GapCause::Restart, (sequence, sequence), 0),
-        };
-        // Losses of a stream join; fillings of one gap join; a restart stands alone.
-        let key = match cause {
-            GapCause::Sequence => Some((stream.id.0, 0)),
-            GapCause::Filled => Some((stream.id.0, id)),
-            _ => None,
-        };
-        if let Some(key) = key {
-            if let Some(gap) = self.index.get(&key).and_then(|&at| self.found.get_mut(at))
-                && gap.session == Some(session)
-            {
-                gap.count += count;
-                gap.sequence = gap.sequence.map(|(a, b)| (a.min(range.0), b.max(range.1)));
-                gap.time = (gap.time.0.min(time.0), gap.time.1.max(time.1));
-                return;
-            }
-            if self.found.len() < GAPS_WAITING_MAX {
-                self.index.insert(key, self.found.len());
-            }
-        } else {
-            self.index.remove(&(stream.id.0, 0));
-        }
-        if self.found.len() >= GAPS_WAITING_MAX {
-            return;
-        }
-        self.found.push(Gap {
-            id,
-            stream: Some(stream.id.0),
-            cause,
-            source: stream.source.clone(),
-            name: stream.key.to_string(),
-            session: Some(session),
-            sequence: Some(range),
-            rows: None,
-            time,
-            count,
-        });
     }
 }

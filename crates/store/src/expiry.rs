@@ -36,7 +36,7 @@ const USELESS_TIMES: u64 = 4;
 const USELESS_BYTES: u64 = 256 << 10;
 /// Times in a row that a disk that says it has space must be full before anything goes for it.
 const FULL_TIMES: u32 = 3;
-/// Part of a folder that the store's own tables may take: as of the slots of a fixed size.
+/// Part of a folder that the store's own tables may take beside gap rows: as of the slots of a fixed size.
 const LEDGER_PART: u64 = 16;
 /// Segments that a group should have room for.
 const SEGMENTS_OF_GROUP: u64 = 8;
@@ -69,9 +69,15 @@ impl Space {
         part.max(MIN_SEGMENT_BYTES).min(self.segment_bytes)
     }
 
-    /// Bytes that the store's own tables may take of a folder: beyond, their oldest rows go.
-    pub(crate) fn ledger_bytes(&self) -> u64 {
-        (self.max_bytes / LEDGER_PART).max(2 * self.segment_bytes)
+    /// Bytes that the store's own tables of a group may take of a folder, gap rows half of what others may: beyond, their
+    /// oldest rows go. None: of any other group.
+    pub(crate) fn own_bytes(&self, group: Group) -> Option<u64> {
+        let part = match group {
+            Group::LEDGER => LEDGER_PART,
+            Group::GAPS => 2 * LEDGER_PART,
+            _ => return None,
+        };
+        Some((self.max_bytes / part).max(2 * self.segment_bytes))
     }
 
     /// Refuses a size that holds no log, two segments a group and the minima.
@@ -325,11 +331,11 @@ impl Sealer {
         let (mut victims, mut freed, mut fronts) = (Vec::new(), 0, Vec::new());
         for group in list.all_groups() {
             let policy = policies[group.0 as usize];
-            if group == Group::LEDGER {
+            if let Some(most) = store.space.own_bytes(group) {
                 // What the store says of itself goes for what it says later, and for nothing else.
                 let mut bytes = list.of_group(group).map(|segments| segments.bytes()).sum::<u64>();
                 for (segment, state) in list.of_group(group).flat_map(|segments| segments.sealed()) {
-                    if bytes <= store.space.ledger_bytes() {
+                    if bytes <= most {
                         break;
                     }
                     bytes -= state.bytes;

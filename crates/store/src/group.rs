@@ -14,6 +14,7 @@
 
 use crate::checkpoint::Entries;
 use crate::fields::{Put, Take};
+use crate::ledger::GAPS_TABLE;
 use crate::options::RetentionGroup;
 use crate::pattern::Pattern;
 use crate::stream::StreamKey;
@@ -28,10 +29,18 @@ pub(crate) struct Group(pub(crate) u16);
 impl Group {
     /// What sources send.
     pub(crate) const DATA: Group = Group(0);
-    /// Gap rows, events and other tables of the store's own: never the victim.
+    /// Events and other tables of the store's own: never the victim. In a fixed size gap rows, too.
     pub(crate) const LEDGER: Group = Group(1);
+    /// Gap rows of a folder: never the victim, and what a sender makes of them takes no space from the ledger. A table that
+    /// was made before there was this group stays in the ledger's.
+    pub(crate) const GAPS: Group = Group(2);
     /// The number after the fixed ones.
     pub(crate) const FIRST: Group = Group(3);
+
+    /// Whether it is for tables of the store's own.
+    pub(crate) fn is_own(self) -> bool {
+        matches!(self, Group::LEDGER | Group::GAPS)
+    }
 }
 
 /// What a group is for.
@@ -77,19 +86,29 @@ pub(crate) struct Groups {
     rules: Vec<(Pattern, Group)>,
     /// Groups that are newer than the checkpoint.
     unsaved: Vec<Group>,
+    /// Whether gap rows have a group of their own.
+    gaps_apart: bool,
 }
 
 impl Default for Groups {
     fn default() -> Self {
-        let known = ["data", "ledger", "reserved"].map(|name| Known::new(Kind::Fixed, name));
-        Groups { known: known.into(), rules: Vec::new(), unsaved: Vec::new() }
+        let known = ["data", "ledger", "gaps"].map(|name| Known::new(Kind::Fixed, name));
+        Groups { known: known.into(), rules: Vec::new(), unsaved: Vec::new(), gaps_apart: false }
     }
 }
 
 impl Groups {
-    /// The group that a new stream belongs to: the ledger's, its run's, the first configured one whose pattern
+    /// Says whether gap rows get a group of their own: a fixed size may have no slots for one.
+    pub(crate) fn set_gaps_apart(&mut self, apart: bool) {
+        self.gaps_apart = apart;
+    }
+
+    /// The group that a new stream belongs to: one of the store's own, its run's, the first configured one whose pattern
     /// it matches.
     pub(crate) fn of(&self, key: &StreamKey) -> Group {
+        if self.gaps_apart && key.table == GAPS_TABLE {
+            return Group::GAPS;
+        }
         if key.is_internal() && !MEASURED.contains(&key.table.as_str()) {
             return Group::LEDGER;
         }
@@ -130,7 +149,7 @@ impl Groups {
         let policy = |(number, known): (usize, &Known)| Policy {
             protected: match known.kind {
                 Kind::Run => known.released.is_none_or(|commit| commit > committed),
-                _ => number == Group::LEDGER.0 as usize,
+                _ => Group(number as u16).is_own(),
             },
             keep_bytes: known.keep_bytes,
             max_age_ns: known.max_age_ns,
@@ -261,13 +280,17 @@ mod tests {
 
     #[test]
     fn measurements_of_the_server_go_with_the_data_and_the_ledger_does_not() {
-        let groups = Groups::default();
-        let of = |table: &str| groups.of(&StreamKey::new(table, [("stream".to_owned(), "a".to_owned())]));
+        let mut groups = Groups::default();
+        let of =
+            |groups: &Groups, table: &str| groups.of(&StreamKey::new(table, [("stream".to_owned(), "a".to_owned())]));
         for table in ["strongback.gaps", "strongback.events", "strongback.imports", "strongback.definitions"] {
-            assert_eq!(of(table), Group::LEDGER, "{table}");
+            assert_eq!(of(&groups, table), Group::LEDGER, "{table}");
         }
         for table in ["strongback.clocks", "strongback.node_clock", "fti.bay"] {
-            assert_eq!(of(table), Group::DATA, "{table}");
+            assert_eq!(of(&groups, table), Group::DATA, "{table}");
         }
+        groups.set_gaps_apart(true);
+        assert_eq!(of(&groups, "strongback.gaps"), Group::GAPS);
+        assert_eq!(of(&groups, "strongback.events"), Group::LEDGER);
     }
 }

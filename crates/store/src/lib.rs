@@ -86,6 +86,7 @@ mod superblock;
 mod tests;
 mod trouble;
 mod view;
+mod waiting_gaps;
 mod weigh;
 
 pub use array::{ArrayRef, ArrayType, Element, ElementType, MAX_ARRAY_LENGTH};

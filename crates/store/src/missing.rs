@@ -115,7 +115,7 @@ impl Sealer {
             Some(commit) => commit,
             None => {
                 let writer = store.writer.lock();
-                if !writer.gaps.found.is_empty() {
+                if writer.gaps.has(GapCause::Damaged) {
                     return false;
                 }
                 let commit = writer.pending_commit - u64::from(writer.pending.is_empty());

@@ -3,15 +3,12 @@
 
 use crate::append::{Taken, Writer, new_tracker, reserve_bytes};
 use crate::frame::{FrameHead, FrameRef};
-use crate::group::Group;
 use crate::ledger::{Gap, GapCause, gaps_spec};
 use crate::log::unit_bytes;
 use crate::sequence::Seen;
 use crate::stream::Stream;
+use crate::waiting_gaps::ROW_SPACING_NS;
 use crate::{Refusal, Reject};
-
-/// Shortest time between two rows of a stream.
-const ROW_SPACING_NS: i64 = 1_000_000_000;
 
 /// What was refused of one stream since its last row.
 #[derive(Clone, Copy, Debug)]
@@ -131,11 +128,11 @@ impl Writer {
         self.wanted_bytes = self.wanted_bytes.max(wanted.min(self.ring_bytes));
     }
 
-    /// Makes rows of the gaps found since the last commit, so that they are durable with the frames that
-    /// showed them. Without room they wait for the next. `all`: those that would wait for their second to be
+    /// Makes rows of the gaps that are due, so that they are durable with the frames that showed them. Without room they
+    /// wait for the next commit. `all`: those that would wait for their second to be
     /// over, too.
     pub(crate) fn flush_gaps(&mut self, now: i64, all: bool) {
-        let nothing = self.gaps.found.is_empty() && self.refused.is_empty();
+        let nothing = self.gaps.is_empty() && self.refused.is_empty();
         if nothing || self.disk_full && !all || !self.has_room(self.gaps_room()) {
             return;
         }
@@ -146,21 +143,27 @@ impl Writer {
     }
 
     fn put_gaps(&mut self, now: i64, all: bool) {
-        let Ok((stream, _)) = self.resolve(&gaps_spec(), true, now) else { return };
-        let mut found = std::mem::take(&mut self.gaps.found);
-        self.gaps.index.clear();
+        let mut found = self.gaps.take_due(now, all);
         let streams = &self.streams;
         let definition = |id: u32| streams.get(id as usize).map(|s| s.slot.stream.load());
         self.refused.take_due(now, all, definition, &mut found);
+        if found.is_empty() {
+            return;
+        }
+        let Ok((stream, _)) = self.resolve(&gaps_spec(), true, now) else { return self.gaps.put_back(found) };
         let mut batch = crate::FrameBatch::new();
-        for (n, gap) in found.iter().enumerate() {
+        let mut put = |this: &mut Writer, gap: &Gap| {
             batch.clear();
             gap.push(&stream, now, &mut batch);
-            if !matches!(self.offer(&batch.frame(0), now, true), Ok(Some(_))) {
-                self.gaps.found = found[n..].to_vec();
-                return;
+            let done = matches!(this.offer(&batch.frame(0), now, true), Ok(Some(_)));
+            if done {
+                this.gaps.note_told(gap, now);
             }
-        }
+            done
+        };
+        let written = found.iter().take_while(|gap| put(self, gap)).count();
+        self.gaps.put_back(found.split_off(written));
+        self.gaps.forget_quiet(now);
     }
 
     /// Counts a frame that a store which takes nothing refuses.
@@ -179,7 +182,7 @@ impl Writer {
     fn note_refused(&mut self, head: FrameHead, told: bool) {
         let id = head.stream.0;
         let stream = &mut self.streams[id as usize];
-        if stream.slot.group == Group::LEDGER {
+        if stream.slot.group.is_own() {
             return;
         }
         let times = (head.receive_time, head.source_time);
@@ -198,7 +201,8 @@ impl Writer {
                 Seen::Late => {}
                 Seen::Next | Seen::After { .. } | Seen::Restart => {
                     let before = tracker.newest(&judged);
-                    let gap = if judged.seen == Seen::Next { 0 } else { self.gaps.id_of(id, &judged) };
+                    let gap =
+                        if judged.seen == Seen::Next { 0 } else { self.gaps.id_of(id, &judged, head.receive_time) };
                     tracker.take(&judged, times, gap);
                     tracker.miss_taken(&judged, row);
                     // No row will say so: the state does.

@@ -175,8 +175,8 @@ impl Sealer {
         let mut entries = Entries::default();
         let (saved_groups, streams, gaps) = {
             let mut writer = store.writer.lock();
-            let waiting: HashSet<u64> = writer.gaps.waiting().chain(writer.refused.waiting()).collect();
-            let gaps = WaitingGaps { waiting, newest: writer.gaps.next_id };
+            let waiting: HashSet<u64> = writer.gaps.ids().chain(writer.refused.waiting()).collect();
+            let gaps = Unwritten { waiting, newest: writer.gaps.next_id };
             self.changed.extend(writer.changed.drain(..));
             let streams: Vec<u32> = if base {
                 (0..writer.streams.len() as u32).collect()
@@ -300,12 +300,12 @@ impl Sealer {
 }
 
 /// Gaps whose row is not written yet, when a checkpoint begins: those given out since may wait, too.
-struct WaitingGaps {
+struct Unwritten {
     waiting: HashSet<u64>,
     newest: u64,
 }
 
-impl WaitingGaps {
+impl Unwritten {
     fn holds(&self, gap: u64) -> bool {
         gap < UNCOUNTED && gap > self.newest || self.waiting.contains(&gap)
     }
@@ -338,7 +338,7 @@ fn put_sequences(sequences: &[SavedSequence], room: Option<usize>, entries: &mut
 /// Appends wait only while what a few streams stand at is noted, never while it is encoded. What changes meanwhile
 /// is in the log behind the tail that this checkpoint names, and in the next checkpoint; positions change under the
 /// lock of the sealer alone, which the caller holds.
-fn put_streams(store: &Inner, streams: &[u32], gaps: &WaitingGaps, base: bool, entries: &mut Entries) -> PutStreams {
+fn put_streams(store: &Inner, streams: &[u32], gaps: &Unwritten, base: bool, entries: &mut Entries) -> PutStreams {
     let committed = store.committed.load(Ordering::Acquire);
     let mut put = PutStreams { saved: Vec::with_capacity(streams.len()), sequences: Vec::new(), is_durable: true };
     let mut noted = Vec::with_capacity(STREAMS_A_LOCK.min(streams.len()));

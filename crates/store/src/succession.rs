@@ -8,7 +8,6 @@ use crate::append::Writer;
 use crate::catalog;
 use crate::clock::Caller;
 use crate::fields::Take;
-use crate::group::Group;
 use crate::record::Control;
 use crate::reduction::Reduction;
 use crate::sequence::SequenceTracker;
@@ -45,7 +44,7 @@ impl Store {
             take_definition(&old, &mut new, id)?;
             let rows = new.streams[id].next_row..old.streams[id].next_row;
             let stream = old.streams[id].slot.stream.load_full();
-            let own = old.streams[id].slot.group == Group::LEDGER;
+            let own = old.streams[id].slot.group.is_own();
             let mut void = Void { rows: if own { 0 } else { rows.end.saturating_sub(rows.start) }, time: (now, now) };
             if !rows.is_empty() {
                 let columns = if own { stream.layout.indices() } else { vec![] };
@@ -55,7 +54,8 @@ impl Store {
             }
             voids.push(void);
         }
-        new.gaps.found.append(&mut old.gaps.found);
+        let Writer { gaps, streams, .. } = &mut *old;
+        new.gaps.take_over(gaps, |id| streams.get(id as usize).is_some_and(|stream| stream.tracker.is_some()));
         new.refused.take_over(&mut old.refused);
         for (id, void) in voids.iter().enumerate() {
             take_counts(&old, &mut new, id, void);

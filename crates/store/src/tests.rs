@@ -10,6 +10,7 @@ mod filling;
 mod fixed;
 mod forged;
 mod leftovers;
+mod losses;
 mod lossless;
 mod model;
 mod owner;

@@ -61,7 +61,7 @@ impl Store {
             return Err(BlobError::Refused(refusal));
         }
         let slot = self.inner.shared.slots.get(stream);
-        let Some(slot) = slot.filter(|slot| slot.group != Group::LEDGER) else {
+        let Some(slot) = slot.filter(|slot| !slot.group.is_own()) else {
             return Err(BlobError::NoBlobs { stream: format!("stream {}", stream.0) });
         };
         let mut chunk = Pages::default();

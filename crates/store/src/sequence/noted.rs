@@ -1,11 +1,12 @@
 //! What a frame's sequence does to its stream: counts, gaps found, and the state that recovery puts together.
 
 use super::{Judged, Seen, UNCOUNTED, UNKNOWN_GAP, advance};
-use crate::append::{GapsFound, StreamWriter, new_tracker};
+use crate::append::{StreamWriter, new_tracker};
 use crate::frame::FrameHead;
 use crate::ledger::{Gap, GapCause};
 use crate::row::NONE;
 use crate::stream::Stream;
+use crate::waiting_gaps::WaitingGaps;
 
 impl StreamWriter {
     /// Takes the sequence of a row of the log back.
@@ -40,7 +41,7 @@ impl StreamWriter {
     #[cold]
     pub(crate) fn note_gap(
         &mut self,
-        gaps: &mut GapsFound,
+        gaps: &mut WaitingGaps,
         judged: &Judged,
         gap: u64,
         before: Option<(i64, Option<i64>)>,
@@ -61,11 +62,11 @@ impl StreamWriter {
         }
         let after = (head.receive_time, head.source_time);
         let time = (self.time_of(before.unwrap_or(after)), self.time_of(after));
-        gaps.add(&self.slot.stream.load(), judged, gap, time);
+        gaps.add(&self.slot.stream.load(), judged, gap, (time, head.receive_time));
     }
 }
 
-impl GapsFound {
+impl WaitingGaps {
     /// Adds what was found missing in the log and no row names; returns its id, unless too many gaps wait.
     pub(crate) fn add_untold(
         &mut self,

@@ -191,8 +191,8 @@ fn gap_rows_take_their_share_and_leave_the_rest_to_data() {
         settle(&store, T0 + round * 1_000_000_000);
         assert_eq!(store.refusal(), None, "round {round}");
     }
-    let ledger: u64 = store.segments().iter().filter(|s| s.group == "ledger").map(|s| s.size_bytes).sum();
-    assert!(ledger <= (8 << 20) / 16 + (128 << 10), "{ledger} bytes of gap rows");
+    let gaps: u64 = store.segments().iter().filter(|s| s.group == "gaps").map(|s| s.size_bytes).sum();
+    assert!(gaps <= (8 << 20) / 32 + (128 << 10), "{gaps} bytes of gap rows");
     assert!(rows(&store, s).len() >= kept, "{next} rows of data, {} are left", rows(&store, s).len());
     assert!(store.stats().disk_bytes <= 8 << 20);
 }

@@ -1,0 +1,311 @@
+//! What tells of losses: of each stream a row a second, in which no lost frame is told twice or not at all, whatever ends
+//! in between; and no sender makes so many that anything else goes for them.
+
+use fastrand::Rng;
+
+use crate::disk::fault::FaultDisk;
+use crate::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+const MS: i64 = 1_000_000;
+const S: i64 = 1_000 * MS;
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        log_bytes: 1 << 20,
+        segment_bytes: 64 << 10,
+        max_bytes: Some(8 << 20),
+        open_bytes: 64 << 10,
+        ..StoreOptions::default()
+    }
+}
+
+fn open(disk: &FaultDisk, now: i64) -> Store {
+    disk.open_store(options(), now).expect("opened")
+}
+
+fn stream(store: &Store, name: &str, now: i64) -> StreamId {
+    let spec = StreamSpec {
+        key: StreamKey::new(name, []),
+        source: "network".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: Some(1 << 32),
+        channels: vec![ChannelSpec::new("value", ChannelType::U64)],
+    };
+    store.resolve(&spec, now).expect("resolved").0.id
+}
+
+fn send(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
+    let mut batch = FrameBatch::new();
+    for (n, &sequence) in sequences.iter().enumerate() {
+        let head = FrameHead { stream, receive_time: now + n as i64, source_time: None, sequence: Some(sequence) };
+        batch.begin(head);
+        batch.push(ChannelIndex(0), Value::U64(sequence));
+        batch.end();
+    }
+    let appended = store.append(&batch, now);
+    assert!(appended.outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })), "{:?}", appended.outcomes);
+}
+
+fn keep_up(store: &Store, now: i64) {
+    store.commit(now).expect("committed");
+    while store.maintain(now).expect("maintained") {}
+}
+
+/// A row of `strongback.gaps`.
+#[derive(Clone, Debug)]
+struct Row {
+    id: u64,
+    stream: u32,
+    cause: String,
+    session: u64,
+    range: (i64, i64),
+    count: u64,
+}
+
+fn gap_rows(store: &Store) -> Vec<Row> {
+    let view = store.view();
+    let Some(table) = view.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps").cloned() else {
+        return Vec::new();
+    };
+    let names = ["id", "stream", "cause", "gap_session", "from_sequence", "to_sequence", "count"];
+    let columns = names.iter().map(|name| table.layout.index(name).expect("a column")).collect();
+    let mut rows = Vec::new();
+    for batch in view.scan(Scan::all(table.id, columns)) {
+        let batch = batch.expect("reads");
+        for at in 0..batch.len() {
+            let number = |column: usize| match batch.columns[column].cell(at) {
+                Ok(Value::U64(value)) => value as i64,
+                Ok(Value::U32(value)) => value.into(),
+                Ok(Value::I64(value)) => value,
+                _ => -1,
+            };
+            let Ok(Value::String(cause)) = batch.columns[2].cell(at) else { continue };
+            rows.push(Row {
+                id: number(0) as u64,
+                stream: number(1) as u32,
+                cause: cause.to_owned(),
+                session: number(3) as u64,
+                range: (number(4), number(5)),
+                count: number(6) as u64,
+            });
+        }
+    }
+    rows
+}
+
+/// Lost less filled of all rows.
+fn open_frames(rows: &[Row]) -> i64 {
+    let sum = |causes: &[&str]| {
+        rows.iter().filter(|row| causes.contains(&row.cause.as_str())).map(|row| row.count as i64).sum::<i64>()
+    };
+    sum(&["sequence", "not recorded"]) - sum(&["filled"])
+}
+
+#[test]
+fn a_stream_that_loses_frames_all_the_time_has_a_row_a_second_and_each_frame_lies_in_one() {
+    let disk = FaultDisk::new(1);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    let (mut random, mut next, mut missing) = (Rng::with_seed(1), 0, Vec::new());
+    let seconds = 30;
+    for tick in 0..seconds * 20 {
+        let now = T0 + tick * 50 * MS;
+        let lost = random.u64(1..5);
+        if next > 0 {
+            missing.extend(next..next + lost);
+        }
+        next += lost;
+        send(&store, lossy, &[next], now);
+        next += 1;
+        keep_up(&store, now);
+    }
+    store.commit(T0 + (seconds + 2) * S).expect("committed");
+    let rows = gap_rows(&store);
+    assert!(rows.len() as i64 <= seconds + 2, "{} rows in {seconds} s", rows.len());
+    for pair in rows.windows(2) {
+        assert!(pair[0].range.1 < pair[1].range.0 && pair[0].id < pair[1].id, "{pair:?}");
+    }
+    for row in &rows {
+        let within = missing.iter().filter(|&&frame| (row.range.0..=row.range.1).contains(&(frame as i64))).count();
+        assert_eq!((within as u64, row.stream), (row.count, lossy.0), "{row:?}");
+    }
+    assert_eq!(open_frames(&rows), missing.len() as i64);
+    assert_eq!(store.counts(lossy).lost, missing.len() as u64);
+}
+
+#[test]
+fn the_first_loss_after_a_quiet_second_is_durable_with_the_frame_that_shows_it() {
+    let disk = FaultDisk::new(2);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    send(&store, lossy, &[1, 2, 5], T0);
+    store.commit(T0).expect("committed");
+    let rows = gap_rows(&store);
+    assert_eq!((rows.len(), rows[0].range, rows[0].count), (1, (3, 4), 2));
+}
+
+/// How a store ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Close,
+    Kill,
+    Cut,
+    /// The disk fails, and another store takes over.
+    Fail,
+}
+
+#[test]
+fn what_waits_for_its_second_is_told_once_whatever_ends() {
+    for seed in 0..60 {
+        for end in [End::Close, End::Kill, End::Cut, End::Fail] {
+            let mut random = Rng::with_seed(seed);
+            let mut disk = FaultDisk::new(seed);
+            let mut store = open(&disk, T0);
+            let (mut now, mut next, mut late) = (T0, 2, Vec::new());
+            let lossy = stream(&store, "lossy", now);
+            let mut seen = std::collections::BTreeSet::from([1]);
+            send(&store, lossy, &[1], now);
+            for _ in 0..60 {
+                now += random.i64(1..300) * MS;
+                let mut sent: Vec<u64> = Vec::new();
+                for _ in 0..random.usize(1..5) {
+                    match random.u8(..4) {
+                        0 => {
+                            let lost = random.u64(1..4);
+                            // Some of what is lost comes late.
+                            late.extend((next..next + lost).filter(|_| random.bool()));
+                            next += lost;
+                        }
+                        1 if !late.is_empty() && next > 5 => {
+                            sent.push(late.swap_remove(random.usize(..late.len())));
+                            continue;
+                        }
+                        _ => {}
+                    }
+                    sent.push(next);
+                    next += 1;
+                }
+                send(&store, lossy, &sent, now);
+                store.commit(now).expect("committed");
+                seen.extend(sent);
+                if random.u8(..3) == 0 {
+                    while store.maintain(now).expect("maintained") {}
+                }
+                if random.u8(..8) > 0 {
+                    continue;
+                }
+                match end {
+                    End::Close => store.close(now).expect("closed"),
+                    End::Kill => disk = disk.after_kill(),
+                    End::Cut => disk = disk.after_cut(),
+                    End::Fail => {
+                        disk.fail_syncs("log", 1);
+                        send(&store, lossy, &[next], now);
+                        next += 1;
+                        store.commit(now).expect_err("the sync fails");
+                        store.close(now).expect_err("it failed");
+                        let again = open(&disk, now);
+                        again.take_over(&store, now).expect("taken over");
+                        store = again;
+                        continue;
+                    }
+                }
+                store = open(&disk, now);
+            }
+            for _ in 0..3 {
+                now += 2 * S;
+                store.commit(now).expect("committed");
+            }
+            let first = *seen.iter().next().expect("frames");
+            let last = if matches!(end, End::Fail) { next - 1 } else { *seen.iter().next_back().expect("frames") };
+            let missing = (first..=last).filter(|frame| !seen.contains(frame)).count() as i64;
+            let rows = gap_rows(&store);
+            assert_eq!(open_frames(&rows), missing, "seed {seed}, {end:?}: {rows:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_source_that_begins_again_all_the_time_has_few_rows() {
+    let disk = FaultDisk::new(4);
+    let store = open(&disk, T0);
+    let restless = stream(&store, "restless", T0);
+    let mut now = T0;
+    for _ in 0..200 {
+        now += 50 * MS;
+        // Far beyond what a frame may be late.
+        for sequence in [3_000_000_000, 5, 3_000_000_000, 7] {
+            send(&store, restless, &[sequence], now);
+        }
+        keep_up(&store, now);
+    }
+    let restarts = store.counts(restless).restarts;
+    let rows = gap_rows(&store);
+    assert!(restarts > 300, "{restarts}");
+    let told = rows.iter().filter(|row| row.cause == "restart").count();
+    assert!(told <= 202, "{told} rows of {restarts} restarts, {:?}", rows.last().map(|row| row.session));
+}
+
+#[test]
+fn made_up_sequences_drive_out_neither_data_nor_events() {
+    let disk = FaultDisk::new(5);
+    let store = open(&disk, T0);
+    let mut events = crate::ledger::gaps_spec();
+    events.key = StreamKey::new("strongback.events", []);
+    let events = store.resolve_own(&events, T0).expect("resolved").0.id;
+    let mut batch = FrameBatch::new();
+    for n in 0..500 {
+        batch.begin(FrameHead { stream: events, receive_time: T0 + n, source_time: None, sequence: None });
+        batch.push(ChannelIndex(0), Value::U64(n as u64));
+        batch.end();
+    }
+    store.append(&batch, T0);
+    let quiet = stream(&store, "quiet", T0);
+    for from in (0..20_000).step_by(1_000) {
+        send(&store, quiet, &(from..from + 1_000).collect::<Vec<_>>(), T0);
+        keep_up(&store, T0);
+    }
+    let (mut now, mut random) = (T0, Rng::with_seed(5));
+    let bogus: Vec<StreamId> = (0..200).map(|n| stream(&store, &format!("bogus{n}"), T0)).collect();
+    for _ in 0..150 {
+        now += S;
+        for &stream in &bogus {
+            send(&store, stream, &[random.u64(..1 << 32)], now);
+        }
+        keep_up(&store, now);
+    }
+    let count = |stream| -> usize {
+        store.view().scan(Scan::all(stream, vec![])).map(|batch| batch.expect("reads").len()).sum()
+    };
+    let bytes = |name: &str| -> u64 { store.segments().iter().filter(|s| s.group == name).map(|s| s.size_bytes).sum() };
+    assert_eq!((count(events), count(quiet)), (500, 20_000), "{} bytes of gaps", bytes("gaps"));
+    assert!(bytes("gaps") <= (8 << 20) / 32 + (64 << 10), "{}", bytes("gaps"));
+    assert!(gap_rows(&store).len() > 100);
+}
+
+#[test]
+fn a_recording_that_is_read_in_a_moment_has_a_row_for_each_loss_that_is_apart() {
+    let disk = FaultDisk::new(6);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    // Frames of two minutes at 1 kHz, all committed at one instant.
+    let losses: Vec<u64> = (1..60).map(|n| n * 2_000).collect();
+    let mut batch = FrameBatch::new();
+    for n in (0..120_000).filter(|n| !losses.contains(n)) {
+        let receive_time = T0 - 120 * S + n as i64 * MS;
+        batch.begin(FrameHead { stream: lossy, receive_time, source_time: None, sequence: Some(n) });
+        batch.push(ChannelIndex(0), Value::U64(n));
+        batch.end();
+        if n % 500 == 499 {
+            store.append(&batch, T0);
+            keep_up(&store, T0);
+            batch.clear();
+        }
+    }
+    store.commit(T0 + 2 * S).expect("committed");
+    let rows = gap_rows(&store);
+    let ranges: Vec<(i64, i64)> = rows.iter().map(|row| row.range).collect();
+    assert_eq!(ranges, losses.iter().map(|&n| (n as i64, n as i64)).collect::<Vec<_>>());
+}
