@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
+pub use self::ballast::FileSystem;
+
 use self::ballast::Disk;
 use self::leaps::Leaps;
 use self::senders::{PacketSender, Visitors, Writer};
@@ -45,10 +47,13 @@ pub struct SoakArguments {
     /// Streams that come and go.
     #[arg(long, default_value_t = 5_000)]
     pub streams: u32,
-    /// Size of the file system that is filled, in MiB: a tmpfs, mounted in the folder, which takes root; 0: none, and
-    /// the disk stays as it is.
+    /// Size of the file system that is filled, in MiB: mounted in the folder, which takes root; 0: none, and the disk
+    /// stays as it is.
     #[arg(long, default_value_t = 256)]
     pub disk_mib: u64,
+    /// Which file system that is; its tools must be installed.
+    #[arg(long, value_enum, default_value_t = FileSystem::Tmpfs)]
+    pub file_system: FileSystem,
     /// Leave the clock as it is. Without it the server's clock leaps, by libfaketime, which must be installed.
     #[arg(long)]
     pub no_leaps: bool,
@@ -163,7 +168,7 @@ impl<'a> Soak<'a> {
         journal.writers.resize(senders::WRITERS, 0);
         journal.first_kept.resize(senders::WRITERS, 0);
         journal.visitors.resize(arguments.streams as usize, 0);
-        let disk = Disk::mount(&dir.join("disk"), arguments.disk_mib)?;
+        let disk = Disk::mount(&dir.join("disk"), arguments.file_system, arguments.disk_mib)?;
         let leaps = if arguments.no_leaps { None } else { Leaps::find(dir) };
         if leaps.is_none() && !arguments.no_leaps {
             println!("libfaketime is not installed: the clock does not leap");

@@ -1,4 +1,4 @@
-//! The disk that others fill and empty: a tmpfs of its own, and a file in it that takes what is free.
+//! The disk that others fill and empty: a file system of its own, and a file in it that takes what is free.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,26 +12,73 @@ use anyhow::{Context, ensure};
 /// Bytes that the ballast takes or gives at a time.
 const PIECE_BYTES: u64 = 256 << 10;
 
+/// What a disk is formatted as. All but tmpfs and FUSE lie in a file, mounted as a loop device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FileSystem {
+    /// Memory.
+    Tmpfs,
+    /// ext4.
+    Ext4,
+    /// XFS: at least 300 MiB.
+    Xfs,
+    /// btrfs, which writes a copy of what is overwritten.
+    Btrfs,
+    /// A tmpfs seen through FUSE, by bindfs.
+    Fuse,
+}
+
 /// A file system that is ours to fill.
 pub(super) struct Disk {
     path: PathBuf,
     limited: bool,
 }
 
+impl FileSystem {
+    fn mount(self, at: &Path, mib: u64) -> anyhow::Result<()> {
+        let make = match self {
+            FileSystem::Tmpfs => return tmpfs(at, mib),
+            FileSystem::Fuse => {
+                let below = at.with_extension("below");
+                std::fs::create_dir_all(&below)?;
+                tmpfs(&below, mib)?;
+                return run(Command::new("bindfs").arg(below).arg(at));
+            }
+            FileSystem::Ext4 => ["mkfs.ext4", "-q"],
+            FileSystem::Xfs => ["mkfs.xfs", "-q"],
+            FileSystem::Btrfs => ["mkfs.btrfs", "-q"],
+        };
+        let image = at.with_extension("img");
+        // One that an earlier run left, on a machine that was started again since.
+        if !image.exists() {
+            File::create(&image)?.set_len(mib << 20)?;
+            run(Command::new(make[0]).arg(make[1]).arg(&image))?;
+        }
+        run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(at))
+    }
+}
+
+fn tmpfs(at: &Path, mib: u64) -> anyhow::Result<()> {
+    let options = format!("size={mib}m,mode=0700");
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "strongback-soak"]).arg(at))
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let program = command.get_program().display().to_string();
+    let done = command.status().with_context(|| format!("{program}, which must be installed"))?;
+    ensure!(done.success(), "{program} ends with {done}: it takes root");
+    Ok(())
+}
+
 impl Disk {
-    /// Mounts a tmpfs of this size, or takes the one that an earlier run in this folder left. 0 MiB: a plain folder.
-    pub(super) fn mount(path: &Path, mib: u64) -> anyhow::Result<Disk> {
+    /// Mounts a file system of this size, or takes the one that an earlier run in this folder left. 0 MiB: a plain
+    /// folder.
+    pub(super) fn mount(path: &Path, file_system: FileSystem, mib: u64) -> anyhow::Result<Disk> {
         std::fs::create_dir_all(path)?;
         let is_mounted = std::fs::read_to_string("/proc/mounts")?
             .lines()
             .any(|line| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == path));
         if mib > 0 && !is_mounted {
-            let done = Command::new("mount")
-                .args(["-t", "tmpfs", "-o", &format!("size={mib}m,mode=0700"), "strongback-soak"])
-                .arg(path)
-                .status()
-                .context("mount")?;
-            ensure!(done.success(), "a tmpfs cannot be mounted (that takes root); --disk-mib 0 does without");
+            file_system.mount(path, mib).context("no file system can be made; --disk-mib 0 does without")?;
         }
         Ok(Disk { path: path.to_owned(), limited: mib > 0 })
     }
@@ -95,6 +142,10 @@ impl Drop for Disk {
         // A mount in a temporary folder would outlive it; one in a folder that is kept holds the store.
         if self.limited && self.path.starts_with(std::env::temp_dir()) {
             let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+            let below = self.path.with_extension("below");
+            if below.exists() {
+                let _ = Command::new("umount").arg("-l").arg(below).status();
+            }
         }
     }
 }
