@@ -101,8 +101,8 @@ pub(crate) struct Segment {
     pub(crate) group: Group,
     /// It holds blobs, and no blocks: no row is looked for in it.
     pub(crate) blobs: bool,
-    /// Opening found its file missing or cut: no block is looked for in it, so that readers get what is left.
-    pub(crate) lost: bool,
+    /// Its file is missing or cut: no block is looked for in it, so that readers get what is left.
+    lost: AtomicBool,
     disk: Arc<dyn Disk>,
     file: Mutex<Option<Arc<dyn DiskFile>>>,
     pub(crate) state: Mutex<SegmentState>,
@@ -172,7 +172,7 @@ impl Segment {
             places,
             group,
             blobs: false,
-            lost: false,
+            lost: AtomicBool::new(false),
             disk,
             file: Mutex::new(None),
             state: Mutex::new(state),
@@ -190,7 +190,12 @@ impl Segment {
 
     /// The same without the blocks that its file held.
     pub(crate) fn lost(self) -> Segment {
-        Segment { lost: true, ..self }
+        Segment { lost: AtomicBool::new(true), ..self }
+    }
+
+    /// Whether its file is missing or cut.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Where it stands among the segments of its group: rows of a stream ascend with it.
@@ -224,7 +229,13 @@ impl Segment {
         if let Some(file) = &*self.file.lock() {
             return Ok(file.clone());
         }
-        let opened = self.disk.open(&file_name(self.id), Access::Buffered)?;
+        let opened = self.disk.open(&file_name(self.id), Access::Buffered).inspect_err(|error| {
+            let is_gone = error.kind() == std::io::ErrorKind::NotFound && self.state.lock().sealed;
+            if is_gone && !self.expired.load(Ordering::Acquire) && !self.replaced.load(Ordering::Acquire) {
+                self.lost.store(true, Ordering::Release);
+                residents.note_vanished();
+            }
+        })?;
         Ok(residents.keep_file(self, opened))
     }
 
@@ -232,6 +243,8 @@ impl Segment {
     fn unreadable(&self, source: std::io::Error) -> ScanError {
         if self.expired.load(Ordering::Acquire) {
             ScanError::Expired
+        } else if self.is_lost() {
+            ScanError::Damaged { file: self.path(), offset: 0, reason: "the segment is missing".to_owned() }
         } else {
             ScanError::Io { file: self.path(), source }
         }
@@ -379,7 +392,7 @@ impl Segment {
         residents: &Residents,
         ask: impl FnOnce(&SegmentIndex) -> T,
     ) -> Result<Option<T>, ScanError> {
-        if self.lost {
+        if self.is_lost() {
             return Ok(Some(ask(&SegmentIndex::default())));
         }
         if let Some(index) = &*self.index.read() {

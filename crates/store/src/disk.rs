@@ -47,6 +47,11 @@ pub(crate) trait Disk: Send + Sync {
     /// what the disk does not hold and no later sync writes.
     fn forget_cached(&self);
 
+    /// As [`Disk::forget_cached`], of some of the files alone.
+    fn forget_cached_of(&self, _names: &[String]) {
+        self.forget_cached();
+    }
+
     /// Size of the file system in bytes, and what of it is free to this process.
     fn space(&self) -> io::Result<(u64, u64)>;
 

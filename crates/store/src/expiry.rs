@@ -118,7 +118,7 @@ pub(crate) struct Asked {
     pub(crate) whole: u64,
 }
 
-/// Finds the spare that the store left, of at most so many bytes. A file of its name that something was written to is not
+/// Finds the spare that the store left, of at most `most_bytes`. A file of its name that something was written to is not
 /// one, and is written over when the segment is made.
 pub(crate) fn find_spare(disk: &dyn Disk, id: u64, most_bytes: u64) -> io::Result<Option<Spare>> {
     let file = match disk.open(&file_name(id), Access::Buffered) {
@@ -272,6 +272,8 @@ impl Sealer {
     /// Drops whole segments that are too old or beyond the bytes that the store may take, the spare counted.
     pub(crate) fn expire(&mut self, store: &Inner) -> io::Result<()> {
         self.checkpoint.reserve(&*self.disk)?;
+        self.tell_vanished(store);
+        self.seal_left(store)?;
         self.finish_aged(store)?;
         if self.over(store) > 0 && self.settle.extra_bytes(store.space.segment_bytes) > store.space.segment_bytes {
             self.free_settle(store, store.shared.paces.now())?;

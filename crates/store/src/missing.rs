@@ -1,6 +1,7 @@
 //! Sealed segments whose files are missing or cut.
 //!
-//! Opening finds them by one listing of the folder: no byte of a sealed segment is read. They stay in the list of
+//! Opening finds them by one listing of the folder: no byte of a sealed segment is read. Of one whose file vanishes later
+//! the first reader gets an error, and upkeep does what opening does. They stay in the list of
 //! segments, so that a file that is put back is taken again by the next opening; until then no block is looked for in
 //! them. The loss is a gap with the cause `damaged`; that it is told is noted in the checkpoint once the gap is durable,
 //! so that it is told once.
@@ -19,6 +20,7 @@ use crate::ledger::{Gap, GapCause};
 use crate::recovery::LostRows;
 use crate::seal::Sealer;
 use crate::store::Inner;
+use crate::stream::Stream;
 
 /// Sizes of the files of a folder by name; none where the size is fixed, and slots are always there.
 pub(crate) struct FileSizes(Option<HashMap<String, u64>>);
@@ -105,7 +107,48 @@ pub(crate) struct Untold {
     commit: Option<u64>,
 }
 
+/// The gap of rows that are lost.
+pub(crate) fn gap_of_rows(stream: &Stream, LostRows { stream: id, rows, time }: &LostRows) -> Gap {
+    Gap {
+        id: 0,
+        stream: Some(*id),
+        cause: GapCause::Damaged,
+        source: stream.source.clone(),
+        name: stream.key.to_string(),
+        session: None,
+        sequence: None,
+        rows: Some((rows.start, rows.end - 1)),
+        time: *time,
+        count: rows.end - rows.start,
+    }
+}
+
 impl Sealer {
+    /// Tells of sealed segments whose files readers found missing.
+    pub(crate) fn tell_vanished(&mut self, store: &Inner) {
+        if !store.shared.residents.take_vanished() {
+            return;
+        }
+        let now = store.shared.paces.now();
+        for segment in store.shared.segments.load_full().iter().filter(|segment| segment.is_lost()) {
+            let known = |noted: &Arc<Segment>| Arc::ptr_eq(noted, segment);
+            if segment.state.lock().told_lost || self.untold.segments.iter().any(known) {
+                continue;
+            }
+            // Compaction has nothing to look for in it.
+            segment.state.lock().left = true;
+            let mut writer = store.writer.lock();
+            for rows in forget_blocks(&writer, segment) {
+                let stream = writer.streams[rows.stream as usize].slot.stream.load_full();
+                writer.gaps.push(gap_of_rows(&stream, &rows));
+            }
+            writer.gaps.push(gap_of(segment, now));
+            drop(writer);
+            self.untold.segments.push(segment.clone());
+            self.untold.commit = None;
+        }
+    }
+
     /// Lets the next checkpoint note the lost segments of which durable gaps tell; says whether there are any.
     pub(crate) fn note_told(&mut self, store: &Inner) -> bool {
         if self.untold.segments.is_empty() {

@@ -19,7 +19,7 @@ use crate::inspect::Damage;
 use crate::ledger::{Gap, GapCause, named_gap};
 use crate::limits::MAX_ROWS;
 use crate::log::{self, Link, LogReader, LogWriter, Ring};
-use crate::missing::{FileSizes, Untold, forget_blocks, gap_of};
+use crate::missing::{FileSizes, Untold, forget_blocks, gap_of, gap_of_rows};
 use crate::mutant::{self, Mutant};
 use crate::options::{RetentionGroup, StoreOptions};
 use crate::recent_file;
@@ -339,22 +339,11 @@ pub(crate) fn open(
     for segment in &opened.untold.segments {
         writer.gaps.push(gap_of(segment, now));
     }
-    for LostRows { stream, rows, time } in lost {
-        let definition = writer.streams[stream as usize].slot.stream.load_full();
-        let count = rows.end - rows.start;
-        report.lost_rows = report.lost_rows.saturating_add(count);
-        writer.gaps.push(Gap {
-            id: 0,
-            stream: Some(stream),
-            cause: GapCause::Damaged,
-            source: definition.source.clone(),
-            name: definition.key.to_string(),
-            session: None,
-            sequence: None,
-            rows: Some((rows.start, rows.end - 1)),
-            time,
-            count,
-        });
+    for rows in lost {
+        let definition = writer.streams[rows.stream as usize].slot.stream.load_full();
+        let gap = gap_of_rows(&definition, &rows);
+        report.lost_rows = report.lost_rows.saturating_add(gap.count);
+        writer.gaps.push(gap);
     }
     // What was dropped and came back with a power cut, for good; before a checkpoint that forgets the numbers.
     let mut removed = false;

@@ -157,7 +157,7 @@ impl Writer {
             gap.push(&stream, now, &mut batch);
             let done = matches!(this.offer(&batch.frame(0), now, true), Ok(Some(_)));
             if done {
-                this.gaps.note_told(gap, now);
+                this.gaps.note_written(gap, now);
             }
             done
         };

@@ -26,7 +26,7 @@ pub(crate) const STREAMS_A_LOCK: usize = 256;
 const LAST_BLOCK_BYTES: usize = 12;
 
 impl Sealer {
-    /// Makes sure that a group has an open segment; one that is made has at least so many bytes.
+    /// Makes sure that a group has an open segment; one that is made has at least `least_bytes`.
     pub(crate) fn ensure_segment(&mut self, store: &Inner, group: Group, least_bytes: u64) -> io::Result<()> {
         if self.groups.contains_key(&group) {
             return Ok(());
@@ -38,7 +38,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Makes a segment of rows or of blobs, of at least so many bytes, and lets the checkpoint know it.
+    /// Makes a segment of rows or of blobs, of at least `least_bytes`, and lets the checkpoint know it.
     pub(crate) fn begin_segment(
         &mut self,
         store: &Inner,

@@ -23,7 +23,7 @@ use crate::codec::{CodecMemory, Effort};
 use crate::definition;
 use crate::directory::Segment;
 use crate::disk::Disk;
-use crate::expiry::{Space, Spare};
+use crate::expiry::{Space, Spare, is_full};
 use crate::group::Group;
 use crate::limits::PAGE_BYTES;
 use crate::missing::Untold;
@@ -101,6 +101,8 @@ pub(crate) struct Sealer {
     pub(crate) dropped_bytes: u64,
     /// Times in a row that it had none.
     pub(crate) full_times: u32,
+    /// Whether the store is being closed: then nothing goes for what the log holds as well.
+    is_closing: bool,
     /// Why maintenance waits for the disk, if so.
     pub(crate) held_up: Option<String>,
     /// Whether segments must be looked at for expiry now, and when they were last.
@@ -151,6 +153,7 @@ impl Sealer {
             unnamed: None,
             dropped_bytes: 0,
             full_times: 0,
+            is_closing: false,
             held_up: None,
             expiry_due: true,
             expiry_at: i64::MIN,
@@ -164,6 +167,12 @@ impl Sealer {
             clock,
             begun: Default::default(),
         }
+    }
+
+    /// Whether a segment can be had for a group without one that goes for it.
+    fn has_file(&self, store: &Inner) -> bool {
+        let kept = u64::from(self.keeps_slot(store));
+        store.space.fixed.is_none() || self.disk.free_slots() > kept
     }
 
     /// Does about 1 ms of work; says whether more is waiting.
@@ -475,6 +484,9 @@ impl Sealer {
     ) -> io::Result<()> {
         let has_room = self.groups.get(&group).is_some_and(|file| file.has_room(bytes.len(), streams));
         if !has_room {
+            if self.is_closing && !self.has_file(store) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
             self.flush(store, group)?;
             self.finish_segment(store, group)?;
             self.ensure_segment(store, group, least_bytes(&store.space, bytes.len(), streams))?;
@@ -517,9 +529,28 @@ impl Sealer {
         Ok(())
     }
 
-    /// Seals everything, for a clean end.
+    /// Seals everything, for a clean end. Rows for which another segment of a fixed size would have to go stay in the log.
     pub(crate) fn seal_all(&mut self, store: &Inner) -> io::Result<()> {
         self.free_settle(store, store.shared.paces.now())?;
+        self.is_closing = true;
+        match self.encode_all(store) {
+            Err(error) if is_full(&error) && store.space.fixed.is_some() => self.forget_taken(),
+            done => done?,
+        }
+        let open: Vec<Group> = self.groups.keys().copied().collect();
+        for group in open {
+            self.flush(store, group)?;
+            // A slot that is left half full would cost what it could still hold of older data.
+            if store.space.fixed.is_none() {
+                self.finish_segment(store, group)?;
+            }
+        }
+        self.move_tail(store, 1)?;
+        self.write_checkpoint(store, None)
+    }
+
+    /// Encodes all rows in memory.
+    fn encode_all(&mut self, store: &Inner) -> io::Result<()> {
         let streams = store.shared.slots.len();
         let mut few: BTreeMap<Group, Vec<Taken>> = BTreeMap::new();
         for id in 0..streams {
@@ -537,19 +568,7 @@ impl Sealer {
                 }
             }
         }
-        for (group, taken) in few {
-            self.encode_mixed(store, group, taken)?;
-        }
-        let open: Vec<Group> = self.groups.keys().copied().collect();
-        for group in open {
-            self.flush(store, group)?;
-            // A slot that is left half full would cost what it could still hold of older data.
-            if store.space.fixed.is_none() {
-                self.finish_segment(store, group)?;
-            }
-        }
-        self.move_tail(store, 1)?;
-        self.write_checkpoint(store, None)
+        few.into_iter().try_for_each(|(group, taken)| self.encode_mixed(store, group, taken))
     }
 }
 

@@ -224,7 +224,7 @@ fn look_in_segments(
                     Ok(blocks.into_iter().rev().find(|b| (b.first_row..b.end_row()).contains(&block.first_row)))
                 };
                 below = home + 1;
-                let passed = match group.find(home).filter(|segment| !segment.lost) {
+                let passed = match group.find(home).filter(|segment| !segment.is_lost()) {
                     // Expired, or its file is missing; what is older is looked at all the same.
                     None => true,
                     Some(segment) => match found_in(segment)? {

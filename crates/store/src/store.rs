@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
+use crate::checkpoint;
 use crate::clock::{Caller, WallClock};
 use crate::counts::*;
-use crate::directory::SegmentList;
+use crate::directory::{SegmentList, file_name};
 use crate::disk::{Access, Disk};
 use crate::expiry::{self, Space};
 use crate::fixed::disk_of;
@@ -20,7 +21,7 @@ use crate::inspect::Damage;
 use crate::log::{self, Link, LogWriter};
 use crate::mutant::{self, Mutant};
 use crate::recent_file;
-use crate::recovery::{self, io_error};
+use crate::recovery::{self, LOG_FILE, io_error};
 use crate::seal::Sealer;
 use crate::shared::Shared;
 use crate::stream_slot::SlotTable;
@@ -601,7 +602,11 @@ impl Inner {
         drop(waiting);
         // Recovery must not take for durable what only the cache holds.
         if !mutant::is_active(Mutant::KeepCached) {
-            self.disk.forget_cached();
+            // What a segment that is sealed holds was synced before it was sealed.
+            let open = self.shared.segments.load();
+            let open = open.lists().flat_map(|(_, segments)| segments.open()).map(|segment| file_name(segment.id));
+            let beside = [LOG_FILE, superblock::FILE, recent_file::FILE].into_iter().chain(checkpoint::FILES);
+            self.disk.forget_cached_of(&beside.map(str::to_owned).chain(open).collect::<Vec<_>>());
         }
         refusal
     }

@@ -1,12 +1,12 @@
 //! Gaps that have no row of `strongback.gaps` yet: of equal stream and cause one, and of each stream once a second.
 //!
-//! A loss is told with the commit that makes the frame durable which showed it, unless its stream told of another within
+//! A loss gets its row with the commit that makes the frame durable which showed it, unless its stream got a row within
 //! the last second. Then it waits, and what the stream loses within a second of reception joins it: first and last
 //! sequence, and how many. Which frames of these are missing the rows between say. Frames of it that come late after all
 //! wait with it. So a recording that is read in a moment has a row for each of its seconds.
 //!
 //! Invariant: what waits is found again after a power cut. The log and the checkpoint know which frames were seen, and
-//! opening tells of what is missing and has no row (`crate::recovery`). What they would forget does not wait: the losses
+//! opening adds rows for what is missing and has none (`crate::recovery`). What they would forget does not wait: the losses
 //! of a session before the one that ended last, and more pieces than are remembered.
 
 use hashbrown::{HashMap, HashSet};
@@ -18,7 +18,7 @@ use crate::stream::Stream;
 
 /// Shortest time between two rows of a stream.
 pub(crate) const ROW_SPACING_NS: i64 = 1_000_000_000;
-/// Losses, and frames of them that came late, that join before they are told.
+/// Losses, and frames of them that came late, that join before they get their row.
 const PIECES_MAX: u32 = INTERVALS_MAX as u32 / 2;
 /// Losses that only callers see and that wait one by one; beyond, those of the same stream and source join.
 const WAITING_JOIN: usize = 1024;
@@ -31,26 +31,26 @@ const RESTARTS: u64 = u64::MAX;
 
 type Hash = foldhash::fast::RandomState;
 
-/// What a stream told.
+/// Rows of a stream: the last one, and what waits for the next.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Rows {
     /// When its last row was written.
     written: i64,
     /// When the frame was received that showed the oldest of what waits.
     began: i64,
     /// Pieces that wait.
     pieces: u32,
-    /// Whether what waits is to be told with the next commit.
+    /// Whether what waits gets its row with the next commit.
     urgent: bool,
 }
 
-impl Default for Told {
-    fn default() -> Told {
-        Told { written: i64::MIN, began: 0, pieces: 0, urgent: false }
+impl Default for Rows {
+    fn default() -> Rows {
+        Rows { written: i64::MIN, began: 0, pieces: 0, urgent: false }
     }
 }
 
-impl Told {
+impl Rows {
     fn add_piece(&mut self) {
         self.pieces += 1;
         self.urgent |= self.pieces >= PIECES_MAX;
@@ -72,7 +72,7 @@ impl Told {
 pub(crate) struct WaitingGaps {
     found: Vec<Gap>,
     index: HashMap<(u32, u64), usize, Hash>,
-    told: HashMap<u32, Told, Hash>,
+    rows: HashMap<u32, Rows, Hash>,
     /// Epoch in the upper bits, so that an id never comes twice.
     pub(crate) next_id: u64,
 }
@@ -84,7 +84,7 @@ impl WaitingGaps {
             Seen::Filled { gap } => return gap,
             Seen::Late => return 0,
             Seen::After { .. } => {
-                let joins = self.told.get(&stream).is_some_and(|told| told.takes(received));
+                let joins = self.rows.get(&stream).is_some_and(|rows| rows.takes(received));
                 let found = self.index.get(&(stream, LOSSES)).and_then(|&at| self.found.get(at));
                 if let Some(gap) = found.filter(|gap| joins && gap.session == Some(judged.session)) {
                     return gap.id;
@@ -156,20 +156,20 @@ impl WaitingGaps {
         let losses = self.index.get(&(stream_id, LOSSES)).and_then(|&at| self.found.get(at));
         let joins = if cause == GapCause::Filled {
             if losses.is_some_and(|losses| losses.id == id)
-                && let Some(told) = self.told.get_mut(&stream_id)
+                && let Some(rows) = self.rows.get_mut(&stream_id)
             {
-                told.add_piece();
+                rows.add_piece();
             }
             true
         } else {
-            let told = self.told.entry(stream_id).or_default();
-            let joins = told.takes(received);
+            let rows = self.rows.entry(stream_id).or_default();
+            let joins = rows.takes(received);
             if !joins {
-                // What waited until now is told with the next commit.
-                told.urgent |= told.pieces > 0;
-                told.began = received;
+                // What waited until now gets its row with the next commit.
+                rows.urgent |= rows.pieces > 0;
+                rows.began = received;
             }
-            told.add_piece();
+            rows.add_piece();
             joins
         };
         let same = |gap: &&mut Gap| joins && (gap.session == Some(session) || cause == GapCause::Restart);
@@ -179,7 +179,7 @@ impl WaitingGaps {
             gap.time = (gap.time.0.min(time.0), gap.time.1.max(time.1));
             if cause == GapCause::Restart {
                 // Nobody remembers two sessions before the one that begins.
-                self.told.entry(stream_id).or_default().urgent = true;
+                self.rows.entry(stream_id).or_default().urgent = true;
                 (gap.session, gap.sequence) = (Some(session), Some(range));
             } else {
                 gap.sequence = gap.sequence.map(|(a, b)| (a.min(range.0), b.max(range.1)));
@@ -208,8 +208,8 @@ impl WaitingGaps {
     pub(crate) fn take_due(&mut self, now: i64, all: bool) -> Vec<Gap> {
         let all = all || self.found.len() > WAITING_MAX / 4;
         let is_due = |stream: Option<u32>| {
-            let told = stream.and_then(|id| self.told.get(&id));
-            all || told.is_none_or(|told| told.is_due(now))
+            let rows = stream.and_then(|id| self.rows.get(&id));
+            all || rows.is_none_or(|rows| rows.is_due(now))
         };
         let of_sequence = |gap: &&Gap| gap.cause == GapCause::Sequence && !is_due(gap.stream);
         let waiting: HashSet<u64, Hash> = self.found.iter().filter(of_sequence).map(|gap| gap.id).collect();
@@ -227,17 +227,17 @@ impl WaitingGaps {
     }
 
     /// Notes that a row was written.
-    pub(crate) fn note_told(&mut self, gap: &Gap, now: i64) {
+    pub(crate) fn note_written(&mut self, gap: &Gap, now: i64) {
         if let Some(stream) = gap.stream
             && matches!(gap.cause, GapCause::Sequence | GapCause::Restart)
         {
-            self.told.insert(stream, Told { written: now, ..Told::default() });
+            self.rows.insert(stream, Rows { written: now, ..Rows::default() });
         }
     }
 
-    /// Forgets streams that told nothing lately.
+    /// Forgets streams that got no row lately.
     pub(crate) fn forget_quiet(&mut self, now: i64) {
-        self.told.retain(|_, told| told.pieces > 0 || !told.is_due(now));
+        self.rows.retain(|_, rows| rows.pieces > 0 || !rows.is_due(now));
     }
 
     /// Takes back what found no room.
@@ -262,8 +262,8 @@ impl WaitingGaps {
         }
     }
 
-    /// Takes over what another one has not told yet. `knows`: whether that one knows all that a stream lost, so that what
-    /// opening found of it is told twice.
+    /// Takes over what another one has no rows for yet. `knows`: whether that one knows all that a stream lost, so that what
+    /// opening found of it would be counted twice.
     pub(crate) fn take_over(&mut self, before: &mut WaitingGaps, knows: impl Fn(u32) -> bool) {
         self.found.retain(|gap| gap.cause != GapCause::Sequence || !gap.stream.is_some_and(&knows));
         self.found.append(&mut before.found);

@@ -14,6 +14,7 @@ use crate::seal::Sealer;
 use crate::segment::SegmentHeader;
 use crate::segment_file::{Window, invalid};
 use crate::store::Inner;
+use crate::trouble::passes;
 
 /// A segment with less room than this part of it gets no other blob.
 const FREE_PART: u64 = 16;
@@ -218,7 +219,7 @@ impl Sealer {
         Ok(Some(file))
     }
 
-    /// Another one, in the place of one that its writer gives back, with room for so many bytes of chunks.
+    /// Another one, in the place of one that its writer gives back, with room for `padded` bytes of chunks.
     pub(super) fn new_blobs(&mut self, store: &Inner, group: Group, padded: u64) -> io::Result<BlobFile> {
         let wanted = (padded + PAGE_BYTES as u64).max(store.space.least_segment());
         let (segment, header) = self.begin_segment(store, (group, true), wanted.min(store.space.segment_bytes))?;
@@ -246,16 +247,40 @@ impl Sealer {
         self.changed_segments.insert(file.segment.id, file.segment.clone());
         let group = file.segment.group;
         self.blobs.add(file);
-        // One waits for the next blob, that with the most room.
+        self.seal_spent(store, group)
+    }
+
+    /// Seals those that wait for a blob and will hardly get one: one waits, that with the most room. What the disk refuses
+    /// for a time is sealed later: the blobs in it are whole and durable.
+    fn seal_spent(&mut self, store: &Inner, group: Group) -> io::Result<()> {
         let idle = self.blobs.idle.entry(group).or_default();
         idle.sort_by_key(|file| std::cmp::Reverse(file.free_bytes()));
         let worth = |file: &BlobFile| file.free_bytes() >= (file.size_bytes / FREE_PART).max(PAGE_BYTES as u64);
         let keep = usize::from(idle.first().is_some_and(worth));
-        idle.split_off(keep).into_iter().try_for_each(|file| self.seal_blobs(store, file))
+        let spent = idle.split_off(keep);
+        self.seal_each(store, spent).or_else(|error| if passes(&error) { Ok(()) } else { Err(error) })
+    }
+
+    /// Seals what the disk refused to seal before.
+    pub(crate) fn seal_left(&mut self, store: &Inner) -> io::Result<()> {
+        let groups: Vec<Group> = self.blobs.idle.iter().filter(|(_, idle)| !idle.is_empty()).map(|(g, _)| *g).collect();
+        groups.into_iter().try_for_each(|group| self.seal_spent(store, group))
+    }
+
+    /// Seals segments of blobs. Those that the disk refuses wait as before.
+    fn seal_each(&mut self, store: &Inner, files: Vec<BlobFile>) -> io::Result<()> {
+        let mut refused = Ok(());
+        for file in files {
+            if let Err(error) = self.seal_blobs(store, &file) {
+                self.blobs.add(file);
+                refused = Err(error);
+            }
+        }
+        refused
     }
 
     /// Seals a segment of blobs: nothing is written to it any more, and what is behind its last blob is given back.
-    fn seal_blobs(&mut self, store: &Inner, file: BlobFile) -> io::Result<()> {
+    fn seal_blobs(&mut self, store: &Inner, file: &BlobFile) -> io::Result<()> {
         let BlobFile { segment, file, .. } = file;
         let end = segment.state.lock().bytes.max(PAGE_BYTES as u64);
         file.truncate(end)?;
@@ -263,7 +288,7 @@ impl Sealer {
         (state.sealed, state.bytes) = (true, end);
         drop(state);
         self.blobs.sizes.remove(&segment.id);
-        self.note_sealed(store, segment);
+        self.note_sealed(store, segment.clone());
         Ok(())
     }
 
@@ -273,7 +298,7 @@ impl Sealer {
         for files in self.blobs.idle.values_mut() {
             picked.extend(files.extract_if(.., |file| pick(&file.segment)));
         }
-        picked.into_iter().try_for_each(|file| self.seal_blobs(store, file))
+        self.seal_each(store, picked)
     }
 
     /// Bytes of the files of open ones behind what is written.

@@ -1,7 +1,7 @@
 //! What sealed segments hold of memory and file handles: those used longest ago make room.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -22,6 +22,8 @@ const FILES_MAX: usize = 256;
 pub(crate) struct Residents {
     clock: AtomicU64,
     kept: Mutex<Kept>,
+    /// Whether the file of a segment was found missing since somebody asked.
+    vanished: AtomicBool,
     /// Memory for blocks that are read in parts, of what was read before.
     buffers: Mutex<Vec<Vec<u8>>>,
     /// Of long indices, what was read for a stream and says as much of its neighbours.
@@ -55,6 +57,16 @@ impl Residents {
         if buffers.len() < BUFFERS && buffer.capacity() <= BUFFER_BYTES {
             buffers.push(buffer);
         }
+    }
+
+    /// Notes that the file of a segment is missing.
+    pub(super) fn note_vanished(&self) {
+        self.vanished.store(true, Ordering::Release);
+    }
+
+    /// Whether the file of a segment was found missing since this was asked.
+    pub(crate) fn take_vanished(&self) -> bool {
+        self.vanished.swap(false, Ordering::AcqRel)
     }
 
     /// An instant of use.

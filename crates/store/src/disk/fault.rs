@@ -430,6 +430,11 @@ impl Disk for FaultDisk {
         self.folder.lock().live.values().for_each(|file| file.lock().forget_cached());
     }
 
+    fn forget_cached_of(&self, names: &[String]) {
+        let folder = self.folder.lock();
+        names.iter().filter_map(|name| folder.live.get(name)).for_each(|file| file.lock().forget_cached());
+    }
+
     fn space(&self) -> io::Result<(u64, u64)> {
         if self.faults.removed.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::NotFound.into());

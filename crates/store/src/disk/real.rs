@@ -166,7 +166,12 @@ impl Disk for RealDisk {
     }
 
     fn forget_cached(&self) {
-        for (name, _) in self.list().unwrap_or_default() {
+        let names: Vec<String> = self.list().unwrap_or_default().into_iter().map(|(name, _)| name).collect();
+        self.forget_cached_of(&names);
+    }
+
+    fn forget_cached_of(&self, names: &[String]) {
+        for name in names {
             if let Ok(file) = File::open(self.dir.join(name)) {
                 // A hint only: a file system that ignores it leaves no other way.
                 let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);

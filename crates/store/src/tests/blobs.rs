@@ -623,3 +623,26 @@ fn a_store_in_a_folder_reads_them_after_it_was_closed_and_looked_at() {
         assert_eq!(read(&store, s, reference).expect("reads"), content(n as u64, 1_500_000));
     }
 }
+
+#[test]
+fn a_segment_that_the_disk_refuses_to_seal_for_a_time_is_sealed_later() {
+    let mut refused = 0;
+    for before in 0..8 {
+        let disk = FaultDisk::new(before);
+        let store = open(&disk, small());
+        let s = stream(&store, "camera");
+        let mut writers: Vec<BlobWriter> = (0..3).map(|_| store.blob(s).expect("a writer")).collect();
+        writers.iter_mut().for_each(|writer| writer.write(&[7; 140_000]).expect("written"));
+        disk.fail_call(Fault::ReadOnly, before, 1);
+        let done = writers.into_iter().map(|writer| writer.finish(T0)).filter(Result::is_ok).count();
+        refused += u32::from(!disk.is_call_to_fail() && done == 3);
+        disk.fail_call(Fault::ReadOnly, 0, 0);
+        for second in 1..4 {
+            let _ = store.commit(T0 + second * 2 * S);
+            while store.maintain(T0 + second * 2 * S).expect("maintained") {}
+        }
+        let open = store.segments().iter().filter(|segment| segment.blobs && !segment.sealed).count();
+        assert!(open <= 1, "{open} are open, {done} blobs are whole, the call after {before} failed");
+    }
+    assert!(refused > 0, "no seal was refused");
+}

@@ -215,3 +215,47 @@ fn rot_is_reported_and_the_rest_is_read() {
     let read: usize = found.iter().flatten().map(|b| b.len()).sum();
     assert!(read > 1000 && read < next as usize);
 }
+
+#[test]
+fn a_segment_that_vanishes_is_named_told_and_passed_over() {
+    let disk = FaultDisk::new(6);
+    let store = open(&disk, options());
+    let s = stream(&store, "t");
+    let mut next = 0;
+    while store.segments().len() < 6 {
+        next += append(&store, s, next, 500);
+        settle(&store, T0);
+    }
+    let gone = store.segments().iter().filter(|segment| segment.sealed).nth(2).expect("a segment").clone();
+    let name = crate::directory::file_name(gone.id);
+    Disk::remove(&disk, &name).expect("removed");
+    let (from, to) = gone.time.expect("rows");
+    let scan = |time: std::ops::Range<i64>| {
+        let all = Scan { time, ..Scan::all(s, vec![ChannelIndex(0)]) };
+        store.view().scan(all).collect::<Vec<_>>()
+    };
+    // A query over other times alone does not notice.
+    assert!(scan(i64::MIN..from).iter().chain(&scan(to + 1..i64::MAX)).all(Result::is_ok));
+    let found = scan(i64::MIN..i64::MAX);
+    let named = |error: &ScanError| matches!(error, ScanError::Damaged { file, .. } if file.ends_with(&name));
+    assert!(found.iter().any(|batch| batch.as_ref().is_err_and(named)), "{found:?}");
+    assert!(found.iter().all(|batch| batch.as_ref().err().is_none_or(named)));
+    // The next query gets what is left, and one row says what is gone.
+    let left = rows(&store, s);
+    assert!(left.len() < next as usize && left.first() == Some(&0) && left.last() == Some(&(next - 1)));
+    let said = |store: &Store| {
+        let gaps = store.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps")?.clone();
+        let column = gaps.layout.index("name")?;
+        let batches = store.view().scan(Scan::all(gaps.id, vec![column])).map(|batch| batch.expect("reads"));
+        let is_it = |batch: &Batch, row| batch.columns[0].cell(row) == Ok(Value::String(&name));
+        Some(batches.map(|batch| (0..batch.len()).filter(|&row| is_it(&batch, row)).count()).sum::<usize>())
+    };
+    for second in 1..5 {
+        settle(&store, T0 + second * 2_000_000_000);
+    }
+    assert_eq!(said(&store), Some(1));
+    store.close(T0).expect("closed");
+    let store = open(&disk, options());
+    settle(&store, T0);
+    assert_eq!((said(&store), rows(&store, s)), (Some(1), left));
+}

@@ -674,3 +674,30 @@ fn blocks_of_any_shape_fit_the_smallest_segments() {
         }
     }
 }
+
+#[test]
+fn a_close_takes_no_row_for_what_the_log_holds() {
+    for (seed, size) in [(1, 204_800), (2, 1 << 20), (3, 4 << 20)] {
+        let disk = FaultDisk::new(seed);
+        make_on(&disk, &FixedOptions { max_streams: 3, max_channels: 12, ..FixedOptions::new(size) });
+        let open = || open_on(&disk, StoreOptions::default(), T0).expect("opened");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let store = open();
+        let mut next = size / 4;
+        send(&store, stream(&store, "t"), 0..next, T0);
+        store.close(T0).expect("closed");
+        for round in 0..80 {
+            let store = open();
+            let s = stream(&store, "t");
+            let more = random.u64(1..300);
+            send(&store, s, next..next + more, T0);
+            next += more;
+            let before = rows(&store, s);
+            store.close(T0).expect("closed");
+            drop(store);
+            let store = open();
+            assert_eq!(rows(&store, s), before, "size {size}, round {round}");
+            store.close(T0).expect("closed");
+        }
+    }
+}

@@ -1,5 +1,5 @@
-//! What tells of losses: of each stream a row a second, in which no lost frame is told twice or not at all, whatever ends
-//! in between; and no sender makes so many that anything else goes for them.
+//! Rows of losses: one a second of each stream, with each lost frame in exactly one, whatever ends in between; and no
+//! sender makes enough of them that anything else goes for them.
 
 use fastrand::Rng;
 
@@ -244,8 +244,8 @@ fn a_source_that_begins_again_all_the_time_has_few_rows() {
     let restarts = store.counts(restless).restarts;
     let rows = gap_rows(&store);
     assert!(restarts > 300, "{restarts}");
-    let told = rows.iter().filter(|row| row.cause == "restart").count();
-    assert!(told <= 202, "{told} rows of {restarts} restarts, {:?}", rows.last().map(|row| row.session));
+    let found = rows.iter().filter(|row| row.cause == "restart").count();
+    assert!(found <= 202, "{found} rows of {restarts} restarts, {:?}", rows.last().map(|row| row.session));
 }
 
 #[test]
