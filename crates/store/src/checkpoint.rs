@@ -390,6 +390,7 @@ impl Checkpoint {
             return Ok(Err(format!("checkpoint file number {number}")));
         };
         let file = disk.open(name, Access::Log)?;
+        crate::recovery::forget_cached(&*file);
         let (mut files, mut sizes) = ([Some(file.clone()), None], [0; 2]);
         if number == 2 {
             files.swap(0, 1);

@@ -21,6 +21,8 @@ const LEAP_NS: i64 = 500_000_000;
 const SLEW: i64 = 1_000;
 /// After so long the distance to the steady clock is taken again as where the clock stands.
 const ANCHOR_NS: i64 = 3_600_000_000_000;
+/// By so much leaps must have moved the clock before segments are said to hold nothing of before them.
+const NOTED_NS: i64 = 5_000_000_000;
 /// Further ahead of what the store holds no clock is believed without being said: a year.
 const AHEAD_NS: i64 = 365 * 86_400_000_000_000;
 /// Data cannot have been stored before this program was there: a clock that said so was not set. 2020.
@@ -62,26 +64,39 @@ pub(crate) struct WallClock {
     since: i64,
     /// Wall less steady clock of the clock that was confirmed last.
     trusted: Option<i64>,
+    /// Instant before which nothing was stored since the opening, by the clock that leaps came to; and wall less steady
+    /// clock when that was said.
+    not_before: i64,
+    noted: i64,
+    /// Instant from which on what earlier openings stored has instants of a clock that leapt before it was confirmed.
+    doubted_from: Option<i64>,
     state: ClockTrust,
 }
 
 impl WallClock {
-    /// A clock of a store that is being opened, which holds nothing newer than `newest_stored`.
-    pub(crate) fn new(confirm: Duration, now: i64, newest_stored: Option<i64>) -> WallClock {
+    /// A clock of a store that is being opened, which holds nothing newer than one of these: the newest row in segments,
+    /// and the newest commit.
+    pub(crate) fn new(confirm: Duration, now: i64, newest_stored: impl IntoIterator<Item = i64>) -> WallClock {
         let confirm_ns = match mutant::is_active(Mutant::BelieveClock) {
             true => 0,
             false => i64::try_from(confirm.as_nanos()).unwrap_or(i64::MAX),
         };
         let mut state = ClockTrust::default();
-        if let Some(newest) = newest_stored {
+        let mut newest_stored: Vec<i64> = newest_stored.into_iter().collect();
+        newest_stored.sort_unstable();
+        for &newest in &newest_stored {
             let ahead = now.saturating_sub(newest);
             if !(-LEAP_NS..=AHEAD_NS).contains(&ahead) {
                 state.leaps = 1;
                 state.newest = Some(ClockLeap { from: newest, to: now });
             }
         }
+        let not_before = if state.newest.is_some() { now } else { newest_stored.last().copied().unwrap_or(i64::MIN) };
         let mut clock = WallClock {
             confirm_ns,
+            not_before,
+            noted: now,
+            doubted_from: None,
             last: None,
             has_steady: false,
             steady_told: None,
@@ -119,6 +134,12 @@ impl WallClock {
         self.judge(now, steady);
     }
 
+    /// Takes in what the caller's clock says at the end, where no steady clock is beside it.
+    pub(crate) fn observe_last(&mut self, now: i64) {
+        (self.has_steady, self.steady_told) = (false, None);
+        self.observe(now, None);
+    }
+
     /// Compares the two clocks.
     fn judge(&mut self, now: i64, steady: i64) {
         let offset = now.saturating_sub(steady);
@@ -128,6 +149,14 @@ impl WallClock {
             self.state.leaps += 1;
             self.state.newest = Some(ClockLeap { from: anchored.saturating_add(steady), to: now });
             (self.anchor, self.since) = ((offset, steady), steady);
+            if self.trusted.is_none() {
+                // It may have been wrong since before the opening, for as long as no clock is confirmed.
+                let from = anchored.saturating_add(steady).saturating_sub(self.confirm_ns);
+                self.doubted_from = Some(self.doubted_from.map_or(from, |before| before.min(from)));
+            }
+            if offset.saturating_sub(self.noted).saturating_abs() > NOTED_NS {
+                (self.not_before, self.noted) = (now, offset);
+            }
         } else if steady.saturating_sub(at) >= ANCHOR_NS {
             self.anchor = (offset, steady);
         }
@@ -145,6 +174,18 @@ impl WallClock {
     /// The time that passed since the store was opened, as far as it is known.
     pub(crate) fn steady(&self) -> i64 {
         self.last.map_or(0, |(_, steady)| steady)
+    }
+
+    /// The instant of the newest leap, by the clock that it came to: what was stored since the opening and before it has
+    /// instants of a clock that was wrong, and is no older than that. Without a leap what the store held at its opening.
+    pub(crate) fn not_before(&self) -> i64 {
+        self.not_before
+    }
+
+    /// The instant from which on what earlier openings stored counts as stored by this one: their clock leapt before it was
+    /// confirmed, and may have been wrong for them already.
+    pub(crate) fn doubted_from(&self) -> Option<i64> {
+        self.doubted_from
     }
 
     /// Whether every clock is to be believed at once.

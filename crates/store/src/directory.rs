@@ -74,6 +74,9 @@ pub(crate) struct SegmentState {
     /// min > max: no rows.
     pub(crate) time: (i64, i64),
     pub(crate) stored: (i64, i64),
+    /// Instant before which nothing of it was stored, by the clock that was right last; kept as the newest one in its
+    /// entry of a checkpoint, if that is earlier.
+    pub(crate) not_before: i64,
 }
 
 impl Default for SegmentState {
@@ -88,6 +91,7 @@ impl Default for SegmentState {
             points: 0,
             time: none,
             stored: none,
+            not_before: i64::MIN,
         }
     }
 }
@@ -514,7 +518,8 @@ impl Segment {
         p.i64(state.time.0);
         p.i64(state.time.1);
         p.i64(state.stored.0);
-        p.i64(state.stored.1);
+        let (oldest, newest) = state.stored;
+        p.i64(if oldest <= newest { newest.max(state.not_before) } else { newest });
         p.u8((self.group.0 >> 8) as u8);
         if self.is_settled() {
             p.u64(self.places.0);
@@ -539,6 +544,7 @@ impl Segment {
             points: t.u64()?,
             time: (t.i64()?, t.i64()?),
             stored: (t.i64()?, t.i64()?),
+            not_before: i64::MIN,
         };
         // Of an entry from before there were more than 256 groups the upper half is not there.
         let upper = t.u8().unwrap_or(0);

@@ -12,7 +12,7 @@ pub(crate) enum Mutant {
     NoBlockCheck,
     /// Pages, write groups and footers of segments are taken without their checksums.
     NoSegmentCheck,
-    /// After a failed sync what the cache shows is believed.
+    /// After a failed sync what the cache shows is believed: by whoever gave up, and by openings.
     KeepCached,
     /// Held frames are not written to the log.
     ForgetHeld,
@@ -26,6 +26,26 @@ pub(crate) enum Mutant {
     LastInstant,
     /// Every clock is believed at once.
     BelieveClock,
+    /// What was stored before a leap of the clock is not noted to be no older than it.
+    ForgetLeap,
+    /// Segments leave the list before the checkpoint that says so is durable.
+    DropEarly,
+    /// Groups whose write or sync found no space are not written again.
+    ThrowGroups,
+    /// The files of segments go that another stands for, although the checkpoint that says so failed.
+    ReplaceEarly,
+    /// What the checkpoint says of sequences is ahead of the rows that are in segments.
+    SealAhead,
+    /// Settling leaves out that frames are missing before a row.
+    DropGapMark,
+    /// Checkpoints leave out which frames were seen.
+    ForgetSequences,
+    /// An append names the next commit, whether anything waits for it or not.
+    NameNextCommit,
+    /// What the disk refused for a time is never taken again.
+    RefuseForEver,
+    /// Statistics of a block are taken to say which frames are missing in it.
+    BelieveStatistics,
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::checkpoint::{self, Entries};
 use crate::directory::{Segment, remove_segment};
 use crate::expiry::is_full;
 use crate::group::Group;
+use crate::mutant::{self, Mutant};
 use crate::retain::STREAMS_A_LOCK;
 use crate::seal::Sealer;
 use crate::store::Inner;
@@ -82,7 +83,7 @@ impl Sealer {
         self.remove_gone()
     }
 
-    fn put_into_force(&mut self, store: &Inner, effect: Effect) {
+    pub(crate) fn put_into_force(&mut self, store: &Inner, effect: Effect) {
         let list = store.shared.segments.load();
         match effect {
             Effect::Nothing => {}
@@ -130,6 +131,11 @@ impl Sealer {
     /// besides, it says that alone, in pages that are kept for it.
     pub(crate) fn drop_segments(&mut self, store: &Inner, victims: &[Arc<Segment>]) -> io::Result<()> {
         self.name_written(store)?;
+        if mutant::is_active(Mutant::DropEarly) {
+            self.put_into_force(store, Effect::Drop(victims.to_vec()));
+            self.expired.extend(victims.iter().map(|segment| segment.id));
+            return self.write_checkpoint(store, None);
+        }
         self.effect = Effect::Drop(victims.to_vec());
         let done = match self.write_checkpoint(store, None) {
             Err(error) if is_full(&error) && self.unnamed.is_none() => {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::chunk::Chunk;
 use crate::directory::{BlockRef, Segment};
+use crate::mutant::{self, Mutant};
 use crate::pyramid::Pyramid;
 use crate::reduction::Reduction;
 use crate::refusal::ScanError;
@@ -360,7 +361,11 @@ impl Points {
             if !says_all(&node.statistics) || more > 0 && node.statistics.unchanged > 0 {
                 continue;
             }
-            let (statistics, gap) = (node.statistics.clone(), node.gap_before || std::mem::take(&mut self.gap));
+            let (statistics, gap_before) = (node.statistics.clone(), node.gap_before);
+            if !self.says_gaps(&statistics, time.1, blocks.len()) {
+                continue;
+            }
+            let gap = std::mem::take(&mut self.gap) | gap_before;
             self.pieces.drain(..more);
             self.newest_sequence = None;
             self.offered_to = statistics.last.map(|last| last.time);
@@ -382,14 +387,24 @@ impl Points {
         }
         let read = self.stream.statistics_of(segment, block, self.column, self.view.shared())?;
         let Some((statistics, gap)) = read else { return Ok(None) };
-        if !says_all(&statistics) {
+        if !says_all(&statistics) || !self.says_gaps(&statistics, block.time.1, 1) {
             return Ok(None);
         }
-        let gap = gap || std::mem::take(&mut self.gap);
+        let gap = std::mem::take(&mut self.gap) | gap;
         self.newest_sequence = None;
         self.offered_to = statistics.last.map(|last| last.time);
         self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
         Ok(Some(Found::Block(Box::new(statistics), gap)))
+    }
+
+    /// Whether no frame is missing between the last value of blocks and their end, as far as their statistics say: what is
+    /// missing before a row without the channel ends the time that a value before it is known for, and only rows tell.
+    fn says_gaps(&self, statistics: &ColumnStatistics, end: i64, blocks: usize) -> bool {
+        let of_sequence =
+            self.stream.stream.sequence_modulus.is_some() && !mutant::is_active(Mutant::BelieveStatistics);
+        let all_valued = statistics.nulls() == 0;
+        let ends_valued = blocks == 1 && statistics.last.is_some_and(|last| last.time == end);
+        !of_sequence || all_valued || ends_valued || !self.sequences_tell && statistics.unchanged > 0
     }
 
     fn held_after(&self, time: i64) -> bool {

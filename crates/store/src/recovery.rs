@@ -135,6 +135,12 @@ pub(crate) fn open(
     let check = |log_bytes| space.check(options, log_bytes).map_err(unmeant);
     let mut superblock = match found {
         Some(file) => {
+            // A process that was killed may have left what a failed sync did not write, and only the cache has: what is
+            // read at an opening is read from the disk.
+            if disk.layout().is_some() && !mutant::is_active(Mutant::KeepCached) {
+                disk.forget_cached();
+            }
+            forget_cached(&*file);
             let found = Superblock::read(disk_ref, &*file)?;
             let identity = disk.identity(superblock::FILE).map_err(io_error(disk_ref, superblock::FILE))?;
             if identity != found.identity {
@@ -161,6 +167,7 @@ pub(crate) fn open(
     };
     check(superblock.now.log_bytes)?;
     let file = disk.open(LOG_FILE, Access::Log).map_err(missing(disk_ref, LOG_FILE))?;
+    forget_cached(&*file);
     let ring_bytes = superblock.now.log_bytes;
     if file.size().map_err(io_error(disk_ref, LOG_FILE))? < ring_bytes {
         return Err(OpenError::Damaged {
@@ -261,15 +268,15 @@ pub(crate) fn open(
                 continue;
             };
             opened.changed_segments.push(segment.clone());
+            // A process that was killed may have left blocks that only the cache holds. Before anything else is written to
+            // the file: a sync that finds no space for that would lose them too, and a second one would not say so.
+            file.sync().map_err(io_error(disk_ref, &file_name(id)))?;
             if file.goes_on() && !opened.open.contains_key(&group) {
-                // A process that was killed may have left blocks that only the cache holds.
-                file.sync().map_err(io_error(disk_ref, &file_name(id)))?;
                 opened.open.insert(group, file);
             } else {
                 match file.finish(Beside::default()) {
                     // It stays open, and is finished when something went for it.
                     Err(error) if is_full(&error) && !opened.open.contains_key(&group) => {
-                        file.sync().map_err(io_error(disk_ref, &file_name(id)))?;
                         opened.open.insert(group, file);
                     }
                     done => done.map(drop).map_err(io_error(disk_ref, &file_name(id)))?,
@@ -387,6 +394,13 @@ fn tell_untold(writer: &mut Writer) {
             }
         }
         stream.counts.open_before = tracker.open_frames();
+    }
+}
+
+/// Lets the next read of a file be of the disk.
+pub(crate) fn forget_cached(file: &dyn DiskFile) {
+    if !mutant::is_active(Mutant::KeepCached) {
+        file.forget_cached();
     }
 }
 

@@ -9,6 +9,7 @@ use crate::catalog::encode_stream;
 use crate::checkpoint::{self, Entries, Position};
 use crate::directory::{BlockRef, Segment, SegmentState};
 use crate::group::Group;
+use crate::mutant::{self, Mutant};
 use crate::naming::{Effect, Unnamed};
 use crate::seal::Sealer;
 use crate::segment::{Beside, LastBlocks, SegmentHeader};
@@ -48,7 +49,8 @@ impl Sealer {
         self.name_written(store)?;
         let made = self.next_file(store, group, least_bytes)?;
         let id = self.superblock.now.next_segment;
-        let segment = Segment::new(self.disk.clone(), id, group, SegmentState::default());
+        let state = SegmentState { not_before: self.clock.not_before(), ..SegmentState::default() };
+        let segment = Segment::new(self.disk.clone(), id, group, state);
         let segment = Arc::new(if blobs { segment.of_blobs() } else { segment });
         segment.set_file(made.file.clone());
         let header = SegmentHeader {
@@ -325,6 +327,7 @@ struct PutStreams {
 /// lower part is forgotten, or all of it but its position, so that its frames may be stored twice.
 fn put_sequences(sequences: &[SavedSequence], room: Option<usize>, entries: &mut Entries) {
     let mut room = room.unwrap_or(usize::MAX);
+    let sequences = if mutant::is_active(Mutant::ForgetSequences) { &[] } else { sequences };
     for (n, saved) in sequences.iter().enumerate() {
         let share = room / (sequences.len() - n);
         let Some(bytes) = saved.encode_within(share.saturating_sub(Entries::HEAD_BYTES)) else { continue };

@@ -28,6 +28,7 @@ use crate::group::Group;
 use crate::limits::PAGE_BYTES;
 use crate::missing::Untold;
 use crate::mixed::{self, Part};
+use crate::mutant::{self, Mutant};
 use crate::naming::{Effect, Unnamed};
 use crate::recent::RecentOrder;
 use crate::reduction::Reduction;
@@ -124,6 +125,8 @@ pub(crate) struct Sealer {
     /// Of segments that were open or begun since the opening, by their numbers: its steady clock then, before which none of
     /// their rows of this opening was stored.
     pub(crate) begun: hashbrown::HashMap<u64, i64, foldhash::fast::RandomState>,
+    /// What segments were last said to hold nothing of before.
+    pub(crate) noted_leap: Option<i64>,
 }
 
 impl Sealer {
@@ -166,6 +169,7 @@ impl Sealer {
             untold: Untold::default(),
             clock,
             begun: Default::default(),
+            noted_leap: None,
         }
     }
 
@@ -178,6 +182,7 @@ impl Sealer {
     /// Does about 1 ms of work; says whether more is waiting.
     pub(crate) fn slice(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
         self.name_written(store)?;
+        self.note_leap(store, now)?;
         if self.note_told(store) {
             self.write_checkpoint(store, None)?;
         }
@@ -359,6 +364,11 @@ impl Sealer {
         }
         let newest = chunks.iter().fold(before, |before, chunk| chunk.newest_sequence(before));
         self.encoded_to.insert(id, Encoded { to: end, newest });
+        if mutant::is_active(Mutant::SealAhead)
+            && let Some(tracker) = &mut store.writer.lock().streams[id as usize].tracker
+        {
+            tracker.sealed = newest;
+        }
         let left = slot.open.load().next_row() - end;
         let (overlaps, newest_before) = self.overlaps(id, &slot, &batch);
         let chunks = chunks.len();
@@ -546,6 +556,7 @@ impl Sealer {
             }
         }
         self.move_tail(store, 1)?;
+        self.note_leap(store, store.shared.paces.now())?;
         self.write_checkpoint(store, None)
     }
 

@@ -7,6 +7,8 @@ use crate::bytes::FormatError;
 use crate::directory::{BlockRef, Segment, file_name};
 use crate::disk::{DiskFile, PAGE_BYTES, Pages};
 use crate::inspect::Damage;
+use crate::mutant::{self, Mutant};
+use crate::recovery::forget_cached;
 use crate::segment::{self, Beside, Builder, GroupHeader, IndexEntry, SegmentHeader};
 use crate::stream::{Stream, StreamId};
 
@@ -90,6 +92,7 @@ impl SegmentFile {
         mut definition: impl FnMut(StreamId) -> Option<Arc<Stream>>,
     ) -> io::Result<Option<Resumed>> {
         let file = segment.file()?;
+        forget_cached(&*file);
         let size = file.size()?;
         let durable = segment.state.lock().bytes;
         let mut window = Window::new(&*file, size);
@@ -226,6 +229,18 @@ impl SegmentFile {
         }
         // After an error, all of it is written again: a disk may have taken a part, and a sync that found no space has
         // written nothing that a later one would.
+        let written = self.write_ready();
+        if written.is_err() && mutant::is_active(Mutant::ThrowGroups) {
+            self.ready.clear();
+        }
+        let written = written?;
+        self.header = None;
+        self.ready.clear();
+        Ok((written, self.list()))
+    }
+
+    /// Writes and syncs the groups that wait, and the header before the first; returns the bytes written.
+    fn write_ready(&self) -> io::Result<u64> {
         let mut written = 0;
         if let Some(page) = &self.header {
             self.file.write_at(&Pages::of(page), 0)?;
@@ -238,9 +253,7 @@ impl SegmentFile {
             written += group.bytes.len() as u64;
         }
         self.file.sync()?;
-        self.header = None;
-        self.ready.clear();
-        Ok((written, self.list()))
+        Ok(written)
     }
 
     /// Lists in the directory what is on disk.

@@ -21,6 +21,7 @@ use crate::block::Encoder;
 use crate::directory::{Segment, SegmentState, file_name, remove_segment};
 use crate::disk::Access;
 use crate::expiry::{Spare, is_full};
+use crate::mutant::{self, Mutant};
 use crate::naming::Effect;
 use crate::refusal::ScanError;
 use crate::retain::last_blocks_max;
@@ -194,7 +195,7 @@ impl Sealer {
                 self.written_bytes += written;
                 // Nothing of what the writer knows is believed: this one reads its footer from the disk.
                 let disk = self.disk.clone();
-                let state = *of_writer.state.lock();
+                let state = work.aged_as_sources(*of_writer.state.lock());
                 let new = Segment::standing_for(of_writer.places, disk, of_writer.id, work.group, state);
                 new.file()?.forget_cached();
                 work.begin_comparing(Arc::new(new), residents)?;
@@ -267,6 +268,9 @@ impl Sealer {
             group.and_then(|group| group.get(segment.place())).is_some_and(|found| Arc::ptr_eq(found, segment))
         };
         let Some(new) = work.compared().filter(|_| work.sources.iter().all(there)) else { return Err(Stop::Gone) };
+        if mutant::is_active(Mutant::ReplaceEarly) {
+            self.put_into_force(store, Effect::Replace { old: work.sources.clone(), new: new.clone(), since: now });
+        }
         self.effect = Effect::Replace { old: work.sources.clone(), new, since: now };
         let done = self.write_checkpoint(store, None);
         self.effect = Effect::Nothing;

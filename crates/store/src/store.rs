@@ -26,7 +26,7 @@ use crate::seal::Sealer;
 use crate::shared::Shared;
 use crate::stream_slot::SlotTable;
 use crate::superblock::{self, Superblock};
-use crate::trouble::{is_read_only, passes};
+use crate::trouble::{self, is_read_only, passes};
 use crate::*;
 
 /// Streams beyond `max_streams` that are the store's own.
@@ -159,7 +159,7 @@ impl Store {
         let committed = AtomicU64::new(opened.log.link.commit);
         let (origin, identity) = (opened.superblock.now.origin, opened.superblock.now.identity);
         let void_commits = Mutex::new(opened.found_commit + 1..opened.found_commit + 1);
-        let newest_stored = shared.segments.load().newest_stored().into_iter().chain(opened.last_commit).max();
+        let newest_stored = shared.segments.load().newest_stored().into_iter().chain(opened.last_commit);
         let clock = WallClock::new(options.clock_confirm, now, newest_stored);
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare, clock);
         sealer.groups = opened.open;
@@ -169,7 +169,11 @@ impl Store {
         let all = shared.segments.load_full();
         let is_odd = sealer.clock.state().newest.is_some();
         let of_now = all.iter().filter(|segment| is_odd || !segment.state.lock().sealed);
-        sealer.begun.extend(of_now.map(|segment| (segment.place(), 0)));
+        for segment in of_now {
+            segment.state.lock().not_before = sealer.clock.not_before();
+            sealer.begun.insert(segment.place(), 0);
+        }
+        sealer.noted_leap = Some(sealer.clock.not_before()).filter(|_| !is_odd);
         if let Some(fixed) = space.fixed {
             // What the region has room for, with what names each list.
             sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as usize;
@@ -345,7 +349,8 @@ impl Store {
             }
         }
         // With nothing that waits, what its frames repeat is in the commit before.
-        let commit = writer.pending_commit - u64::from(writer.pending.is_empty());
+        let commit =
+            writer.pending_commit - u64::from(writer.pending.is_empty() && !mutant::is_active(Mutant::NameNextCommit));
         Appended { outcomes, commit: CommitNumber(commit) }
     }
 
@@ -448,13 +453,15 @@ impl Store {
         }
         match self.inner.check_there().and_then(|()| sealer.slice(&self.inner, now)) {
             Ok(more) => {
-                let mut writer = self.inner.writer.lock();
-                if writer.held.as_ref() == Some(&Refusal::DiskFull) {
-                    drop(writer);
+                match self.inner.take_again(now) {
                     // The log found no space: what may go goes for it.
-                    return self.inner.pass(&mut sealer, std::io::ErrorKind::StorageFull.into(), now);
+                    Err(Refusal::DiskFull) => {
+                        return self.inner.pass(&mut sealer, std::io::ErrorKind::StorageFull.into(), now);
+                    }
+                    Err(Refusal::Unwritable(_)) => return Ok(false),
+                    taken => taken?,
                 }
-                writer.disk_full = false;
+                self.inner.writer.lock().disk_full = false;
                 sealer.found_room();
                 Ok(more)
             }
@@ -531,6 +538,7 @@ impl Store {
         }
         let done = self.inner.write_commit(now, 0).and_then(|_| {
             let mut sealer = self.inner.sealer.lock();
+            sealer.clock.observe_last(now);
             match sealer.seal_all(&self.inner) {
                 // What could not be sealed is in the log, and comes back with it.
                 Err(error) if passes(&error) => sealer.forget_taken(),
@@ -637,6 +645,29 @@ impl Inner {
             Some(refusal) => Err(refusal),
             None => self.write_unit(&mut log, now, 0, false),
         }
+    }
+
+    /// Lets the log's newest unit have an instant of now.
+    pub(crate) fn mark_log(&self, now: i64) -> std::io::Result<()> {
+        let mut log = self.log.lock();
+        let writer = self.writer.lock();
+        let is_free = writer.is_free(writer.pending.len() * 8, 0);
+        drop(writer);
+        match self.poison() {
+            None if is_free => self.write_unit(&mut log, now, 0, true).map(drop).map_err(trouble::of),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes frames again after the disk refused for a time: once the unit that waits is written, if one does.
+    fn take_again(&self, now: i64) -> Result<(), Refusal> {
+        if self.writer.lock().held.is_none() || mutant::is_active(Mutant::RefuseForEver) {
+            return Ok(());
+        }
+        let mut log = self.log.lock();
+        self.write_waiting(&mut log, now)?;
+        self.writer.lock().held = None;
+        Ok(())
     }
 
     /// Commits for whoever closes the store, and for a checkpoint, which may be that one's.

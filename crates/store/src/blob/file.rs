@@ -81,6 +81,7 @@ impl BlobFile {
             }
             Err(error) => return Err(error),
         };
+        crate::recovery::forget_cached(&*file);
         let size = file.size()?;
         let mut window = Window::new(&*file, size);
         let found = SegmentHeader::read(window.at(0, PAGE_BYTES)?);

@@ -18,10 +18,11 @@ use crate::block::{BlockMeta, Encoder};
 use crate::bytes::FormatError;
 use crate::codec::{CodecMemory, Effort};
 use crate::definition;
-use crate::directory::{Residents, Segment};
+use crate::directory::{Residents, Segment, SegmentState};
 use crate::group::Group;
 use crate::limits::PAGE_BYTES;
 use crate::mixed::{self, Part};
+use crate::mutant::{self, Mutant};
 use crate::reduction::Reduction;
 use crate::segment::{Beside, LastBlocks, pyramid};
 use crate::segment_file::SegmentFile;
@@ -366,6 +367,15 @@ impl Work {
         self.reader.segments.get(self.sources.len()).cloned()
     }
 
+    /// What the directory says of the new segment, which is as old as the directory says of the old ones.
+    pub(super) fn aged_as_sources(&self, mut state: SegmentState) -> SegmentState {
+        for source in self.sources.iter().map(|source| *source.state.lock()) {
+            state.stored.1 = state.stored.1.max(source.stored.1);
+            state.not_before = state.not_before.max(source.not_before);
+        }
+        state
+    }
+
     /// Begins to write into a file that was made for it.
     pub(super) fn begin_output(&mut self, file: SegmentFile) {
         self.reader.begin(std::mem::take(&mut self.all));
@@ -622,7 +632,7 @@ impl Output {
         let few = self.few.entry((open.like.origin, open.like.epoch)).or_default();
         few.stored = Some(few.stored.map_or(open.stored, |stored| join(stored, open.stored)));
         few.bytes += open.bytes;
-        let gap_before = open.gaps.contains(&0);
+        let gap_before = open.gaps.contains(&0) && !mutant::is_active(Mutant::DropGapMark);
         few.pieces.push((Batch { columns, ..open.rows }, open.like, open.overlaps, gap_before));
     }
 
@@ -652,7 +662,7 @@ fn meta(open: &Open) -> BlockMeta<'_> {
         epoch: open.like.epoch,
         stored: open.stored,
         overlaps_previous: open.overlaps,
-        gaps: &open.gaps,
+        gaps: if mutant::is_active(Mutant::DropGapMark) { &[] } else { &open.gaps },
         effort: Effort::Settle,
     }
 }

@@ -204,6 +204,55 @@ fn what_was_stored_in_1970_goes_with_what_came_after() {
     assert!(machine.oldest() < MAX_AGE + 1_800 * S);
 }
 
+/// The leap is seen by an opening that ends soon after it; the next ones have only the instants of rows to go by.
+#[test]
+fn what_was_stored_before_a_leap_is_as_young_for_the_openings_after_it() {
+    let behind = [10 * S, 3_600 * S, 7_000 * S, DAY, 100 * DAY, 900 * DAY];
+    for (seed, behind) in behind.into_iter().enumerate() {
+        // Short of a year an opening cannot tell a leap from the time that nothing ran.
+        for seen_by_opening in [false, true].into_iter().take(if behind > 365 * DAY { 2 } else { 1 }) {
+            let what = format!("behind by {} s, seen by the opening: {seen_by_opening}", behind / S);
+            let mut machine = Machine::new(seed as u64, -behind, 0, seed % 2 == 0);
+            machine.run(1_800 * S, &what);
+            if !seen_by_opening {
+                machine.wrong = 0;
+                machine.run(120 * S, &what);
+            }
+            for _ in 0..4 {
+                machine.reopen(0);
+                machine.run(900 * S, &what);
+            }
+            machine.run(2 * MAX_AGE, &what);
+            assert!(machine.oldest() < MAX_AGE + 1_800 * S, "{what}: {} s", machine.oldest() / S);
+        }
+    }
+}
+
+/// Openings that follow each other while the clock is wrong: the leap is seen by the last of them.
+#[test]
+fn what_earlier_openings_stored_by_a_wrong_clock_is_as_young_as_it_is() {
+    let wrongs = [-100 * S, -3_600 * S, -7_000 * S, -DAY, -900 * DAY, 3_600 * S, DAY, 900 * DAY];
+    for (seed, wrong) in wrongs.into_iter().enumerate() {
+        let what = format!("wrong by {} s", wrong / S);
+        let mut machine = Machine::new(seed as u64, 0, 0, seed % 2 == 0);
+        machine.run(1_200 * S, &what);
+        machine.wrong = wrong;
+        // As long as it takes to be confirmed nobody can tell.
+        for _ in 0..3 {
+            machine.run(CONFIRM / 6, &what);
+            machine.reopen(wrong);
+        }
+        machine.run(60 * S, &what);
+        machine.wrong = 0;
+        machine.run(60 * S, &what);
+        for _ in 0..2 {
+            machine.reopen(0);
+            machine.run(CONFIRM + 60 * S, &what);
+        }
+        machine.run(2 * MAX_AGE, &what);
+    }
+}
+
 #[test]
 fn two_clocks_that_are_apart_take_nothing() {
     for (seed, apart) in [-31 * DAY, 31 * DAY, -T0, DAY].into_iter().enumerate() {

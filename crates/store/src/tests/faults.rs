@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::disk::Disk;
-use crate::disk::fault::FaultDisk;
+use crate::disk::fault::{Fault, FaultDisk};
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -100,6 +100,39 @@ fn a_full_disk_refuses_and_resumes_alone() {
     assert_eq!(rows(&store, s), (0..next).collect::<Vec<_>>());
     store.close(T0).expect("closed");
     assert_eq!(rows(&open(&disk, options()), s), (0..next).collect::<Vec<_>>());
+}
+
+/// Whether a commit waits to be written or only upkeep found that the disk refuses: nobody need commit first.
+#[test]
+fn what_a_disk_refuses_for_a_time_is_taken_again_without_a_commit() {
+    for fault in [Fault::ReadOnly, Fault::NoSpace] {
+        for waits in [false, true] {
+            let disk = FaultDisk::new(1);
+            let store = open(&disk, options());
+            let s = stream(&store, "a");
+            let mut next = append(&store, s, 0, 3_000);
+            store.commit(T0).expect("committed");
+            disk.fail_call(fault, 0, u64::MAX);
+            if waits {
+                next += append(&store, s, next, 10);
+                assert!(store.commit(T0).is_err());
+            }
+            for step in 0..100 {
+                store.maintain(T0 + step).expect("no reason to give up");
+            }
+            assert!(store.refusal().is_some(), "{fault:?}, {waits}");
+            disk.heal();
+            for step in 100..120 {
+                store.maintain(T0 + step).expect("maintained");
+            }
+            assert_eq!(store.refusal(), None, "{fault:?}, {waits}");
+            assert_eq!(append(&store, s, next, 10), 10, "{fault:?}, {waits}");
+            next += 10;
+            store.commit(T0).expect("committed");
+            drop(store);
+            assert_eq!(rows(&open(&disk.after_cut(), options()), s), (0..next).collect::<Vec<_>>());
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{faults, fixed};
-use crate::disk::fault::{FaultDisk, VOLUME};
+use crate::disk::fault::{Fault, FaultDisk, VOLUME};
 use crate::superblock::{Found, Superblock};
 use crate::*;
 
@@ -100,6 +100,53 @@ fn blocks_that_only_the_cache_holds_are_synced_before_the_log_forgets_them() {
         let store = open(&disk);
         assert_eq!(rows(&store).len() as u64, next, "seed {seed}: {:?}", store.recovery());
         assert!(disk.content(VOLUME).is_some());
+    }
+}
+
+/// A sync that finds no space leaves its pages in the cache, where they count as written, and on the disk they are not:
+/// whoever opens the store after the process was killed must not take them, nor a later sync for theirs.
+#[test]
+fn what_a_sync_without_space_left_in_the_cache_is_not_believed_after_a_kill() {
+    for before in 0..30 {
+        for at_opening in [false, true] {
+            let what = format!("{before} calls before, at the opening: {at_opening}");
+            let disk = FaultDisk::new(before);
+            let store = open(&disk);
+            let mut next = append(&store, 0, 3_000);
+            store.commit(T0).expect("committed");
+            // In the one case the sync fails, in the other what was written is left to be synced by the next opening.
+            if at_opening {
+                disk.faults.syncs_left.store(before % 8, Ordering::Relaxed);
+            } else {
+                disk.fail_call(Fault::NoSpace, before, 3);
+            }
+            for _ in 0..12 {
+                let _ = store.maintain(T0);
+            }
+            let well = |disk: &FaultDisk| {
+                disk.heal();
+                disk.faults.syncs_left.store(u64::MAX, Ordering::Relaxed);
+            };
+            well(&disk);
+            drop(store);
+            let disk = disk.after_kill();
+            if at_opening {
+                disk.fail_call(Fault::NoSpace, before / 8, 3);
+            }
+            let store = try_open(&disk);
+            well(&disk);
+            let store = store.unwrap_or_else(|_| open(&disk));
+            assert_eq!(rows(&store).len() as u64, next, "{what}");
+            // The log goes on past the rows.
+            for _ in 0..8 {
+                next += append(&store, next, 3_000);
+                store.commit(T0).expect("committed");
+                while store.maintain(T0).expect("maintained") {}
+            }
+            drop(store);
+            let disk = disk.after_cut();
+            assert_eq!(rows(&open(&disk)), (0..next).collect::<Vec<_>>(), "{what}");
+        }
     }
 }
 

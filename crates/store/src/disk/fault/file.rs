@@ -133,6 +133,10 @@ impl DiskFile for FaultFile {
         Ok(self.file.lock().live.len() as u64)
     }
 
+    fn forget_cached(&self) {
+        self.file.lock().forget_cached();
+    }
+
     fn is_linked(&self) -> bool {
         let folder = self.disk.folder.lock();
         folder.live.get(&self.name).is_some_and(|file| Arc::ptr_eq(file, &self.file))
