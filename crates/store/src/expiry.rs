@@ -20,6 +20,7 @@ use crate::directory::{Segment, SegmentState, file_name};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES};
 use crate::group::Group;
 use crate::limits::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
+use crate::mutant::{self, Mutant};
 use crate::options::StoreOptions;
 use crate::seal::Sealer;
 use crate::slots::{FixedSpace, quiet_since};
@@ -399,7 +400,7 @@ impl Sealer {
         self.dropped_bytes = self.dropped_bytes.saturating_sub(of_use);
         let whole = asked.whole.max(store.space.least_segment());
         let useless = self.dropped_bytes > USELESS_TIMES * whole + USELESS_BYTES;
-        if store.space.fixed.is_some() || passed || useless {
+        if store.space.fixed.is_some() || passed || useless || mutant::is_active(Mutant::KeepOldest) {
             return Ok(false);
         }
         let dropped = self.drop_oldest(store, asked.missing.max(1))?;

@@ -30,6 +30,8 @@ pub(crate) enum Mutant {
     ForgetLeap,
     /// Segments leave the list before the checkpoint that says so is durable.
     DropEarly,
+    /// What was not seen below the lowest sequence is not marked as missing.
+    ForgetBelow,
     /// Groups whose write or sync found no space are not written again.
     ThrowGroups,
     /// The files of segments go that another stands for, although the checkpoint that says so failed.
@@ -40,10 +42,18 @@ pub(crate) enum Mutant {
     DropGapMark,
     /// Checkpoints leave out which frames were seen.
     ForgetSequences,
+    /// Want of descriptors poisons.
+    PoisonDescriptors,
+    /// A full disk refuses, whatever may go.
+    KeepOldest,
     /// An append names the next commit, whether anything waits for it or not.
     NameNextCommit,
     /// What the disk refused for a time is never taken again.
     RefuseForEver,
+    /// A gap begins with no frame.
+    ForgetNewest,
+    /// A row that came late is the newest one.
+    LateIsNewest,
     /// Statistics of a block are taken to say which frames are missing in it.
     BelieveStatistics,
 }

@@ -14,6 +14,8 @@ pub(crate) mod session;
 use session::{Interval, Session, can_be};
 pub(crate) use session::{Stamps, UNCOUNTED, UNKNOWN_GAP};
 
+use crate::mutant::{self, Mutant};
+
 /// A sequence this far back can be a late frame; one further back whose source went on is a restart.
 const REORDER_FRAMES: i64 = 1024;
 /// A missing one this far back is late even if its source's clock, which was set back since, says that it is newer.
@@ -107,6 +109,9 @@ impl SequenceTracker {
     /// Stamps of the newest frame before one that was judged: where a gap before it begins. None: not known.
     pub(crate) fn newest(&self, judged: &Judged) -> Option<Stamps> {
         let before = self.sessions().find(|s| s.number == judged.session).unwrap_or(&self.session);
+        if mutant::is_active(Mutant::ForgetNewest) {
+            return Some((i64::MIN, Some(i64::MIN)));
+        }
         Some(before.newest).filter(|_| before.newest.0 != crate::row::NONE)
     }
 

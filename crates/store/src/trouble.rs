@@ -6,6 +6,7 @@ use std::io;
 
 use crate::Refusal;
 use crate::expiry::is_full;
+use crate::mutant::{self, Mutant};
 
 /// Whether the process or the system has no descriptor left. What is open stays open.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
@@ -20,7 +21,8 @@ pub(crate) fn is_read_only(error: &io::Error) -> bool {
 
 /// Whether an error passes.
 pub(crate) fn passes(error: &io::Error) -> bool {
-    is_full(error) || is_out_of_descriptors(error) || is_read_only(error)
+    let of_descriptors = is_out_of_descriptors(error) && !mutant::is_active(Mutant::PoisonDescriptors);
+    is_full(error) || of_descriptors || is_read_only(error)
 }
 
 /// The error of the disk that a refusal stands for: it passes if the refusal does.

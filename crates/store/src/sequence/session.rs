@@ -3,6 +3,8 @@
 //! Invariant: a frame counts as seen only if it was: it lies within the range and in no interval. Whatever has to be
 //! forgotten for want of room becomes *not seen*, so that a frame that may never have come is stored, not dropped.
 
+use crate::mutant::{self, Mutant};
+
 /// Intervals of frames not seen that are remembered of a session.
 pub(crate) const INTERVALS_MAX: usize = 256;
 /// Gap of what is missing while no row of `strongback.gaps` was found that says so.
@@ -97,6 +99,9 @@ impl Session {
             self.miss(Interval { from: highest + 1, to: sequence - 1, gap });
         } else if sequence < lowest {
             self.range = Some((sequence, highest));
+            if mutant::is_active(Mutant::ForgetBelow) {
+                return;
+            }
             self.miss(Interval { from: sequence + 1, to: lowest - 1, gap: UNCOUNTED });
         } else {
             self.see(sequence);

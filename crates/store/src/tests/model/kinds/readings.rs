@@ -304,10 +304,10 @@ impl Question {
     fn check(&self, view: &View, id: StreamId) -> Checked {
         let column = ChannelIndex(self.channel as u16);
         let read = |error: ScanError| format!("cannot read: {error}");
-        self.check_weight(&view.weigh(id, column, self.span.clone()).map_err(read)?)?;
         let intervals: Result<Vec<Interval>, ScanError> =
             view.intervals(id, column, self.span.clone()).map_err(read)?.collect();
         same("interval", &intervals.map_err(read)?, &self.intervals)?;
+        self.check_weight(&view.weigh(id, column, self.span.clone()).map_err(read)?)?;
         let buckets: Vec<String> =
             view.reduce_to(id, column, &self.grid).map_err(read)?.buckets.iter().map(told).collect();
         same("bucket", &buckets, &self.buckets)?;

@@ -54,10 +54,14 @@ pub(super) struct Sender {
     flight: Vec<(i64, Sent)>,
     /// The newest frames that were made, for those that come twice.
     newest: Vec<Sent>,
+    /// When frames last arrived.
+    arrived: i64,
 }
 
 /// Frames remembered to come twice: fewer than a receiver looks back over.
 const NEWEST: usize = 900;
+/// A little less than the time after which a receiver takes a repeated sequence for a new beginning.
+const QUIET: i64 = 1_900 * MS;
 
 impl Sender {
     pub(super) fn new(n: usize, random: &mut Rng) -> Sender {
@@ -83,6 +87,7 @@ impl Sender {
             source_time: 0,
             flight: Vec::new(),
             newest: Vec::new(),
+            arrived: i64::MIN,
         }
     }
 
@@ -123,7 +128,7 @@ impl Sender {
 
     /// Makes frames up to an instant and gives those that arrive by now, in the order in which they do.
     pub(super) fn send(&mut self, frames: i64, now: i64, random: &mut Rng) -> Vec<Sent> {
-        let mood = random.u8(0..6);
+        let mood = random.u8(0..6) * u8::from(!self.was_quiet(now));
         let mut out_until = self.next - 1;
         for n in 0..frames {
             let source_time = (self.source_time + 1).max(now - (frames - n) * MS / 4);
@@ -153,8 +158,20 @@ impl Sender {
     }
 
     /// Lets all that is under way arrive.
-    pub(super) fn drain(&mut self) -> Vec<Sent> {
+    pub(super) fn drain(&mut self, now: i64) -> Vec<Sent> {
+        self.was_quiet(now);
         self.arrive(i64::MAX)
+    }
+
+    /// Whether so much time has passed that a frame without a source time which came before is taken for a new beginning,
+    /// as it must be where the sender did begin anew: what is under way is lost, so that the next one is new.
+    fn was_quiet(&mut self, now: i64) -> bool {
+        let quiet = !self.habit.stamped && now.saturating_sub(self.arrived) > QUIET;
+        self.arrived = now;
+        if quiet {
+            self.flight.clear();
+        }
+        quiet
     }
 
     /// What is under way is lost, or waits in the network, while nobody receives.

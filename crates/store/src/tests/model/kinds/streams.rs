@@ -168,7 +168,7 @@ impl Streams {
     /// All that is under way arrives, all is told; then the books must be equal.
     fn books(&mut self) -> Checked {
         for n in 0..self.followed.len() {
-            let arrived = self.followed[n].sender.drain();
+            let arrived = self.followed[n].sender.drain(self.world.now);
             self.offer(n, &arrived)?;
         }
         // Rows that wait for their second to be over.
