@@ -50,7 +50,7 @@ impl From<OpenError> for Fault {
             OpenError::Copied { .. } => Code::Copied,
             OpenError::Damaged { .. } => Code::Damaged,
             OpenError::Options { .. } => Code::Options,
-            OpenError::Io { .. } => Code::Io,
+            OpenError::Gone { .. } | OpenError::Io { .. } => Code::Io,
         };
         Fault::new(code, error.to_string())
     }

@@ -24,7 +24,6 @@ use strongback_store::{
 use tokio::sync::watch;
 
 use crate::clock::{now_ns, steady};
-use crate::folder::Folder;
 use crate::latency::Latencies;
 use crate::live::Live;
 use crate::opening::Opening;
@@ -38,9 +37,7 @@ const DURABLE_LOOK: Duration = Duration::from_millis(2);
 const FULL_LOG_WAIT: Duration = Duration::from_secs(10);
 /// Pause before frames are offered again that a commit alone made no room for.
 const FULL_LOG_PAUSE: Duration = Duration::from_millis(5);
-/// Time between two looks whether the folder of the store is still there.
-const FOLDER_LOOK: Duration = Duration::from_millis(100);
-/// Wait before another attempt to open the store that does not count: its folder is gone, or no descriptor is left.
+/// Wait before another attempt to open the store that does not count: see [`OpenError::passes`].
 const PATIENT_WAIT: Duration = Duration::from_secs(1);
 /// Attempts that do not count between two lines in the log.
 const ATTEMPTS_A_LINE: u64 = 60;
@@ -103,19 +100,13 @@ enum NotOpened {
     Failed(String),
 }
 
-impl NotOpened {
-    fn of(error: OpenError) -> NotOpened {
-        match &error {
-            OpenError::Io { source, .. } if is_out_of_descriptors(source) => NotOpened::ForNow(error.to_string()),
-            _ => NotOpened::Failed(error.to_string()),
+impl From<OpenError> for NotOpened {
+    fn from(error: OpenError) -> NotOpened {
+        match error.passes() {
+            true => NotOpened::ForNow(error.to_string()),
+            false => NotOpened::Failed(error.to_string()),
         }
     }
-}
-
-/// Whether the process, or the system, has as many files open as it may.
-fn is_out_of_descriptors(error: &std::io::Error) -> bool {
-    let number = error.raw_os_error();
-    number == Some(rustix::io::Errno::MFILE.raw_os_error()) || number == Some(rustix::io::Errno::NFILE.raw_os_error())
 }
 
 #[derive(Debug, Default)]
@@ -141,9 +132,6 @@ pub struct Ingest {
     rung: Condvar,
     commit_latency: Latencies,
     commit_histogram: prometheus::Histogram,
-    folder: Folder,
-    /// When the folder was last looked at.
-    folder_seen: Mutex<Instant>,
     /// Why the store cannot be opened again for now.
     trouble: ArcSwapOption<String>,
     lost: watch::Sender<Option<StoreLost>>,
@@ -196,7 +184,6 @@ impl Ingest {
         live: Arc<Live>,
     ) -> Result<Ingest, OpenError> {
         let store = opening.open(now_ns())?;
-        let folder = Folder::of(&dir);
         report_damage(&store, &dir);
         let durable = Durable { generation: 0, commit: store.committed(), round: 0, refusal: None };
         live.catalog_is(store.catalog_version());
@@ -222,8 +209,6 @@ impl Ingest {
             rung: Condvar::new(),
             commit_latency: Latencies::new(1200),
             commit_histogram,
-            folder,
-            folder_seen: Mutex::new(Instant::now()),
             trouble: ArcSwapOption::empty(),
             lost: watch::Sender::new(None),
         })
@@ -280,7 +265,7 @@ impl Ingest {
     /// Why nothing is recorded now, if so.
     pub fn refusal(&self) -> Option<Refusal> {
         match self.trouble.load_full() {
-            Some(why) => Some(Refusal::Poisoned((*why).clone())),
+            Some(why) => Some(Refusal::Unwritable((*why).clone())),
             None => self.store.load().refusal(),
         }
     }
@@ -401,7 +386,7 @@ impl Ingest {
         let before = store.committed();
         let round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
         let start = Instant::now();
-        let result = self.look_at_folder().and_then(|()| store.commit(now_ns()));
+        let result = store.commit(now_ns());
         let took = start.elapsed();
         // Who waits for a round wants to hear of it even if it committed nothing.
         let waited = self.durable.receiver_count() > 0;
@@ -431,17 +416,6 @@ impl Ingest {
         Ok(commit != before)
     }
 
-    /// Looks now and then whether the folder is still there: what is written into a removed one is not durable.
-    fn look_at_folder(&self) -> Result<(), Refusal> {
-        let mut seen = self.folder_seen.lock();
-        if seen.elapsed() < FOLDER_LOOK {
-            return Ok(());
-        }
-        self.folder.check().map_err(Refusal::Poisoned)?;
-        *seen = Instant::now();
-        Ok(())
-    }
-
     /// Opens the poisoned store again and swaps it in; gives up when the waits are used up.
     fn reopen(&self, reason: &str, attempts: &mut usize) -> Result<(), StoreLost> {
         let old = self.store.load_full();
@@ -466,6 +440,7 @@ impl Ingest {
                         tracing::error!("not recording, live goes on: {error}");
                     }
                     patient += 1;
+                    self.durable.send_modify(|durable| durable.refusal = Some(Refusal::Unwritable(error.clone())));
                     self.trouble.store(Some(Arc::new(error)));
                 }
                 Err(NotOpened::Failed(error)) => {
@@ -480,13 +455,7 @@ impl Ingest {
     }
 
     fn open_again(&self, old: &Store) -> Result<(), NotOpened> {
-        // Opened without a look, a folder that is gone would be made again, empty.
-        self.folder.check().map_err(NotOpened::ForNow)?;
-        let store = self.opening.open(now_ns()).map_err(NotOpened::of)?;
-        if store.origin() != old.origin() {
-            let path = self.dir.display();
-            return Err(NotOpened::ForNow(format!("{path}: another store is in the place of the one that was opened")));
-        }
+        let store = self.opening.reopen(old.origin(), now_ns())?;
         self.swap(old, store).map_err(NotOpened::Failed)
     }
 

@@ -38,7 +38,6 @@ pub mod doctor;
 pub mod expectation;
 pub mod export;
 pub mod exports;
-pub mod folder;
 pub mod history;
 pub mod http;
 pub mod import;

@@ -3,6 +3,7 @@
 use crate::array::{ArrayType, MAX_ARRAY_LENGTH};
 use crate::row::Misfit;
 use crate::stream::Stream;
+use crate::trouble;
 
 /// Why a store cannot be opened. Each message names the path and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,14 @@ pub enum OpenError {
         /// What is wrong.
         reason: String,
     },
+    /// The store that is opened again is not there: it was removed, or another is in its place.
+    #[error("{path}: {reason}; nothing is made in its place")]
+    Gone {
+        /// The folder.
+        path: String,
+        /// What is there instead.
+        reason: String,
+    },
     /// The disk refused.
     #[error("{path}: {source}")]
     Io {
@@ -57,6 +66,18 @@ pub enum OpenError {
         /// The refusal.
         source: std::io::Error,
     },
+}
+
+impl OpenError {
+    /// Returns whether the same opening may succeed later, with nothing mended but what surrounds the store: its folder
+    /// is back, or the system has descriptors or space.
+    pub fn passes(&self) -> bool {
+        match self {
+            OpenError::Gone { .. } => true,
+            OpenError::Io { source, .. } => trouble::passes(source),
+            _ => false,
+        }
+    }
 }
 
 /// What to do about a store that does not open.

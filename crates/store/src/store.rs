@@ -98,24 +98,26 @@ impl Store {
     /// place. `origin` says which it is.
     ///
     /// # Errors
-    /// As [`Store::open`]; [`OpenError::Damaged`]: there is no store, or another one.
+    /// As [`Store::open`]; [`OpenError::Gone`]: there is no store, or another one.
     pub fn reopen(path: &Path, origin: u128, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
-        let gone = |what: &str| OpenError::Damaged {
-            path: path.display().to_string(),
-            reason: format!("{what}: it was removed, or another disk is mounted there; nothing is made in its place"),
-        };
+        let gone = |reason: &str| OpenError::Gone { path: path.display().to_string(), reason: reason.to_owned() };
+        let removed = || gone("the store was removed while it was open, or another disk is mounted there");
         if !path.exists() {
-            return Err(gone("the store is gone"));
+            return Err(removed());
         }
         let disk = disk_of(path)?;
         let file = match disk.open(superblock::FILE, Access::Log) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(gone("the store is gone")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(removed()),
             file => file.map_err(io_error(&*disk, superblock::FILE))?,
         };
-        if Superblock::read(&*disk, &*file)?.origin != origin {
-            return Err(gone("another store is here"));
+        match Superblock::read(&*disk, &*file) {
+            Ok(found) if found.origin == origin => Store::open_on(disk, options, now),
+            Ok(_) => Err(gone("another store was put in the place of the one that was open")),
+            Err(OpenError::Damaged { reason, .. }) => {
+                Err(gone(&format!("what is there is not the store that was open: {}: {reason}", superblock::FILE)))
+            }
+            Err(error) => Err(error),
         }
-        Store::open_on(disk, options, now)
     }
 
     /// Gives the copy of a store an origin of its own, so that its rows are never taken for the other's.

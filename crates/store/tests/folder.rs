@@ -38,16 +38,33 @@ fn a_folder_that_is_gone_is_told_and_nothing_is_made_in_its_place() {
         let options = StoreOptions::default();
         let reopened = Store::reopen(&path, store.origin(), options.clone(), T0).err().expect("it is gone");
         assert!(reopened.to_string().contains("nothing is made in its place"), "{reopened}");
+        assert!(matches!(reopened, OpenError::Gone { .. }) && reopened.passes(), "{reopened}");
         assert!(!path.exists());
         std::fs::create_dir(&path).expect("an empty folder, as of a disk that is not mounted");
         assert!(Store::reopen(&path, store.origin(), options.clone(), T0).is_err());
         assert_eq!(std::fs::read_dir(&path).expect("a folder").count(), 0);
         let other = open(&path).expect("another store");
-        assert!(Store::reopen(&path, store.origin(), options.clone(), T0).is_err());
+        let refused = Store::reopen(&path, store.origin(), options.clone(), T0).err().expect("it is another");
+        assert!(matches!(refused, OpenError::Gone { .. }), "{refused}");
         let origin = other.origin();
         other.close(T0).expect("closed");
         drop(other);
         Store::reopen(&path, origin, options, T0).expect("that one").close(T0).expect("closed");
         std::fs::remove_dir_all(&path).expect("removed");
     }
+}
+
+#[test]
+fn errors_of_opening_that_pass_are_told_from_those_that_stay() {
+    let io = |number| OpenError::Io { path: "s".into(), source: std::io::Error::from_raw_os_error(number) };
+    // Out of descriptors in the process and the system, no space, read only.
+    for number in [24, 23, 28, 30] {
+        assert!(io(number).passes(), "{number}");
+    }
+    // The disk failed, not permitted.
+    for number in [5, 1] {
+        assert!(!io(number).passes(), "{number}");
+    }
+    assert!(!OpenError::Damaged { path: "s".into(), reason: "torn".into() }.passes());
+    assert!(!OpenError::InUse { path: "s".into() }.passes());
 }

@@ -1,5 +1,7 @@
 //! The folder of the store, removed or replaced while the server runs.
 
+use strongback_store::{Store, StoreOptions};
+
 use crate::client::TestServer;
 use crate::faults::until;
 
@@ -30,11 +32,28 @@ async fn a_store_that_is_removed_is_told_not_made_again_and_taken_up_when_it_is_
     std::fs::write(dir.join("superblock"), "another").unwrap();
     until(async || {
         let health = server.get("/api/health").await.json();
-        let is_told = health["message"].as_str().unwrap().contains("another store");
+        let is_told = health["message"].as_str().unwrap().contains("not the store that was open");
         if is_told { Ok(()) } else { Err(health.to_string()) }
     })
     .await;
     assert_eq!(std::fs::read(dir.join("superblock")).unwrap(), b"another");
+    std::fs::remove_dir_all(&dir).unwrap();
+    let other = Store::open(&dir, StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() }, 1).unwrap();
+    let (origin, epoch) = (other.origin(), other.epoch());
+    other.close(2).unwrap();
+    drop(other);
+    until(async || {
+        let health = server.get("/api/health").await.json();
+        let message = health["message"].as_str().unwrap();
+        let is_told =
+            message.starts_with("not recording: the disk takes nothing: ") && message.contains("another store");
+        if is_told { Ok(()) } else { Err(health.to_string()) }
+    })
+    .await;
+    let other = Store::open(&dir, StoreOptions::default(), 3).unwrap();
+    assert_eq!((other.origin(), other.epoch()), (origin, epoch + 1), "it was opened meanwhile");
+    other.close(4).unwrap();
+    drop(other);
     std::fs::remove_dir_all(&dir).unwrap();
     std::fs::rename(&aside, &dir).unwrap();
     until(async || {
