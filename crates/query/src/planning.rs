@@ -12,9 +12,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use crate::error::{QueryError, sqlstate};
+use crate::fair::{Account, Place, Places};
 
 /// Stack of a planning thread, in bytes; only what is used of it takes memory.
 const STACK_BYTES: usize = 256 << 20;
@@ -22,6 +23,10 @@ const STACK_BYTES: usize = 256 << 20;
 const SMALL_TURNS: usize = 2;
 /// Large statements planned at a time.
 const LARGE_TURNS: usize = 1;
+/// Steps that took longer than [`SHORT_TIME`], at a time; others of these keep the place of a small or large one.
+const LONG_TURNS: usize = 3;
+/// After this time a step counts as long, and lets others have its place.
+const SHORT_TIME: Duration = Duration::from_millis(300);
 /// Longest text of a small statement, in bytes.
 const SMALL_BYTES: usize = 16 << 10;
 /// Longest time for one step, parsing or planning.
@@ -37,8 +42,9 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs steps of planning.
 pub(crate) struct Planning {
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    small: Arc<Places>,
+    large: Arc<Places>,
+    long: Arc<Places>,
     workers: Arc<Workers>,
 }
 
@@ -55,24 +61,26 @@ impl Planning {
         let workers =
             Workers { niceness, next: AtomicU64::new(0), idle: Mutex::default(), left_behind: Mutex::default() };
         Planning {
-            small: Arc::new(Semaphore::new(SMALL_TURNS)),
-            large: Arc::new(Semaphore::new(LARGE_TURNS)),
+            small: Places::new(SMALL_TURNS),
+            large: Places::new(LARGE_TURNS),
+            long: Places::new(LONG_TURNS),
             workers: Arc::new(workers),
         }
     }
 
-    /// Runs one step for a statement of a text's length. Dropping the future raises the flag that the step is given.
+    /// Runs one step of a session for a statement of a text's length. Dropping the future raises the flag that the step is given.
     ///
     /// # Errors
     /// As the step has them, and if it takes too long or panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        account: &Arc<Account>,
         text_bytes: usize,
         step: impl FnOnce(&Arc<AtomicBool>) -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, QueryError> {
         let lane = if text_bytes <= SMALL_BYTES { &self.small } else { &self.large };
-        let permit = lane.clone().acquire_owned().await.map_err(|_| stopping())?;
-        let turn = Arc::new(Turn { permit: Mutex::new(Some(permit)), workers: self.workers.clone() });
+        let place = lane.take(account).await;
+        let turn = Arc::new(Turn { place: Mutex::new(Some(place)), workers: self.workers.clone() });
         let stopped = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = oneshot::channel();
         let (held, flag) = (turn.clone(), stopped.clone());
@@ -86,7 +94,20 @@ impl Planning {
             .start(Box::new(job), text_bytes <= SMALL_BYTES)
             .map_err(|e| QueryError::new(sqlstate::OUT_OF_MEMORY, format!("no thread to plan the statement: {e}")))?;
         let mut waiting = Waiting { stopped, turn, done: false };
-        let result = tokio::time::timeout(STEP_TIMEOUT, receiver).await;
+        let result = tokio::time::timeout(STEP_TIMEOUT, async {
+            let mut receiver = receiver;
+            let become_long = async {
+                tokio::time::sleep(SHORT_TIME).await;
+                self.long.take(account).await
+            };
+            tokio::select! {
+                biased;
+                result = &mut receiver => return result,
+                place = become_long => waiting.turn.change(place),
+            }
+            receiver.await
+        })
+        .await;
         waiting.done = result.is_ok();
         match result {
             Ok(Ok(Ok(result))) => result,
@@ -99,10 +120,6 @@ impl Planning {
     }
 }
 
-fn stopping() -> QueryError {
-    QueryError::new(sqlstate::ADMIN_SHUTDOWN, "the server is stopping")
-}
-
 fn defect() -> QueryError {
     tracing::error!("planning a statement ended by a defect");
     QueryError::new(sqlstate::INTERNAL_ERROR, "planning the statement ended by a defect of the server")
@@ -110,24 +127,34 @@ fn defect() -> QueryError {
 
 /// A turn to plan: held by the thread, or given up when it was left behind.
 struct Turn {
-    permit: Mutex<Option<OwnedSemaphorePermit>>,
+    place: Mutex<Option<Place>>,
     workers: Arc<Workers>,
 }
 
 impl Turn {
     /// The thread is done.
     fn done(&self) {
-        if self.permit.lock().take().is_none() {
+        let place = self.place.lock().take();
+        if place.is_none() {
             *self.workers.left_behind.lock() -= 1;
         }
     }
 
+    /// Goes on in another place, unless it is done, and lets others have the one it had.
+    fn change(&self, place: Place) {
+        let mut held = self.place.lock();
+        let before = if held.is_some() { held.replace(place) } else { Some(place) };
+        drop(held);
+        drop(before);
+    }
+
     /// Nobody waits any more: others take the turn, unless too many threads are left behind.
     fn leave_behind(&self) {
-        let (mut permit, mut left_behind) = (self.permit.lock(), self.workers.left_behind.lock());
-        if *left_behind < LEFT_BEHIND_MAX && permit.take().is_some() {
-            *left_behind += 1;
-        }
+        let (mut held, mut left_behind) = (self.place.lock(), self.workers.left_behind.lock());
+        let place = if *left_behind < LEFT_BEHIND_MAX { held.take() } else { None };
+        *left_behind += usize::from(place.is_some());
+        drop((held, left_behind));
+        drop(place);
     }
 }
 
@@ -199,20 +226,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_step_that_panics_is_an_error_and_the_next_one_runs() {
-        let planning = Planning::new(0);
-        let panicked = planning.run::<()>(1, |_| panic!("a defect")).await;
+        let (planning, account) = (Planning::new(0), Arc::new(Account::default()));
+        let panicked = planning.run::<()>(&account, 1, |_| panic!("a defect")).await;
         assert_eq!(panicked.unwrap_err().sqlstate, "XX000");
-        assert_eq!(planning.run(1, |_| Ok(7)).await, Ok(7));
+        assert_eq!(planning.run(&account, 1, |_| Ok(7)).await, Ok(7));
     }
 
     #[tokio::test]
     async fn steps_that_nobody_waits_for_are_stopped_and_do_not_keep_others_out() {
-        let planning = Planning::new(0);
+        let (planning, account) = (Planning::new(0), Arc::new(Account::default()));
         let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..LEFT_BEHIND_MAX {
             let (begun, mut begin) = tokio::sync::mpsc::unbounded_channel();
             let ended = ended.clone();
-            let step = planning.run(1, move |stopped| {
+            let step = planning.run(&account, 1, move |stopped| {
                 let _ = begun.send(());
                 while !stopped.load(Ordering::Relaxed) {
                     std::thread::yield_now();
@@ -225,10 +252,38 @@ mod tests {
                 _ = begin.recv() => {}
             }
         }
-        assert_eq!(planning.run(1, |_| Ok(1)).await, Ok(1));
+        assert_eq!(planning.run(&account, 1, |_| Ok(1)).await, Ok(1));
         for _ in 0..LEFT_BEHIND_MAX {
             ends.recv().await.unwrap();
         }
-        assert_eq!(planning.run(1, |_| Ok(2)).await, Ok(2));
+        assert_eq!(planning.run(&account, 1, |_| Ok(2)).await, Ok(2));
+    }
+
+    #[tokio::test]
+    async fn long_steps_do_not_keep_short_ones_out() {
+        let (planning, account) = (Arc::new(Planning::new(0)), Arc::new(Account::default()));
+        let end = Arc::new(AtomicBool::new(false));
+        let long: Vec<_> = (0..LONG_TURNS)
+            .map(|_| {
+                let (planning, account, end) = (planning.clone(), account.clone(), end.clone());
+                tokio::spawn(async move {
+                    let step = move |_: &Arc<AtomicBool>| {
+                        while !end.load(Ordering::Relaxed) {
+                            std::thread::park_timeout(Duration::from_millis(1));
+                        }
+                        Ok(())
+                    };
+                    planning.run(&account, 1, step).await
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let modest = Arc::new(Account::default());
+        assert_eq!(planning.run(&modest, 1, |_| Ok(1)).await, Ok(1));
+        end.store(true, Ordering::Relaxed);
+        for one in long {
+            assert_eq!(one.await.unwrap(), Ok(()));
+        }
+        assert_eq!(planning.run(&modest, 1, |_| Ok(2)).await, Ok(2));
     }
 }

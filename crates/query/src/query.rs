@@ -32,6 +32,7 @@ use crate::clock::now_ns;
 use crate::cooperation::Cooperation;
 use crate::error::{QueryError, sqlstate};
 use crate::extent;
+use crate::fair::Account;
 use crate::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
 use crate::growth;
 use crate::guard;
@@ -172,7 +173,7 @@ impl Query {
         if let Err(error) = state.register_udf(function) {
             tracing::warn!(%error, "sessions go without current_setting");
         }
-        Session { query: self.clone(), state: Arc::new(state), settings }
+        Session { query: self.clone(), state: Arc::new(state), settings, account: Arc::default() }
     }
 }
 
@@ -244,6 +245,8 @@ pub(crate) struct Session {
     pub(crate) query: Query,
     state: Arc<SessionState>,
     pub(crate) settings: SharedSettings,
+    /// What it had of planning and running.
+    account: Arc<Account>,
 }
 
 /// A statement, planned against one version of the catalog.
@@ -270,23 +273,24 @@ impl Session {
     /// Parses SQL into statements, with the rewrites that PostgreSQL clients need.
     pub(crate) async fn parse(&self, sql: &str) -> Result<Vec<Statement>, QueryError> {
         let (inner, text) = (self.query.inner.clone(), sql.to_owned());
-        self.query.inner.planning.run(sql.len(), move |stopped| inner.parser.parse(&text, stopped)).await
+        self.query.inner.planning.run(&self.account, sql.len(), move |stopped| inner.parser.parse(&text, stopped)).await
     }
 
     /// Plans a statement that only reads. `text_bytes` is the length of its text.
     pub(crate) async fn plan(&self, statement: Arc<Statement>, text_bytes: usize) -> Result<Arc<Plan>, QueryError> {
         let (inner, state) = (self.query.inner.clone(), self.state.clone());
         let planning = &self.query.inner.planning;
-        planning.run(text_bytes, move |_| inner.plan(&state, &statement, text_bytes)).await
+        planning.run(&self.account, text_bytes, move |_| inner.plan(&state, &statement, text_bytes)).await
     }
 
     /// Runs a plan with values for its parameters. Waits for its turn first.
     pub(crate) async fn run(&self, plan: &Arc<Plan>, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
-        let inner = &self.query.inner;
-        let turn = inner.turns.begin().await;
+        let (inner, account) = (&self.query.inner, &self.account);
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
-        let planned = inner.planning.run(plan.text_bytes, move |_| planner.physical(&state, &logical, values)).await;
-        let (physical, context) = planned?;
+        // Before the turn: who waits to be planned keeps nobody from running.
+        let planned = inner.planning.run(account, plan.text_bytes, move |_| planner.physical(&state, &logical, values));
+        let (physical, context) = planned.await?;
+        let turn = inner.turns.begin(account).await;
         let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
         let task = inner.heavy.handle().spawn(produce(physical, context, sender, turn));
         Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task), under_way: None })

@@ -2,15 +2,18 @@
 //!
 //! A query begins with a short turn. When that is over it waits, without running, for one of the long turns, which
 //! end as well: it then waits behind all that wait already. While its client does not take its rows it holds no turn
-//! at all. So neither long queries nor clients that do not read keep others from beginning or from ending.
+//! at all. So neither long queries nor clients that do not read keep others from beginning or from ending. Of those
+//! that wait, clients that had little come first: [`crate::fair`].
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::fair::{Account, Place, Places};
 
 /// Queries that have a short turn at a time.
 const SHORT_TURNS: usize = 4;
@@ -21,19 +24,20 @@ const LONG_TIME: Duration = Duration::from_millis(300);
 
 /// The turns of an engine.
 pub(crate) struct Turns {
-    short: Arc<Semaphore>,
-    long: Arc<Semaphore>,
+    short: Arc<Places>,
+    long: Arc<Places>,
 }
 
 impl Turns {
     /// Makes the turns of an engine, with a number of long ones.
     pub(crate) fn new(long: usize) -> Turns {
-        Turns { short: Arc::new(Semaphore::new(SHORT_TURNS)), long: Arc::new(Semaphore::new(long.max(1))) }
+        Turns { short: Places::new(SHORT_TURNS), long: Places::new(long.max(1)) }
     }
 
-    /// Waits for a short turn.
-    pub(crate) async fn begin(self: &Arc<Self>) -> Turn {
-        let turn = Turn { turns: self.clone(), permit: Mutex::new(None), over: watch::Sender::new(None) };
+    /// Waits for a short turn of a session.
+    pub(crate) async fn begin(self: &Arc<Self>, account: &Arc<Account>) -> Turn {
+        let (account, place) = (account.clone(), Mutex::new(None));
+        let turn = Turn { turns: self.clone(), account, place, over: watch::Sender::new(None) };
         turn.take().await;
         turn
     }
@@ -42,7 +46,8 @@ impl Turns {
 /// The turn of one query.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
-    permit: Mutex<Option<OwnedSemaphorePermit>>,
+    account: Arc<Account>,
+    place: Mutex<Option<Place>>,
     /// When the turn is over, if it has one.
     over: watch::Sender<Option<Instant>>,
 }
@@ -50,15 +55,16 @@ pub(crate) struct Turn {
 impl Turn {
     /// Waits for a short turn.
     pub(crate) async fn take(&self) {
-        // The semaphores are never closed.
-        *self.permit.lock() = self.turns.short.clone().acquire_owned().await.ok();
+        let place = self.turns.short.take(&self.account).await;
+        *self.place.lock() = Some(place);
         self.over.send_replace(Some(Instant::now() + SHORT_TIME));
     }
 
     /// Lets others have it.
     pub(crate) fn give_up(&self) {
         self.over.send_replace(None);
-        self.permit.lock().take();
+        let place = self.place.lock().take();
+        drop(place);
     }
 
     async fn is_over(&self) {
@@ -86,7 +92,8 @@ impl Turn {
                 () = self.is_over() => {
                     self.give_up();
                     // Not polled meanwhile: it stands still.
-                    *self.permit.lock() = self.turns.long.clone().acquire_owned().await.ok();
+                    let place = self.turns.long.take(&self.account).await;
+                    *self.place.lock() = Some(place);
                     self.over.send_replace(Some(Instant::now() + LONG_TIME));
                 }
                 done = &mut query => {
@@ -104,15 +111,15 @@ mod tests {
 
     #[tokio::test]
     async fn queries_begin_beside_any_number_of_long_ones() {
-        let turns = Arc::new(Turns::new(2));
+        let (turns, account) = (Arc::new(Turns::new(2)), Arc::new(Account::default()));
         let long: Vec<_> = (0..20)
             .map(|_| {
-                let turns = turns.clone();
-                tokio::spawn(async move { turns.begin().await.run(std::future::pending::<()>()).await })
+                let (turns, account) = (turns.clone(), account.clone());
+                tokio::spawn(async move { turns.begin(&account).await.run(std::future::pending::<()>()).await })
             })
             .collect();
         tokio::task::yield_now().await;
-        assert_eq!(turns.begin().await.run(async { 7 }).await, 7);
+        assert_eq!(turns.begin(&account).await.run(async { 7 }).await, 7);
         long.iter().for_each(|query| query.abort());
     }
 
@@ -127,10 +134,11 @@ mod tests {
         let long: Vec<_> = (0..4)
             .map(|_| {
                 let turns = turns.clone();
-                tokio::spawn(async move { turns.begin().await.run(endless()).await })
+                let account = Arc::new(Account::default());
+                tokio::spawn(async move { turns.begin(&account).await.run(endless()).await })
             })
             .collect();
-        let (turn, mut polls) = (turns.begin().await, 0);
+        let (turn, mut polls) = (turns.begin(&Arc::new(Account::default())).await, 0);
         let of_turns = async {
             let mut ends = Vec::new();
             // Each of its turns has another end.
@@ -150,13 +158,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_without_a_turn_stands_still_and_goes_on_with_the_next() {
-        let turns = Arc::new(Turns::new(1));
-        let (first, second) = (turns.begin().await, turns.begin().await);
-        let taken = turns.long.clone().acquire_owned().await;
+        let (turns, account) = (Arc::new(Turns::new(1)), Arc::new(Account::default()));
+        let (first, second) = (turns.begin(&account).await, turns.begin(&account).await);
+        let taken = turns.long.take(&account).await;
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let runs = tokio::spawn(async move { first.run(receiver).await });
         // Its short turn is over when others can have it.
-        let _rest = turns.short.clone().acquire_many_owned(SHORT_TURNS as u32 - 1).await;
+        let mut rest = Vec::new();
+        for _ in 0..SHORT_TURNS - 1 {
+            rest.push(turns.short.take(&account).await);
+        }
         sender.send(7).unwrap();
         assert!(!runs.is_finished());
         drop(taken);
