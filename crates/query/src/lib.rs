@@ -19,7 +19,8 @@
 //!   next yield when cancelled, timed out or left alone by their client.
 //! - No statement ends the process or takes more memory than its bound: what is parsed is bounded by `extent`, parsed
 //!   and planned by `planning` on large stacks, its functions by `growth`, what passes between operators by `guard`.
-//! - Every query begins soon (`turn`), those of clients that had little first (`fair`); connections that only start keep nobody out (`pg::doors`).
+//! - Every query begins soon (`turn`), those of clients that had little first (`fair`); connections that only start keep
+//!   nobody out (`pg::doors`).
 //! - A plan is used only with the version of the catalog that it was made against.
 //!
 //! ```no_run

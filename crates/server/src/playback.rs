@@ -18,6 +18,8 @@ pub mod replay;
 pub mod session;
 pub mod track;
 
+pub use track::channel_bytes;
+
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -35,8 +37,9 @@ use crate::live::heartbeat::Beat;
 
 /// Playbacks at once.
 pub const PLAYBACKS_MAX: usize = 32;
-/// Bytes that a playback holds, about: frames that are read ahead, and the tails of the streams that it shows.
-pub const PLAYBACK_BYTES: usize = 12 << 20;
+/// Bytes that a playback holds, about: frames that are read ahead, of as many channels as it may show. [`PLAYBACKS_MAX`]
+/// of them are within the share of one client.
+pub const PLAYBACK_BYTES: usize = 3 << 20;
 /// Frames of a step.
 pub const STEP_FRAMES_MAX: u64 = 10_000;
 /// Time of a step, in milliseconds.

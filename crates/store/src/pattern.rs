@@ -90,18 +90,39 @@ impl Pattern {
 
     /// Whether streams with these tags can have matching channels, whatever their names.
     pub fn matches_tags(&self, key: &StreamKey) -> bool {
-        self.tags.iter().all(|(tag, glob)| key.tag(tag).is_some_and(|value| matches(glob, &[value.as_bytes()])))
+        self.matches_tags_in(key, &mut 0)
+    }
+
+    /// As [`Pattern::matches_tags`]; adds the steps that it took to `steps`.
+    pub fn matches_tags_in(&self, key: &StreamKey, steps: &mut u64) -> bool {
+        self.tags.iter().all(|(tag, glob)| key.tag(tag).is_some_and(|value| matches(glob, &[value.as_bytes()], steps)))
     }
 
     /// Whether a stream matches: the part before the braces is taken for its table.
     pub fn matches_stream(&self, key: &StreamKey) -> bool {
-        self.matches_tags(key) && matches(&self.name, &[key.table.as_bytes()])
+        self.matches_tags(key) && matches(&self.name, &[key.table.as_bytes()], &mut 0)
     }
 
     /// Whether a channel of a stream matches.
     pub fn matches(&self, key: &StreamKey, channel: &str) -> bool {
-        let by_glob = self.matches_tags(key) && matches(&self.name, &[key.table.as_bytes(), b".", channel.as_bytes()]);
-        by_glob || (self.text.starts_with(&key.table) && self.text == key.channel_name(channel))
+        self.matches_tags(key) && self.matches_name(key, channel, &mut 0) || self.names(key, channel)
+    }
+
+    /// Whether the part before the braces matches a channel of a stream whose tags do. Adds the steps that it took to
+    /// `steps`, at most the bytes of the pattern times those of the name: who compares many patterns bounds them by it.
+    pub fn matches_name(&self, key: &StreamKey, channel: &str, steps: &mut u64) -> bool {
+        matches(&self.name, &[key.table.as_bytes(), b".", channel.as_bytes()], steps)
+    }
+
+    /// Whether it is the full name of a channel.
+    pub fn names(&self, key: &StreamKey, channel: &str) -> bool {
+        let name = self.text.strip_prefix(key.table.as_str()).and_then(|rest| rest.strip_prefix('.'));
+        match name.and_then(|rest| rest.strip_prefix(channel)) {
+            None => false,
+            Some("") => key.tags.is_empty(),
+            // The whole name is made only where all but the tags fits.
+            Some(tags) => tags.starts_with('{') && self.text == key.channel_name(channel),
+        }
     }
 }
 
@@ -132,8 +153,8 @@ fn glyphs(glob: &str) -> Vec<Glyph> {
 
 /// Glob match over the concatenation of some pieces of UTF-8, without joining them. Backtracks to the last
 /// run only: at most pattern × text steps.
-fn matches(glob: &[Glyph], pieces: &[&[u8]]) -> bool {
-    let len: usize = pieces.iter().map(|p| p.len()).sum();
+fn matches(glob: &[Glyph], pieces: &[&[u8]], steps: &mut u64) -> bool {
+    let mut len: usize = pieces.iter().map(|p| p.len()).sum();
     let at = |mut i: usize| {
         for piece in pieces {
             match piece.get(i) {
@@ -143,6 +164,15 @@ fn matches(glob: &[Glyph], pieces: &[&[u8]]) -> bool {
         }
         0
     };
+    // What a glob ends with is compared first: of many globs with a run most differ there, as others do at their begin.
+    let mut glob = glob;
+    while let Some((Glyph::Byte(byte), rest)) = glob.split_last() {
+        *steps += 1;
+        if len == 0 || at(len - 1) != *byte {
+            return false;
+        }
+        (glob, len) = (rest, len - 1);
+    }
     let next_char = |mut i: usize| {
         i += 1;
         while i < len && at(i) & 0xC0 == 0x80 {
@@ -153,6 +183,7 @@ fn matches(glob: &[Glyph], pieces: &[&[u8]]) -> bool {
     let (mut g, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     loop {
+        *steps += 1;
         let advanced = match glob.get(g) {
             None if t == len => return true,
             None => false,
@@ -252,6 +283,20 @@ mod tests {
         assert_eq!(Pattern::parse(""), Err(PatternError::Empty));
         assert!(matches!(Pattern::parse("t.*{acu}"), Err(PatternError::BadTag { part, .. }) if part == "acu"));
         assert!(matches!(Pattern::parse(&"x".repeat(5000)), Err(PatternError::TooLong { size_bytes: 5000 })));
+    }
+
+    #[test]
+    fn steps_are_counted_and_bounded_by_pattern_and_name() {
+        let pattern = Pattern::parse(&format!("*{}b*", "a".repeat(50))).unwrap();
+        let (key, channel) = (key("t", &[]), "a".repeat(200));
+        let mut steps = 0;
+        assert!(!pattern.matches_name(&key, &channel, &mut steps));
+        assert!((50 * 150..=52 * 202).contains(&steps), "{steps}");
+        let before = steps;
+        for (pattern, matches) in [("t.*", true), ("*.b", false), ("*ba", false), ("*a", true), ("t.*?a*a", true)] {
+            assert_eq!(Pattern::parse(pattern).unwrap().matches_name(&key, &channel, &mut steps), matches, "{pattern}");
+        }
+        assert!(steps - before < 1500, "{}", steps - before);
     }
 
     #[test]

@@ -15,11 +15,12 @@ use super::place::Round;
 use super::resume::Resume;
 use super::scene::Scene;
 use super::snapshot;
-use super::subscription::{Held, Match, PatternSet, Subscription, Taken, Turn};
+use super::subscription::{Held, Match, PatternSet, Steps, Subscription, Taken, Turn};
 use crate::budget::Reservation;
 use crate::channel::ChannelCard;
 use crate::clock::now_ns;
 use crate::json;
+use crate::playback::channel_bytes;
 use crate::server::Server;
 
 /// Channels over all subscriptions of a client.
@@ -204,12 +205,15 @@ impl Begin {
         }
         let mut used = set.marks();
         let subscription = Arc::new(Subscription::new(id, set, wake, 0));
-        let mut found = subscription.find_new(&catalog.streams, Some(&mut used));
+        let found = subscription.find_new(&catalog.streams, Some(&mut used), Steps::of_subscription());
+        let mut found = found.map_err(|costly| costly.to_string())?;
         let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
         allow(server, matched, budget)?;
         reserved.grow(counted(matched as usize * CARD_BYTES)).map_err(|over| over.to_string())?;
         if let Some(held) = &mut held {
-            held.grow(counted(matched as usize * WINDOW_BYTES)).map_err(|over| over.to_string())?;
+            let (channels, streams) = (matched as usize, found.len());
+            let played = scene.playback().map_or(0, |_| channel_bytes(channels, streams));
+            held.grow(counted(channels * WINDOW_BYTES + played)).map_err(|over| over.to_string())?;
         }
         live.add(subscription.clone());
         let hold = history.is_some() || resume.is_some();
@@ -366,7 +370,13 @@ pub fn match_new(
     let catalog = server.ingest.store().catalog();
     let mut budget = budget;
     for subscription in subscriptions {
-        let mut found = subscription.find_new(&catalog.streams, None);
+        let mut found = match subscription.find_new(&catalog.streams, None, Steps::of_subscription()) {
+            Ok(found) => found,
+            Err(costly) => {
+                done.messages.push(Told::error(Some(subscription.id), &costly.to_string()));
+                continue;
+            }
+        };
         if found.is_empty() {
             continue;
         }

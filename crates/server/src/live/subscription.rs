@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use strongback_store::{CellState, ChannelId, ChannelIndex, Pattern, Stream, StreamId, StreamKey, StreamList, Value};
+use strongback_store::{CellState, ChannelId, ChannelIndex, Pattern, Stream, StreamId, StreamList, Value};
 use tokio::sync::Notify;
 
 use super::pace::Rhythm;
@@ -18,13 +18,38 @@ use super::slot::Slot;
 use super::tail::{Arrived, Fresh, Tail};
 use super::window::{StreamWindow, TakenWindow};
 
+/// Steps of comparing patterns that one look at channels may take: about a second of a thread.
+const STEPS_MAX: u64 = 300_000_000;
+
 /// Channel patterns of one subscription, those without wildcards found by name.
 #[derive(Debug, Default)]
 pub struct PatternSet {
     /// Patterns by the exact `table.channel` they name.
     exact: HashMap<String, Vec<(usize, Pattern)>>,
-    globs: Vec<(usize, Pattern)>,
+    /// Those with wildcards, each once, with their places among the texts.
+    globs: Vec<(Pattern, Vec<usize>)>,
     texts: Vec<String>,
+}
+
+/// Why patterns are not compared with all channels: they would take too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the patterns take too long to compare with all channels; name channels in full, or use fewer wildcards")]
+pub struct TooCostly;
+
+/// Steps of comparisons that are left.
+#[derive(Debug)]
+pub struct Steps(u64);
+
+impl Steps {
+    /// Steps for all channels and patterns of one subscription.
+    pub fn of_subscription() -> Steps {
+        Steps(STEPS_MAX)
+    }
+
+    fn take(&mut self, steps: u64) -> Result<(), TooCostly> {
+        self.0 = self.0.checked_sub(steps).ok_or(TooCostly)?;
+        Ok(())
+    }
 }
 
 impl PatternSet {
@@ -34,11 +59,16 @@ impl PatternSet {
     /// The first one that is none.
     pub fn parse(texts: Vec<String>) -> Result<PatternSet, strongback_store::PatternError> {
         let mut set = PatternSet::default();
+        let mut known: HashMap<&str, usize> = HashMap::new();
         for (i, text) in texts.iter().enumerate() {
             let pattern = Pattern::parse(text)?;
             let name = text.split('{').next().unwrap_or_default();
             if name.contains(['*', '?', '\\']) || text.contains("}.") {
-                set.globs.push((i, pattern));
+                let at = *known.entry(text).or_insert(set.globs.len());
+                match set.globs.get_mut(at) {
+                    Some((_, places)) => places.push(i),
+                    None => set.globs.push((pattern, vec![i])),
+                }
             } else {
                 set.exact.entry(name.to_owned()).or_default().push((i, pattern));
             }
@@ -54,25 +84,54 @@ impl PatternSet {
 
     /// Their bytes.
     pub fn glob_bytes(&self) -> usize {
-        self.globs.iter().map(|(_, pattern)| pattern.as_str().len()).sum()
+        self.globs.iter().map(|(pattern, _)| pattern.as_str().len()).sum()
     }
 
-    /// Whether a channel matches; marks each pattern that does in `used`, if given.
-    pub fn matches(&self, key: &StreamKey, channel: &str, used: Option<&mut Vec<bool>>) -> bool {
-        let mut hits = Vec::new();
-        if !self.exact.is_empty() {
-            let name = format!("{}.{channel}", key.table);
-            let named = self.exact.get(&name).into_iter().flatten();
-            hits.extend(named.filter(|(_, p)| p.matches(key, channel)).map(|(i, _)| *i));
+    /// The channels of a stream from one on that match; marks each pattern that does in `used`, if given.
+    ///
+    /// # Errors
+    /// The steps that are left do not do.
+    fn matching(
+        &self,
+        stream: &Stream,
+        from: usize,
+        mut used: Option<&mut Vec<bool>>,
+        steps: &mut Steps,
+    ) -> Result<Vec<u16>, TooCostly> {
+        let key = &stream.key;
+        // Tags are those of all its channels.
+        let mut taken = self.globs.len() as u64;
+        let globs: Vec<(bool, &(Pattern, Vec<usize>))> =
+            self.globs.iter().map(|glob| (glob.0.matches_tags_in(key, &mut taken), glob)).collect();
+        steps.take(taken)?;
+        let mut found = Vec::new();
+        for (index, channel) in stream.layout.channels.iter().enumerate().skip(from) {
+            let mut is_found = false;
+            if !self.exact.is_empty() {
+                let name = format!("{}.{}", key.table, channel.name);
+                let named = self.exact.get(&name).into_iter().flatten();
+                for (place, _) in named.filter(|(_, pattern)| pattern.matches(key, &channel.name)) {
+                    is_found = true;
+                    used.iter_mut().for_each(|used| used[*place] = true);
+                }
+            }
+            for (fits, (pattern, places)) in &globs {
+                if is_found && used.is_none() {
+                    break;
+                }
+                let mut taken = 1;
+                let matches = *fits && pattern.matches_name(key, &channel.name, &mut taken);
+                steps.take(taken)?;
+                if matches || pattern.names(key, &channel.name) {
+                    is_found = true;
+                    used.iter_mut().for_each(|used| places.iter().for_each(|place| used[*place] = true));
+                }
+            }
+            if is_found {
+                found.push(index as u16);
+            }
         }
-        let Some(used) = used else {
-            return !hits.is_empty() || self.globs.iter().any(|(_, p)| p.matches(key, channel));
-        };
-        hits.extend(self.globs.iter().filter(|(_, p)| p.matches(key, channel)).map(|(i, _)| *i));
-        for i in &hits {
-            used[*i] = true;
-        }
-        !hits.is_empty()
+        Ok(found)
     }
 
     /// The patterns that are not marked.
@@ -188,21 +247,37 @@ impl Subscription {
 
     /// Finds the channels that match among those that are new since the last look, and lets the windows of streams that
     /// changed grow. Looks at no other stream, however many there are.
-    pub fn find_new(&self, streams: &StreamList, mut used: Option<&mut Vec<bool>>) -> Vec<Match> {
+    ///
+    /// # Errors
+    /// The comparisons take too many steps. What was not looked at then is not looked at again.
+    pub fn find_new(
+        &self,
+        streams: &StreamList,
+        mut used: Option<&mut Vec<bool>>,
+        mut steps: Steps,
+    ) -> Result<Vec<Match>, TooCostly> {
         let looked = std::mem::replace(&mut *self.looked.lock(), streams.clone());
         let mut found = Vec::new();
         for stream in streams.changed_since(&looked) {
-            match self.find(stream, used.as_deref_mut()) {
+            match self.find(stream, used.as_deref_mut(), &mut steps)? {
                 Some(new) => found.push(new),
                 None => self.refresh(stream),
             }
         }
-        found
+        Ok(found)
     }
 
     /// The channels of a stream that match and that were not compared before. Only the connection that owns
     /// the subscription calls it, one call at a time, so what it finds stays true until it adopts.
-    pub fn find(&self, stream: &Arc<Stream>, mut used: Option<&mut Vec<bool>>) -> Option<Match> {
+    ///
+    /// # Errors
+    /// The steps that are left do not do.
+    pub fn find(
+        &self,
+        stream: &Arc<Stream>,
+        used: Option<&mut Vec<bool>>,
+        steps: &mut Steps,
+    ) -> Result<Option<Match>, TooCostly> {
         let all = stream.layout.channels.len();
         let at = stream.id.0 as usize;
         let compared = {
@@ -212,22 +287,19 @@ impl Subscription {
             }
             std::mem::replace(&mut compared[at], all as u16) as usize
         };
-        let channels: Vec<u16> = (compared..all)
-            .filter(|i| self.patterns.matches(&stream.key, &stream.layout.channels[*i].name, used.as_deref_mut()))
-            .map(|i| i as u16)
-            .collect();
+        let channels = self.patterns.matching(stream, compared, used, steps)?;
         if channels.is_empty() {
-            return None;
+            return Ok(None);
         }
         let slot = self.pending.lock().by_stream.get(&stream.id).copied();
-        Some(Match {
+        Ok(Some(Match {
             stream: stream.clone(),
             channels,
             slot: slot.unwrap_or(u32::MAX),
             new_stream: slot.is_none(),
             start_row: 0,
             end_time: i64::MAX,
-        })
+        }))
     }
 
     /// Adds what was found. Called under the fan-out's lock, so that `start_row`, the stream's next row, is

@@ -3,22 +3,31 @@
 
 use std::sync::Arc;
 
-use strongback_store::{Batch, ChannelIndex, Scan, ScanError, StreamId, View};
+use strongback_store::{Batch, ChannelIndex, ColumnValues, Scan, ScanError, StreamId, View};
 
 use crate::live::Played;
 use crate::live::place::Place;
 use crate::live::tail::Arrived;
 
-/// Cells of all streams that are held, about: a few bytes each, within [`super::PLAYBACK_BYTES`].
-const CELLS: usize = 1 << 18;
-/// Most rows of a slice, where its cells allow.
+/// Bytes of all slices that are held, about: the most of [`super::PLAYBACK_BYTES`].
+const BYTES: usize = super::PLAYBACK_BYTES / 8 * 7;
+/// Bytes of a row without its cells: its times and number, in its batch and in the order of rows.
+const ROW_BYTES: usize = 64;
+/// Bytes of a cell of fixed size.
+const CELL_BYTES: usize = 9;
+/// Most rows of a slice, where its bytes allow.
 const ROWS_MAX: usize = 4096;
-/// Fewest.
-const ROWS_MIN: usize = 64;
+/// Fewest. What they take beyond [`BYTES`] counts for the viewers that want so many channels: [`channel_bytes`].
+const ROWS_MIN: usize = 16;
 /// The first slice of a stream, in nanoseconds.
 const WIDTH: u64 = 1_000_000_000;
 /// The longest.
 const WIDTH_MAX: u64 = 1 << 52;
+
+/// Bytes that a playback may hold of so many channels of so many streams, whatever it shows besides.
+pub fn channel_bytes(channels: usize, streams: usize) -> usize {
+    ROWS_MIN * (channels * CELL_BYTES + streams * ROW_BYTES)
+}
 
 /// What cannot be read; the rest is.
 #[derive(Debug)]
@@ -55,6 +64,8 @@ pub struct Track {
     known_row: u64,
     width: u64,
     rows_max: usize,
+    /// Most bytes of texts and arrays in a slice, beside its last batch.
+    bytes_max: usize,
     /// Ends of the gaps that are not told, nanoseconds since 1970 UTC, the last first.
     gaps: Vec<i64>,
 }
@@ -62,7 +73,8 @@ pub struct Track {
 impl Track {
     /// A stream from behind a place on, one of so many.
     pub fn new(stream: StreamId, channels: Vec<ChannelIndex>, place: Place, streams: usize) -> Track {
-        let rows_max = (CELLS / streams.max(1) / channels.len().max(1)).clamp(ROWS_MIN, ROWS_MAX);
+        let bytes_max = BYTES / streams.max(1);
+        let rows_max = (bytes_max / (ROW_BYTES + CELL_BYTES * channels.len())).clamp(ROWS_MIN, ROWS_MAX);
         // Within frames of one stream and time it goes on at a row; else those are one.
         let is_within = stream == place.stream && place.row < u64::MAX && place > Place::START;
         let (known_to, known_row, width) = match is_within {
@@ -70,7 +82,7 @@ impl Track {
             false => (place.last_time_of(stream).saturating_add(1), 0, WIDTH),
         };
         let (batches, rows, gaps) = (Vec::new(), Vec::new(), Vec::new());
-        Track { stream, channels, batches, rows, next: 0, known_to, known_row, width, rows_max, gaps }
+        Track { stream, channels, batches, rows, next: 0, known_to, known_row, width, rows_max, bytes_max, gaps }
     }
 
     /// Notes that frames are missing before a `time`; such times come in any order before the first frame is read.
@@ -140,7 +152,8 @@ impl Track {
 
     /// Gathers rows before `stop`; whether there are too many.
     fn scan(&mut self, view: &View, stop: i64, troubles: &mut Vec<Trouble>) -> Result<bool, ScanError> {
-        let all = Scan::all(self.stream, self.channels.clone());
+        let all = Scan { batch_rows: self.rows_max + 1, ..Scan::all(self.stream, self.channels.clone()) };
+        let mut bytes = 0;
         let scan = Scan { time: self.known_to..stop, rows: self.known_row..u64::MAX, ..all };
         for batch in view.scan(scan) {
             let batch = match batch {
@@ -151,6 +164,10 @@ impl Track {
                     continue;
                 }
             };
+            if bytes > self.bytes_max {
+                return Ok(true);
+            }
+            bytes += varying_bytes(&batch);
             let number = self.batches.len() as u32;
             for (at, row) in (0..batch.len()).zip(&batch.rows) {
                 if self.rows.len() >= self.rows_max {
@@ -163,6 +180,15 @@ impl Track {
         }
         Ok(false)
     }
+}
+
+/// Bytes of the texts and arrays in a batch.
+fn varying_bytes(batch: &Batch) -> usize {
+    let of_column = |values: &ColumnValues| match values {
+        ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
+        _ => 0,
+    };
+    batch.columns.iter().map(|column| of_column(&column.values)).sum()
 }
 
 /// A frame of the record, in its turn.

@@ -384,7 +384,7 @@ async fn patterns_that_cost_too_much_are_refused_before_they_do() {
     server.write(&format!("wide {}", fields.join(","))).await;
     let mut live = server.live().await;
     // Fewer than ten thousand, and within a message; half a megabyte that match anything but at their ends.
-    let patterns = vec![format!("{}b", "*a".repeat(2000)); 125];
+    let patterns: Vec<String> = (0..125).map(|n| format!("{}{n}b", "*a".repeat(2000))).collect();
     live.send(json!({ "type": "subscribe", "id": 1, "channels": patterns })).await;
     let error = live.next_of("error").await;
     assert!(error["message"].as_str().unwrap().contains("are too many"), "{error}");

@@ -63,3 +63,16 @@ async fn after_the_disk_failed_it_goes_on_where_it_was() {
     assert_eq!(follow(&mut viewer, 120).await, 2);
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_client_may_have_all_the_playbacks_that_there_may_be() {
+    let server = TestServer::start().await;
+    let wanted = json!({ "from": BASE.to_string(), "to": (BASE + 2_000_000_000).to_string() }).to_string();
+    for n in 0..32 {
+        let answer = server.post("/api/playbacks", &wanted).await;
+        assert_eq!(answer.status, 201, "{n}: {}", answer.text());
+    }
+    let answer = server.post("/api/playbacks", &wanted).await;
+    assert!(answer.status == 503 && answer.text().contains("32 playbacks"), "{}", answer.text());
+    server.stop().await;
+}

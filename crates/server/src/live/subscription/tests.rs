@@ -43,7 +43,7 @@ impl Stage {
         let wanted = (0..CHANNELS).step_by(step).map(|n| format!("bay.c{n:02}")).collect();
         let patterns = PatternSet::parse(wanted).unwrap();
         let subscription = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
-        let mut found = [subscription.find(&self.stream, None).unwrap()];
+        let mut found = [subscription.find(&self.stream, None, &mut Steps::of_subscription()).unwrap().unwrap()];
         self.live.add(subscription.clone());
         self.live.adopt(&subscription, &mut found, false, || self.store.clone());
         subscription
@@ -375,4 +375,47 @@ fn updates_that_a_late_look_merges_are_counted() {
     // It came just now, whenever it was time.
     assert_eq!(missed(2, 9_000, 9_010, 8_000), 0);
     assert_eq!(missed(3, 9_020, 9_419, 199), 0);
+}
+
+fn layout(
+    table: &str,
+    tags: &[(&str, &str)],
+    channels: impl Iterator<Item = String>,
+) -> (tempfile::TempDir, Arc<Stream>) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), StoreOptions::default(), T0).unwrap();
+    let spec = StreamSpec {
+        key: StreamKey::new(table, tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))),
+        source: "test".to_owned(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: channels.map(|name| ChannelSpec::new(name, ChannelType::F64)).collect(),
+    };
+    let stream = store.resolve(&spec, T0).unwrap().0;
+    (dir, stream)
+}
+
+#[test]
+fn patterns_are_compared_once_and_each_is_marked() {
+    let (_dir, stream) = layout("t", &[("rig", "A")], ["a", "b*", "ab"].map(str::to_owned).into_iter());
+    let texts = ["t.a", "t.a*", "t.a*", "t.b*{rig=A}", "t.*{rig=B}", "*{rig=B}", "t.b*{rig=A}", "u.*"];
+    let set = PatternSet::parse(texts.map(str::to_owned).to_vec()).unwrap();
+    assert_eq!(set.globs(), 5);
+    let mut used = set.marks();
+    let steps = &mut Steps::of_subscription();
+    assert_eq!(set.matching(&stream, 0, Some(&mut used), steps), Ok(vec![0, 1, 2]));
+    assert_eq!(set.unused(&used), ["t.*{rig=B}", "*{rig=B}", "u.*"]);
+    assert_eq!(set.matching(&stream, 2, None, steps), Ok(vec![2]));
+}
+
+#[test]
+fn patterns_that_take_too_long_are_refused_whatever_their_number() {
+    let (_dir, stream) = layout("t", &[], (0..200).map(|n| format!("{}{n}", "a".repeat(200))));
+    let slow: Vec<String> = (0..2000).map(|n| format!("*{}b{n}*", "a".repeat(100))).collect();
+    let set = PatternSet::parse(slow).unwrap();
+    assert_eq!(set.matching(&stream, 0, None, &mut Steps::of_subscription()), Err(TooCostly));
+    let quick: Vec<String> = (0..2000).map(|n| format!("t.{n}*")).collect();
+    let set = PatternSet::parse(quick).unwrap();
+    assert_eq!(set.matching(&stream, 0, None, &mut Steps::of_subscription()), Ok(Vec::new()));
 }
