@@ -7,16 +7,27 @@ use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use strongback_store::inspect::Damage;
+
 use super::answer;
 use crate::server::Server;
 
 /// The version that InfluxDB 1 clients want to see: they ask whether it is at least 1.x.
 const INFLUX_VERSION: &str = concat!("1.8.10-strongback-", env!("CARGO_PKG_VERSION"));
 
+/// Damaged places that are named.
+const DAMAGED_MAX: usize = 20;
+
 fn status(server: &Server) -> (StatusCode, &'static str, String) {
     match server.ingest.refusal() {
         None | Some(strongback_store::Refusal::LogFull) => {
-            (StatusCode::OK, "pass", "ready for queries and writes".to_owned())
+            let damaged = match server.ingest.store().recovery().damaged.len() {
+                0 => String::new(),
+                places => format!(
+                    "; what lies in {places} damaged places of the store is gone: store.damaged, `strongback store verify`"
+                ),
+            };
+            (StatusCode::OK, "pass", format!("ready for queries and writes{damaged}"))
         }
         Some(refusal) => (StatusCode::SERVICE_UNAVAILABLE, "fail", format!("not recording: {refusal}")),
     }
@@ -27,6 +38,9 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Response {
     let (code, status, message) = status(&server);
     let store = server.ingest.store();
     let stats = store.stats();
+    let recovery = store.recovery();
+    let damage =
+        |damage: &Damage| json!({ "file": damage.file, "offset": damage.offset.to_string(), "reason": damage.reason });
     let latency = server.ingest.commit_latency().quantiles();
     let live = server.ingest.live().counters();
     let body = json!({
@@ -41,6 +55,9 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Response {
             "path": server.ingest.dir().display().to_string(),
             "recording": code == StatusCode::OK,
             "refusal": server.ingest.refusal().map(|r| r.to_string()),
+            "damaged": recovery.damaged.iter().take(DAMAGED_MAX).map(damage).collect::<Vec<_>>(),
+            "damaged_places": recovery.damaged.len(),
+            "lost_rows": recovery.lost_rows.to_string(),
             "disk_bytes": stats.disk_bytes.to_string(),
             "segments": stats.segments.to_string(),
             "streams": stats.streams.to_string(),

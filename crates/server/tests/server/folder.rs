@@ -5,6 +5,8 @@ use strongback_store::{Store, StoreOptions};
 use crate::client::TestServer;
 use crate::faults::until;
 
+const READY: &str = "ready for queries and writes";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_removed_is_told_not_made_again_and_taken_up_when_it_is_back() {
     let parent = tempfile::tempdir().unwrap();
@@ -63,5 +65,38 @@ async fn a_store_that_is_removed_is_told_not_made_again_and_taken_up_when_it_is_
     .await;
     let rows = server.sql("select a from t order by time").await["rows"].clone();
     assert!(rows.as_array().unwrap().len() >= 2 && rows[0][0] == 1.0, "{rows}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_names_what_an_opening_found_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = TestServer::on(folder.path(), "").await;
+    let health = server.json("/api/health").await;
+    assert_eq!((health["store"]["damaged_places"].as_u64(), health["message"].as_str()), (Some(0), Some(READY)));
+    server
+        .write(&(0..2000).map(|n| format!("t a={n} {}\n", 1_780_000_000_000_000_000_u64 + n)).collect::<String>())
+        .await;
+    server.stop().await;
+    let mut removed = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.ends_with(".sbs") {
+            std::fs::remove_file(entry.path()).unwrap();
+            removed.push(name);
+        }
+    }
+    assert!(!removed.is_empty());
+    let server = TestServer::on(folder.path(), "").await;
+    let health = server.json("/api/health").await;
+    let damaged = health["store"]["damaged"].as_array().unwrap();
+    assert!(
+        health["store"]["damaged_places"].as_u64() == Some(damaged.len() as u64) && !damaged.is_empty(),
+        "{health}"
+    );
+    assert!(damaged.iter().all(|d| removed.contains(&d["file"].as_str().unwrap().to_owned())), "{health}");
+    let message = health["message"].as_str().unwrap();
+    assert!(message.starts_with(READY) && message.contains("strongback store verify"), "{message}");
     server.stop().await;
 }
