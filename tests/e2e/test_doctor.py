@@ -22,7 +22,7 @@ SELDOM = '[[channel]]\npattern = "*"\nexpected_period_ms = 3600000.0\n'
 
 def doctor(server: Server, *arguments: str) -> tuple[int, str]:
     """Exit code and standard output of a question."""
-    command = [BINARY, "doctor", "--url", server.url, *arguments]
+    command = [BINARY, "doctor", "--server", server.url, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout
 

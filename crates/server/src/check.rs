@@ -1,30 +1,85 @@
 //! `strongback check`: is this configuration what its writer means?
 
-use crate::cli::CheckArgs;
-use crate::config::Config;
-use crate::outcome::Outcome;
+use anyhow::Context;
 use strongback_sources::config::SourceKind;
+use strongback_sources::{layout, multicast};
+
+use crate::cli::CheckArgs;
+use crate::config::{Config, ConfigError};
+use crate::outcome::{Outcome, sentence};
+
+/// A configuration with every key.
+const EXAMPLE: &str = include_str!("../../../examples/strongback.toml");
 
 /// Checks a configuration and says what it would do.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// All that is wrong with it, each with its line where it has one.
 pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
-    let config = Config::read(&args.config)?;
-    config.check_listens()?;
-    config.token()?;
+    if args.print_example {
+        print!("{EXAMPLE}");
+        return Ok(Outcome::Done);
+    }
+    let config = match Config::read(&args.config) {
+        Err(error @ ConfigError::Read { .. }) if !args.config.exists() => {
+            let hint = "`strongback check --print-example` prints one to begin with; none is needed at all";
+            return Err(anyhow::Error::from(error).context(hint));
+        }
+        read => read?,
+    };
+    let wrong = here(&config);
+    if !wrong.is_empty() {
+        let path = args.config.display().to_string();
+        return Err(ConfigError::Here { path, wrong }.into());
+    }
     let streams: usize = config.source.iter().map(|s| s.stream.len()).sum();
     let channels: usize = config.source.iter().flat_map(|s| &s.stream).map(|s| s.channel.len()).sum();
     let plcs = config.source.iter().filter(|s| s.kind == SourceKind::Ads).count();
     let packets = config.source.len() - plcs;
     let groups: usize = config.source.iter().map(|s| s.group.len()).sum();
     println!(
-        "{}: right. {packets} packet sources with {streams} streams and {channels} channels; {plcs} PLCs with {groups} groups \
+        "{}: OK. {packets} packet sources with {streams} streams and {channels} channels; {plcs} PLCs with {groups} groups \
          of symbols; {} notes on channels; data in {}",
         args.config.display(),
         config.channel.len(),
         config.data_dir.display()
     );
     config.retention.iter().for_each(|group| println!("  {group}"));
+    for source in config.source.iter().filter(|source| source.stream.is_empty() && source.group.is_empty()) {
+        println!(
+            "  note: source {:?} has no streams: what it receives is counted by its id, and not stored",
+            source.name
+        );
+    }
     Ok(Outcome::Done)
+}
+
+/// What is wrong with a configuration on this machine, beside what its text says.
+fn here(config: &Config) -> Vec<String> {
+    let listens = config.check_listens().err();
+    let token = config.token().err();
+    let mut wrong: Vec<String> = [listens, token].into_iter().flatten().map(|error| error.to_string()).collect();
+    match layout::compile_all(&config.source).context("source") {
+        Ok(layouts) => wrong.extend(layouts.packets.iter().flat_map(|source| {
+            let missing = source.listen.iter().filter_map(|listen| multicast::check_interface(listen).err());
+            missing.map(|error| format!("source {:?}: {error}", source.name))
+        })),
+        Err(error) => wrong.push(sentence(&error)),
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_has_not_is_told_all_of_it() {
+        let text = "auth_token_file = \"/nowhere/token\"\n[[source]]\nname = \"fti\"\nkind = \"inetx\"\n\
+                    listen = \"239.1.2.3:4440\"\ninterface = \"eth99\"\n";
+        let wrong = here(&Config::parse(text, "x").unwrap());
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert!(wrong[0].contains("auth_token_file = \"/nowhere/token\": the token cannot be read"), "{wrong:?}");
+        assert!(wrong[1].contains("eth99") && wrong[1].contains("it has") && wrong[1].contains("lo"), "{wrong:?}");
+    }
 }

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use strongback_sources::ads::NetId;
 use strongback_sources::ads::layout::PLC_PORT;
 
-use crate::config::Listen;
+use crate::config::{self, Listen};
 use crate::instant;
 
 pub use derived::{DerivedArgs, DerivedCommand};
@@ -121,11 +121,11 @@ pub struct ServeArgs {
     /// Configuration [default: none is needed]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of the store; made if it is not there [default: strongback-data]
+    /// Folder of the store; made if it is not there [default: strongback-data; of a demo a temporary one]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Page, REST, WebSocket and line protocol over HTTP [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = config::address)]
     pub http: Option<SocketAddr>,
     /// Line protocol over TCP, or "off" [default: 127.0.0.1:9009]
     #[arg(long, value_name = "ADDR")]
@@ -164,6 +164,9 @@ pub struct CheckArgs {
     /// Configuration to check
     #[arg(long, value_name = "FILE", default_value = "strongback.toml")]
     pub config: PathBuf,
+    /// Print a configuration with every key, its default and what it does, to begin with
+    #[arg(long, conflicts_with = "config")]
+    pub print_example: bool,
 }
 
 /// Flags of `import`.
@@ -200,17 +203,18 @@ pub struct ExportArgs {
     /// Form of the output
     #[arg(long, value_enum, default_value_t = ExportFormat::Csv)]
     pub format: ExportFormat,
-    /// Configuration, for the folder of its store
+    /// Configuration, for the folder of its store and the address of its server
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of a store that no server uses [default: strongback-data]
+    /// Folder of the store; if a server uses it, that is asked [default: strongback-data, else the server at
+    /// 127.0.0.1:8080]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     pub data: Option<PathBuf>,
-    /// Ask a running server instead, such as 127.0.0.1:8080
+    /// Ask this running server, such as 127.0.0.1:8080
     #[arg(long, value_name = "ADDR")]
     pub server: Option<String>,
     /// File with the server's token
-    #[arg(long, value_name = "FILE", requires = "server")]
+    #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
     /// File to write instead of standard output
     #[arg(long, short, value_name = "FILE")]
@@ -226,8 +230,8 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub at: Option<String>,
     /// Server to ask
-    #[arg(long, value_name = "ADDR", default_value = "http://127.0.0.1:8080")]
-    pub url: String,
+    #[arg(long, alias = "url", value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub server: String,
     /// File with the server's token
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
@@ -318,7 +322,8 @@ pub struct RunArgs {
     /// Configuration, for the folder of its store and the address of its server
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of the store [default: strongback-data]; if a server uses it, that is asked
+    /// Folder of the store; if a server uses it, that is asked [default: strongback-data, else the server at
+    /// 127.0.0.1:8080]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Ask this running server, such as 127.0.0.1:8080

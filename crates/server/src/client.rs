@@ -29,14 +29,15 @@ pub fn ask(server: &str, method: &str, path: &str, token: Option<&Path>) -> anyh
 /// # Errors
 /// As [`ask`].
 pub fn ask_with(server: &str, (method, path): (&str, &str), token: Option<&Path>, body: &str) -> anyhow::Result<Asked> {
-    let address = server.trim_start_matches("http://").trim_end_matches('/');
-    let stream = TcpStream::connect(address).with_context(|| address.to_owned())?;
+    let address = address_of(server);
+    let stream = TcpStream::connect(&address).with_context(|| format!("no server answers at {address}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let length = body.len();
     let mut head =
         format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n");
     if let Some(file) = token {
-        let token = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let token = std::fs::read_to_string(file)
+            .with_context(|| format!("--auth-token-file {}: the token cannot be read", file.display()))?;
         head.push_str(&format!("Authorization: Bearer {}\r\n", token.trim()));
     }
     head.push_str("\r\n");
@@ -65,6 +66,23 @@ impl Asked {
     }
 }
 
+/// The address and port that a server was named by: a URL, an address and port, or the port alone of one on this machine.
+fn address_of(server: &str) -> String {
+    let address = server.trim_start_matches("http://").trim_end_matches('/');
+    match address.parse::<u16>() {
+        Ok(port) => format!("127.0.0.1:{port}"),
+        Err(_) => address.to_owned(),
+    }
+}
+
+/// What a server says against a request: the sentence of its error, or whatever it answered.
+fn refusal(status: &str, body: &str) -> String {
+    let status = status.split_once(' ').map_or(status, |(_, status)| status);
+    let error = serde_json::from_str::<serde_json::Value>(body).ok();
+    let sentence = error.as_ref().and_then(|error| error["error"].as_str());
+    format!("the server refuses ({status}): {}", sentence.unwrap_or(body.trim()))
+}
+
 /// Reads an answer and copies its body.
 fn receive(mut input: impl BufRead, output: &mut dyn Write) -> anyhow::Result<()> {
     let status = line(&mut input)?;
@@ -82,7 +100,7 @@ fn receive(mut input: impl BufRead, output: &mut dyn Write) -> anyhow::Result<()
         let mut body = String::new();
         // Errors are short.
         let _ = input.take(length.unwrap_or(4096).min(4096)).read_to_string(&mut body);
-        bail!("{status}: {body}");
+        bail!("{}", refusal(&status, &body));
     }
     if !chunked {
         let length = length.context("an answer without a length")?;
@@ -145,6 +163,21 @@ mod tests {
         assert!(received("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab").is_err());
         let refused = received("HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno").unwrap_err().to_string();
         assert!(refused.contains("400") && refused.ends_with("no"), "{refused}");
+        let body = r#"{"code":"conflict","error":"run \"a\" has begun"}"#;
+        let refused = received(&format!("HTTP/1.1 409 Conflict\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        assert_eq!(refused.unwrap_err().to_string(), "the server refuses (409 Conflict): run \"a\" has begun");
+    }
+
+    #[test]
+    fn a_server_is_named_by_url_address_or_port() {
+        for (named, address) in [
+            ("http://10.0.0.7:8080/", "10.0.0.7:8080"),
+            ("localhost:23281", "localhost:23281"),
+            ("[::1]:80", "[::1]:80"),
+            ("23281", "127.0.0.1:23281"),
+        ] {
+            assert_eq!(address_of(named), address);
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! Unknown keys are errors that name the line and the nearest right key. No file at all is a valid
 //! configuration.
 
+mod check;
+mod mistakes;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,11 +14,13 @@ use serde::Deserialize;
 use strongback_sources::config::SourceConfig;
 use strongback_store::{Pattern, StoreOptions};
 
-use crate::derived::definition::{self, DerivedTable};
+use crate::derived::definition::DerivedTable;
 use crate::ingest::ChannelNote;
-use crate::limits::rule::{self, LimitTable};
+use crate::limits::rule::LimitTable;
 use crate::retention::RetentionTable;
-use crate::webhook::table::{self as webhook, WebhookTable};
+use crate::webhook::table::WebhookTable;
+
+pub use mistakes::Mistake;
 
 /// The whole configuration. Every key may be left out.
 #[derive(Clone, Debug, Deserialize)]
@@ -89,7 +94,8 @@ impl Default for Config {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Http {
-    /// Address and port; port 0 takes a free one. Default `127.0.0.1:8080`.
+    /// Address and port, or the port alone on loopback; port 0 takes a free one. Default `127.0.0.1:8080`.
+    #[serde(deserialize_with = "listened_address")]
     pub listen: SocketAddr,
     /// Names under which browsers may reach the server, beside `localhost` and any IP address: others are
     /// refused, so that a foreign page cannot rebind its name to this server.
@@ -199,10 +205,28 @@ impl std::str::FromStr for Listen {
         if text == "off" {
             return Ok(Listen::Off);
         }
-        text.parse()
-            .map(Listen::At)
-            .map_err(|_| format!("{text:?} is not an address and port such as \"127.0.0.1:9009\", nor \"off\""))
+        address(text).map(Listen::At).map_err(|why| format!("{why}, nor \"off\""))
     }
+}
+
+/// Reads where to listen: an address and port, `localhost` and a port, or the port alone, on loopback.
+///
+/// # Errors
+/// It is none, with examples.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.trim();
+    let port = text.strip_prefix("localhost:").unwrap_or(text);
+    if let Ok(port) = port.parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.parse().map_err(|_| {
+        format!("{text:?} is not an address and port such as \"127.0.0.1:8080\", \"localhost:8080\" or \"[::1]:8080\"")
+    })
+}
+
+fn listened_address<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    address(&text).map_err(serde::de::Error::custom)
 }
 
 impl<'de> Deserialize<'de> for Listen {
@@ -382,17 +406,29 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is not TOML, or a key is unknown or has a wrong value.
-    #[error("{path}:{line}:{column}: {message}")]
-    Syntax {
+    /// The token cannot be read.
+    #[error("auth_token_file = {path:?}: the token cannot be read: {source}")]
+    Token {
         /// The file.
         path: String,
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1.
-        column: usize,
-        /// What is wrong, with the nearest right key.
-        message: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, keys are unknown, or values cannot be meant.
+    #[error("{}", mistakes.iter().map(|m| format!("{path}:{m}")).collect::<Vec<_>>().join("\n"))]
+    Wrong {
+        /// The file.
+        path: String,
+        /// All that is wrong, by line.
+        mistakes: Vec<Mistake>,
+    },
+    /// What cannot be on this machine.
+    #[error("{}", wrong.iter().map(|w| format!("{path}: {w}")).collect::<Vec<_>>().join("\n"))]
+    Here {
+        /// The file.
+        path: String,
+        /// All that cannot be.
+        wrong: Vec<String>,
     },
     /// A value out of its range.
     #[error("{path}: {key}: {message}")]
@@ -430,7 +466,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read, or says something that cannot be meant.
+    /// If it cannot be read, or says things that cannot be meant: all of them.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: name.clone(), source })?;
@@ -443,109 +479,7 @@ impl Config {
     /// # Errors
     /// As [`Config::read`].
     pub fn parse(text: &str, path: &str) -> Result<Config, ConfigError> {
-        let config: Config = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |s| s.start).min(text.len());
-            let before = text.get(..at).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
-            ConfigError::Syntax { path: path.to_owned(), line, column, message: teach(error.message()) }
-        })?;
-        config.check(path)?;
-        Ok(config)
-    }
-
-    fn check(&self, path: &str) -> Result<(), ConfigError> {
-        let wrong = |key: String, message: String| Err(ConfigError::Value { path: path.to_owned(), key, message });
-        if !(1..=10_000).contains(&self.commit_interval_ms) {
-            return wrong("commit_interval_ms".into(), format!("{} is not within 1 to 10000", self.commit_interval_ms));
-        }
-        if !(50..=1000).contains(&self.live.heartbeat_ms) {
-            return wrong("live.heartbeat_ms".into(), format!("{} is not within 50 to 1000", self.live.heartbeat_ms));
-        }
-        if !(1..=1024).contains(&self.http.max_body_mib) {
-            return wrong("http.max_body_mib".into(), format!("{} is not within 1 to 1024", self.http.max_body_mib));
-        }
-        if !(4..=65_536).contains(&self.store.log_mib) {
-            return wrong("store.log_mib".into(), format!("{} is not within 4 to 65536", self.store.log_mib));
-        }
-        if !(1..=1 << 20).contains(&self.store.open_mib) {
-            return wrong("store.open_mib".into(), format!("{} is not within 1 to 1048576", self.store.open_mib));
-        }
-        if !(16..=1 << 20).contains(&self.query.memory_mib) {
-            return wrong("query.memory_mib".into(), format!("{} is not within 16 to 1048576", self.query.memory_mib));
-        }
-        if !(16..=1 << 20).contains(&self.limits.client_memory_mib) {
-            let message = format!("{} is not within 16 to 1048576", self.limits.client_memory_mib);
-            return wrong("limits.client_memory_mib".into(), message);
-        }
-        if !(16..=self.limits.client_memory_mib).contains(&self.limits.client_memory_per_address_mib) {
-            let message = format!(
-                "{} is not within 16 to client_memory_mib = {}",
-                self.limits.client_memory_per_address_mib, self.limits.client_memory_mib
-            );
-            return wrong("limits.client_memory_per_address_mib".into(), message);
-        }
-        for (key, count) in [
-            ("http.max_connections", self.http.max_connections),
-            ("http.max_connections_per_address", self.http.max_connections_per_address),
-            ("ilp.max_connections", self.ilp.max_connections),
-            ("ilp.max_connections_per_address", self.ilp.max_connections_per_address),
-        ] {
-            if !(1..=1 << 20).contains(&count) {
-                return wrong(key.into(), format!("{count} is not within 1 to 1048576"));
-            }
-        }
-        let positive = |v: Option<f64>| v.is_none_or(|v| v > 0.0 && v.is_finite());
-        if !positive(self.store.max_gib) {
-            return wrong("store.max_gib".into(), "must be above 0".into());
-        }
-        if !positive(self.store.max_age_days) {
-            return wrong("store.max_age_days".into(), "must be above 0".into());
-        }
-        if let Some(error) = self.retention.iter().find_map(|table| table.group().err()) {
-            return wrong("retention".into(), error);
-        }
-        if let Err(error) = self.store_options().check() {
-            return wrong(if self.retention.is_empty() { "store" } else { "retention" }.into(), error);
-        }
-        for (i, source) in self.source.iter().enumerate() {
-            if self.source[..i].iter().any(|s| s.name == source.name) {
-                return wrong("source.name".into(), format!("{:?} names two sources", source.name));
-            }
-        }
-        if let Err(error) = strongback_sources::layout::compile_all(&self.source) {
-            return wrong("source".into(), error.to_string());
-        }
-        for channel in &self.channel {
-            if let Err(error) = Pattern::parse(&channel.pattern) {
-                return wrong("channel.pattern".into(), error.to_string());
-            }
-            if !positive(channel.expected_period_ms) {
-                return wrong(format!("channel {:?}", channel.pattern), "expected_period_ms must be above 0".into());
-            }
-        }
-        if let Err(error) = rule::rules(&self.limit) {
-            return wrong("limit".into(), error);
-        }
-        if let Err(error) = webhook::receivers(&self.webhook) {
-            return wrong("webhook".into(), error);
-        }
-        if let Err(error) = definition::definitions(&self.derived) {
-            return wrong("derived".into(), error);
-        }
-        if let Some(view) = &self.view {
-            if let Some(t0) = view.run.as_ref().and_then(|r| r.t0.as_ref())
-                && t0.parse::<i64>().is_err()
-            {
-                return wrong("view.run.t0".into(), format!("{t0:?} is not nanoseconds since 1970 UTC"));
-            }
-            for pattern in view.panels.iter().flat_map(|p| &p.channels) {
-                if let Err(error) = Pattern::parse(pattern) {
-                    return wrong("view.panels.channels".into(), error.to_string());
-                }
-            }
-        }
-        Ok(())
+        mistakes::read(text).map_err(|mistakes| ConfigError::Wrong { path: path.to_owned(), mistakes })
     }
 
     /// Refuses listens beyond loopback that nothing protects. Packet sources are not asked: they answer
@@ -582,7 +516,7 @@ impl Config {
     pub fn token(&self) -> Result<Option<String>, ConfigError> {
         let Some(file) = &self.auth_token_file else { return Ok(None) };
         let path = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Token { path: path.clone(), source })?;
         let token = text.trim();
         if token.len() < 16 || token.contains(char::is_whitespace) {
             let message = "the token must be one word of at least 16 characters".to_owned();
@@ -619,24 +553,6 @@ impl Config {
             })
         };
         self.channel.iter().filter_map(note).collect()
-    }
-}
-
-/// Turns serde's "unknown field" into a sentence with the nearest right key.
-fn teach(message: &str) -> String {
-    let Some((unknown, rest)) = message.strip_prefix("unknown field `").and_then(|m| m.split_once('`')) else {
-        return message.to_owned();
-    };
-    let keys: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
-    let nearest = keys
-        .iter()
-        .map(|key| (strsim::damerau_levenshtein(unknown, key), *key))
-        .filter(|(distance, key)| *distance <= 2.max(key.len() / 3))
-        .min();
-    match nearest {
-        Some((_, key)) => format!("unknown key `{unknown}`; did you mean `{key}`?"),
-        None if keys.is_empty() => format!("unknown key `{unknown}`"),
-        None => format!("unknown key `{unknown}`; there are {}", keys.join(", ")),
     }
 }
 

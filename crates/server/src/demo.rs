@@ -124,7 +124,10 @@ fn configuration(args: &DemoArgs) -> anyhow::Result<(Config, Option<SocketAddr>,
         }
         _ => None,
     };
-    let config = with_flags(config, &args.serve);
+    let mut config = with_flags(config, &args.serve);
+    if config.view.is_none() {
+        config.view = serde_json::from_value(strongback_sim::launch_view())?;
+    }
     config.check_listens()?;
     if config.ilp.listen == Listen::Off {
         bail!("the simulated pad sends line protocol over TCP: --ilp cannot be off");
@@ -135,7 +138,7 @@ fn configuration(args: &DemoArgs) -> anyhow::Result<(Config, Option<SocketAddr>,
 async fn demo(args: &DemoArgs, config: Config, plc: Option<SocketAddr>) -> anyhow::Result<Outcome> {
     let token = config.token()?;
     let stopped = stop_signal();
-    let running = Running::start(config, strongback_sim::launch_view()).await?;
+    let running = Running::start(config).await?;
     eprintln!("{}", running.banner());
     if !args.headless {
         eprintln!("\nOpen http://{} in a browser. Ctrl-C ends.", running.http);

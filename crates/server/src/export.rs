@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use strongback_query::{EventRow, ExportFormat, ExportRequest, GapRow, Query, QueryOptions, SourceRow, SystemRows};
 use strongback_store::Store;
 
@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::http::{range, split_patterns};
 use crate::ledger::{Ledger, ROWS_MAX};
 use crate::outcome::Outcome;
+use crate::reach::{self, Flags, Place};
 use crate::serve::runtime;
 
 /// Exports.
@@ -22,15 +23,25 @@ use crate::serve::runtime;
 /// # Errors
 /// What keeps the data from being read or written.
 pub fn run(args: &ExportArgs) -> anyhow::Result<Outcome> {
+    let found = reach::find(&Flags {
+        config: args.config.as_deref(),
+        data: args.data.as_deref(),
+        server: args.server.as_deref(),
+        token: args.auth_token_file.as_deref(),
+    })?;
     let mut output: Box<dyn Write> = match &args.output {
         Some(path) => Box::new(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?)),
         None => Box::new(BufWriter::new(std::io::stdout().lock())),
     };
-    let done = match &args.server {
-        Some(server) => from_server(server, args, &mut output),
-        None => from_folder(args, &mut output),
-    };
-    done?;
+    match found {
+        Place::Server(server) => from_server(&server, args, &mut output)?,
+        Place::Folder(found) => {
+            let (store, config) = *found;
+            let done = from_folder(&store, &config, args, &mut output);
+            store.close(now_ns()).context("the store did not close")?;
+            done?;
+        }
+    }
     output.flush().context("the end of the export cannot be written")?;
     Ok(Outcome::Done)
 }
@@ -52,17 +63,7 @@ impl SystemRows for Rows {
     }
 }
 
-fn from_folder(args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> {
-    let mut config = match &args.config {
-        Some(file) => Config::read(file)?,
-        None => Config::default(),
-    };
-    if let Some(dir) = &args.data {
-        config.data_dir.clone_from(dir);
-    }
-    if !config.data_dir.exists() {
-        bail!("{}: there is no store", config.data_dir.display());
-    }
+fn from_folder(store: &Store, config: &Config, args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> {
     let failed = |failure: crate::http::answer::Failure| anyhow::anyhow!(failure.message);
     let request = ExportRequest {
         time: range(args.from.as_deref(), args.to.as_deref(), i64::MIN).map_err(failed)?,
@@ -73,12 +74,11 @@ fn from_folder(args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> 
             cli::ExportFormat::Parquet => ExportFormat::Parquet,
         },
     };
-    let store = Store::open(&config.data_dir, config.store_options(), now_ns())?;
     let ledger = Ledger::default();
-    if let Err(error) = ledger.load(&store) {
+    if let Err(error) = ledger.load(store) {
         tracing::error!(%error, "gaps cannot all be read");
     }
-    let done = runtime()?.block_on(async {
+    runtime()?.block_on(async {
         let options = QueryOptions { memory_bytes: config.query.memory_mib << 20, ..QueryOptions::default() };
         let engine = Query::new(store.clone(), Arc::new(Rows(ledger)), options)?;
         let mut stream = engine.export(request)?;
@@ -86,9 +86,7 @@ fn from_folder(args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> 
             output.write_all(&chunk?).context("the export cannot be written")?;
         }
         anyhow::Ok(())
-    });
-    store.close(now_ns()).context("the store did not close")?;
-    done
+    })
 }
 
 fn from_server(server: &str, args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> {

@@ -104,6 +104,13 @@ fn form_of(args: &ImportArgs, config: &Config) -> anyhow::Result<Form> {
     if is_mcap(&args.file).with_context(|| args.file.display().to_string())? {
         return Ok(Form::Mcap);
     }
+    if !is_capture(&args.file).with_context(|| args.file.display().to_string())? {
+        bail!(
+            "{}: neither a capture (pcap, pcapng) nor an MCAP file; `strongback store append` reads rows (CSV, JSON lines, \
+             candump)",
+            args.file.display()
+        );
+    }
     let Some(file) = &args.config else {
         bail!("{}: --config must say what the packets of a capture hold", args.file.display());
     };
@@ -112,6 +119,17 @@ fn form_of(args: &ImportArgs, config: &Config) -> anyhow::Result<Form> {
         bail!("{}: no [[source]] says what the capture's packets hold", file.display());
     }
     Ok(Form::Capture(sources))
+}
+
+/// Whether a file begins as pcap of either order and resolution does, or as pcapng.
+fn is_capture(file: &Path) -> std::io::Result<bool> {
+    const MAGIC: [u32; 3] = [0xa1b2_c3d4, 0xa1b2_3c4d, 0x0a0d_0d0a];
+    let mut begin = [0; 4];
+    match File::open(file)?.read_exact(&mut begin) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+        read => read?,
+    }
+    Ok(MAGIC.iter().any(|magic| [magic.to_be_bytes(), magic.to_le_bytes()].contains(&begin)))
 }
 
 fn is_mcap(file: &Path) -> std::io::Result<bool> {

@@ -54,6 +54,7 @@ pub mod opening;
 pub mod outcome;
 pub mod playback;
 pub mod pulse;
+pub mod reach;
 pub mod readers;
 pub mod reception;
 pub mod recorder;

@@ -49,9 +49,18 @@ pub struct WrongFlag(pub String);
 /// Says what went wrong, if anything, and gives the exit code: see `strongback --help`.
 pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
     if let Err(error) = result {
-        eprintln!("strongback: {error:#}");
+        eprintln!("strongback: {}", sentence(error));
     }
     ExitCode::from(code(result))
+}
+
+/// An error and its causes as one sentence, each said once: many errors say what caused them themselves.
+pub fn sentence(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        _ if said.ends_with(&cause) => said,
+        _ => format!("{said}: {cause}"),
+    })
 }
 
 /// The number of the exit code.
@@ -69,6 +78,15 @@ pub fn code(result: &anyhow::Result<Outcome>) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let not_there = || std::io::Error::from_raw_os_error(2);
+        let error = anyhow::Error::from(ConfigError::Read { path: "a.toml".into(), source: not_there() });
+        assert_eq!(sentence(&error), "a.toml: No such file or directory (os error 2)");
+        let error = anyhow::Error::from(not_there()).context("a.csv").context("nothing was read");
+        assert_eq!(sentence(&error), "nothing was read: a.csv: No such file or directory (os error 2)");
+    }
 
     #[test]
     fn a_closed_output_is_known_and_nothing_else() {

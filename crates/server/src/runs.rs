@@ -3,20 +3,18 @@
 //! A store that no server uses is opened; of one that is in use its server is asked.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 use strongback_query::RunRow;
 use strongback_sources::instant;
-use strongback_store::inspect::{self, Depth};
-use strongback_store::{OpenError, RunInfo, Store};
+use strongback_store::{RunInfo, Store};
 
 use crate::cli::{RunArgs, RunCommand};
 use crate::client;
 use crate::clock::now_ns;
-use crate::config::Config;
 use crate::outcome::Outcome;
+use crate::reach::{self, Flags, Place};
 use crate::run_clock::{RunClock, Step};
 use crate::run_log::{self, Row, RunError, RunLog, TimedRun};
 
@@ -114,31 +112,21 @@ pub fn run(command: &RunCommand) -> anyhow::Result<Outcome> {
         RunCommand::Resume { name, args } => (args, plain(name, Step::Resume, "resume")),
         RunCommand::Stop { name, args } => (args, plain(name, Step::Stop, "stop")),
     };
-    let config = match &args.config {
-        Some(file) => Config::read(file)?,
-        None => Config::default(),
+    let flags = Flags {
+        config: args.config.as_deref(),
+        data: args.data.as_deref(),
+        server: args.server.as_deref(),
+        token: args.auth_token_file.as_deref(),
     };
-    if let Some(server) = &args.server {
-        return from_server(server, args, &wish);
-    }
-    let dir = args.data.as_ref().unwrap_or(&config.data_dir);
-    if !dir.is_dir() {
-        bail!("{}: no such folder", dir.display());
-    }
-    let store = match Store::open(dir, config.store_options(), now_ns()) {
-        Ok(store) => store,
-        Err(OpenError::InUse { path }) => {
-            let server = config.http.listen.to_string();
-            let asked = is_server_of(dir, &server, args).and_then(|()| from_server(&server, args, &wish));
-            return asked.with_context(|| {
-                format!("{path} is in use; say which server uses it with --server or its --config ({server} was asked)")
-            });
+    match reach::find(&flags)? {
+        Place::Server(server) => from_server(&server, args, &wish),
+        Place::Folder(found) => {
+            let store = &found.0;
+            let done = from_store(store, &wish);
+            store.close(now_ns()).context("the store did not close")?;
+            done
         }
-        Err(error) => return Err(error.into()),
-    };
-    let done = from_store(&store, &wish);
-    store.close(now_ns()).context("the store did not close")?;
-    done
+    }
 }
 
 fn from_store(store: &Store, wish: &Wish<'_>) -> anyhow::Result<Outcome> {
@@ -170,17 +158,6 @@ fn from_store(store: &Store, wish: &Wish<'_>) -> anyhow::Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
-}
-
-/// Whether it is the server of this folder that answers there.
-fn is_server_of(dir: &Path, server: &str, args: &RunArgs) -> anyhow::Result<()> {
-    let found = inspect::inspect(dir, Depth::Footers)?;
-    let health = client::ask(server, "GET", "/api/health", args.auth_token_file.as_deref())?.json()?;
-    let origin = found.identity.map(|identity| format!("{:032x}", identity.origin));
-    if origin.as_deref() != health["origin"].as_str() {
-        bail!("the server at {server} has another store, {}", health["store"]["path"]);
-    }
-    Ok(())
 }
 
 fn from_server(server: &str, args: &RunArgs, wish: &Wish<'_>) -> anyhow::Result<Outcome> {

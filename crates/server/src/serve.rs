@@ -78,7 +78,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     runtime()?.block_on(async {
         // Before it answers anybody: who knows that it is up may stop it at once.
         let stopped = stop_signal();
-        let running = Running::start(config, serde_json::Value::Null).await?;
+        let running = Running::start(config).await?;
         eprintln!("{}", running.banner());
         running.until_ended(stopped).await
     })
@@ -209,17 +209,18 @@ impl Running {
     ///
     /// # Errors
     /// What cannot be had: the folder, a port, a thread.
-    pub async fn start(config: Config, view: serde_json::Value) -> anyhow::Result<Running> {
+    pub async fn start(config: Config) -> anyhow::Result<Running> {
         let opening = Opening::of_folder(config.data_dir.clone(), config.store_options());
-        Running::start_on(opening, config, view).await
+        Running::start_on(opening, config).await
     }
 
     /// As [`Running::start`], on the store that `opening` opens.
     ///
     /// # Errors
     /// As [`Running::start`].
-    pub async fn start_on(opening: Opening, config: Config, view: serde_json::Value) -> anyhow::Result<Running> {
+    pub async fn start_on(opening: Opening, config: Config) -> anyhow::Result<Running> {
         let token = config.token()?;
+        let view = serde_json::to_value(&config.view)?;
         let layouts = layout::compile_all(&config.source)?;
         let live = Arc::new(Live::default());
         let ingest = Ingest::open_by(opening, config.data_dir.clone(), config.channel_notes(), live.clone())?;

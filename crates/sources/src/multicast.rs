@@ -137,6 +137,14 @@ fn ipv4_of(address: SocketAddr, interface: &str) -> Result<Ipv4Addr, SocketError
         .ok_or_else(|| no_interface(address, interface))
 }
 
+/// Checks that this machine has the interface that something is to listen on.
+///
+/// # Errors
+/// It has not; the error names those it has.
+pub fn check_interface(listen: &Listen) -> Result<(), SocketError> {
+    listen.interface.as_deref().map_or(Ok(()), |interface| index_of(listen.address, interface).map(drop))
+}
+
 /// The index of an interface given by name or address.
 fn index_of(address: SocketAddr, interface: &str) -> Result<u32, SocketError> {
     let name = match interface.parse::<IpAddr>() {

@@ -37,8 +37,7 @@ fn ask(args: &DoctorArgs) -> anyhow::Result<Value> {
             write!(path, "{key}={}&", client::percent_encoded(value))?;
         }
     }
-    let asked = client::ask(&args.url, "GET", &path, args.auth_token_file.as_deref())
-        .with_context(|| format!("no server answers at {}", args.url))?;
+    let asked = client::ask(&args.server, "GET", &path, args.auth_token_file.as_deref())?;
     let report = asked.json()?;
     report["wrong"].as_bool().context("the answer is none of a doctor: is the server older?")?;
     Ok(report)

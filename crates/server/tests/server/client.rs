@@ -47,7 +47,7 @@ impl TestServer {
     }
 
     pub(crate) async fn on(dir: &Path, more: &str) -> TestServer {
-        let running = Running::start(config(dir, more), Value::Null).await.unwrap();
+        let running = Running::start(config(dir, more)).await.unwrap();
         TestServer { http: running.http, running: Some(running), _folder: None }
     }
 
@@ -56,14 +56,14 @@ impl TestServer {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path(), "");
         change(&mut config);
-        let running = Running::start(config, Value::Null).await.unwrap();
+        let running = Running::start(config).await.unwrap();
         TestServer { http: running.http, running: Some(running), _folder: Some(folder) }
     }
 
     /// On a store that is opened as the test says.
     pub(crate) async fn on_disk(opening: Opening, more: &str) -> TestServer {
         let folder = tempfile::tempdir().unwrap();
-        let running = Running::start_on(opening, config(folder.path(), more), Value::Null).await.unwrap();
+        let running = Running::start_on(opening, config(folder.path(), more)).await.unwrap();
         TestServer { http: running.http, running: Some(running), _folder: Some(folder) }
     }
 

@@ -132,7 +132,7 @@ async fn well() -> (TestServer, Sender) {
 /// What `strongback doctor` ends with, and what it printed is left to see.
 async fn exit_code(server: &str, arguments: &[&str]) -> u8 {
     use clap::Parser;
-    let line = ["strongback", "doctor", "--url", server].into_iter().chain(arguments.iter().copied());
+    let line = ["strongback", "doctor", "--server", server].into_iter().chain(arguments.iter().copied());
     let Command::Doctor(args) = Cli::try_parse_from(line).unwrap().command else { panic!("no doctor") };
     tokio::task::spawn_blocking(move || code(&command::run(&args))).await.unwrap()
 }

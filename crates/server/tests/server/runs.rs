@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use strongback_server::cli::{RunArgs, RunCommand};
+use clap::Parser;
+use strongback_server::cli::{Cli, Command, RunArgs, RunCommand};
 use strongback_server::{clock, runs};
 use strongback_store::{Store, StoreOptions};
 
@@ -90,6 +91,62 @@ async fn the_command_line_asks_the_server_of_a_folder_in_use() {
     server.stop().await;
     other.stop().await;
     assert!(!is_protected(&dir));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_finds_the_server_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = TestServer::on(&folder.path().join("telemetry"), "").await;
+    server.write("engine p=41.5 1780000000000000001").await;
+    // Nobody said where the server has its folder: the usual one is not there, and a server listens where it should.
+    let config = folder.path().join("strongback.toml");
+    let nowhere = folder.path().join("strongback-data");
+    std::fs::write(&config, format!("data_dir = {nowhere:?}\n[http]\nlisten = \"{}\"\n", server.http)).unwrap();
+    let (data, output, http) = (folder.path().join("telemetry"), folder.path().join("out.csv"), server.http);
+    tokio::task::spawn_blocking(move || {
+        let export = |arguments: &[&str]| {
+            let line = ["strongback", "export", "--channels", "engine.*", "--output", output.to_str().unwrap()];
+            let line = line.into_iter().chain(arguments.iter().copied());
+            let Command::Export(args) = Cli::try_parse_from(line).unwrap().command else { panic!("no export") };
+            strongback_server::export::run(&args).map_err(|error| format!("{error:#}"))?;
+            Ok::<String, String>(std::fs::read_to_string(&output).unwrap())
+        };
+        let config = config.to_str().unwrap();
+        for arguments in [&["--config", config][..], &["--config", config, "--data", data.to_str().unwrap()]] {
+            assert!(export(arguments).unwrap().contains("41.5"), "{arguments:?}");
+        }
+        assert!(export(&["--server", &http.port().to_string()]).unwrap().contains("41.5"));
+        let args = RunArgs { config: Some(config.into()), ..RunArgs::default() };
+        runs::run(&RunCommand::Start { name: "night".into(), channels: Vec::new(), args }).unwrap();
+        // A folder that was named is that folder, and where nobody listens both are said.
+        assert!(export(&["--config", config, "--data", "/nowhere/at/all"]).unwrap_err().contains("no such folder"));
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        std::fs::write(config, format!("data_dir = {nowhere:?}\n[http]\nlisten = \"{closed}\"\n")).unwrap();
+        let error = export(&["--config", config]).unwrap_err();
+        let parts = ["strongback-data: no such folder", "--data", "--server", "no server answers at 127.0.0.1"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    })
+    .await
+    .unwrap();
+    assert_eq!(server.json("/api/runs").await["runs"][0]["name"], "night");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_view_of_the_configuration_is_what_the_page_opens_on() {
+    let view = "[view]\ntitle = \"Engine bay\"\n[[view.panels]]\nkind = \"plot\"\ntitle = \"Turbopump\"\n\
+                channels = [\"fti.bay.t_*\"]\n";
+    let server = TestServer::with(view).await;
+    let shown = server.json("/api/view").await;
+    assert_eq!(shown["title"], "Engine bay");
+    let panel = serde_json::json!({
+        "kind": "plot", "title": "Turbopump", "channels": ["fti.bay.t_*"], "span_s": 60.0,
+    });
+    assert_eq!(shown["panels"], serde_json::json!([panel]));
+    server.stop().await;
+    let server = TestServer::start().await;
+    assert!(server.json("/api/view").await.is_null());
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use strongback_server::serve::Running;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -79,7 +78,7 @@ async fn unknown_paths_and_methods_are_answered_in_json() {
 async fn a_folder_in_use_is_refused_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let server = TestServer::on(folder.path(), "").await;
-    let second = Running::start(config(folder.path(), ""), Value::Null).await;
+    let second = Running::start(config(folder.path(), "")).await;
     let error = second.err().expect("two servers on one folder").to_string();
     assert!(error.contains("in use"), "{error}");
     server.stop().await;

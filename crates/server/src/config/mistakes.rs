@@ -1,0 +1,322 @@
+//! What is wrong with a configuration: every mistake, at its line.
+//!
+//! Both serde and the checks of values stop at the first thing that is wrong. That is taken out of the document, and what
+//! is left is read again, until nothing is wrong.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue, Deserializer};
+
+use super::Config;
+use super::check::Wrong;
+
+/// Most mistakes that are looked for.
+const MISTAKES_MAX: usize = 100;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mistake {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column, from 1.
+    pub column: usize,
+    /// What is wrong, with the nearest right key.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.column, self.message)
+    }
+}
+
+impl Mistake {
+    fn at(text: &str, at: usize, message: String) -> Mistake {
+        let before = text.get(..at.min(text.len())).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+        Mistake { line, column, message }
+    }
+}
+
+/// One step on the way from the whole document to a value.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+/// What is wrong first.
+struct Found {
+    at: usize,
+    message: String,
+    /// What is taken out so that the next can be found; nothing if it is the document as a whole.
+    steps: Vec<Step>,
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// All that is wrong with it, by line.
+pub(super) fn read(text: &str) -> Result<Config, Vec<Mistake>> {
+    let mut root = DeTable::parse(text)
+        .map_err(|error| vec![Mistake::at(text, start(error.span()), error.message().to_owned())])?;
+    let mut mistakes = Vec::new();
+    // Where something was taken out: what is missing there now is nobody's mistake.
+    let mut touched: HashSet<usize> = HashSet::new();
+    for _ in 0..MISTAKES_MAX {
+        let found = match first(&root) {
+            Ok(config) if mistakes.is_empty() => return Ok(config),
+            Ok(_) => break,
+            Err(found) => found,
+        };
+        let places = places(root.get_ref(), &found.steps);
+        if !touched.contains(&found.at) {
+            mistakes.push(Mistake::at(text, found.at, found.message));
+        }
+        if !take_out(root.get_mut(), &found.steps) {
+            break;
+        }
+        touched.extend(places);
+    }
+    mistakes.sort();
+    Err(mistakes)
+}
+
+fn first(root: &Spanned<DeTable<'_>>) -> Result<Config, Found> {
+    let config = Config::deserialize(Deserializer::from(root.clone())).map_err(|error| {
+        let at = start(error.span());
+        Found { at, message: teach(error.message()), steps: steps_at(root.get_ref(), at).unwrap_or_default() }
+    })?;
+    config.check().map_err(|Wrong { path, message }| {
+        let mut steps = existing(root.get_ref(), &steps_of(&path));
+        let at = places(root.get_ref(), &steps).first().copied().unwrap_or(0);
+        // The rest of a table with a mistake in it says little.
+        if let Some(last) = steps.iter().rposition(|step| matches!(step, Step::Index(_))) {
+            steps.truncate(last + 1);
+        }
+        Found { at, message: format!("{}: {message}", without_indices(&path)), steps }
+    })?;
+    Ok(config)
+}
+
+fn start(span: Option<Range<usize>>) -> usize {
+    span.map_or(0, |span| span.start)
+}
+
+/// The steps of a path such as `source[0].stream[2].table`.
+fn steps_of(path: &str) -> Vec<Step> {
+    let of_part = |part: &str| {
+        let mut parts = part.split('[');
+        let key = parts.next().map(|key| Step::Key(key.to_owned()));
+        let indices: Vec<Step> =
+            parts.filter_map(|index| index.trim_end_matches(']').parse().ok().map(Step::Index)).collect();
+        key.into_iter().chain(indices)
+    };
+    path.split('.').flat_map(of_part).collect()
+}
+
+fn without_indices(path: &str) -> String {
+    let keys = steps_of(path).into_iter().filter_map(|step| match step {
+        Step::Key(key) => Some(key),
+        Step::Index(_) => None,
+    });
+    keys.collect::<Vec<_>>().join(".")
+}
+
+/// What a step leads to, with where it is written: its key, or itself, and where its value begins.
+fn follow<'v, 'i>(value: &'v DeValue<'i>, step: &Step) -> Option<(&'v DeValue<'i>, usize, usize)> {
+    match (value, step) {
+        (DeValue::Table(table), Step::Key(name)) => {
+            let (key, value) = table.iter().find(|(key, _)| key.get_ref() == name.as_str())?;
+            Some((value.get_ref(), key.span().start, value.span().start))
+        }
+        (DeValue::Array(array), Step::Index(index)) => {
+            let value = array.get(*index)?;
+            Some((value.get_ref(), value.span().start, value.span().start))
+        }
+        _ => None,
+    }
+}
+
+/// The part of a path that is in the document.
+fn existing(root: &DeTable<'_>, steps: &[Step]) -> Vec<Step> {
+    let whole = DeValue::Table(root.clone());
+    let mut value = &whole;
+    let mut found = Vec::new();
+    for step in steps {
+        let Some((next, ..)) = follow(value, step) else { break };
+        value = next;
+        found.push(step.clone());
+    }
+    found
+}
+
+/// Where the values on a path and their keys are written, the last first. Of arrays before it only the key: they begin where
+/// their first element does.
+fn places(root: &DeTable<'_>, steps: &[Step]) -> Vec<usize> {
+    let whole = DeValue::Table(root.clone());
+    let mut value = &whole;
+    let mut places = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let Some((next, key, begin)) = follow(value, step) else { break };
+        value = next;
+        if number + 1 == steps.len() || !matches!(value, DeValue::Array(_)) {
+            places.insert(0, begin);
+        }
+        places.insert(0, key);
+    }
+    places
+}
+
+/// The path to the innermost value that is written at a place, or whose key is.
+fn steps_at(table: &DeTable<'_>, at: usize) -> Option<Vec<Step>> {
+    let inner = table.iter().find_map(|(key, value)| {
+        Some([vec![Step::Key(key.get_ref().to_string())], within(value.get_ref(), at)?].concat())
+    });
+    inner.or_else(|| {
+        let is_there = |(key, value): &(&Spanned<_>, &Spanned<DeValue<'_>>)| {
+            key.span().contains(&at) || value.span().contains(&at)
+        };
+        table.iter().find(is_there).map(|(key, _)| vec![Step::Key(key.get_ref().to_string())])
+    })
+}
+
+fn within(value: &DeValue<'_>, at: usize) -> Option<Vec<Step>> {
+    match value {
+        DeValue::Table(table) => steps_at(table, at),
+        DeValue::Array(array) => {
+            let inner = array
+                .iter()
+                .enumerate()
+                .find_map(|(index, value)| Some([vec![Step::Index(index)], within(value.get_ref(), at)?].concat()));
+            inner.or_else(|| array.iter().position(|value| value.span().contains(&at)).map(|i| vec![Step::Index(i)]))
+        }
+        _ => None,
+    }
+}
+
+/// Takes the value at the end of a path out; says whether it was there.
+fn take_out(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
+    let Some((Step::Key(name), rest)) = steps.split_first() else { return false };
+    if rest.is_empty() {
+        let before = table.len();
+        *table = std::mem::take(table).into_iter().filter(|(key, _)| key.get_ref() != name.as_str()).collect();
+        return table.len() < before;
+    }
+    let value = table.iter_mut().find(|(key, _)| key.get_ref() == name.as_str());
+    value.is_some_and(|(_, value)| take_out_of(value.get_mut(), rest))
+}
+
+fn take_out_of(value: &mut DeValue<'_>, steps: &[Step]) -> bool {
+    match (value, steps) {
+        (DeValue::Table(table), steps) => take_out(table, steps),
+        (DeValue::Array(array), [Step::Index(index)]) => {
+            let before = array.len();
+            let others = std::mem::replace(array, DeArray::new()).into_iter().enumerate().filter(|(i, _)| i != index);
+            *array = others.map(|(_, value)| value).collect();
+            array.len() < before
+        }
+        (DeValue::Array(array), [Step::Index(index), rest @ ..]) => {
+            array.get_mut(*index).is_some_and(|value| take_out_of(value.get_mut(), rest))
+        }
+        _ => false,
+    }
+}
+
+/// Turns serde's "unknown field" into a sentence with the nearest right key.
+fn teach(message: &str) -> String {
+    let Some((unknown, rest)) = message.strip_prefix("unknown field `").and_then(|m| m.split_once('`')) else {
+        return message.to_owned();
+    };
+    let keys: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let nearest = keys
+        .iter()
+        .map(|key| (strsim::damerau_levenshtein(unknown, key), *key))
+        .filter(|(distance, key)| *distance <= 2.max(key.len() / 3))
+        .min();
+    match nearest {
+        Some((_, key)) => format!("unknown key `{unknown}`; did you mean `{key}`?"),
+        None if keys.is_empty() => format!("unknown key `{unknown}`"),
+        None => format!("unknown key `{unknown}`; there are {}", keys.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        read(text).unwrap_err().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_its_line() {
+        let text = "\
+commit_interval_ms = 0
+comit = 1
+[http]
+listen = \"here\"
+max_body_mib = 9999
+[store]
+max_gib = -1.0
+[[retention]]
+name = \"slow\"
+keep = \"much\"
+streams = \"a\"
+[[limit]]
+channels = [\"a.b\"]
+[[limit]]
+channels = [\"a.b\"]
+watch = { low = 1.0 }
+[[limit]]
+chanels = [\"a.b\"]
+[[webhook]]
+url = \"nowhere\"
+[[derived]]
+name = \"x\"
+trigger = \"a\"
+expression = \"1 +\"
+[[source]]
+name = \"fti\"
+kind = \"inetx\"
+listen = \"127.0.0.1:4440\"
+[[source.stream]]
+id = 1
+table = \"a\"
+[[source.stream.channel]]
+name = \"c\"
+offset = 0
+type = \"u17\"
+[[source.stream.channel]]
+name = \"d\"
+offset = 0
+type = \"u16\"
+bits = 40
+[view]
+[[view.panels]]
+kind = \"plot\"
+title = \"a\"
+channels = [\"a{b}\"]
+";
+        let told = told(text);
+        let lines: Vec<&str> = told.iter().filter_map(|m| m.split(':').next()).collect();
+        assert_eq!(lines, ["1", "2", "4", "5", "7", "8", "12", "18", "19", "21", "35", "40", "45"], "{told:#?}");
+        assert!(told[1].contains("did you mean `commit_interval_ms`") || told[1].contains("unknown key"), "{told:#?}");
+        assert!(told[4].contains("store.max_gib: must be above 0"), "{told:#?}");
+    }
+
+    #[test]
+    fn what_is_wrong_as_a_whole_is_told_once() {
+        assert_eq!(told("[http]\nlisten = \n").len(), 1);
+        assert_eq!(told("[limits]\nclient_memory_mib = 16\n").len(), 1);
+        let two = "[[source]]\nname = \"a\"\nkind = \"inetx\"\nlisten = \"127.0.0.1:1\"\n";
+        let told = told(&two.repeat(2));
+        assert!(told.len() == 1 && told[0].contains("source") && told[0].contains("\"a\""), "{told:?}");
+        assert!(read(two).is_ok());
+    }
+}
