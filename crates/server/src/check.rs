@@ -1,5 +1,7 @@
 //! `strongback check`: is this configuration what its writer means?
 
+use std::io::ErrorKind;
+
 use anyhow::Context;
 use strongback_sources::config::SourceKind;
 use strongback_sources::{layout, multicast};
@@ -21,9 +23,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let config = match Config::read(&args.config) {
-        Err(error @ ConfigError::Read { .. }) if !args.config.exists() => {
-            let hint = "`strongback check --print-example` prints one to begin with; none is needed at all";
-            return Err(anyhow::Error::from(error).context(hint));
+        Err(ConfigError::Read { path, source }) if source.kind() == ErrorKind::NotFound => {
+            let hint = "`strongback check --print-example` prints a configuration to begin with; none is needed";
+            return Err(ConfigError::Here { path, wrong: vec![format!("{source}; {hint}")] }.into());
         }
         read => read?,
     };
