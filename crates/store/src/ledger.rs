@@ -50,7 +50,7 @@ impl GapCause {
     }
 }
 
-/// A row of `strongback.gaps`. Of equal stream and cause, one row a commit.
+/// A row of `strongback.gaps`. Of the losses of a stream, one row a second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gap {
     /// Names the gap; a `filled` row has the id of the gap it fills.
