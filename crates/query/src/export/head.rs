@@ -29,7 +29,7 @@ pub(super) struct Head {
 enum Rows {
     /// They ascend as they are stored.
     Ascending {
-        scanner: Scanner,
+        scanner: Box<Scanner>,
         batch: Option<Batch>,
         row: usize,
     },
@@ -40,7 +40,7 @@ impl Head {
     /// Begins a scan of a stream, one of `streams`.
     pub(super) fn new(view: &View, stream: Arc<Stream>, first: usize, scan: Scan, streams: usize) -> Head {
         let rows = match view.time_sorted(stream.id) {
-            true => Rows::Ascending { scanner: view.scan(scan), batch: None, row: 0 },
+            true => Rows::Ascending { scanner: Box::new(view.scan(scan)), batch: None, row: 0 },
             false => Rows::Sliced(Slices::new(view, scan, streams)),
         };
         Head { stream, first, rows }
