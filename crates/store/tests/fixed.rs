@@ -328,9 +328,16 @@ impl LoopDevice {
         }
     }
 
+    /// Sets its size; what a smaller one cut off is there again in a larger one, as on a device that was not all given out.
     fn resize(&self, size_bytes: u64) {
-        let file = self._folder.path().join("backing");
-        OpenOptions::new().write(true).open(file).and_then(|f| f.set_len(size_bytes)).expect("resized");
+        let (file, whole) = (self._folder.path().join("backing"), self._folder.path().join("whole"));
+        if !whole.exists() {
+            std::fs::copy(&file, &whole).expect("kept");
+        }
+        let bytes = std::fs::read(&whole).expect("what was there");
+        let part = &bytes[..bytes.len().min(size_bytes as usize)];
+        OpenOptions::new().write(true).open(&file).and_then(|f| f.set_len(size_bytes)).expect("resized");
+        OpenOptions::new().write(true).open(&file).and_then(|f| f.write_all_at(part, 0)).expect("as it was");
         let done = Command::new("losetup").arg("--set-capacity").arg(&self.path).status().expect("losetup");
         assert!(done.success());
     }

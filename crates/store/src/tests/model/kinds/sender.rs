@@ -54,8 +54,10 @@ pub(super) struct Sender {
     flight: Vec<(i64, Sent)>,
     /// The newest frames that were made, for those that come twice.
     newest: Vec<Sent>,
-    /// When frames last arrived.
-    arrived: i64,
+    /// The highest number that arrived in this life, and when.
+    highest: i64,
+    highest_at: i64,
+    now: i64,
 }
 
 /// Frames remembered to come twice: fewer than a receiver looks back over.
@@ -87,7 +89,9 @@ impl Sender {
             source_time: 0,
             flight: Vec::new(),
             newest: Vec::new(),
-            arrived: i64::MIN,
+            highest: i64::MIN,
+            highest_at: i64::MIN,
+            now: i64::MIN,
         }
     }
 
@@ -120,6 +124,7 @@ impl Sender {
             self.life += 1;
             self.began = random.i64(0..4);
             self.next = self.began;
+            self.highest = i64::MIN;
             self.flight.clear();
             self.newest.clear();
         }
@@ -166,8 +171,8 @@ impl Sender {
     /// Whether so much time has passed that a frame without a source time which came before is taken for a new beginning,
     /// as it must be where the sender did begin anew: what is under way is lost, so that the next one is new.
     fn was_quiet(&mut self, now: i64) -> bool {
-        let quiet = !self.habit.stamped && now.saturating_sub(self.arrived) > QUIET;
-        self.arrived = now;
+        let quiet = !self.habit.stamped && now.saturating_sub(self.highest_at) > QUIET;
+        self.now = now;
         if quiet {
             self.flight.clear();
         }
@@ -185,6 +190,11 @@ impl Sender {
         // Of equal places the order of sending stays.
         self.flight.sort_by_key(|(at, _)| *at);
         let ready = self.flight.partition_point(|(at, _)| *at <= to);
-        self.flight.drain(..ready).map(|(_, sent)| sent).collect()
+        let arrived: Vec<Sent> = self.flight.drain(..ready).map(|(_, sent)| sent).collect();
+        let highest = arrived.iter().filter(|sent| sent.life == self.life).map(|sent| sent.number).max();
+        if highest.is_some_and(|highest| highest > self.highest) {
+            (self.highest, self.highest_at) = (highest.unwrap_or_default(), self.now);
+        }
+        arrived
     }
 }
