@@ -32,6 +32,7 @@ mod catalog_room;
 mod checkpoint;
 mod chunk;
 mod clock;
+mod commit;
 mod counts;
 mod directory;
 mod disk;

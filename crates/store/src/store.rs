@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
 use crate::checkpoint;
 use crate::clock::{Caller, WallClock};
+use crate::commit::Committer;
 use crate::counts::*;
 use crate::directory::{SegmentList, file_name};
 use crate::disk::{Access, Disk};
@@ -18,7 +19,7 @@ use crate::expiry::{self, Space};
 use crate::fixed::disk_of;
 use crate::group::Policy;
 use crate::inspect::Damage;
-use crate::log::{self, Link, LogWriter};
+use crate::log::{self, Link};
 use crate::mutant::{self, Mutant};
 use crate::recent_file;
 use crate::recovery::{self, LOG_FILE, io_error};
@@ -26,7 +27,7 @@ use crate::seal::Sealer;
 use crate::shared::Shared;
 use crate::stream_slot::SlotTable;
 use crate::superblock::{self, Superblock};
-use crate::trouble::{self, is_read_only, passes};
+use crate::trouble::{is_read_only, passes};
 use crate::*;
 
 /// Streams beyond `max_streams` that are the store's own.
@@ -60,9 +61,9 @@ pub(crate) struct Inner {
     pub(crate) settle_age_ns: i64,
     pub(crate) committed: AtomicU64,
     /// Numbers of commits that a store before this one gave out and never made durable.
-    void_commits: Mutex<std::ops::Range<u64>>,
-    waiting: Mutex<Option<Refusal>>,
-    condition: Condvar,
+    pub(crate) void_commits: Mutex<std::ops::Range<u64>>,
+    pub(crate) waiting: Mutex<Option<Refusal>>,
+    pub(crate) condition: Condvar,
     /// Being closed, or closed: nobody but who closes it writes any more.
     closed: AtomicBool,
     /// Held by whoever closes it.
@@ -71,17 +72,6 @@ pub(crate) struct Inner {
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
     /// What tells the folder from another.
     identity: u64,
-}
-
-/// What commits use, besides the log's end: buffers swapped with those of the append side.
-pub(crate) struct Committer {
-    pub(crate) log: LogWriter,
-    records: Vec<u64>,
-    dirty: Vec<u32>,
-    rows: Vec<(u32, u64)>,
-    pub(crate) commits: u64,
-    /// Number and flags of the unit that the disk refused: it is written again, as it was, before any other.
-    waits: Option<(u64, u32)>,
 }
 
 impl Store {
@@ -199,14 +189,7 @@ impl Store {
             epoch: opened.report.epoch,
             report: RecoveryReport { last_commit: opened.last_commit, clock_leap, ..opened.report },
             writer: Mutex::new(writer),
-            log: Mutex::new(Committer {
-                log: opened.log,
-                records: Vec::new(),
-                dirty: Vec::new(),
-                rows: Vec::new(),
-                commits: 0,
-                waits: None,
-            }),
+            log: Mutex::new(Committer::new(opened.log)),
             sealer: Mutex::new(sealer),
             blob_gate: RwLock::new(()),
             links: Mutex::new(opened.links),
@@ -621,130 +604,6 @@ impl Inner {
         refusal
     }
 
-    /// Passes the numbers of commits up to one that a store before it gave out for frames that are lost.
-    pub(crate) fn pass_commits(&self, last: u64, now: i64) -> Result<(), Refusal> {
-        while self.committed.load(Ordering::Acquire) < last {
-            let writer = self.writer.lock();
-            if !writer.is_free(writer.pending.len() * 8, 0) {
-                break;
-            }
-            drop(writer);
-            let mut log = self.log.lock();
-            match self.poison() {
-                Some(refusal) => return Err(refusal),
-                None => self.write_unit(&mut log, now, 0, true)?,
-            };
-        }
-        let mut void = self.void_commits.lock();
-        void.end = (last + 1).min(self.committed.load(Ordering::Acquire) + 1).max(void.start);
-        Ok(())
-    }
-
-    fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
-        // One commit at a time; who waits here finds its frames in the next unit, with those of others.
-        let mut log = self.log.lock();
-        match self.poison() {
-            Some(refusal) => Err(refusal),
-            None => self.write_unit(&mut log, now, 0, false),
-        }
-    }
-
-    /// Lets the log's newest unit have an instant of now.
-    pub(crate) fn mark_log(&self, now: i64) -> std::io::Result<()> {
-        let mut log = self.log.lock();
-        let writer = self.writer.lock();
-        let is_free = writer.is_free(writer.pending.len() * 8, 0);
-        drop(writer);
-        match self.poison() {
-            None if is_free => self.write_unit(&mut log, now, 0, true).map(drop).map_err(trouble::of),
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes frames again after the disk refused for a time: once the unit that waits is written, if one does.
-    fn take_again(&self, now: i64) -> Result<(), Refusal> {
-        if self.writer.lock().held.is_none() || mutant::is_active(Mutant::RefuseForEver) {
-            return Ok(());
-        }
-        let mut log = self.log.lock();
-        self.write_waiting(&mut log, now)?;
-        self.writer.lock().held = None;
-        Ok(())
-    }
-
-    /// Commits for whoever closes the store, and for a checkpoint, which may be that one's.
-    pub(crate) fn write_commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
-        let mut log = self.log.lock();
-        let failed = self.waiting.lock().clone();
-        match failed {
-            Some(refusal) => Err(refusal),
-            None => self.write_unit(&mut log, now, flags, false),
-        }
-    }
-
-    fn write_unit(&self, log: &mut Committer, now: i64, flags: u32, empty: bool) -> Result<CommitNumber, Refusal> {
-        self.shared.paces.tell(Caller::Commit, now);
-        self.write_waiting(log, now)?;
-        let Committer { records, dirty, rows, waits, .. } = &mut *log;
-        let number = {
-            let mut writer = self.writer.lock();
-            writer.flush_gaps(now, false);
-            if writer.pending.is_empty() && flags == 0 && !empty {
-                return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
-            }
-            records.clear();
-            dirty.clear();
-            rows.clear();
-            std::mem::swap(&mut writer.pending, records);
-            std::mem::swap(&mut writer.dirty, dirty);
-            rows.extend(dirty.iter().map(|&id| (id, writer.streams[id as usize].next_row)));
-            let number = writer.pending_commit;
-            writer.pending_commit += 1;
-            writer.head += log::unit_bytes(records.len() * 8);
-            // Gap rows that found the unit full go first into the next one.
-            writer.flush_gaps(now, false);
-            number
-        };
-        if mutant::is_active(Mutant::AcknowledgeEarly) {
-            self.publish(rows, number);
-        }
-        *waits = Some((number, flags));
-        self.write_waiting(log, now)?;
-        Ok(CommitNumber(number))
-    }
-
-    /// Writes the unit that is to be written, if there is one. Where the disk refuses for a time it stays, and nothing is
-    /// taken until it is written: whole, at the same place.
-    fn write_waiting(&self, log: &mut Committer, now: i64) -> Result<(), Refusal> {
-        let Committer { log, records, rows, commits, waits, .. } = log;
-        let Some((number, flags)) = *waits else { return Ok(()) };
-        // The acknowledgement comes after the sync: nothing below this line may move above it.
-        if let Err(error) = log.write_unit(records, self.epoch, flags, now) {
-            if !passes(&error) {
-                return Err(self.poisoned(&error));
-            }
-            let refusal = if expiry::is_full(&error) { Refusal::DiskFull } else { self.unwritable(&error) };
-            self.writer.lock().held = Some(refusal.clone());
-            return Err(refusal);
-        }
-        if !log.ring.file.is_linked() {
-            return Err(self.poisoned(&self.gone()));
-        }
-        debug_assert_eq!(number, log.link.commit);
-        *waits = None;
-        *commits += 1;
-        self.links.lock().push_back(log.link);
-        self.publish(rows, number);
-        if records.capacity() > 4 << 20 {
-            *records = Vec::new();
-        }
-        let mut writer = self.writer.lock();
-        if writer.held.is_some() {
-            writer.held = None;
-        }
-        Ok(())
-    }
-
     /// What an error of maintenance comes to: one that passes leaves all to be done again, and space is made if there is
     /// none. Says whether to try again at once.
     fn pass(&self, sealer: &mut Sealer, error: std::io::Error, now: i64) -> Result<bool, Refusal> {
@@ -753,7 +612,7 @@ impl Inner {
         }
         sealer.forget_taken();
         if expiry::is_full(&error) {
-            let unit_bytes = if self.writer.lock().held.is_some() { self.log.lock().records.len() * 8 } else { 0 };
+            let unit_bytes = if self.writer.lock().held.is_some() { self.log.lock().unit_bytes() } else { 0 };
             let asked = sealer.asked(unit_bytes);
             match sealer.make_room(self, now, asked) {
                 Ok(true) => return Ok(true),
@@ -783,21 +642,8 @@ impl Inner {
         }
     }
 
-    fn gone(&self) -> std::io::Error {
+    pub(crate) fn gone(&self) -> std::io::Error {
         let what = "was removed or replaced while the store was open; nothing that is written there lasts";
         std::io::Error::other(format!("{} {what}", self.disk.path()))
-    }
-
-    /// Says that a commit is durable.
-    fn publish(&self, rows: &[(u32, u64)], number: u64) {
-        for &(id, row) in rows {
-            if let Some(slot) = self.shared.slots.get(StreamId(id)) {
-                slot.committed_row.store(row, Ordering::Release);
-            }
-        }
-        let waiting = self.waiting.lock();
-        self.committed.store(number, Ordering::Release);
-        self.condition.notify_all();
-        drop(waiting);
     }
 }
