@@ -495,7 +495,8 @@ fn a_damaged_segment_is_left_where_it_is() {
         let rows: usize = all.iter().flatten().map(|batch| batch.len()).sum();
         (rows, all.iter().filter(|batch| batch.is_err()).count())
     };
-    let whole = read(&store).0;
+    // Not read before: what is kept of mixed blocks hides the damage.
+    let whole = feed.ids.iter().map(|id| store.counts(*id).stored as usize).sum();
     disk.rot(&file_name(damaged), 9_000, 0x10);
     let (rows, errors) = read(&store);
     assert!(errors > 0 && rows < whole);
