@@ -90,11 +90,11 @@ class Server:
         assert self.file_bytes_max is not None
         resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_bytes_max, resource.RLIM_INFINITY))
 
-    def lift_limit(self) -> None:
-        """Lets files grow again."""
+    def limit_files(self, file_bytes_max: int = resource.RLIM_INFINITY) -> None:
+        """Sets another limit of files, or none. It must have been started with one."""
         assert self.process is not None
-        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        assert self.file_bytes_max is not None
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (file_bytes_max, resource.RLIM_INFINITY))
 
     def _healthy(self) -> bool:
         assert self.process is not None

@@ -162,9 +162,10 @@ rate_hz = 20.0
 
 
 def test_a_full_disk_is_told_while_it_is_full_and_what_it_cost_after(tmp_path: pathlib.Path) -> None:
-    # No file may become larger than the log, so that no segment can be made.
-    server = Server(folder=tmp_path, config=SELDOM + "[store]\nlog_mib = 4\n", file_bytes_max=8 << 20)
+    server = Server(folder=tmp_path, config=SELDOM + "[store]\nlog_mib = 4\n", file_bytes_max=1 << 30)
     with running(server):
+        # Once its log and checkpoints are there, no file may become as large as the smallest segment.
+        server.limit_files(512 << 10)
         sent = 0
         values = random.Random(1)
 
@@ -178,7 +179,7 @@ def test_a_full_disk_is_told_while_it_is_full_and_what_it_cost_after(tmp_path: p
         found = named(server, "tank.p", "not_recording")["not_recording"]
         assert found["text"] == "nothing is recorded now: disk full; screens go on"
         named(server, "", "not_recording")
-        server.lift_limit()
+        server.limit_files()
         eventually("there is room again", lambda: refused() is None)
         lost = named(server, "tank.p", "not_recorded")["not_recorded"]
         assert "refused while the store took nothing" in lost["text"], lost

@@ -256,4 +256,4 @@ def test_a_chunk_that_was_never_closed_is_told_in_words(tmp_path: pathlib.Path) 
     command[2] = str(other)
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 1
-    assert "--config must say what the packets of a capture hold" in ran.stderr
+    assert "neither a capture (pcap, pcapng) nor an MCAP file" in ran.stderr
