@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+use parking_lot::Mutex;
 
 /// What a query has beside the memory of all, in bytes.
 const OWN_BYTES: usize = 1 << 20;
@@ -81,12 +82,14 @@ impl Drop for Share {
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     shared: Arc<SharedMemory>,
-    used: AtomicUsize,
+    /// Held while the shared memory is changed by what this comes to: of two partitions at once each would otherwise
+    /// count its own mebibyte, or neither.
+    used: Mutex<usize>,
 }
 
 impl QueryMemory {
     pub(crate) fn new(shared: Arc<SharedMemory>) -> QueryMemory {
-        QueryMemory { shared, used: AtomicUsize::new(0) }
+        QueryMemory { shared, used: Mutex::new(0) }
     }
 
     fn beyond(used: usize) -> usize {
@@ -112,22 +115,27 @@ impl MemoryPool for QueryMemory {
     }
 
     fn grow(&self, _: &MemoryReservation, additional: usize) {
-        let used = self.used.fetch_add(additional, Ordering::Relaxed);
-        self.shared.grow(Self::beyond(used + additional) - Self::beyond(used));
+        let mut used = self.used.lock();
+        let grown = used.saturating_add(additional);
+        self.shared.grow(Self::beyond(grown) - Self::beyond(*used));
+        *used = grown;
     }
 
     fn shrink(&self, _: &MemoryReservation, shrink: usize) {
-        let used = self.used.fetch_sub(shrink, Ordering::Relaxed);
-        self.shared.shrink(Self::beyond(used) - Self::beyond(used - shrink));
+        let mut used = self.used.lock();
+        let left = used.saturating_sub(shrink);
+        self.shared.shrink(Self::beyond(*used) - Self::beyond(left));
+        *used = left;
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let used = self.used.fetch_add(additional, Ordering::Relaxed);
-        let more = Self::beyond(used.saturating_add(additional)) - Self::beyond(used);
-        if self.shared.try_grow(more) {
+        let mut used = self.used.lock();
+        let grown = used.saturating_add(additional);
+        if self.shared.try_grow(Self::beyond(grown) - Self::beyond(*used)) {
+            *used = grown;
             return Ok(());
         }
-        self.used.fetch_sub(additional, Ordering::Relaxed);
+        drop(used);
         Err(DataFusionError::ResourcesExhausted(format!(
             "out of memory: {} needs {additional} bytes more, all queries together have {} and hold {}",
             reservation.consumer().name(),
@@ -137,7 +145,7 @@ impl MemoryPool for QueryMemory {
     }
 
     fn reserved(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        *self.used.lock()
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -167,6 +175,27 @@ mod tests {
         drop((large, small));
         drop((one, other));
         assert_eq!(shared.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_partitions_ask_for_at_once_adds_up() {
+        let shared = SharedMemory::new(4 << 20);
+        let pool = Arc::new(QueryMemory::new(shared.clone()));
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let pool = pool.clone() as Arc<dyn MemoryPool>;
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    let reservation = MemoryConsumer::new("partition").register(&pool);
+                    for _ in 0..20_000 {
+                        // Many of them are refused.
+                        let _ = reservation.try_grow(random.usize(..8 << 20));
+                        reservation.shrink(random.usize(..=reservation.size()));
+                    }
+                });
+            }
+        });
+        assert_eq!((pool.reserved(), shared.used.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[test]
