@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::table::short;
+use crate::work_folder::WorkFolder;
 use course::{Course, CourseWriter};
 use engine::{Commit, Loaded, ReadBack, RustEngine};
 pub use engine::{EngineArguments, run as run_engine};
@@ -202,13 +203,8 @@ struct Report<'a> {
 /// # Errors
 /// An engine that fails, or does not give back what it committed; the others are measured and reported first.
 pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
-    let temporary = if arguments.dir.is_none() { Some(tempfile::tempdir()?) } else { None };
-    let dir = match (&arguments.dir, &temporary) {
-        (Some(dir), _) => dir.clone(),
-        (None, Some(temporary)) => temporary.path().to_owned(),
-        (None, None) => bail!("no folder"),
-    };
-    std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+    let folder = WorkFolder::of(arguments.dir.as_deref())?;
+    let dir = folder.path().to_owned();
     let machine = Machine::look(&dir)?;
     println!("{}", machine.line());
     let rivals = JavaRivals::prepare(arguments.peers.as_deref());

@@ -20,6 +20,7 @@ use crate::peers::PeerRecipes;
 use crate::recording::{RecordedFrame, Recording};
 use crate::serving::ServerProgram;
 use crate::table::{Table, short};
+use crate::work_folder::WorkFolder;
 use narrow::NarrowResult;
 use sizes::SizeResult;
 
@@ -156,9 +157,8 @@ struct IngestReport {
 /// # Errors
 /// An engine that loses or changes a point, or a folder that cannot be written.
 pub fn run(arguments: &IngestArguments) -> anyhow::Result<()> {
-    let temporary = tempfile::tempdir().context("temporary folder")?;
-    let dir = arguments.dir.as_deref().unwrap_or(temporary.path());
-    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let folder = WorkFolder::of(arguments.dir.as_deref())?;
+    let dir = folder.path();
     let machine = Machine::look(dir)?;
     println!("{}\n", machine.line());
     let mut report = IngestReport {

@@ -85,7 +85,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Commits for whoever closes the store, and for a checkpoint, which may be that one's.
+    /// Commits while the store is being closed, too: the close itself and its checkpoint need it.
     pub(crate) fn write_commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
         let mut log = self.log.lock();
         let failed = self.waiting.lock().clone();

@@ -31,14 +31,6 @@ pub(crate) use resident::Residents;
 /// Parts of a mixed block that are kept when one of them is read: those of neighbouring streams.
 const PARTS_TOGETHER: usize = 64;
 
-/// Why parts cannot be read.
-pub(crate) enum ReadError {
-    /// The disk refuses, or the segment was expired.
-    Scan(ScanError),
-    /// The block is damaged.
-    Format(FormatError),
-}
-
 /// A block as the directory knows it. Mixed blocks are listed once for each of their streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRef {
@@ -341,7 +333,7 @@ impl Segment {
         Ok(blocks)
     }
 
-    fn damaged(&self, offset: u64, error: FormatError) -> ScanError {
+    pub(crate) fn damaged(&self, offset: u64, error: FormatError) -> ScanError {
         ScanError::Damaged { file: self.path(), offset, reason: error.to_string() }
     }
 
@@ -450,14 +442,14 @@ impl Segment {
         block: &BlockRef,
         part: u32,
         residents: &Residents,
-    ) -> Result<Arc<MixedParts>, ReadError> {
+    ) -> Result<Arc<MixedParts>, ScanError> {
         let group = part as usize / PARTS_TOGETHER * PARTS_TOGETHER;
         let key = (self.id, (u64::from(block.offset), group));
         if let Some(parts) = residents.parts.get(key) {
             return Ok(parts);
         }
-        let bytes = self.read_block(block, residents).map_err(ReadError::Scan)?;
-        let mixed = MixedBlock::read(&bytes).map_err(ReadError::Format)?;
+        let bytes = self.read_block(block, residents)?;
+        let mixed = MixedBlock::read(&bytes).map_err(|e| self.damaged(block.offset.into(), e))?;
         Ok(residents.parts.keep(key, mixed.some(group..group + PARTS_TOGETHER), MixedParts::bytes))
     }
 

@@ -12,7 +12,7 @@ pub(crate) enum Mutant {
     NoBlockCheck,
     /// Pages, write groups and footers of segments are taken without their checksums.
     NoSegmentCheck,
-    /// After a failed sync what the cache shows is believed: by whoever gave up, and by openings.
+    /// What the cache shows after a failed sync is believed, by the store that it failed for and by openings.
     KeepCached,
     /// Held frames are not written to the log.
     ForgetHeld,

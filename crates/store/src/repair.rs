@@ -36,8 +36,8 @@ use crate::disk::overlay::{Overlay, OverlayVolume, ReadFolder};
 use crate::disk::real::RealDisk;
 use crate::disk::{Access, Disk};
 use crate::inspect::Damage;
-use crate::ledger::{Gap, GapCause};
-use crate::recovery::io_error;
+use crate::missing::gap_of_rows;
+use crate::recovery::{LostRows, io_error};
 use crate::store::Store;
 use crate::stream::{ChannelIndex, StreamId};
 use crate::{OpenError, Scan, StoreOptions, Value, superblock};
@@ -147,19 +147,8 @@ fn tell(store: &Store, lost: LostByStream, now: i64) -> Vec<LostRange> {
                 time,
             }));
             for rows in left_of(rows, told_now.get(&id)) {
-                let count = rows.end - rows.start;
-                store.report_gap(Gap {
-                    id: 0,
-                    stream: Some(id),
-                    cause: GapCause::Damaged,
-                    source: stream.source.clone(),
-                    name: stream.key.to_string(),
-                    session: None,
-                    sequence: None,
-                    rows: Some((rows.start, rows.end - 1)),
-                    time: if time.0 <= time.1 { time } else { (now, now) },
-                    count,
-                });
+                let time = if time.0 <= time.1 { time } else { (now, now) };
+                store.report_gap(gap_of_rows(&stream, &LostRows { stream: id, rows, time }));
             }
         }
     }

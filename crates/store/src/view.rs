@@ -17,7 +17,7 @@ use crate::bytes::FormatError;
 use crate::catalog::Catalog;
 use crate::checkpoint::SealedRows;
 use crate::clock::Mark;
-use crate::directory::{BlockRef, ReadError, Segment, SegmentList};
+use crate::directory::{BlockRef, Segment, SegmentList};
 use crate::elements::ElementRange;
 use crate::group::Group;
 use crate::held::Held;
@@ -164,10 +164,7 @@ impl StreamView {
                 (read.decode(layout, columns).map_err(damaged)?, read.header().gap_before)
             }
             Some(part) => {
-                let parts = segment.read_parts(block, part, residents).map_err(|error| match error {
-                    ReadError::Scan(error) => error,
-                    ReadError::Format(error) => damaged(error),
-                })?;
+                let parts = segment.read_parts(block, part, residents)?;
                 let gap_before = parts.get(part as usize).is_some_and(|part| part.header.gap_before);
                 (parts.decode(part as usize, layout, columns).map_err(damaged)?, gap_before)
             }
@@ -224,7 +221,7 @@ impl StreamView {
 
     /// Says that a block is not as it was written.
     pub(crate) fn damaged(&self, segment: &Segment, block: &BlockRef, error: FormatError) -> ScanError {
-        ScanError::Damaged { file: segment.path(), offset: block.offset.into(), reason: error.to_string() }
+        segment.damaged(block.offset.into(), error)
     }
 
     /// Chunks and their rows in the view, oldest first.

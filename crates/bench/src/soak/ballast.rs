@@ -35,7 +35,7 @@ pub(super) struct Disk {
 
 impl FileSystem {
     fn mount(self, at: &Path, mib: u64) -> anyhow::Result<()> {
-        let make = match self {
+        let format = match self {
             FileSystem::Tmpfs => return tmpfs(at, mib),
             FileSystem::Fuse => {
                 let below = at.with_extension("below");
@@ -43,15 +43,15 @@ impl FileSystem {
                 tmpfs(&below, mib)?;
                 return run(Command::new("bindfs").arg(below).arg(at));
             }
-            FileSystem::Ext4 => ["mkfs.ext4", "-q"],
-            FileSystem::Xfs => ["mkfs.xfs", "-q"],
-            FileSystem::Btrfs => ["mkfs.btrfs", "-q"],
+            FileSystem::Ext4 => "mkfs.ext4",
+            FileSystem::Xfs => "mkfs.xfs",
+            FileSystem::Btrfs => "mkfs.btrfs",
         };
         let image = at.with_extension("img");
         // One that an earlier run left, on a machine that was started again since.
         if !image.exists() {
             File::create(&image)?.set_len(mib << 20)?;
-            run(Command::new(make[0]).arg(make[1]).arg(&image))?;
+            run(Command::new(format).arg("-q").arg(&image))?;
         }
         run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(at))
     }

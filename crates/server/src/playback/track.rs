@@ -17,14 +17,14 @@ const ROW_BYTES: usize = 64;
 const CELL_BYTES: usize = 9;
 /// Most rows of a slice, where its bytes allow.
 const ROWS_MAX: usize = 4096;
-/// Fewest. What they take beyond [`BYTES`] counts for the viewers that want so many channels: [`channel_bytes`].
+/// Fewest rows of a slice. The bytes that these take beyond [`BYTES`] are charged to the viewers: [`channel_bytes`].
 const ROWS_MIN: usize = 16;
 /// The first slice of a stream, in nanoseconds.
 const WIDTH: u64 = 1_000_000_000;
 /// The longest.
 const WIDTH_MAX: u64 = 1 << 52;
 
-/// Bytes that a playback may hold of so many channels of so many streams, whatever it shows besides.
+/// Returns the bytes that a playback may hold for a number of channels and of streams, whatever else it shows.
 pub fn channel_bytes(channels: usize, streams: usize) -> usize {
     ROWS_MIN * (channels * CELL_BYTES + streams * ROW_BYTES)
 }

@@ -104,7 +104,7 @@ fn blocks_that_only_the_cache_holds_are_synced_before_the_log_forgets_them() {
 }
 
 /// A sync that finds no space leaves its pages in the cache, where they count as written, and on the disk they are not:
-/// whoever opens the store after the process was killed must not take them, nor a later sync for theirs.
+/// an opening after the process was killed must not read them from there, nor take a later sync for theirs.
 #[test]
 fn what_a_sync_without_space_left_in_the_cache_is_not_believed_after_a_kill() {
     for before in 0..30 {

@@ -168,8 +168,8 @@ impl Sender {
         self.arrive(i64::MAX)
     }
 
-    /// Whether so much time has passed that a frame without a source time which came before is taken for a new beginning,
-    /// as it must be where the sender did begin anew: what is under way is lost, so that the next one is new.
+    /// Returns whether the sender was silent long enough that the store must take an old sequence without a source time
+    /// for a restart. Frames under way are dropped then: a late one would look like a restart.
     fn was_quiet(&mut self, now: i64) -> bool {
         let quiet = !self.habit.stamped && now.saturating_sub(self.highest_at) > QUIET;
         self.now = now;
