@@ -200,14 +200,17 @@ impl SequenceTracker {
         let step = self.step(highest, wire);
         let sequence = highest + step;
         let missing = ended.interval_of(sequence);
-        let (_, newest) = self.session.range?;
+        let (first, newest) = self.session.range?;
         let near = self.session.distance(newest + self.step(newest, wire));
+        // Frames that came before it if it is of that session.
+        let overtaken = newest.saturating_sub(first).saturating_add(1).saturating_sub(step);
         let within = step.abs() <= REORDER_FRAMES;
         let belongs = match (source_time, ended.newest.1, self.session.begun.1) {
             // The source's clock tells the sessions apart if it was not set back in between.
             (Some(now), Some(last), Some(next)) if last < next && step <= 0 => now < last || now == last && step == 0,
             (Some(now), Some(last), Some(next)) if last < next => last < now && now < next && step < near,
-            _ => step < 0 && near > 1 && missing.is_some_and(|i| i.gap != UNCOUNTED),
+            // Without one it is of the session in whose order it would be out of place by less.
+            _ => step < 0 && near > overtaken && missing.is_some_and(|i| i.gap != UNCOUNTED),
         };
         if !within || !belongs {
             return None;

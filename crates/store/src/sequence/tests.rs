@@ -116,6 +116,22 @@ fn frames_of_both_sessions_are_known_around_a_restart() {
     assert_eq!((counts, session), ([2, 1, 2, 1, 1], 1));
 }
 
+/// A source that gives no time begins anew, and frames 500 to 519 of its first session were lost: those numbers of the
+/// second are not theirs, though the second has a hole as well.
+#[test]
+fn without_a_clock_a_frame_is_of_the_session_whose_order_it_fits() {
+    let mut tracker = SequenceTracker::new(1 << 16);
+    let mut judge = |wire, n| take(&mut tracker, wire, (n, None), 7);
+    for wire in (0..500).chain(520..1_500) {
+        judge(wire, wire as i64);
+    }
+    for (n, wire) in (2_000..).zip((0..505).chain(508..540)) {
+        assert_eq!(judge(wire, n).session, 1, "{wire}");
+    }
+    assert_eq!(judge(510, 2_600).seen, Seen::Duplicate);
+    assert_eq!(judge(505, 2_601).seen, Seen::Filled { gap: 7 });
+}
+
 #[test]
 fn what_is_forgotten_is_stored_and_never_dropped() {
     let mut tracker = SequenceTracker::new(1 << 32);

@@ -129,7 +129,12 @@ fn values_of_any_bits_are_read_back() {
 #[test]
 fn every_frame_of_a_sequence_is_accounted_for() {
     // Behind the range: what found something once.
-    run_all(Kind::Streams, (0..150).chain([435]));
+    run_all(Kind::Streams, (0..150).chain([289, 390, 435]));
+}
+
+#[test]
+fn rows_of_losses_stay_bounded() {
+    run_all(Kind::Gaps, 0..30);
 }
 
 #[test]
