@@ -34,6 +34,8 @@ pub(crate) enum Mutant {
     ForgetBelow,
     /// Groups whose write or sync found no space are not written again.
     ThrowGroups,
+    /// The names of files that went are forgotten, although the sync of the folder was refused.
+    ForgetRemoved,
     /// The files of segments go that another stands for, although the checkpoint that says so failed.
     ReplaceEarly,
     /// What the checkpoint says of sequences is ahead of the rows that are in segments.

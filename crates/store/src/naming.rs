@@ -110,17 +110,14 @@ impl Sealer {
         if self.gone.is_empty() {
             return Ok(());
         }
-        let mut removed = 0;
-        let all = self.gone.iter().try_for_each(|id| {
-            remove_segment(&*self.disk, *id)?;
-            removed += 1;
-            Ok(())
-        });
-        let done = all.and_then(|()| self.disk.sync());
-        match done {
+        let all = self.gone.iter().try_for_each(|id| remove_segment(&*self.disk, *id).map(drop));
+        match all.and_then(|()| self.disk.sync()) {
             Ok(()) => self.gone.clear(),
+            // Until the folder is synced a power cut brings back the names of those that went, too.
             Err(error) if crate::trouble::passes(&error) => {
-                self.gone.drain(..removed);
+                if mutant::is_active(Mutant::ForgetRemoved) {
+                    self.gone.clear();
+                }
             }
             Err(error) => return Err(error),
         }

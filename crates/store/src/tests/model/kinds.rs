@@ -123,7 +123,7 @@ fn find(faults: &[PutIn]) {
 
 #[test]
 fn values_of_any_bits_are_read_back() {
-    run_all(Kind::Values, 0..60);
+    run_all(Kind::Values, (0..60).chain([2_950]));
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn nothing_goes_by_a_clock_that_is_wrong() {
 
 #[test]
 fn a_full_disk_costs_the_oldest_rows_and_no_others() {
-    run_all(Kind::Full, (0..30).chain([63, 101, 155]));
+    run_all(Kind::Full, (0..30).chain([63, 101, 155, 317, 614, 1_616]));
 }
 
 /// Faults of each kind that are put in on purpose.
-const PUT_IN: [PutIn; 19] = [
+const PUT_IN: [PutIn; 20] = [
     PutIn { what: "negative zeros of a grid", mutant: Mutant::NegativeZero, kind: Kind::Values, first: 29 },
     PutIn { what: "frames of the last nanosecond", mutant: Mutant::LastInstant, kind: Kind::Values, first: 0 },
     PutIn { what: "a clock believed at once", mutant: Mutant::BelieveClock, kind: Kind::Clock, first: 0 },
@@ -172,6 +172,7 @@ const PUT_IN: [PutIn; 19] = [
     PutIn { what: "segments replaced too early", mutant: Mutant::ReplaceEarly, kind: Kind::Full, first: 2 },
     PutIn { what: "poisoned by want of descriptors", mutant: Mutant::PoisonDescriptors, kind: Kind::Full, first: 4 },
     PutIn { what: "refused with history that may go", mutant: Mutant::KeepOldest, kind: Kind::Full, first: 0 },
+    PutIn { what: "names of files forgotten", mutant: Mutant::ForgetRemoved, kind: Kind::Full, first: 614 },
     PutIn { what: "a cache that is believed", mutant: Mutant::KeepCached, kind: Kind::Full, first: 7 },
 ];
 

@@ -358,6 +358,10 @@ impl Full {
         if closes && end == End::Clean {
             self.streams.iter_mut().for_each(|stream| stream.acknowledged = stream.rows);
         }
+        // Where no segment is left, what the log still holds of the last one comes back.
+        if self.world.store().segments().is_empty() {
+            self.streams.iter_mut().for_each(|stream| stream.first = 0);
+        }
         // An opening may fail while the disk does, and must not once it is well.
         self.world.let_go(end);
         if self.world.open().is_err() {
@@ -433,6 +437,9 @@ impl Full {
         ensure(stored >= 100, || format!("refuses on a disk that is well: {:?}", self.world.store().refusal()))?;
         self.commit()?;
         self.check("on a disk that is well again")?;
+        // Files that another stands for go once nobody reads them.
+        self.world.now += SECOND;
+        self.maintain(50)?;
         let files = Disk::list(&self.world.disk).map_err(|error| error.to_string())?;
         let files = files.iter().filter(|(name, _)| name.starts_with("segment")).count();
         let listed = self.world.store().segments().len();
