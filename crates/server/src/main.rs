@@ -9,6 +9,10 @@ use strongback_server::{
     bench, check, demo, derived, doctor, export, import, logging, playback, recorder, runs, serve, symbols,
 };
 
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     end_quietly_on_closed_output();
     let cli = Cli::parse();
