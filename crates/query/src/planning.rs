@@ -26,7 +26,7 @@ const LARGE_TURNS: usize = 1;
 /// Steps that took longer than [`SHORT_TIME`], at a time; others of these keep the place of a small or large one.
 const LONG_TURNS: usize = 3;
 /// After this time a step counts as long, and lets others have its place.
-const SHORT_TIME: Duration = Duration::from_millis(300);
+const SHORT_TIME: Duration = Duration::from_millis(50);
 /// Longest text of a small statement, in bytes.
 const SMALL_BYTES: usize = 16 << 10;
 /// Longest time for one step, parsing or planning.

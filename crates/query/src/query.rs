@@ -70,7 +70,7 @@ pub struct QueryOptions {
     /// Memory of all running queries together; half as much again is for answers that are not read yet, and for
     /// prepared statements.
     pub memory_bytes: usize,
-    /// Long queries that run at a time; more wait, after a short turn.
+    /// Long queries that run at a time, in turns; more wait, after a short turn.
     pub queries_max: usize,
     /// Connections at a time; more are refused.
     pub connections_max: usize,
@@ -85,7 +85,7 @@ impl Default for QueryOptions {
         QueryOptions {
             threads: 2,
             memory_bytes: 256 << 20,
-            queries_max: 8,
+            queries_max: 2,
             connections_max: 100,
             statement_timeout: None,
             niceness: 10,
