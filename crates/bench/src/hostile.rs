@@ -5,11 +5,13 @@
 //!  kinds of hostile clients, each strike made from its own seed ──┐
 //!  well-behaved clients: /ping, SQL over HTTP, SQL over the wire ─┼─> server
 //!  witness: writes, and watches for its updates ──────────────────┤
+//!  pad at 18,500 points/s, and screens that are told of each frame ┤
 //!  watch: resident memory, and whether the process is there ──────┘
 //! ```
 //!
 //! To add a kind: a variant of [`Kind`], and a function that makes one strike from a seed.
 
+mod audience;
 mod connections;
 mod good;
 mod grammar;
@@ -32,7 +34,7 @@ use serde::Serialize;
 use self::target::Target;
 use crate::http::HttpConnection;
 use crate::machine::Machine;
-use crate::serving::{Ports, ServerProcess, ServerProgram, Usage};
+use crate::serving::{Ports, ServerProcess, ServerProgram, Usage, wait_for_channels};
 use crate::table::Table;
 use crate::work_folder::WorkFolder;
 
@@ -67,9 +69,12 @@ pub struct HostileArguments {
     /// Most time that 99 of 100 answers to /ping may take, with a new connection each, in ms
     #[arg(long, value_name = "MS", default_value_t = 100.0)]
     pub ping_p99_ms: f64,
-    /// Most time from a write to its live update, of 99 of 100, in ms
+    /// Most time from the stamp of a frame, or from a write, to its live update, of 99 of 100, in ms
     #[arg(long, value_name = "MS", default_value_t = 250.0)]
     pub live_p99_ms: f64,
+    /// Screens that are told of each frame of the pad
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub screens: usize,
     /// Folder to work in, kept afterwards; a temporary one if not given
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -181,12 +186,15 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
     let [ports] = Ports::reserve()?;
     let server = ServerProcess::start_at(&arguments.program, dir, &ports, &strongback_sim::pad_config_at(ports.fti))?;
     fill(&server)?;
+    let pad = server.start_pad_with(dir, "--no-fast")?;
+    wait_for_channels(server.http)?;
     let target = Target::new(&server, Instant::now() + duration);
     let counts: Vec<AtomicU64> = kinds.iter().map(|_| AtomicU64::new(0)).collect();
     let most = arguments.strikes.unwrap_or(u64::MAX);
     println!("clients strike for {duration:?} from seed {}", arguments.seed);
-    let (answered, witnessed, usage) = std::thread::scope(|scope| {
-        let target = &target;
+    let (answered, witnessed, mut audience, usage) = std::thread::scope(|scope| {
+        let (target, server) = (&target, &server);
+        let audience = scope.spawn(move || audience::watch(server, target, arguments.screens));
         for (kind, count) in kinds.iter().zip(&counts) {
             for _ in 0..kind.clients() {
                 scope.spawn(move || {
@@ -203,11 +211,16 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
         }
         let good = good::Way::ALL.map(|way| scope.spawn(move || good::ask(target, way)));
         let witness = scope.spawn(move || witness::watch(target));
-        let usage = watch(&server, target, arguments.rss_mib);
+        let usage = watch(server, target, arguments.rss_mib);
         let answered = good.map(|client| client.join().unwrap_or_default());
-        (answered, witness.join().unwrap_or_default(), usage)
+        (answered, witness.join().unwrap_or_default(), audience.join().unwrap_or_default(), usage)
     });
-    judge(arguments, &target, &answered, &witnessed);
+    let (p99_ms, longest_ms) = audience.ages_ms();
+    judge(arguments, &target, &answered, &witnessed, p99_ms);
+    let sent = pad.stop().and_then(|report| audience::check(&server, &report));
+    if let Err(error) = sent {
+        target.fail(&format!("the pad: {error:#}"));
+    }
     if let Err(error) = server.stop() {
         target.fail(&format!("SIGTERM: {error:#}"));
     }
@@ -225,6 +238,7 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
                 let longest = waits.iter().max().copied().unwrap_or_default();
                 (name.to_owned(), waits.len() as u64, ms(witness::p99(waits)), ms(longest))
             })
+            .chain([("frame to screen".to_owned(), audience.windows(), p99_ms, longest_ms)])
             .collect(),
         usage,
         failures: target.into_failures(),
@@ -232,17 +246,25 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
 }
 
 /// Says what of the well-behaved clients' waits is too long, and whether rows that were acknowledged are gone.
-fn judge(arguments: &HostileArguments, target: &Target, answered: &[good::Answers], witnessed: &witness::Witnessed) {
+fn judge(
+    arguments: &HostileArguments,
+    target: &Target,
+    answered: &[good::Answers],
+    witnessed: &witness::Witnessed,
+    screen_p99_ms: f64,
+) {
     if let Err(error) = witnessed.check(target) {
         target.fail(&format!("{error:#}"));
     }
     let ping = good::Way::ALL.iter().zip(answered).find(|(way, _)| matches!(way, good::Way::Ping));
     let ping = ping.map(|(_, answers)| witness::p99(&answers.waits)).unwrap_or_default();
-    for (what, p99, most_ms) in
-        [("/ping", ping, arguments.ping_p99_ms), ("a live update", witnessed.p99(), arguments.live_p99_ms)]
-    {
-        if ms(p99) > most_ms {
-            target.fail(&format!("{what} took {:.1} ms at p99", ms(p99)));
+    for (what, p99_ms, most_ms) in [
+        ("/ping", ms(ping), arguments.ping_p99_ms),
+        ("a live update", ms(witnessed.p99()), arguments.live_p99_ms),
+        ("a screen of the pad", screen_p99_ms, arguments.live_p99_ms),
+    ] {
+        if p99_ms > most_ms {
+            target.fail(&format!("{what} took {p99_ms:.1} ms at p99"));
         }
     }
 }

@@ -8,8 +8,8 @@
 //! Screens are told of every frame; endpoints are those of a launch, 150 and then 1,024 of them at 5 Hz; topics are those
 //! of a robot arm, at 60 Hz. A figure is sender, socket, server, WebSocket and decoding together.
 
-mod client;
-mod crowd;
+pub(crate) mod client;
+pub(crate) mod crowd;
 mod endpoints;
 mod screens;
 mod topics;

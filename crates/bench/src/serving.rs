@@ -174,7 +174,15 @@ impl ServerProcess {
     /// # Errors
     /// The program cannot be started.
     pub fn start_pad(&self, dir: &Path) -> anyhow::Result<Helper> {
-        start_pad(&self.program, dir, self.fti, self.ilp, "")
+        self.start_pad_with(dir, "")
+    }
+
+    /// The same with `more` of its flags.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start_pad_with(&self, dir: &Path, more: &str) -> anyhow::Result<Helper> {
+        start_pad(&self.program, dir, self.fti, self.ilp, more)
     }
 
     /// What it has used.

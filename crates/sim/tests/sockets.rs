@@ -21,6 +21,7 @@ fn args(fti: SocketAddr, ilp: SocketAddr) -> PadArgs {
         loss: 0.01,
         t0: Duration::from_secs(62),
         give_up: Duration::from_secs(5),
+        no_fast: false,
         json: false,
     }
 }

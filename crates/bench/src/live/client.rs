@@ -30,13 +30,13 @@ const WINDOW_MIN: usize = 64;
 
 /// How messages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     Json,
     Binary,
 }
 
 impl Form {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Form::Json => "JSON",
             Form::Binary => "binary",
@@ -46,30 +46,30 @@ impl Form {
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
-    pub(super) channels: Vec<String>,
-    pub(super) max_rate_hz: Option<f64>,
-    pub(super) form: Form,
+pub(crate) struct Client {
+    pub(crate) channels: Vec<String>,
+    pub(crate) max_rate_hz: Option<f64>,
+    pub(crate) form: Form,
 }
 
 /// What a client saw.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Of each window, from the stamp of its newest frame until it was decoded.
-    pub(super) fresh_ms: Vec<f64>,
+    pub(crate) fresh_ms: Vec<f64>,
     /// Times between two updates.
-    pub(super) intervals_ms: Vec<f64>,
-    pub(super) updates: u64,
-    pub(super) windows: u64,
+    pub(crate) intervals_ms: Vec<f64>,
+    pub(crate) updates: u64,
+    pub(crate) windows: u64,
     /// Channel windows decoded; only of JSON.
-    pub(super) values: u64,
-    pub(super) bytes: u64,
-    pub(super) conflated: u64,
-    pub(super) dropped: u64,
+    pub(crate) values: u64,
+    pub(crate) bytes: u64,
+    pub(crate) conflated: u64,
+    pub(crate) dropped: u64,
 }
 
 impl Seen {
-    pub(super) fn add(&mut self, other: Seen) {
+    pub(crate) fn add(&mut self, other: Seen) {
         self.fresh_ms.extend(other.fresh_ms);
         self.intervals_ms.extend(other.intervals_ms);
         self.updates += other.updates;
@@ -115,7 +115,7 @@ impl Client {
     ///
     /// # Errors
     /// It is refused, or hears nothing.
-    pub(super) async fn run(self, url: String, ready: Arc<Barrier>, seen: Arc<Mutex<Seen>>) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, url: String, ready: Arc<Barrier>, seen: Arc<Mutex<Seen>>) -> anyhow::Result<()> {
         let mut socket = self.connect(&url).await?;
         // Updates go on while the others connect.
         let meet = ready.wait();

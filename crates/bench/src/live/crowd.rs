@@ -17,21 +17,21 @@ use crate::serving::{ServerProcess, Usage, usage};
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// What the clients saw, one by one, and what was used meanwhile.
-pub(super) struct Crowd {
-    pub(super) seen: Vec<Seen>,
-    pub(super) span_s: f64,
-    pub(super) core_percent: f64,
-    pub(super) rss_mib: f64,
-    pub(super) rss_mib_max: f64,
+pub(crate) struct Crowd {
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) span_s: f64,
+    pub(crate) core_percent: f64,
+    pub(crate) rss_mib: f64,
+    pub(crate) rss_mib_max: f64,
     /// Of this process, the clients.
-    pub(super) clients_core_percent: f64,
+    pub(crate) clients_core_percent: f64,
 }
 
 /// Connects all clients, waits until each has its first update, then measures once.
 ///
 /// # Errors
 /// A client that is refused, or hears nothing.
-pub(super) fn measure(server: &ServerProcess, clients: Vec<Client>, span: Duration) -> anyhow::Result<Crowd> {
+pub(crate) fn measure(server: &ServerProcess, clients: Vec<Client>, span: Duration) -> anyhow::Result<Crowd> {
     let mut measured = None;
     watch(server, clients, span, 1, |crowd| {
         measured = Some(crowd);
@@ -44,7 +44,7 @@ pub(super) fn measure(server: &ServerProcess, clients: Vec<Client>, span: Durati
 ///
 /// # Errors
 /// As [`measure`], and those of `each`.
-pub(super) fn watch(
+pub(crate) fn watch(
     server: &ServerProcess,
     clients: Vec<Client>,
     span: Duration,
@@ -99,47 +99,47 @@ fn ended(client: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Resul
 
 /// A crowd in figures.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct CrowdResult {
+pub(crate) struct CrowdResult {
     /// Who and what.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Clients.
-    pub(super) clients: usize,
+    pub(crate) clients: usize,
     /// Length of the measurement.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Updates a second of a client: mean over the clients.
-    pub(super) rate_hz: f64,
+    pub(crate) rate_hz: f64,
     /// Standard deviation of that rate over the clients, in percent of the mean.
-    pub(super) rate_deviation_percent: f64,
+    pub(crate) rate_deviation_percent: f64,
     /// Windows decoded.
-    pub(super) windows: u64,
+    pub(crate) windows: u64,
     /// From the stamp of a window's newest frame until it is decoded: median, in milliseconds.
-    pub(super) fresh_p50_ms: f64,
+    pub(crate) fresh_p50_ms: f64,
     /// 99th percentile.
-    pub(super) fresh_p99_ms: f64,
+    pub(crate) fresh_p99_ms: f64,
     /// Longest.
-    pub(super) fresh_max_ms: f64,
+    pub(crate) fresh_max_ms: f64,
     /// Time between two updates: median.
-    pub(super) interval_p50_ms: f64,
+    pub(crate) interval_p50_ms: f64,
     /// 99th percentile.
-    pub(super) interval_p99_ms: f64,
+    pub(crate) interval_p99_ms: f64,
     /// Longest.
-    pub(super) interval_max_ms: f64,
+    pub(crate) interval_max_ms: f64,
     /// Share of updates that came more than half a period late, in percent.
-    pub(super) late_percent: f64,
+    pub(crate) late_percent: f64,
     /// Bytes of messages a second, over all clients.
-    pub(super) bytes_per_s: f64,
+    pub(crate) bytes_per_s: f64,
     /// Updates merged.
-    pub(super) conflated: u64,
+    pub(crate) conflated: u64,
     /// Windows lost.
-    pub(super) dropped: u64,
+    pub(crate) dropped: u64,
     /// Processor time of the server, in percent of a core.
-    pub(super) server_core_percent: f64,
+    pub(crate) server_core_percent: f64,
     /// Memory of the server at the end, in MiB.
-    pub(super) server_rss_mib: f64,
+    pub(crate) server_rss_mib: f64,
     /// Most memory of the server, in MiB.
-    pub(super) server_rss_mib_max: f64,
+    pub(crate) server_rss_mib_max: f64,
     /// Processor time of the clients.
-    pub(super) clients_core_percent: f64,
+    pub(crate) clients_core_percent: f64,
 }
 
 impl Crowd {
@@ -147,7 +147,7 @@ impl Crowd {
     ///
     /// # Errors
     /// Nobody saw anything.
-    pub(super) fn result(self, name: String, period_ms: f64) -> anyhow::Result<CrowdResult> {
+    pub(crate) fn result(self, name: String, period_ms: f64) -> anyhow::Result<CrowdResult> {
         let clients = self.seen.len();
         let rates: Vec<f64> = self.seen.iter().map(|seen| seen.updates as f64 / self.span_s).collect();
         let rate_hz = rates.iter().sum::<f64>() / clients as f64;

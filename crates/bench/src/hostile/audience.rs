@@ -1,0 +1,100 @@
+//! Well-behaved screens of the pad, which are told of every frame while others strike.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+use strongback_sim::{Pad, PadOptions, PadSource};
+
+use super::target::Target;
+use crate::http::HttpConnection;
+use crate::ingest::percentile;
+use crate::live::client::{Client, Form, Seen};
+use crate::live::crowd;
+use crate::serving::ServerProcess;
+
+/// Between two looks at what they saw.
+const LOOK: Duration = Duration::from_secs(5);
+/// Longest wait for a count of a table.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What they look at, in turn.
+const SCREENS: [&[&str]; 4] = [
+    &["avionics.sensor_values.*{acu=1}", "avionics.gnc.mode"],
+    &["fti.bay.*"],
+    &["plc.lox.*valve", "plc.lox.p_??", "plc.gse.*"],
+    &["avionics.imu.*"],
+];
+
+/// What all screens saw together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Audience {
+    /// Of each window, from the stamp of its newest frame until it was decoded, in ms.
+    fresh_ms: Vec<f64>,
+    dropped: u64,
+}
+
+impl Audience {
+    /// The age that of a hundred windows one exceeds, and the greatest, in ms.
+    pub(super) fn ages_ms(&mut self) -> (f64, f64) {
+        if self.fresh_ms.is_empty() {
+            return (0.0, 0.0);
+        }
+        (percentile(&mut self.fresh_ms, 0.99), percentile(&mut self.fresh_ms, 1.0))
+    }
+
+    /// Windows that were seen.
+    pub(super) fn windows(&self) -> u64 {
+        self.fresh_ms.len() as u64
+    }
+}
+
+/// Shows so many screens until the time is over.
+pub(super) fn watch(server: &ServerProcess, target: &Target, screens: usize) -> Audience {
+    let mut audience = Audience::default();
+    let clients = (0..screens)
+        .map(|index| Client {
+            channels: SCREENS[index % SCREENS.len()].iter().map(|&pattern| pattern.to_owned()).collect(),
+            max_rate_hz: None,
+            form: if index % 2 == 0 { Form::Binary } else { Form::Json },
+        })
+        .collect();
+    let watched = crowd::watch(server, clients, LOOK, u64::MAX, |crowd| {
+        let mut all = Seen::default();
+        crowd.seen.into_iter().for_each(|seen| all.add(seen));
+        audience.fresh_ms.extend(all.fresh_ms);
+        audience.dropped += all.dropped;
+        if target.is_over() {
+            bail!("the time is over");
+        }
+        ensure!(all.windows > 0, "{screens} screens were told of nothing for {LOOK:?}");
+        Ok(())
+    });
+    if let Err(error) = watched
+        && !target.is_over()
+    {
+        target.fail(&format!("a screen of the pad: {error:#}"));
+    }
+    if audience.dropped > 0 {
+        target.fail(&format!("screens of the pad missed {} windows", audience.dropped));
+    }
+    audience
+}
+
+/// Compares what a pad sent over TCP with what is stored. `report`: the pad's own.
+///
+/// # Errors
+/// Frames that are missing, or that nobody sent.
+pub(super) fn check(server: &ServerProcess, report: &Value) -> anyhow::Result<()> {
+    let mut http = HttpConnection::open(server.http, PATIENCE)?;
+    for source in [PadSource::Avionics, PadSource::Plc] {
+        let sent = report["sources"][source.name()]["frames_sent"].as_u64().context("frames_sent")?;
+        let pad = Pad::of(PadOptions::default(), &[source]);
+        let mut tables: Vec<&str> = pad.streams().iter().map(|stream| stream.table.as_str()).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        let counts: Vec<String> = tables.iter().map(|table| format!("(select count(*) from \"{table}\")")).collect();
+        let stored = http.sql_row(&format!("select {}", counts.join(" + ")))?;
+        ensure!(stored == [sent], "{}: {stored:?} frames are stored of {sent} that were sent", source.name());
+    }
+    Ok(())
+}
