@@ -18,7 +18,7 @@ use crate::sequence::UNCOUNTED;
 use crate::sequence::saved::SavedSequence;
 use crate::store::Inner;
 use crate::stream::StreamId;
-use crate::superblock::{SEQUENCES, Superblock};
+use crate::superblock::{GAPS_APART, SEQUENCES, Superblock};
 use crate::trouble;
 
 /// Streams that a checkpoint notes at a stretch, with appends kept waiting: some ten microseconds.
@@ -190,7 +190,8 @@ impl Sealer {
             (writer.groups.to_save(base), streams, gaps)
         };
         saved_groups.iter().for_each(|(_, record)| entries.put(checkpoint::GROUP, record));
-        let PutStreams { saved, sequences, is_durable } = put_streams(store, &streams, &gaps, base, &mut entries);
+        let PutStreams { saved, sequences, is_durable, gaps_apart } =
+            put_streams(store, &streams, &gaps, base, &mut entries);
         if !is_durable {
             // What is saved as seen must be there after a cut: ahead of what is durable, it would make a frame that was
             // lost with the cut, and is sent again, a duplicate.
@@ -224,7 +225,7 @@ impl Sealer {
             return Ok(false);
         }
         self.written_bytes += self.checkpoint.write(&*self.disk, base, &entries)?;
-        let feature = if sequences.is_empty() { 0 } else { SEQUENCES };
+        let features = if sequences.is_empty() { 0 } else { SEQUENCES } | if gaps_apart { GAPS_APART } else { 0 };
         self.changed.clear();
         // Once their gaps have a row they are saved with its name.
         self.changed.extend(sequences.iter().filter(|saved| saved.is_unnamed()).map(|saved| saved.stream));
@@ -235,7 +236,7 @@ impl Sealer {
             gone.retain(|id| self.effect.leaves(*id));
         }
         let named = self.naming(tail, next_segment);
-        let superblock = Superblock { incompatible: named.incompatible | feature, ..named };
+        let superblock = Superblock { incompatible: named.incompatible | features, ..named };
         let effect = std::mem::take(&mut self.effect);
         self.unnamed = Some(Unnamed { superblock, streams: saved, groups: saved_groups, gone, effect });
         self.name_written(store)?;
@@ -321,6 +322,8 @@ struct PutStreams {
     sequences: Vec<SavedSequence>,
     /// Whether all that was seen is durable.
     is_durable: bool,
+    /// Whether rows of losses are in a group of their own.
+    gaps_apart: bool,
 }
 
 /// Adds what is known of sequences. Where room is bounded each stream gets its share: of one whose state does not fit the
@@ -343,7 +346,12 @@ fn put_sequences(sequences: &[SavedSequence], room: Option<usize>, entries: &mut
 /// lock of the sealer alone, which the caller holds.
 fn put_streams(store: &Inner, streams: &[u32], gaps: &Unwritten, base: bool, entries: &mut Entries) -> PutStreams {
     let committed = store.committed.load(Ordering::Acquire);
-    let mut put = PutStreams { saved: Vec::with_capacity(streams.len()), sequences: Vec::new(), is_durable: true };
+    let mut put = PutStreams {
+        saved: Vec::with_capacity(streams.len()),
+        sequences: Vec::new(),
+        is_durable: true,
+        gaps_apart: false,
+    };
     let mut noted = Vec::with_capacity(STREAMS_A_LOCK.min(streams.len()));
     for few in streams.chunks(STREAMS_A_LOCK) {
         {
@@ -370,6 +378,7 @@ fn put_streams(store: &Inner, streams: &[u32], gaps: &Unwritten, base: bool, ent
             let position = Position { stream: id, first_row: slot.open.load().first_row, sequence, sealed };
             entries.put(checkpoint::POSITION, &position.encode());
             put.saved.push((id, history.serial));
+            put.gaps_apart |= slot.group == Group::GAPS;
         }
     }
     put

@@ -5,7 +5,8 @@
 //! offset size field
 //! 0      8    magic "STRONGBK"
 //! 8      4    format version: 1
-//! 12     4    incompatible features: an unknown bit refuses; 1: the checkpoint says which sequences were seen
+//! 12     4    incompatible features: an unknown bit refuses; 1: the checkpoint says which sequences were seen,
+//!             2: rows of losses have a group of their own
 //! 16     4    compatible features: unknown bits are ignored
 //! 20     4    epoch of the newest opening
 //! 24     8    generation
@@ -41,8 +42,11 @@ const MAGIC: &[u8; 8] = b"STRONGBK";
 pub(crate) const VERSION: u32 = 1;
 /// Incompatible feature: the checkpoint has entries that say which sequences were seen.
 pub(crate) const SEQUENCES: u32 = 1;
+/// Incompatible feature: rows of `strongback.gaps` are in a group of their own, which a program that does not know it
+/// takes for data that may go.
+pub(crate) const GAPS_APART: u32 = 2;
 /// Incompatible features that this program knows.
-const KNOWN_INCOMPATIBLE: u32 = SEQUENCES;
+const KNOWN_INCOMPATIBLE: u32 = SEQUENCES | GAPS_APART;
 
 /// Its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -283,6 +283,10 @@ fn made_up_sequences_drive_out_neither_data_nor_events() {
     assert_eq!((count(events), count(quiet)), (500, 20_000), "{} bytes of gaps", bytes("gaps"));
     assert!(bytes("gaps") <= (8 << 20) / 32 + (64 << 10), "{}", bytes("gaps"));
     assert!(gap_rows(&store).len() > 100);
+    // Who does not know the group of these rows would drop them like data, and must refuse the store.
+    let features = |page: &[u8]| u32::from_le_bytes(page[12..16].try_into().expect("four bytes"));
+    let pages = disk.content("superblock").expect("a superblock");
+    assert!(pages.chunks(4096).all(|page| features(page) & crate::superblock::GAPS_APART != 0));
 }
 
 #[test]
