@@ -71,6 +71,9 @@ fn run_all(kind: Kind, seeds: impl Iterator<Item = u64>) {
             println!("seed {seed}: {error}");
             failed.push(format!("STRONGBACK_MODEL_KIND={} STRONGBACK_MODEL_SEEDS={seed}: {error}", kind.name()));
         }
+        if count % 1_000 == 0 {
+            println!("{}: {count} seeds so far, {} failed", kind.name(), failed.len());
+        }
     }
     println!("{}: {count} seeds, {} failed", kind.name(), failed.len());
     let first = failed.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
