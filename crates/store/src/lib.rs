@@ -47,6 +47,7 @@ mod held;
 mod intervals;
 mod lane;
 mod layout;
+mod leaps;
 mod ledger;
 mod log;
 mod missing;

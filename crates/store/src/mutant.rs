@@ -58,6 +58,8 @@ pub(crate) enum Mutant {
     LateIsNewest,
     /// Statistics of a block are taken to say which frames are missing in it.
     BelieveStatistics,
+    /// Of a block that ends with a value statistics are taken to say which frames are missing in it.
+    BelieveEnds,
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::Batch;
+use crate::block::{self, HEADER_BYTES};
 use crate::chunk::Chunk;
 use crate::directory::{BlockRef, Segment};
+use crate::leaps::Leaps;
 use crate::mutant::{self, Mutant};
 use crate::pyramid::Pyramid;
 use crate::reduction::Reduction;
@@ -68,6 +70,14 @@ impl Piece {
         }
     }
 
+    /// Row after the last.
+    fn end_row(&self) -> u64 {
+        match self {
+            Piece::Block(_, block) => block.end_row(),
+            Piece::Chunk(chunk, len) => chunk.first_row + *len as u64,
+        }
+    }
+
     fn is_sorted(&self) -> bool {
         match self {
             Piece::Block(_, block) => block.time_sorted,
@@ -115,6 +125,8 @@ pub(crate) struct Points {
     sequences_tell: bool,
     max_future_ns: i64,
     newest_sequence: Option<(u32, i64)>,
+    /// Row after the highest that was read.
+    next_row: Option<u64>,
     gap: bool,
     /// `time` of the newest row in which the channel was offered.
     offered_to: Option<i64>,
@@ -163,6 +175,7 @@ impl Points {
             sequences_tell: !reduced,
             max_future_ns: view.shared().max_future_ns,
             newest_sequence: None,
+            next_row: None,
             gap: false,
             offered_to: None,
             unsure: None,
@@ -297,11 +310,15 @@ impl Points {
                 return Ok(Cluster::Block(found));
             }
             if let Some(found) = self.statistics(segment, block)? {
+                self.next_row = self.next_row.max(Some(block.end_row()));
                 return Ok(Cluster::Block(found));
             }
         }
-        for piece in &cluster {
-            self.read(piece)?;
+        self.next_row = self.next_row.max(cluster.iter().map(Piece::end_row).max());
+        for (n, piece) in cluster.iter().enumerate() {
+            let gap_before = self.read(piece)?;
+            // After blocks of which only statistics were read, the header of the next says whether frames are missing before.
+            self.gap |= n == 0 && gap_before && self.newest_sequence.is_none();
         }
         if !sorted {
             self.rows.make_contiguous().sort_by_key(|row| (row.time, row.row));
@@ -350,8 +367,11 @@ impl Points {
             let follow = self.pieces.iter().zip(&pyramid.blocks[blocks.start + 1..blocks.end]);
             // What comes after may touch the end of the last block, no more.
             let next = self.pieces.get(more);
-            let told = self.stream.stream.sequence_modulus.is_none()
-                || next.is_some_and(|next| matches!(next, Piece::Block(_, next) if next.part.is_none()));
+            let sequenced = self.stream.stream.sequence_modulus.is_some();
+            // The sequence at its end is not read: what follows must say whether frames are missing before it.
+            let end_row = pyramid.blocks[blocks.end - 1].end_row();
+            let says = |next: &BlockRef| next.part.is_none() && next.time_sorted && next.first_row == end_row;
+            let told = !sequenced || next.is_some_and(|next| matches!(next, Piece::Block(_, next) if says(next)));
             let alone = next.is_none_or(|next| next.time().0 >= time.1 && next.first_row() > block.first_row);
             if self.pieces.len() < more || !follow.clone().all(same) || !told || !alone {
                 continue;
@@ -362,12 +382,15 @@ impl Points {
                 continue;
             }
             let (statistics, gap_before) = (node.statistics.clone(), node.gap_before);
-            if !self.says_gaps(&statistics, time.1, blocks.len()) {
+            // Frames that are missing before a row without the channel only rows tell.
+            let dense = statistics.nulls() == 0 || mutant::is_active(Mutant::BelieveStatistics);
+            let consecutive = || pyramid.blocks[blocks.clone()].windows(2).all(|w| w[0].end_row() == w[1].first_row);
+            if sequenced && !(dense && consecutive() && self.follows(segment, block)?) {
                 continue;
             }
             let gap = std::mem::take(&mut self.gap) | gap_before;
             self.pieces.drain(..more);
-            self.newest_sequence = None;
+            (self.newest_sequence, self.next_row) = (None, Some(end_row));
             self.offered_to = statistics.last.map(|last| last.time);
             self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
             return Ok(Some(Found::Block(Box::new(statistics), gap)));
@@ -378,41 +401,40 @@ impl Points {
     /// The statistics of a block, if they say all that its rows would.
     fn statistics(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<Found>, ScanError> {
         let Some(time) = &self.whole else { return Ok(None) };
-        let inside = time.contains(&block.time.0) && time.contains(&block.time.1) && self.held_after(block.time.1);
-        // The sequence at its end is needed where what follows does not say whether frames are missing before it.
-        let told = self.stream.stream.sequence_modulus.is_none()
-            || self.pieces.front().is_some_and(|next| matches!(next, Piece::Block(_, next) if next.part.is_none()));
-        if !inside || !told {
+        if !time.contains(&block.time.0) || !time.contains(&block.time.1) || !self.held_after(block.time.1) {
             return Ok(None);
         }
-        let read = self.stream.statistics_of(segment, block, self.column, self.view.shared())?;
-        let Some((statistics, gap)) = read else { return Ok(None) };
-        if !says_all(&statistics) || !self.says_gaps(&statistics, block.time.1, 1) {
-            return Ok(None);
-        }
-        let gap = std::mem::take(&mut self.gap) | gap;
-        self.newest_sequence = None;
+        let (newest, reduced, channel) = (self.newest_sequence, !self.sequences_tell, self.column.0.into());
+        let found = self.stream.ask(segment, block, self.view.shared(), |read| {
+            let Some(statistics) = read.statistics_of(channel)?.filter(says_all) else { return Ok(None) };
+            let Some(leaps) = Leaps::of(read, newest, reduced)? else { return Ok(None) };
+            Ok(leaps.agree(read, &statistics)?.then_some((statistics, leaps)))
+        })?;
+        let Some((statistics, leaps)) = found else { return Ok(None) };
+        let gap = std::mem::take(&mut self.gap) | leaps.at_start;
+        self.newest_sequence = leaps.newest;
         self.offered_to = statistics.last.map(|last| last.time);
         self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
         Ok(Some(Found::Block(Box::new(statistics), gap)))
     }
 
-    /// Whether no frame is missing between the last value of blocks and their end, as far as their statistics say: what is
-    /// missing before a row without the channel ends the time that a value before it is known for, and only rows tell.
-    fn says_gaps(&self, statistics: &ColumnStatistics, end: i64, blocks: usize) -> bool {
-        let of_sequence =
-            self.stream.stream.sequence_modulus.is_some() && !mutant::is_active(Mutant::BelieveStatistics);
-        let all_valued = statistics.nulls() == 0;
-        let ends_valued = blocks == 1 && statistics.last.is_some_and(|last| last.time == end);
-        !of_sequence || all_valued || ends_valued || !self.sequences_tell && statistics.unchanged > 0
+    /// Whether blocks whose rows have sequences, from one on, were written knowing of the same rows before as were read: then
+    /// they say which frames are missing as a reader in order of time finds it.
+    fn follows(&self, segment: &Arc<Segment>, block: &BlockRef) -> Result<bool, ScanError> {
+        if self.next_row.is_some_and(|next| next != block.first_row) {
+            return Ok(false);
+        }
+        let bytes = segment.read_bytes(block.offset.into(), HEADER_BYTES, &self.view.shared().residents)?;
+        let header = block::read_header(&bytes).map_err(|error| self.stream.damaged(segment, block, error))?;
+        Ok(!header.overlaps_previous)
     }
 
     fn held_after(&self, time: i64) -> bool {
         self.held.as_ref().is_none_or(|held| held.time >= time)
     }
 
-    /// Adds the rows of a piece from `from` on.
-    fn read(&mut self, piece: &Piece) -> Result<(), ScanError> {
+    /// Adds the rows of a piece from `from` on; says whether it has frames known missing before its first row.
+    fn read(&mut self, piece: &Piece) -> Result<bool, ScanError> {
         let (batch, gap_before) = match piece {
             Piece::Block(segment, block) => {
                 self.stream.read_with_gap(segment, block, &[self.column], self.view.shared())?
@@ -423,10 +445,8 @@ impl Points {
                 (scan::batch_of(&self.stream, chunk, &rows, &scan), false)
             }
         };
-        // After a block of which only statistics were read, its header says whether frames are missing before.
-        self.gap |= gap_before && self.newest_sequence.is_none();
         self.add(&batch);
-        Ok(())
+        Ok(gap_before)
     }
 
     fn add(&mut self, batch: &Batch) {

@@ -392,7 +392,7 @@ impl View {
         reduction: &mut Reduction,
     ) -> Result<(), ScanError> {
         if let Some(index) = reduction.whole(block)
-            && let Some((found, _)) = view.statistics_of(segment, block, column, self.shared())?
+            && let Some(found) = view.ask(segment, block, self.shared(), |read| read.statistics_of(column.0.into()))?
         {
             let kind = view.stream.layout.channels[column.0 as usize].channel_type;
             if reduction.join(index, &found, kind, block.end_row() - 1) {

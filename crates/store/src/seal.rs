@@ -25,6 +25,7 @@ use crate::directory::Segment;
 use crate::disk::Disk;
 use crate::expiry::{Space, Spare, is_full};
 use crate::group::Group;
+use crate::leaps;
 use crate::limits::PAGE_BYTES;
 use crate::missing::Untold;
 use crate::mixed::{self, Part};
@@ -623,7 +624,7 @@ impl Taken {
     /// Rows before which frames are known missing.
     fn gap_rows(&self) -> Vec<u32> {
         let reduced = self.stream.layout.channels.iter().any(|c| c.reduction != Reduction::None);
-        gap_rows(&self.batch, self.before, reduced)
+        leaps::gap_rows(&self.batch, self.before, reduced)
     }
 
     /// Cells to encode; of arrays and text eight bytes count as one.
@@ -651,22 +652,6 @@ fn fits_alone(size_bytes: u64, block_bytes: usize, streams: &[Arc<Stream>]) -> b
     let mut empty = Builder::new(header);
     empty.reserve(last_blocks_max(size_bytes));
     empty.fits(block_bytes, streams.len(), streams.iter().map(|stream| &**stream))
-}
-
-/// Rows before which frames are known missing: a session begins, or the sequence leaps. Where reductions leave frames
-/// out a leap says nothing. `newest` is the session and highest sequence before.
-pub(crate) fn gap_rows(batch: &Batch, mut newest: Option<(u32, i64)>, reduced: bool) -> Vec<u32> {
-    let (Some(sequence), Some(session)) = (&batch.sequence, &batch.session) else { return Vec::new() };
-    let mut rows = Vec::new();
-    for (row, &session) in session.iter().enumerate() {
-        let Some(sequence) = sequence.get(row) else { continue };
-        let (before, highest) = newest.unwrap_or((session, sequence));
-        if session != before || !reduced && sequence > highest.saturating_add(1) {
-            rows.push(row as u32);
-        }
-        newest = Some(if session == before { (session, sequence.max(highest)) } else { (session, sequence) });
-    }
-    rows
 }
 
 /// Columns of consecutive chunks, of the types of the stream now; and how many cells are values.

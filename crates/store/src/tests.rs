@@ -26,3 +26,4 @@ mod sparse;
 mod state;
 mod succession;
 mod threads;
+mod weighing;

@@ -25,7 +25,6 @@ use crate::limits::{PARTED_BYTES, PARTED_CHANNELS, STATISTICS_MIN_ROWS};
 use crate::parts::Parts;
 use crate::scan::Scanner;
 use crate::state::{StateCell, state_at};
-use crate::stats::ColumnStatistics;
 use crate::stream::*;
 use crate::stream_slot::OpenRows;
 use crate::{ScanError, shared::Shared};
@@ -175,23 +174,22 @@ impl StreamView {
         Ok((batch, gap_before))
     }
 
-    /// What a block says of a channel without decoding it, and whether frames are known missing before it. None: it has
-    /// no statistics, or is another one than the index says, which whoever decodes it is told.
-    pub(crate) fn statistics_of(
+    /// Asks a block for what it says of its channels without decoding them. None: it has no statistics, `of` finds none,
+    /// or it is another one than the index says, which whoever decodes it is told.
+    pub(crate) fn ask<T>(
         &self,
         segment: &Arc<Segment>,
         block: &BlockRef,
-        column: ChannelIndex,
         shared: &Shared,
-    ) -> Result<Option<(ColumnStatistics, bool)>, ScanError> {
+        of: impl Fn(&Block<'_>) -> Result<Option<T>, FormatError>,
+    ) -> Result<Option<T>, ScanError> {
         if block.part.is_some() || (block.rows as usize) < STATISTICS_MIN_ROWS {
             return Ok(None);
         }
         let of = |read: &Block<'_>| {
             let header = read.header();
             let is_it = header.stream == self.stream.id && header.first_row == block.first_row;
-            let statistics = if is_it { read.statistics_of(column.0.into())? } else { None };
-            Ok(statistics.map(|statistics| (statistics, header.gap_before)))
+            if is_it { of(read) } else { Ok(None) }
         };
         let residents = &shared.residents;
         if self.may_be_parted(block)

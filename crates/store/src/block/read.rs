@@ -186,6 +186,14 @@ impl<'a> Block<'a> {
         })
     }
 
+    /// Sequences and sessions of its rows; none: no row has one.
+    ///
+    /// # Errors
+    /// When the bytes are not what the directory says.
+    pub(crate) fn sequences(&self) -> Result<Option<(OptionalTimes, Vec<u32>)>, FormatError> {
+        Ok(self.optional(2, None)?.zip(self.session()?))
+    }
+
     /// One channel in the type it is stored in.
     pub(crate) fn column_as_stored(&self, index: usize) -> Result<Column, FormatError> {
         let entry = self.columns().get(index).ok_or(malformed("a channel beyond the directory"))?;

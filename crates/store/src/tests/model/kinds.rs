@@ -142,7 +142,7 @@ fn rows_of_losses_stay_bounded() {
 
 #[test]
 fn readings_stay_what_they_are_whatever_the_store_does() {
-    run_all(Kind::Readings, (0..30).chain([40, 57, 125, 177]));
+    run_all(Kind::Readings, (0..30).chain([40, 57, 125, 177, 877, 987]));
 }
 
 #[test]
@@ -167,6 +167,7 @@ const PUT_IN: [PutIn; 20] = [
     PutIn { what: "gaps that begin at no frame", mutant: Mutant::ForgetNewest, kind: Kind::Streams, first: 0 },
     PutIn { what: "states of late rows", mutant: Mutant::LateIsNewest, kind: Kind::Readings, first: 0 },
     PutIn { what: "statistics believed", mutant: Mutant::BelieveStatistics, kind: Kind::Readings, first: 57 },
+    PutIn { what: "statistics that end with a value", mutant: Mutant::BelieveEnds, kind: Kind::Readings, first: 877 },
     PutIn { what: "refused once, refused for ever", mutant: Mutant::RefuseForEver, kind: Kind::Full, first: 5 },
     PutIn { what: "sequences ahead of their rows", mutant: Mutant::SealAhead, kind: Kind::Readings, first: 40 },
     PutIn { what: "gaps left out by settling", mutant: Mutant::DropGapMark, kind: Kind::Readings, first: 1 },

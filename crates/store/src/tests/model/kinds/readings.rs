@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::super::{Checked, T0, ensure};
 use super::naive::{Cell, List, bits, buckets, told};
 use super::world::{End, MS, World, small_options};
+use crate::leaps::Leaps;
 use crate::*;
 
 const CHANNELS: [(&str, ChannelType); 5] = [
@@ -206,6 +207,7 @@ impl Readings {
     fn answers(&self, questions: &[Vec<Question>]) -> Checked {
         let view = self.world.store().view();
         for (stream, questions) in self.streams.iter().zip(questions) {
+            stream.check_marks(&view).map_err(|error| format!("{}: {error}", stream.spec.key))?;
             for question in questions {
                 question.check(&view, stream.id).map_err(|error| {
                     let (name, span) = (stream.channels[question.channel].0, &question.span);
@@ -218,6 +220,37 @@ impl Readings {
 }
 
 impl Stream {
+    /// Blocks say which frames are missing: before the first row in the header, further on by the time that statistics leave
+    /// out. Readers find it by the sequences of the rows wherever they can, and would not show that a block is wrong.
+    fn check_marks(&self, view: &View) -> Checked {
+        let highest = self.rows[0].iter().scan(None::<i64>, |highest, cell| {
+            *highest = (*highest).max(cell.sequence);
+            Some(*highest)
+        });
+        let highest: Vec<Option<i64>> = highest.collect();
+        let read = |error: ScanError| format!("cannot read: {error}");
+        let Some(of) = view.stream(self.id) else { return Err("not there".into()) };
+        for segment in of.segments(i64::MIN, i64::MAX) {
+            for block in of.blocks(&segment, view.shared()).map_err(read)? {
+                let row = block.first_row as usize;
+                let before = row.checked_sub(1).and_then(|before| highest.get(before).copied().flatten());
+                let (_, marked) = of.read_with_gap(&segment, &block, &[], view.shared()).map_err(read)?;
+                let sequence = self.rows[0].get(row).and_then(|cell| cell.sequence);
+                let missing = before.zip(sequence).is_some_and(|(before, sequence)| sequence > before + 1);
+                ensure(marked == missing, || format!("row {row} is marked {marked} instead of {missing}"))?;
+                let agree = of.ask(&segment, &block, view.shared(), |read| {
+                    let session = read.sequences()?.and_then(|(_, session)| session.first().copied());
+                    let leaps = Leaps::of(read, session.zip(before), false)?;
+                    let statistics = read.statistics_of(0)?.filter(|statistics| statistics.integral.is_some());
+                    leaps.zip(statistics).map(|(leaps, statistics)| leaps.agree(read, &statistics)).transpose()
+                });
+                let agree = agree.map_err(read)?.unwrap_or(true);
+                ensure(agree, || format!("statistics of the block from row {row} are not those of its rows"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The next frame, and those that come late with it.
     fn next(&mut self, random: &mut fastrand::Rng, now: i64) -> Vec<Frame> {
         let source = self.spec.clock == Clock::Source;

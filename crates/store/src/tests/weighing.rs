@@ -1,0 +1,247 @@
+//! Weights: time over which frames are missing is known to nobody, whether blocks say so by their statistics or by their
+//! rows.
+
+use fastrand::Rng;
+
+use crate::disk::fault::FaultDisk;
+use crate::mutant::{self, Mutant};
+use crate::*;
+
+const T0: i64 = 1_790_000_000_000_000_000;
+const STEP: i64 = 1_000_000;
+/// Enough for a block of its own, and for statistics.
+const ROWS: u64 = 300;
+const VALUE: ChannelIndex = ChannelIndex(0);
+const OTHER: ChannelIndex = ChannelIndex(1);
+
+/// A frame: its time, sequence, and whether it has the channel that is weighed.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    time: i64,
+    sequence: u64,
+    has_value: bool,
+}
+
+/// Frames of a sender that loses none.
+fn frames(blocks: u64) -> Vec<Frame> {
+    (0..blocks * ROWS).map(|n| Frame { time: T0 + n as i64 * STEP, sequence: n, has_value: true }).collect()
+}
+
+/// A store that seals every row at once, and a stream of it.
+struct Bench {
+    disk: FaultDisk,
+    store: Option<Store>,
+    stream: StreamId,
+    now: i64,
+}
+
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 1 << 20, segment_bytes: 256 << 10, open_bytes: 1, ..StoreOptions::default() }
+}
+
+impl Bench {
+    fn new(seed: u64, clock: Clock, reduction: Reduction) -> Bench {
+        let disk = FaultDisk::new(seed);
+        let store = disk.open_store(options(), T0).expect("opened");
+        let spec = StreamSpec {
+            key: StreamKey::new("weighed", []),
+            source: "test".into(),
+            clock,
+            expected_period_ns: None,
+            sequence_modulus: Some(1 << 32),
+            channels: vec![
+                ChannelSpec { reduction, ..ChannelSpec::new("value", ChannelType::I32) },
+                ChannelSpec::new("other", ChannelType::Bool),
+            ],
+        };
+        let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+        Bench { disk, store: Some(store), stream, now: T0 }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("a store")
+    }
+
+    /// Sends frames, and seals them as a block.
+    fn send(&mut self, frames: &[Frame]) {
+        let mut batch = FrameBatch::new();
+        for frame in frames {
+            self.now = self.now.max(frame.time);
+            let source_time = Some(frame.time);
+            batch.begin(FrameHead {
+                stream: self.stream,
+                receive_time: self.now,
+                source_time,
+                sequence: Some(frame.sequence),
+            });
+            if frame.has_value {
+                batch.push(VALUE, Value::I32((frame.time - T0).wrapping_mul(7) as i32 % 1_000));
+            }
+            batch.push(OTHER, Value::Bool(true));
+            batch.end();
+        }
+        let appended = self.store().append(&batch, self.now);
+        let taken = |o: &Outcome| matches!(o, Outcome::Stored { .. } | Outcome::Reduced { .. });
+        assert!(appended.outcomes.iter().all(taken), "{:?}", appended.outcomes);
+        self.store().commit(self.now).expect("committed");
+        while self.store().maintain(self.now).expect("maintained") {}
+    }
+
+    /// Weights by statistics are what intervals, which are read row by row, come to.
+    fn compare(&self, what: &str) {
+        let view = self.store().view();
+        let Some((first, last)) = view.time_range(self.stream) else { return };
+        let mut random = Rng::with_seed(first as u64 ^ last as u64);
+        for lap in 0..8 {
+            let (a, b) = (random.i64(first..=last), random.i64(first..=last));
+            let span = if lap == 0 { first - 1..last + 1 } else { a.min(b)..a.max(b) + 1 };
+            let weight = view.weigh(self.stream, VALUE, span.clone()).expect("weighed").integral;
+            let (mut value_ns, mut known_ns) = (0.0, 0);
+            for interval in view.intervals(self.stream, VALUE, span.clone()).expect("intervals") {
+                let interval = interval.expect("reads");
+                let Some(OwnedValue::Plain(value)) = interval.value else { continue };
+                // Held up to the newest frame that has the channel.
+                let end = interval.end.min(self.newest(&view));
+                let duration = end.saturating_sub(interval.start).max(0);
+                value_ns += value.as_f64().expect("a number") * duration as f64;
+                known_ns += duration as u64;
+            }
+            let span = span.start - T0..span.end - T0;
+            assert_eq!(weight.known_ns, known_ns, "{what}: known in {span:?}");
+            assert_eq!(weight.value_ns, value_ns, "{what}: integral of {span:?}");
+        }
+    }
+
+    /// `time` of the newest frame that has the channel.
+    fn newest(&self, view: &View) -> i64 {
+        let cell = view.state_at(self.stream, i64::MAX - 1, &[VALUE]).expect("a state").remove(0);
+        cell.map_or(i64::MIN, |cell| cell.time)
+    }
+
+    /// Compares as it is, after settling, and after the store was opened again.
+    fn compare_all(mut self, what: &str) {
+        self.compare(&format!("{what}, sealed"));
+        self.store().settle(self.now).expect("settled");
+        self.compare(&format!("{what}, settled"));
+        self.store().close(self.now).expect("closed");
+        self.store = None;
+        self.store = Some(self.disk.open_store(options(), self.now).expect("opened again"));
+        self.compare(&format!("{what}, opened again"));
+    }
+}
+
+/// A change of the frames of a sender, of which the second block is that from `ROWS` on.
+type Change = fn(&mut Vec<Frame>);
+
+/// What ends the time over which a value is known, though the statistics of its block do not say so.
+const CHANGES: [(&str, Change); 6] = [
+    ("lost before the first value of a block", |frames| {
+        frames[ROWS as usize].has_value = false;
+        lose(frames, ROWS as usize + 1);
+    }),
+    ("lost long before the first value of a block", |frames| {
+        (0..40).for_each(|n| frames[ROWS as usize + n].has_value = false);
+        lose(frames, ROWS as usize + 20);
+    }),
+    ("lost before the first value of a block, all at one time", |frames| {
+        frames[ROWS as usize].has_value = false;
+        frames[ROWS as usize + 1].time = frames[ROWS as usize].time;
+        lose(frames, ROWS as usize + 1);
+    }),
+    ("lost behind the last value of a block", |frames| {
+        frames[2 * ROWS as usize - 1].has_value = false;
+        lose(frames, 2 * ROWS as usize - 1);
+    }),
+    ("lost behind the last value of a block, all at one time", |frames| {
+        frames[2 * ROWS as usize - 1].has_value = false;
+        frames[2 * ROWS as usize - 1].time = frames[2 * ROWS as usize - 2].time;
+        lose(frames, 2 * ROWS as usize - 1);
+    }),
+    ("begun again before the first value of a block", |frames| {
+        frames[ROWS as usize].has_value = false;
+        for (n, frame) in frames.iter_mut().skip(ROWS as usize + 1).enumerate() {
+            (frame.sequence, frame.time) = (n as u64, frame.time + 3_000 * STEP);
+        }
+    }),
+];
+
+/// Loses a frame before one.
+fn lose(frames: &mut [Frame], at: usize) {
+    frames[at..].iter_mut().for_each(|frame| frame.sequence += 1);
+}
+
+#[test]
+fn a_frame_that_is_lost_beside_a_row_without_the_channel_ends_what_is_known() {
+    for (what, change) in CHANGES {
+        let mut sent = frames(4);
+        change(&mut sent);
+        let mut bench = Bench::new(1, Clock::Receive, Reduction::None);
+        sent.chunks(ROWS as usize).for_each(|block| bench.send(block));
+        bench.compare_all(what);
+    }
+}
+
+/// The reverse of the test above: it finds what it is there for.
+#[test]
+#[should_panic(expected = "lost before the first value of a block, sealed: known in")]
+fn statistics_that_are_believed_where_they_end_with_a_value_are_found() {
+    let mut sent = frames(4);
+    CHANGES[0].1(&mut sent);
+    let mut bench = Bench::new(1, Clock::Receive, Reduction::None);
+    sent.chunks(ROWS as usize).for_each(|block| bench.send(block));
+    mutant::activate(Some(Mutant::BelieveEnds));
+    let _end = Deactivate;
+    bench.compare_all(CHANGES[0].0);
+}
+
+/// Takes a fault out again, whatever comes.
+struct Deactivate;
+
+impl Drop for Deactivate {
+    fn drop(&mut self) {
+        mutant::activate(None);
+    }
+}
+
+/// What a sender kept while it was cut off comes after what is newer: the header of such a block was written knowing of
+/// frames that come later by their time.
+#[test]
+fn frames_that_are_lost_of_what_comes_late_as_a_whole_end_what_is_known() {
+    for order in [[0, 2, 1, 3, 4, 5], [0, 3, 1, 2, 4, 5], [0, 5, 1, 2, 3, 4], [4, 0, 1, 2, 3, 5], [0, 2, 4, 1, 3, 5]] {
+        for lost in [&[450][..], &[300], &[600], &[450, 600, 601, 899, 1_350], &[1, 299, 301, 599]] {
+            let mut sent = frames(6);
+            lost.iter().rev().for_each(|&at| lose(&mut sent, at));
+            let mut bench = Bench::new(2, Clock::Source, Reduction::None);
+            let blocks: Vec<&[Frame]> = sent.chunks(ROWS as usize).collect();
+            order.iter().for_each(|&block| bench.send(blocks[block]));
+            bench.compare_all(&format!("{order:?} without {lost:?}"));
+        }
+    }
+}
+
+/// Frames that are lost, that come at one time, and that lack the channel, mostly about the ends of blocks.
+#[test]
+fn whatever_is_lost_statistics_say_what_rows_say() {
+    for seed in 0..40 {
+        let mut random = Rng::with_seed(seed);
+        let reduction = if seed % 4 == 3 { Reduction::Step } else { Reduction::None };
+        let mut bench = Bench::new(seed, Clock::Receive, reduction);
+        let (mut time, mut sequence) = (T0, 0);
+        for _ in 0..random.usize(3..9) {
+            let rows = random.usize(70..400);
+            let mut block = Vec::new();
+            for row in 0..rows {
+                let rare = if row < 4 || rows - row < 4 { 6 } else { 200 };
+                time += if random.bool() { 0 } else { random.i64(1..STEP) };
+                sequence += if random.u32(0..rare) == 0 { random.u64(2..5) } else { 1 };
+                if random.u32(0..rare * 8) == 0 {
+                    // Quiet for long before it begins again.
+                    (time, sequence) = (time + 3_000 * STEP, 0);
+                }
+                block.push(Frame { time, sequence, has_value: random.u32(0..rare) != 0 });
+            }
+            bench.send(&block);
+        }
+        bench.compare_all(&format!("seed {seed}"));
+    }
+}
