@@ -16,7 +16,31 @@ use crate::mutant::{self, Mutant};
 use crate::seal::Sealer;
 use crate::store::Inner;
 
+/// When a segment got what it got since the opening, by its steady clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Filled {
+    /// Before it none of that was stored.
+    first: i64,
+    /// After it none was.
+    last: i64,
+}
+
 impl Sealer {
+    /// Notes that a segment was begun, or got rows or a blob.
+    pub(crate) fn note_filled(&mut self, place: u64) {
+        let steady = self.clock.steady();
+        self.filled.entry(place).or_insert(Filled { first: steady, last: steady }).last = steady;
+    }
+
+    /// Lets a segment that stands for others have got what they got.
+    pub(crate) fn join_filled(&mut self, old: &[Arc<Segment>], new: &Segment) {
+        let of_old = old.iter().filter_map(|segment| self.filled.remove(&segment.place()));
+        let join = |a: Filled, b: Filled| Filled { first: a.first.min(b.first), last: a.last.max(b.last) };
+        if let Some(filled) = of_old.reduce(join) {
+            self.filled.insert(new.place(), filled);
+        }
+    }
+
     /// The instants at which data can have been stored, as far as is known: up to the clock of now. None: no clock was
     /// confirmed yet, and nothing goes by age.
     fn plausible(&self) -> Option<RangeInclusive<i64>> {
@@ -24,10 +48,12 @@ impl Sealer {
         Some(if self.clock.is_believed() { i64::MIN..=i64::MAX } else { PLAUSIBLE_FROM..=now })
     }
 
-    /// Whether so much time has passed that what was stored in a segment since the opening can be so old.
-    fn has_aged(&self, segment: &Segment, age: i64) -> bool {
-        let begun = self.begun.get(&segment.place());
-        self.clock.is_believed() || begun.is_none_or(|begun| self.clock.steady().saturating_sub(*begun) >= age)
+    /// Whether so much time has passed that what was stored in a segment since the opening can be so old: the first of
+    /// it, or all. The newest instant does not say when the last of it was stored: the clock may have been behind then.
+    fn has_aged(&self, segment: &Segment, age: i64, all: bool) -> bool {
+        let has_passed = |since: i64| self.clock.steady().saturating_sub(since) >= age;
+        let filled = self.filled.get(&segment.place());
+        self.clock.is_believed() || filled.is_none_or(|filled| has_passed(if all { filled.last } else { filled.first }))
     }
 
     /// Notes durably, after a leap of the clock, that what was stored since the opening is no older than the leap: the
@@ -41,9 +67,9 @@ impl Sealer {
         for segment in list.iter() {
             let newest = segment.state.lock().stored.1;
             if self.clock.doubted_from().is_some_and(|from| newest >= from) {
-                self.begun.entry(segment.place()).or_insert(0);
+                self.filled.entry(segment.place()).or_default();
             }
-            if !self.begun.contains_key(&segment.place()) {
+            if !self.filled.contains_key(&segment.place()) {
                 continue;
             }
             segment.state.lock().not_before = not_before;
@@ -65,7 +91,7 @@ impl Sealer {
             // Nor can a row be older than those before it.
             let can_be = |instant: i64| plausible.contains(&instant) && (instant >= newest || self.clock.is_believed());
             let is_old = |instant: i64| can_be(instant) && instant < before;
-            if !self.has_aged(segment, age) {
+            if !self.has_aged(segment, age, true) {
                 break;
             }
             if is_old(state.stored.1) {
@@ -89,6 +115,6 @@ impl Sealer {
         let Some((now, plausible)) = self.clock.now().zip(self.plausible()) else { return false };
         let SegmentState { stored, .. } = *segment.state.lock();
         let oldest = [stored.0, stored.1].into_iter().find(|instant| plausible.contains(instant));
-        oldest.is_some_and(|oldest| oldest < now.saturating_sub(age)) && self.has_aged(segment, age)
+        oldest.is_some_and(|oldest| oldest < now.saturating_sub(age)) && self.has_aged(segment, age, false)
     }
 }

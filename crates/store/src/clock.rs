@@ -122,6 +122,13 @@ impl WallClock {
         let step = now.saturating_sub(wall);
         let passed = match (self.steady_told, steady) {
             (Some(told), Some(steady)) => steady.saturating_sub(told).max(0),
+            // It says nothing of the time before it was told first.
+            (None, Some(_)) => {
+                if (LEAP_NS..=STEP_MAX_NS).contains(&step) {
+                    self.begin_at(now, before);
+                }
+                0
+            }
             _ if (0..=STEP_MAX_NS).contains(&step) => step,
             _ => 0,
         };
@@ -148,21 +155,27 @@ impl WallClock {
         if offset.saturating_sub(anchored).saturating_abs() > slewed {
             self.state.leaps += 1;
             self.state.newest = Some(ClockLeap { from: anchored.saturating_add(steady), to: now });
-            (self.anchor, self.since) = ((offset, steady), steady);
-            if self.trusted.is_none() {
-                // It may have been wrong since before the opening, for as long as no clock is confirmed.
-                let from = anchored.saturating_add(steady).saturating_sub(self.confirm_ns);
-                self.doubted_from = Some(self.doubted_from.map_or(from, |before| before.min(from)));
-            }
-            if offset.saturating_sub(self.noted).saturating_abs() > NOTED_NS {
-                (self.not_before, self.noted) = (now, offset);
-            }
+            self.begin_at(now, steady);
         } else if steady.saturating_sub(at) >= ANCHOR_NS {
             self.anchor = (offset, steady);
         }
         self.state.confirmed = steady.saturating_sub(self.since) >= self.confirm_ns;
         if self.state.confirmed {
             self.trusted = Some(offset);
+        }
+    }
+
+    /// Begins to compare the two clocks where they stand: after a leap, or a step that may have been one.
+    fn begin_at(&mut self, now: i64, steady: i64) {
+        let (anchored, offset) = (self.anchor.0, now.saturating_sub(steady));
+        (self.anchor, self.since) = ((offset, steady), steady);
+        if self.trusted.is_none() {
+            // It may have been wrong since before the opening, for as long as no clock is confirmed.
+            let from = anchored.saturating_add(steady).saturating_sub(self.confirm_ns);
+            self.doubted_from = Some(self.doubted_from.map_or(from, |before| before.min(from)));
+        }
+        if offset.saturating_sub(self.noted).saturating_abs() > NOTED_NS {
+            (self.not_before, self.noted) = (now, offset);
         }
     }
 
@@ -367,6 +380,19 @@ mod tests {
             clock.observe(T0 + 2 * HOUR, steady.map(|_| 2 * HOUR));
             assert_eq!(clock.state().leaps, leaps);
             assert_eq!(clock.state().confirmed, leaps == 0);
+        }
+    }
+
+    /// The steady clock says nothing of the time between the opening and the call that tells it first.
+    #[test]
+    fn a_step_before_the_first_steady_instant_is_not_taken_for_time() {
+        for step in [1, 7, 55, 60] {
+            let mut clock = clock(T0 - step * S);
+            clock.observe(T0, Some(DAY));
+            assert_eq!((clock.steady(), clock.state()), (0, ClockTrust::default()), "{step}");
+            assert_eq!(clock.not_before() == T0, step * S > NOTED_NS, "{step}");
+            run(&mut clock, 3_600, Some(DAY));
+            assert_eq!((clock.now(), clock.steady()), (Some(T0 + HOUR), HOUR), "{step}");
         }
     }
 

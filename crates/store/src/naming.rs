@@ -91,7 +91,7 @@ impl Sealer {
                 for segment in &victims {
                     segment.expired.store(true, Ordering::Release);
                     self.changed_segments.remove(&segment.id);
-                    self.begun.remove(&segment.place());
+                    self.filled.remove(&segment.place());
                 }
                 store.shared.segments.store(Arc::new(list.without(&victims)));
                 store.shared.residents.forget(&victims);

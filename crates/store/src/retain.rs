@@ -64,7 +64,7 @@ impl Sealer {
         };
         let before = store.shared.segments.load_full();
         self.changed_segments.insert(id, segment.clone());
-        self.begun.insert(id, self.clock.steady());
+        self.note_filled(id);
         store.shared.segments.store(Arc::new(before.with_open(segment.clone())));
         // The checkpoint knows every segment before a block or blob is in it: recovery looks nowhere else.
         if let Err(error) = self.write_checkpoint(store, Some(id + 1)) {

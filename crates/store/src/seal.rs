@@ -12,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::age::Filled;
 use crate::append::{DUE_ROWS, Writer, reserve_bytes};
 use crate::batch::{Batch, Column, ColumnValues};
 use crate::blob::Blobs;
@@ -123,9 +124,8 @@ pub(crate) struct Sealer {
     pub(crate) untold: Untold,
     /// The clock that ages are counted by.
     pub(crate) clock: WallClock,
-    /// Of segments that were open or begun since the opening, by their numbers: its steady clock then, before which none of
-    /// their rows of this opening was stored.
-    pub(crate) begun: hashbrown::HashMap<u64, i64, foldhash::fast::RandomState>,
+    /// Of segments that were open or begun since the opening, by their numbers: when they got what they got since.
+    pub(crate) filled: hashbrown::HashMap<u64, Filled, foldhash::fast::RandomState>,
     /// What segments were last said to hold nothing of before.
     pub(crate) noted_leap: Option<i64>,
 }
@@ -169,7 +169,7 @@ impl Sealer {
             blobs: Blobs::default(),
             untold: Untold::default(),
             clock,
-            begun: Default::default(),
+            filled: Default::default(),
             noted_leap: None,
         }
     }
@@ -502,10 +502,11 @@ impl Sealer {
             self.finish_segment(store, group)?;
             self.ensure_segment(store, group, least_bytes(&store.space, bytes.len(), streams))?;
         }
-        match self.groups.get_mut(&group) {
-            Some(file) => file.put(bytes, streams, points),
-            None => Ok(()),
-        }
+        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
+        file.put(bytes, streams, points)?;
+        let place = file.segment().place();
+        self.note_filled(place);
+        Ok(())
     }
 
     /// Writes and syncs what a group has encoded; then its rows leave memory.

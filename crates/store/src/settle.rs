@@ -287,6 +287,7 @@ impl Sealer {
 
     /// Notes that a checkpoint has a segment in the place of others: their files go when nobody reads them.
     pub(crate) fn note_replaced(&mut self, store: &Inner, old: &[Arc<Segment>], new: &Arc<Segment>, since: i64) {
+        self.join_filled(old, new);
         let (mut bytes, fixed) = (0, store.space.fixed.is_some());
         for segment in old {
             segment.set_replaced();

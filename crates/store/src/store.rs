@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use crate::age::Filled;
 use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
 use crate::checkpoint;
 use crate::clock::{Caller, WallClock};
@@ -163,7 +164,7 @@ impl Store {
         let of_now = all.iter().filter(|segment| is_odd || !segment.state.lock().sealed);
         for segment in of_now {
             segment.state.lock().not_before = sealer.clock.not_before();
-            sealer.begun.insert(segment.place(), 0);
+            sealer.filled.insert(segment.place(), Filled::default());
         }
         sealer.noted_leap = Some(sealer.clock.not_before()).filter(|_| !is_odd);
         if let Some(fixed) = space.fixed {

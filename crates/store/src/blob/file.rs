@@ -246,6 +246,9 @@ impl Sealer {
         }
         drop(state);
         self.changed_segments.insert(file.segment.id, file.segment.clone());
+        if finished.is_some() {
+            self.note_filled(file.segment.place());
+        }
         let group = file.segment.group;
         self.blobs.add(file);
         self.seal_spent(store, group)

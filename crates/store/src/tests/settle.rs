@@ -256,7 +256,7 @@ fn what_is_cold_is_settled_slice_by_slice() {
 #[test]
 fn a_run_that_does_not_fit_is_cut_shorter() {
     let mut again = 0;
-    for seed in 0..12 {
+    for seed in 0..24 {
         let disk = FaultDisk::new(seed);
         let store = open(&disk, options(), T0);
         let mut random = Rng::with_seed(seed);

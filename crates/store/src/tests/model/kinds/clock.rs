@@ -54,7 +54,8 @@ pub(super) fn run(seed: u64) -> Checked {
     clocked.resolve()?;
     (0..150).try_for_each(|_| clocked.step())?;
     clocked.views_age()?;
-    clocked.old_rows_go()
+    clocked.old_rows_go()?;
+    (0..3).try_for_each(|_| clocked.is_wrong_for_minutes())
 }
 
 impl Clocked {
@@ -84,11 +85,7 @@ impl Clocked {
     fn step(&mut self) -> Checked {
         let choice = self.world.random.u8(0..100);
         match choice {
-            0..40 => {
-                self.append();
-                self.world.commit()?;
-                self.acknowledged = self.rows.len();
-            }
+            0..40 => self.record()?,
             40..70 => {
                 let passes = self.world.random.i64(SECOND / 10..30 * SECOND);
                 self.pass(passes);
@@ -118,17 +115,30 @@ impl Clocked {
                     self.acknowledged = self.rows.len();
                 }
                 self.world.end(end)?;
-                self.resolve()?;
-                let rows = self.world.store().view().next_row(self.id) as usize;
-                let (acknowledged, most) = (self.acknowledged, self.rows.len());
-                ensure((acknowledged..=most).contains(&rows), || format!("{rows} rows of {acknowledged} came back"))?;
-                self.rows.truncate(rows);
+                self.come_back()?;
             }
             _ => {
                 self.world.settle()?;
             }
         }
         self.check()
+    }
+
+    fn record(&mut self) -> Checked {
+        self.append();
+        self.world.commit()?;
+        self.acknowledged = self.rows.len();
+        Ok(())
+    }
+
+    /// Compares what an opening found.
+    fn come_back(&mut self) -> Checked {
+        self.resolve()?;
+        let rows = self.world.store().view().next_row(self.id) as usize;
+        let (acknowledged, most) = (self.acknowledged, self.rows.len());
+        ensure((acknowledged..=most).contains(&rows), || format!("{rows} rows of {acknowledged} came back"))?;
+        self.rows.truncate(rows);
+        Ok(())
     }
 
     /// By a second to ten years, to either side, for seconds to an hour.
@@ -212,6 +222,75 @@ impl Clocked {
             Ok(_) => Err("a view that was held for 90 s is read".into()),
             Err(_) => scan(&self.world.store().view(), Scan::all(self.id, Vec::new())).map(drop),
         }
+    }
+
+    /// While it is wrong frames come. It is right again while the store runs, between two openings, before the first
+    /// upkeep of an opening, or after it; another opening follows.
+    fn is_wrong_for_minutes(&mut self) -> Checked {
+        self.record()?;
+        self.leap();
+        let when = self.world.random.u8(0..4);
+        // One that ends soon may not have seen the leap.
+        if when == 0 || self.world.random.bool() {
+            self.upkeep(self.world.now)?;
+        }
+        for left in (1..=self.world.random.i64(1..8)).rev() {
+            let passes = (self.wrong_until - self.time - 1).max(0) / left;
+            self.pass(passes / 2);
+            self.record()?;
+            self.pass(passes / 2);
+            self.upkeep(self.world.now)?;
+        }
+        self.record()?;
+        if when > 0 {
+            self.end()?;
+            if when == 1 {
+                self.become_right();
+            }
+            self.begin()?;
+            if when == 3 {
+                self.upkeep(self.world.now)?;
+            }
+        }
+        self.become_right();
+        let steps = self.world.random.usize(..120);
+        self.run_on(steps)?;
+        self.end()?;
+        self.begin()?;
+        self.run_on(200)
+    }
+
+    fn become_right(&mut self) {
+        self.wrong_until = self.time;
+        let passes = self.world.random.i64(1..30 * SECOND);
+        self.pass(passes);
+    }
+
+    fn end(&mut self) -> Checked {
+        let end = End::any(&mut self.world.random);
+        if end == End::Clean {
+            self.world.store().close(self.world.now).map_err(|refusal| format!("cannot close: {refusal}"))?;
+        }
+        self.world.let_go(end);
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Checked {
+        self.world.open()?;
+        self.come_back()
+    }
+
+    /// By steps that are no leaps to anybody.
+    fn run_on(&mut self, steps: usize) -> Checked {
+        for _ in 0..steps {
+            self.pass(50 * SECOND);
+            if self.world.random.u8(0..16) == 0 {
+                self.record()?;
+            }
+            self.upkeep(self.world.now)?;
+            self.check()?;
+        }
+        Ok(())
     }
 
     /// What is too old goes once the clock has been right for long.
