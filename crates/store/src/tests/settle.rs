@@ -256,17 +256,17 @@ fn what_is_cold_is_settled_slice_by_slice() {
 #[test]
 fn a_run_that_does_not_fit_is_cut_shorter() {
     let mut again = 0;
-    for seed in 0..24 {
+    for seed in 0..12 {
         let disk = FaultDisk::new(seed);
         let store = open(&disk, options(), T0);
         let mut random = Rng::with_seed(seed);
         let spec = |n: usize| StreamSpec { channels: vec![ChannelSpec::new("x", ChannelType::F64)], ..spec(n, false) };
-        let ids: Vec<StreamId> = (0..12).map(|n| store.resolve(&spec(n), T0).expect("resolved").0.id).collect();
+        let ids: Vec<StreamId> = (0..40).map(|n| store.resolve(&spec(n), T0).expect("resolved").0.id).collect();
         let noisy: Vec<bool> = ids.iter().map(|_| random.bool()).collect();
         let mut now = T0;
         for _ in 0..60 {
             let mut batch = FrameBatch::new();
-            for n in 0..40 * ids.len() {
+            for n in 0..12 * ids.len() {
                 now += 100_000;
                 let sequence = spec(n % ids.len()).sequence_modulus.map(|_| (now - T0) as u64 % (1 << 16));
                 batch.begin(FrameHead { stream: ids[n % ids.len()], receive_time: now, source_time: None, sequence });
