@@ -13,8 +13,12 @@ use strongback_store::Refusal;
 use crate::recording::{Kept, Recording, eventually};
 
 fn start(sink: &Arc<Recording>, config: IlpConfig, now: Now) -> (Listener, Arc<Ingress>) {
+    start_at("127.0.0.1", sink, config, now)
+}
+
+fn start_at(host: &str, sink: &Arc<Recording>, config: IlpConfig, now: Now) -> (Listener, Arc<Ingress>) {
     let ingress = Ingress::new(Arc::clone(sink) as _, config);
-    let listener = Listener::start("127.0.0.1:0".parse().unwrap(), Arc::clone(&ingress), now).unwrap();
+    let listener = Listener::start(format!("{host}:0").parse().unwrap(), Arc::clone(&ingress), now).unwrap();
     (listener, ingress)
 }
 
@@ -124,7 +128,8 @@ fn too_many_connections_are_refused_and_the_silent_make_room() {
 #[test]
 fn a_stop_takes_what_was_received_and_returns() {
     let sink = Recording::new();
-    let (mut listener, _ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    // An address of its own: nobody else gets the port once it is free.
+    let (mut listener, _ingress) = start_at("127.0.4.1", &sink, IlpConfig::default(), wall_clock());
     let mut streams: Vec<TcpStream> = (0..8).map(|_| connect(&listener)).collect();
     for (i, stream) in streams.iter_mut().enumerate() {
         stream.write_all(format!("m v={i} {i}\n").as_bytes()).unwrap();
