@@ -33,6 +33,8 @@ use serde::Serialize;
 
 use self::target::Target;
 use crate::http::HttpConnection;
+use crate::ingest::percentile;
+use crate::live::client::Seen;
 use crate::machine::Machine;
 use crate::serving::{Ports, ServerProcess, ServerProgram, Usage, wait_for_channels};
 use crate::table::Table;
@@ -215,7 +217,8 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
         let answered = good.map(|client| client.join().unwrap_or_default());
         (answered, witness.join().unwrap_or_default(), audience.join().unwrap_or_default(), usage)
     });
-    let (p99_ms, longest_ms) = audience.ages_ms();
+    let age_ms = |share, seen: &mut Seen| if seen.windows > 0 { percentile(&mut seen.fresh_ms, share) } else { 0.0 };
+    let (p99_ms, longest_ms) = (age_ms(0.99, &mut audience), age_ms(1.0, &mut audience));
     judge(arguments, &target, &answered, &witnessed, p99_ms);
     let sent = pad.stop().and_then(|report| audience::check(&server, &report));
     if let Err(error) = sent {
@@ -238,7 +241,7 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
                 let longest = waits.iter().max().copied().unwrap_or_default();
                 (name.to_owned(), waits.len() as u64, ms(witness::p99(waits)), ms(longest))
             })
-            .chain([("frame to screen".to_owned(), audience.windows(), p99_ms, longest_ms)])
+            .chain([("frame to screen".to_owned(), audience.windows, p99_ms, longest_ms)])
             .collect(),
         usage,
         failures: target.into_failures(),

@@ -175,7 +175,7 @@ impl StreamView {
     }
 
     /// Asks a block for what it says of its channels without decoding them. None: it has no statistics, `of` finds none,
-    /// or it is another one than the index says, which whoever decodes it is told.
+    /// or it is not the block that the index names, which an attempt to decode it reports.
     pub(crate) fn ask<T>(
         &self,
         segment: &Arc<Segment>,

@@ -8,7 +8,6 @@ use strongback_sim::{Pad, PadOptions, PadSource};
 
 use super::target::Target;
 use crate::http::HttpConnection;
-use crate::ingest::percentile;
 use crate::live::client::{Client, Form, Seen};
 use crate::live::crowd;
 use crate::serving::ServerProcess;
@@ -25,48 +24,19 @@ const SCREENS: [&[&str]; 4] = [
     &["avionics.imu.*"],
 ];
 
-/// What all screens saw together.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Audience {
-    /// Of each window, from the stamp of its newest frame until it was decoded, in ms.
-    fresh_ms: Vec<f64>,
-    dropped: u64,
-}
-
-impl Audience {
-    /// The age that of a hundred windows one exceeds, and the greatest, in ms.
-    pub(super) fn ages_ms(&mut self) -> (f64, f64) {
-        if self.fresh_ms.is_empty() {
-            return (0.0, 0.0);
-        }
-        (percentile(&mut self.fresh_ms, 0.99), percentile(&mut self.fresh_ms, 1.0))
-    }
-
-    /// Windows that were seen.
-    pub(super) fn windows(&self) -> u64 {
-        self.fresh_ms.len() as u64
-    }
-}
-
-/// Shows so many screens until the time is over.
-pub(super) fn watch(server: &ServerProcess, target: &Target, screens: usize) -> Audience {
-    let mut audience = Audience::default();
+/// Keeps a number of screens open until the time is over; returns what all of them saw.
+pub(super) fn watch(server: &ServerProcess, target: &Target, screens: usize) -> Seen {
+    let mut all = Seen::default();
     let clients = (0..screens)
-        .map(|index| Client {
-            channels: SCREENS[index % SCREENS.len()].iter().map(|&pattern| pattern.to_owned()).collect(),
-            max_rate_hz: None,
-            form: if index % 2 == 0 { Form::Binary } else { Form::Json },
-        })
+        .map(|index| Client::of(SCREENS[index % SCREENS.len()], if index % 2 == 0 { Form::Binary } else { Form::Json }))
         .collect();
     let watched = crowd::watch(server, clients, LOOK, u64::MAX, |crowd| {
-        let mut all = Seen::default();
+        let before = all.windows;
         crowd.seen.into_iter().for_each(|seen| all.add(seen));
-        audience.fresh_ms.extend(all.fresh_ms);
-        audience.dropped += all.dropped;
         if target.is_over() {
             bail!("the time is over");
         }
-        ensure!(all.windows > 0, "{screens} screens were told of nothing for {LOOK:?}");
+        ensure!(all.windows > before, "{screens} screens were told of nothing for {LOOK:?}");
         Ok(())
     });
     if let Err(error) = watched
@@ -74,10 +44,10 @@ pub(super) fn watch(server: &ServerProcess, target: &Target, screens: usize) -> 
     {
         target.fail(&format!("a screen of the pad: {error:#}"));
     }
-    if audience.dropped > 0 {
-        target.fail(&format!("screens of the pad missed {} windows", audience.dropped));
+    if all.dropped > 0 {
+        target.fail(&format!("screens of the pad missed {} windows", all.dropped));
     }
-    audience
+    all
 }
 
 /// Compares what a pad sent over TCP with what is stored. `report`: the pad's own.

@@ -36,7 +36,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    pub(crate) fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Form::Json => "JSON",
             Form::Binary => "binary",
@@ -47,9 +47,9 @@ impl Form {
 /// What a client asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    pub(crate) channels: Vec<String>,
-    pub(crate) max_rate_hz: Option<f64>,
-    pub(crate) form: Form,
+    pub(super) channels: Vec<String>,
+    pub(super) max_rate_hz: Option<f64>,
+    pub(super) form: Form,
 }
 
 /// What a client saw.
@@ -58,13 +58,13 @@ pub(crate) struct Seen {
     /// Of each window, from the stamp of its newest frame until it was decoded.
     pub(crate) fresh_ms: Vec<f64>,
     /// Times between two updates.
-    pub(crate) intervals_ms: Vec<f64>,
-    pub(crate) updates: u64,
+    pub(super) intervals_ms: Vec<f64>,
+    pub(super) updates: u64,
     pub(crate) windows: u64,
     /// Channel windows decoded; only of JSON.
-    pub(crate) values: u64,
-    pub(crate) bytes: u64,
-    pub(crate) conflated: u64,
+    pub(super) values: u64,
+    pub(super) bytes: u64,
+    pub(super) conflated: u64,
     pub(crate) dropped: u64,
 }
 
@@ -111,11 +111,17 @@ struct TextWindow {
 }
 
 impl Client {
+    /// Makes one that is told of every frame of channels.
+    pub(crate) fn of(patterns: &[&str], form: Form) -> Client {
+        let channels = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+        Client { channels, max_rate_hz: None, form }
+    }
+
     /// Connects, meets the others at `ready`, and notes what it sees until it is dropped.
     ///
     /// # Errors
     /// It is refused, or hears nothing.
-    pub(crate) async fn run(self, url: String, ready: Arc<Barrier>, seen: Arc<Mutex<Seen>>) -> anyhow::Result<()> {
+    pub(super) async fn run(self, url: String, ready: Arc<Barrier>, seen: Arc<Mutex<Seen>>) -> anyhow::Result<()> {
         let mut socket = self.connect(&url).await?;
         // Updates go on while the others connect.
         let meet = ready.wait();

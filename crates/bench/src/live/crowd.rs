@@ -19,19 +19,19 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// What the clients saw, one by one, and what was used meanwhile.
 pub(crate) struct Crowd {
     pub(crate) seen: Vec<Seen>,
-    pub(crate) span_s: f64,
-    pub(crate) core_percent: f64,
-    pub(crate) rss_mib: f64,
-    pub(crate) rss_mib_max: f64,
+    pub(super) span_s: f64,
+    pub(super) core_percent: f64,
+    pub(super) rss_mib: f64,
+    pub(super) rss_mib_max: f64,
     /// Of this process, the clients.
-    pub(crate) clients_core_percent: f64,
+    pub(super) clients_core_percent: f64,
 }
 
 /// Connects all clients, waits until each has its first update, then measures once.
 ///
 /// # Errors
 /// A client that is refused, or hears nothing.
-pub(crate) fn measure(server: &ServerProcess, clients: Vec<Client>, span: Duration) -> anyhow::Result<Crowd> {
+pub(super) fn measure(server: &ServerProcess, clients: Vec<Client>, span: Duration) -> anyhow::Result<Crowd> {
     let mut measured = None;
     watch(server, clients, span, 1, |crowd| {
         measured = Some(crowd);
@@ -99,47 +99,47 @@ fn ended(client: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Resul
 
 /// A crowd in figures.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct CrowdResult {
+pub(super) struct CrowdResult {
     /// Who and what.
-    pub(crate) name: String,
+    pub(super) name: String,
     /// Clients.
-    pub(crate) clients: usize,
+    pub(super) clients: usize,
     /// Length of the measurement.
-    pub(crate) seconds: f64,
+    pub(super) seconds: f64,
     /// Updates a second of a client: mean over the clients.
-    pub(crate) rate_hz: f64,
+    pub(super) rate_hz: f64,
     /// Standard deviation of that rate over the clients, in percent of the mean.
-    pub(crate) rate_deviation_percent: f64,
+    pub(super) rate_deviation_percent: f64,
     /// Windows decoded.
-    pub(crate) windows: u64,
+    pub(super) windows: u64,
     /// From the stamp of a window's newest frame until it is decoded: median, in milliseconds.
-    pub(crate) fresh_p50_ms: f64,
+    pub(super) fresh_p50_ms: f64,
     /// 99th percentile.
-    pub(crate) fresh_p99_ms: f64,
+    pub(super) fresh_p99_ms: f64,
     /// Longest.
-    pub(crate) fresh_max_ms: f64,
+    pub(super) fresh_max_ms: f64,
     /// Time between two updates: median.
-    pub(crate) interval_p50_ms: f64,
+    pub(super) interval_p50_ms: f64,
     /// 99th percentile.
-    pub(crate) interval_p99_ms: f64,
+    pub(super) interval_p99_ms: f64,
     /// Longest.
-    pub(crate) interval_max_ms: f64,
+    pub(super) interval_max_ms: f64,
     /// Share of updates that came more than half a period late, in percent.
-    pub(crate) late_percent: f64,
+    pub(super) late_percent: f64,
     /// Bytes of messages a second, over all clients.
-    pub(crate) bytes_per_s: f64,
+    pub(super) bytes_per_s: f64,
     /// Updates merged.
-    pub(crate) conflated: u64,
+    pub(super) conflated: u64,
     /// Windows lost.
-    pub(crate) dropped: u64,
+    pub(super) dropped: u64,
     /// Processor time of the server, in percent of a core.
-    pub(crate) server_core_percent: f64,
+    pub(super) server_core_percent: f64,
     /// Memory of the server at the end, in MiB.
-    pub(crate) server_rss_mib: f64,
+    pub(super) server_rss_mib: f64,
     /// Most memory of the server, in MiB.
-    pub(crate) server_rss_mib_max: f64,
+    pub(super) server_rss_mib_max: f64,
     /// Processor time of the clients.
-    pub(crate) clients_core_percent: f64,
+    pub(super) clients_core_percent: f64,
 }
 
 impl Crowd {
@@ -147,7 +147,7 @@ impl Crowd {
     ///
     /// # Errors
     /// Nobody saw anything.
-    pub(crate) fn result(self, name: String, period_ms: f64) -> anyhow::Result<CrowdResult> {
+    pub(super) fn result(self, name: String, period_ms: f64) -> anyhow::Result<CrowdResult> {
         let clients = self.seen.len();
         let rates: Vec<f64> = self.seen.iter().map(|seen| seen.updates as f64 / self.span_s).collect();
         let rate_hz = rates.iter().sum::<f64>() / clients as f64;

@@ -66,13 +66,7 @@ pub(super) struct ScreensResult {
 /// # Errors
 /// A client that is refused, or hears nothing.
 pub(super) fn run(server: &ServerProcess, span: Duration) -> anyhow::Result<ScreensResult> {
-    let clients = (0..SUBSCRIBERS)
-        .map(|index| Client {
-            channels: SCREENS[index % SCREENS.len()].iter().map(|&pattern| pattern.to_owned()).collect(),
-            max_rate_hz: None,
-            form: Form::Json,
-        })
-        .collect();
+    let clients = (0..SUBSCRIBERS).map(|index| Client::of(SCREENS[index % SCREENS.len()], Form::Json)).collect();
     let crowd = crowd::measure(server, clients, span)?;
     let mut by_screen = vec![Seen::default(); SCREENS.len()];
     let mut all = Seen::default();

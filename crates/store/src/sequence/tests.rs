@@ -116,8 +116,8 @@ fn frames_of_both_sessions_are_known_around_a_restart() {
     assert_eq!((counts, session), ([2, 1, 2, 1, 1], 1));
 }
 
-/// A source that gives no time begins anew, and frames 500 to 519 of its first session were lost: those numbers of the
-/// second are not theirs, though the second has a hole as well.
+/// A source without time stamps restarts after frames 500 to 519 of its first session were lost. Frames of the second
+/// session with these numbers are not the missing ones, though the second session has a hole there as well.
 #[test]
 fn without_a_clock_a_frame_is_of_the_session_whose_order_it_fits() {
     let mut tracker = SequenceTracker::new(1 << 16);
