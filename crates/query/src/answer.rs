@@ -18,7 +18,8 @@ use tokio::task::JoinHandle;
 use crate::error::{QueryError, sqlstate};
 use crate::memory::Share;
 use crate::pg::encode;
-use crate::query::Query;
+use crate::plan_cache::CachedPlan;
+use crate::query::{Plan, Query, Session};
 
 /// Most bytes of rows in one answer; it is cut there and says so.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -78,8 +79,10 @@ impl Query {
         // Boxed, as all that callers await: what is inside is compiled here and once.
         Box::pin(async move {
             let start = Instant::now();
-            let _question = self.inner.questions.try_acquire().map_err(|_| {
-                QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, "too many questions at a time: ask again later")
+            // Answers are made in memory: so many at once, the others wait for their turn.
+            let question = tokio::time::timeout(timeout, self.inner.questions.acquire()).await;
+            let _question = question.map_err(|_| {
+                QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, "too many questions are being answered: try again")
             })?;
             let (query, sql) = (self.clone(), sql.to_owned());
             let work = async move { tokio::time::timeout(timeout, query.answer(&sql, limit)).await };
@@ -98,16 +101,10 @@ impl Query {
 
     async fn answer(&self, sql: &str, limit: usize) -> Result<(SqlAnswer, bool), QueryError> {
         let session = self.session();
-        let mut statements = session.parse(sql).await?;
-        let statement = match (statements.pop(), statements.is_empty()) {
-            (Some(statement), true) => statement,
-            (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
-            (Some(_), false) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "one statement at a time")),
+        let plan = match session.cached(sql) {
+            Some(cached) => cached.plan,
+            None => plan_of(&session, sql).await?,
         };
-        if !matches!(statement, Statement::Query(_) | Statement::Explain { .. }) {
-            return Err(crate::statement::refusal(&statement));
-        }
-        let plan = session.plan(Arc::new(statement), sql.len()).await?;
         if !plan.parameters.is_empty() {
             return Err(QueryError::new(sqlstate::INDETERMINATE_DATATYPE, "parameters have no values here"));
         }
@@ -152,6 +149,23 @@ impl Query {
         answer.hold()?;
         Ok((answer, truncated))
     }
+}
+
+/// Plans the one statement of a text, and keeps the plan for others.
+async fn plan_of(session: &Session, sql: &str) -> Result<Arc<Plan>, QueryError> {
+    let mut statements = session.parse(sql).await?;
+    let statement = match (statements.pop(), statements.is_empty()) {
+        (Some(statement), true) => statement,
+        (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
+        (Some(_), false) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "one statement at a time")),
+    };
+    if !matches!(statement, Statement::Query(_) | Statement::Explain { .. }) {
+        return Err(crate::statement::refusal(&statement));
+    }
+    let statement = Arc::new(statement);
+    let plan = session.plan(statement.clone(), sql.len()).await?;
+    session.query.inner.plans.put(sql, CachedPlan { statement, plan: plan.clone() });
+    Ok(plan)
 }
 
 fn put_cell(json: &mut String, array: &ArrayRef, row: usize, field: &Field) -> Result<(), QueryError> {

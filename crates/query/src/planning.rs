@@ -20,13 +20,13 @@ use crate::fair::{Account, Place, Places};
 /// Stack of a planning thread, in bytes; only what is used of it takes memory.
 const STACK_BYTES: usize = 256 << 20;
 /// Small statements planned at a time.
-const SMALL_TURNS: usize = 2;
+const SMALL_TURNS: usize = 8;
 /// Large statements planned at a time.
 const LARGE_TURNS: usize = 1;
 /// Steps that took longer than [`SHORT_TIME`], at a time; others of these keep the place of a small or large one.
 const LONG_TURNS: usize = 3;
 /// After this time a step counts as long, and lets others have its place.
-const SHORT_TIME: Duration = Duration::from_millis(50);
+const SHORT_TIME: Duration = Duration::from_millis(25);
 /// Longest text of a small statement, in bytes.
 const SMALL_BYTES: usize = 16 << 10;
 /// Longest time for one step, parsing or planning.

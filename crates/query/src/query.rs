@@ -41,7 +41,7 @@ use crate::names;
 use crate::parameter;
 use crate::parser::Parser;
 use crate::pg_catalog::{self, FormatType};
-use crate::plan_cache::PlanCache;
+use crate::plan_cache::{CachedPlan, PlanCache};
 use crate::planning::Planning;
 use crate::runtime::Threads;
 use crate::setting::{SERVER_VERSION, Settings, SharedSettings};
@@ -50,12 +50,12 @@ use crate::sorted::SortedScan;
 use crate::state::{self, StateRow};
 use crate::system::SystemRows;
 use crate::table::PinnedView;
-use crate::turn::{Turn, Turns};
+use crate::turn::{SHORT_TURNS, Turn, Turns};
 use crate::types::Types;
 
 /// Batches under way between a running query and its client.
 const BATCHES_IN_FLIGHT: usize = 2;
-/// Questions over HTTP at a time; more are refused.
+/// Questions over HTTP at a time; more wait.
 const QUESTIONS_MAX: usize = 128;
 /// Longest time that a client may leave rows of a query unread.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(600);
@@ -65,7 +65,7 @@ const COUNTED_BYTES: usize = 256 << 10;
 /// Bounds of the query engine.
 #[derive(Clone, Debug)]
 pub struct QueryOptions {
-    /// Threads that run queries; as many again serve connections.
+    /// Parts of a query that run beside each other, and threads that serve connections.
     pub threads: usize,
     /// Memory of all running queries together; half as much again is for answers that are not read yet, and for
     /// prepared statements.
@@ -130,7 +130,9 @@ impl Query {
     /// # Errors
     /// If threads cannot be started.
     pub fn new(store: Store, system: Arc<dyn SystemRows>, options: QueryOptions) -> io::Result<Query> {
-        let heavy = Threads::start("sql", options.threads, options.niceness)?;
+        // One for each part that may run: what a query does between two yields keeps no other waiting.
+        let running = SHORT_TURNS + options.queries_max * options.threads;
+        let heavy = Threads::start("sql", running, options.niceness)?;
         let wire = Threads::start("sql-wire", options.threads, options.niceness / 2)?;
         let database = Arc::new(Database::new(store.clone(), system.clone()));
         let template = template(&store, &system, &database, &options).map_err(io::Error::other)?;
@@ -281,6 +283,12 @@ impl Session {
         let (inner, state) = (self.query.inner.clone(), self.state.clone());
         let planning = &self.query.inner.planning;
         planning.run(&self.account, text_bytes, move |_| inner.plan(&state, &statement, text_bytes)).await
+    }
+
+    /// The cached plan of a text, if there is one for the catalog as it is.
+    pub(crate) fn cached(&self, sql: &str) -> Option<CachedPlan> {
+        let inner = &self.query.inner;
+        inner.plans.get(sql, inner.store.catalog_version())
     }
 
     /// Runs a plan with values for its parameters. Waits for its turn first.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::fair::{Account, Place, Places};
 
 /// Queries that have a short turn at a time.
-const SHORT_TURNS: usize = 4;
+pub(crate) const SHORT_TURNS: usize = 4;
 /// A short turn.
 const SHORT_TIME: Duration = Duration::from_millis(50);
 /// A long turn: short enough that one query ends in time behind twenty others, and long beside the change of turns.

@@ -60,8 +60,6 @@ const SCANS: usize = 2;
 const WRITERS: usize = 32;
 /// Threads of the runtime for HTTP that may block.
 const BLOCKING_THREADS: usize = 64;
-/// Questions to SQL over HTTP that are answered at once.
-const QUESTIONS: usize = 8;
 /// Rows of gaps or events that SQL reads at most: all that are kept.
 const LEDGER_ROWS: usize = crate::ledger::ROWS_MAX;
 
@@ -352,7 +350,6 @@ impl Running {
                 config.limits.client_memory_per_address_mib << 20,
             ),
             writers: Semaphore::new(WRITERS),
-            questions: Semaphore::new(QUESTIONS),
             allowance: Allowance::new(Instant::now()),
             live_clients: Seats::new(config.live.max_clients, config.live.max_clients_per_address),
             layouts: Arc::new(Layouts::of(&config.data_dir)),

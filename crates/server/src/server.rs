@@ -68,8 +68,6 @@ pub struct Server {
     pub budget: Arc<Budget>,
     /// Bodies of lines that are written at once.
     pub writers: Semaphore,
-    /// Questions to SQL over HTTP that are answered at once.
-    pub questions: Semaphore,
     /// How often clients may have something written down.
     pub allowance: Allowance,
     /// Places for live clients.

@@ -205,7 +205,7 @@ impl Connection {
 
     async fn simple(&mut self, sql: &str) -> Result<(), Failure> {
         self.begin();
-        if let Some(cached) = self.cached(sql) {
+        if let Some(cached) = self.session.cached(sql) {
             self.in_transaction(&Request::Rows)?;
             return self.rows(&cached.plan, true).await;
         }
@@ -250,12 +250,6 @@ impl Connection {
 
     fn watch(&self, deadline: Option<Instant>) -> Watched {
         Watched { cancel: self.cancel.subscribe(), stopped: self.stopped.clone(), deadline }
-    }
-
-    /// The cached plan of a statement, if there is one for the catalog as it is.
-    fn cached(&self, sql: &str) -> Option<CachedPlan> {
-        let inner = &self.session.query.inner;
-        inner.plans.get(sql, inner.store.catalog_version())
     }
 
     /// A failed transaction takes nothing but its end.
@@ -415,7 +409,7 @@ impl Connection {
             return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "too many prepared statements").into());
         }
         self.begin();
-        let prepared = match self.cached(sql) {
+        let prepared = match self.session.cached(sql) {
             Some(CachedPlan { statement, plan }) => {
                 self.in_transaction(&Request::Rows)?;
                 Prepared { sql: sql.to_owned(), statement: Some(statement), plan: Some(plan), given }
@@ -497,7 +491,7 @@ impl Connection {
         if plan.version == self.session.query.inner.store.catalog_version() {
             return Ok(Some(plan.clone()));
         }
-        let fresh = match self.cached(&prepared.sql) {
+        let fresh = match self.session.cached(&prepared.sql) {
             Some(cached) => cached.plan,
             None => {
                 let fresh = self.planned(statement, prepared.sql.len()).await?;

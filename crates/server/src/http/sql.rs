@@ -28,11 +28,6 @@ pub(super) async fn sql(State(server): State<Arc<Server>>, body: Bytes) -> Resul
     let question: Question = serde_json::from_slice(&body).map_err(|e| Failure::bad_request(e.to_string()))?;
     let limit = question.limit.unwrap_or(ROWS).min(ROWS_MAX);
     let patience = server.patience();
-    // Answers are made in memory: so many at once, the others wait for their turn.
-    let Ok(turn) = tokio::time::timeout(patience, server.questions.acquire()).await else {
-        return Err(Failure::unavailable("too many questions are being answered: try again"));
-    };
-    let _turn = turn.map_err(Failure::internal)?;
     let engine = server.query.now();
     match engine.sql_json(&question.sql, limit, patience).await {
         Ok(body) => Ok(answer::json_bytes(Bytes::from_owner(body))),
