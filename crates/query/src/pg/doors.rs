@@ -1,7 +1,7 @@
 //! Who comes in: connections that have not shown yet who they are, those that have, and wrong passwords.
 //!
-//! Those that only connect keep nobody out: of those that are still starting the oldest leaves when one too many
-//! comes. Connections count only once they are authenticated; some are left for this machine, and no other machine
+//! Those that only connect keep nobody out: of those that are still starting the oldest that has not said who it is
+//! leaves when one too many comes. Connections count only once they are authenticated; some are left for this machine, and no other machine
 //! gets more than half.
 
 use std::collections::{HashMap, VecDeque};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// Connections that start at a time.
-const STARTING_MAX: usize = 64;
+const STARTING_MAX: usize = 256;
 /// Wait after the first wrong password from an address; it doubles with each further one.
 const PENALTY: Duration = Duration::from_millis(250);
 /// Longest such wait.
@@ -26,7 +26,7 @@ const PENALTIES_MAX: usize = 1_024;
 /// The connections of a listener.
 pub(super) struct Doors {
     seats_max: usize,
-    /// Their numbers, and what is dropped to make them leave; the oldest first.
+    /// The oldest first.
     starting: Mutex<Starts>,
     seats: Mutex<HashMap<IpAddr, usize>>,
     wrong: Mutex<HashMap<IpAddr, (u32, Instant)>>,
@@ -35,13 +35,21 @@ pub(super) struct Doors {
 #[derive(Default)]
 struct Starts {
     next: u64,
-    all: VecDeque<(u64, oneshot::Sender<()>)>,
+    all: VecDeque<Starting>,
+}
+
+struct Starting {
+    number: u64,
+    /// Whether it said who it is.
+    is_heard: bool,
+    /// Dropped to make it leave.
+    _stay: oneshot::Sender<()>,
 }
 
 /// A connection that is starting.
 pub(super) struct Start {
     doors: Arc<Doors>,
-    number: u64,
+    pub(super) number: u64,
     /// Ready when it must leave.
     pub(super) leave: oneshot::Receiver<()>,
 }
@@ -62,12 +70,21 @@ impl Doors {
         let (stay, leave) = oneshot::channel();
         let mut starts = self.starting.lock();
         if starts.all.len() >= STARTING_MAX {
-            starts.all.pop_front();
+            let leaves = starts.all.iter().position(|start| !start.is_heard).unwrap_or(0);
+            starts.all.remove(leaves);
         }
         starts.next += 1;
         let number = starts.next;
-        starts.all.push_back((number, stay));
+        starts.all.push_back(Starting { number, is_heard: false, _stay: stay });
         Start { doors: self.clone(), number, leave }
+    }
+
+    /// Notes that the connection of a number said who it is.
+    pub(super) fn hear(&self, number: u64) {
+        let mut starts = self.starting.lock();
+        if let Some(start) = starts.all.iter_mut().find(|start| start.number == number) {
+            start.is_heard = true;
+        }
     }
 
     /// A seat for a connection from an address, if there is one for it.
@@ -112,7 +129,7 @@ impl Doors {
 
 impl Drop for Start {
     fn drop(&mut self) {
-        self.doors.starting.lock().all.retain(|(number, _)| *number != self.number);
+        self.doors.starting.lock().all.retain(|start| start.number != self.number);
     }
 }
 
@@ -141,15 +158,18 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_start_the_oldest_leaves() {
+    fn of_those_that_start_the_oldest_leaves_that_has_not_said_who_it_is() {
         let doors = Doors::new(10);
-        let mut all: Vec<Start> = (0..STARTING_MAX + 3).map(|_| doors.start()).collect();
+        let mut heard = doors.start();
+        doors.hear(heard.number);
+        let mut all: Vec<Start> = (0..STARTING_MAX + 2).map(|_| doors.start()).collect();
         let left: Vec<bool> = all
             .iter_mut()
             .map(|start| matches!(start.leave.try_recv(), Err(oneshot::error::TryRecvError::Closed)))
             .collect();
         assert!(left[..3].iter().all(|left| *left) && !left[3..].contains(&true));
-        drop(all);
+        assert!(matches!(heard.leave.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+        drop((all, heard));
         assert!(doors.starting.lock().all.is_empty());
     }
 

@@ -123,7 +123,7 @@ async fn serve(
                 output: BytesMut::new(),
                 held: Share::new(query.inner.sessions.clone(), MESSAGE_BYTES_FREE),
             };
-            let begin = client.begin(&query, &auth, &keys, &doors, peer);
+            let begin = client.begin(&query, &auth, &keys, (&doors, start.number), peer);
             let begun = tokio::select! {
                 begun = begin => begun,
                 // Others that want to start need the room.
@@ -173,11 +173,11 @@ impl Client {
         query: &Query,
         auth: &PgAuth,
         keys: &Arc<CancelKeys>,
-        doors: &Arc<Doors>,
+        door: (&Arc<Doors>, u64),
         peer: IpAddr,
     ) -> io::Result<Option<Begun>> {
         self.socket.set_nodelay(true)?;
-        match tokio::time::timeout(STARTUP_TIMEOUT, self.start(query, auth, keys, doors, peer)).await {
+        match tokio::time::timeout(STARTUP_TIMEOUT, self.start(query, auth, keys, door, peer)).await {
             Err(_) => Ok(None),
             Ok(Ok(begun)) => Ok(begun),
             Ok(Err(Startup::Io(error))) => Err(error),
@@ -203,7 +203,7 @@ impl Client {
         query: &Query,
         auth: &PgAuth,
         keys: &Arc<CancelKeys>,
-        doors: &Arc<Doors>,
+        (doors, number): (&Arc<Doors>, u64),
         peer: IpAddr,
     ) -> Result<Option<Begun>, Startup> {
         let body = loop {
@@ -221,6 +221,7 @@ impl Client {
                 _ => break body,
             }
         };
+        doors.hear(number);
         let mut fields = Body(&body);
         let version = fields.i32()?;
         if version >> 16 != message::PROTOCOL_MAJOR {
