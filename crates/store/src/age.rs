@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::clock::PLAUSIBLE_FROM;
-use crate::directory::{GroupList, Segment, SegmentState};
+use crate::directory::{GroupList, Segment, SegmentList, SegmentState};
 use crate::mutant::{self, Mutant};
 use crate::seal::Sealer;
 use crate::store::Inner;
@@ -56,8 +56,28 @@ impl Sealer {
         self.clock.is_believed() || filled.is_none_or(|filled| has_passed(if all { filled.last } else { filled.first }))
     }
 
-    /// Notes durably, after a leap of the clock, that what was stored since the opening is no older than the leap: the
-    /// next opening has only instants to go by, and those of before it are of a clock that was wrong.
+    /// Counts what was there at an opening as if it were stored by it: what goes on to be written to; what was stored last,
+    /// as nobody knows when a clock that was not confirmed was set right; all, where the clock cannot be right for both.
+    pub(crate) fn count_as_of_now(&mut self, all: &SegmentList, last_commit: Option<i64>) {
+        let not_before = self.clock.not_before();
+        let is_odd = self.clock.state().newest.is_some();
+        let doubted_from = last_commit.or(all.newest_stored()).and_then(|ended| self.clock.doubted_from(ended));
+        let mut is_noted = !is_odd;
+        for segment in all.iter() {
+            let mut state = segment.state.lock();
+            let is_doubted = is_odd || doubted_from.is_some_and(|from| state.stored.1 >= from);
+            if is_doubted || !state.sealed {
+                state.not_before = not_before;
+                self.filled.insert(segment.place(), Filled::default());
+                is_noted &= !state.sealed;
+            }
+        }
+        // What is open is of the next opening, too.
+        self.noted_leap = Some(not_before).filter(|_| is_noted);
+    }
+
+    /// Notes durably, after an opening and after a leap of the clock, that what was stored since, or counts as such, is no
+    /// older than that: the next opening has only instants to go by, and those of before may be of a clock that was wrong.
     pub(crate) fn note_leap(&mut self, store: &Inner, now: i64) -> io::Result<()> {
         let not_before = self.clock.not_before();
         if self.noted_leap == Some(not_before) || mutant::is_active(Mutant::ForgetLeap) {
@@ -65,18 +85,16 @@ impl Sealer {
         }
         let list = store.shared.segments.load_full();
         for segment in list.iter() {
-            let newest = segment.state.lock().stored.1;
-            if self.clock.doubted_from().is_some_and(|from| newest >= from) {
-                self.filled.entry(segment.place()).or_default();
-            }
             if !self.filled.contains_key(&segment.place()) {
                 continue;
             }
             segment.state.lock().not_before = not_before;
             self.changed_segments.insert(segment.id, segment.clone());
         }
-        // Rows that are in the log alone are no older than its newest unit, wherever they get to.
-        store.mark_log(now)?;
+        if self.clock.state().newest.is_some() {
+            // Rows that are in the log alone are no older than its newest unit, wherever they get to.
+            store.mark_log(now)?;
+        }
         self.write_checkpoint(store, None)?;
         self.noted_leap = Some(not_before);
         Ok(())

@@ -68,8 +68,6 @@ pub(crate) struct WallClock {
     /// clock when that was said.
     not_before: i64,
     noted: i64,
-    /// Instant from which on what earlier openings stored has instants of a clock that leapt before it was confirmed.
-    doubted_from: Option<i64>,
     state: ClockTrust,
 }
 
@@ -91,12 +89,12 @@ impl WallClock {
                 state.newest = Some(ClockLeap { from: newest, to: now });
             }
         }
-        let not_before = if state.newest.is_some() { now } else { newest_stored.last().copied().unwrap_or(i64::MIN) };
+        let is_believed = state.newest.is_none() && confirm_ns == 0;
+        let not_before = if is_believed { newest_stored.last().copied().unwrap_or(i64::MIN) } else { now };
         let mut clock = WallClock {
             confirm_ns,
             not_before,
             noted: now,
-            doubted_from: None,
             last: None,
             has_steady: false,
             steady_told: None,
@@ -167,13 +165,8 @@ impl WallClock {
 
     /// Begins to compare the two clocks where they stand: after a leap, or a step that may have been one.
     fn begin_at(&mut self, now: i64, steady: i64) {
-        let (anchored, offset) = (self.anchor.0, now.saturating_sub(steady));
+        let offset = now.saturating_sub(steady);
         (self.anchor, self.since) = ((offset, steady), steady);
-        if self.trusted.is_none() {
-            // It may have been wrong since before the opening, for as long as no clock is confirmed.
-            let from = anchored.saturating_add(steady).saturating_sub(self.confirm_ns);
-            self.doubted_from = Some(self.doubted_from.map_or(from, |before| before.min(from)));
-        }
         if offset.saturating_sub(self.noted).saturating_abs() > NOTED_NS {
             (self.not_before, self.noted) = (now, offset);
         }
@@ -190,15 +183,16 @@ impl WallClock {
     }
 
     /// The instant of the newest leap, by the clock that it came to: what was stored since the opening and before it has
-    /// instants of a clock that was wrong, and is no older than that. Without a leap what the store held at its opening.
+    /// instants of a clock that was wrong, and is no older than that. Without a leap the instant of the opening.
     pub(crate) fn not_before(&self) -> i64 {
         self.not_before
     }
 
-    /// The instant from which on what earlier openings stored counts as stored by this one: their clock leapt before it was
-    /// confirmed, and may have been wrong for them already.
-    pub(crate) fn doubted_from(&self) -> Option<i64> {
-        self.doubted_from
+    /// The instant from which on what earlier openings stored counts as stored by this one, if they ended then: their clock
+    /// may have been wrong for as long as none is confirmed, and right again only after their end.
+    pub(crate) fn doubted_from(&self, ended: i64) -> Option<i64> {
+        let is_believed = self.is_believed() || mutant::is_active(Mutant::BelieveEnd);
+        (!is_believed).then(|| ended.saturating_sub(self.confirm_ns))
     }
 
     /// Whether every clock is to be believed at once.

@@ -28,6 +28,8 @@ pub(crate) enum Mutant {
     BelieveClock,
     /// What was stored before a leap of the clock is not noted to be no older than it.
     ForgetLeap,
+    /// What the opening before stored last is as old as its clock says.
+    BelieveEnd,
     /// Segments leave the list before the checkpoint that says so is durable.
     DropEarly,
     /// What was not seen below the lowest sequence is not marked as missing.

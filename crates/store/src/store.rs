@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::age::Filled;
 use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
 use crate::checkpoint;
 use crate::clock::{Caller, WallClock};
@@ -157,16 +156,7 @@ impl Store {
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare, clock);
         sealer.groups = opened.open;
         opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
-        // What goes on to be written to gets rows of this opening.
-        // Where the clock cannot be right for both, it counts as if all were of this opening.
-        let all = shared.segments.load_full();
-        let is_odd = sealer.clock.state().newest.is_some();
-        let of_now = all.iter().filter(|segment| is_odd || !segment.state.lock().sealed);
-        for segment in of_now {
-            segment.state.lock().not_before = sealer.clock.not_before();
-            sealer.filled.insert(segment.place(), Filled::default());
-        }
-        sealer.noted_leap = Some(sealer.clock.not_before()).filter(|_| !is_odd);
+        sealer.count_as_of_now(&shared.segments.load_full(), opened.last_commit);
         if let Some(fixed) = space.fixed {
             // What the region has room for, with what names each list.
             sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as usize;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
+use crate::mutant::{self, Mutant};
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -251,6 +252,37 @@ fn what_earlier_openings_stored_by_a_wrong_clock_is_as_young_as_it_is() {
         }
         machine.run(2 * MAX_AGE, &what);
     }
+}
+
+/// No opening sees the leap: the clock is set right while nothing runs.
+#[test]
+fn what_was_stored_last_by_a_wrong_clock_is_as_young_for_the_openings_after_it() {
+    for (seed, behind) in [3_000 * S, 7_000 * S, DAY, 100 * DAY, 360 * DAY].into_iter().enumerate() {
+        for begins_wrong in [false, true] {
+            let what = format!("behind by {} s, from the start: {begins_wrong}", behind / S);
+            let mut machine = Machine::new(seed as u64, if begins_wrong { -behind } else { 0 }, 0, seed % 2 == 0);
+            if !begins_wrong {
+                machine.run(1_200 * S, &what);
+                machine.wrong = -behind;
+            }
+            machine.run(CONFIRM - 120 * S, &what);
+            for span in [60 * S, CONFIRM + 120 * S, 900 * S] {
+                machine.reopen(0);
+                machine.run(span, &what);
+            }
+            machine.run(2 * MAX_AGE, &what);
+            assert!(machine.oldest() < MAX_AGE + 1_800 * S, "{what}: {} s", machine.oldest() / S);
+        }
+    }
+}
+
+/// Too rare in the model by kinds for a thousand of its seeds.
+#[test]
+fn what_was_stored_last_and_counts_as_old_as_its_clock_says_is_found() {
+    mutant::activate(Some(Mutant::BelieveEnd));
+    let found = std::panic::catch_unwind(what_was_stored_last_by_a_wrong_clock_is_as_young_for_the_openings_after_it);
+    mutant::activate(None);
+    assert!(found.is_err());
 }
 
 #[test]

@@ -10,7 +10,8 @@ use fastrand::Rng;
 
 use crate::directory::file_name;
 use crate::disk::Disk;
-use crate::disk::fault::FaultDisk;
+use crate::disk::fault::{Fault, FaultDisk};
+use crate::mutant::{self, Mutant};
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -128,6 +129,39 @@ fn flood(store: &Store, stream: StreamId, sent: &mut u64, now: &mut i64) {
         *sent += append(store, stream, *sent, 1000, *now);
         settle(store, *now);
     }
+}
+
+/// Lets all segments go for their age while the folder cannot be synced, and then once more when it can: with the next
+/// checkpoint, or the next opening. The names of them that are there after a power cut.
+fn names_that_come_back(seed: u64, is_killed: bool) -> Vec<String> {
+    let disk = FaultDisk::new(seed);
+    disk.set_names_apart(true);
+    let options = StoreOptions { max_age: Some(Duration::from_secs(5)), ..options(Vec::new()) };
+    let store = open(&disk, &options);
+    let s = stream(&store, "t", None);
+    send(&store, s, 0, 20_000, T0);
+    let before: BTreeSet<String> = store.segments().iter().map(|segment| file_name(segment.id)).collect();
+    disk.fail_call(Fault::Descriptors, 0, 1);
+    store.maintain(T0 + 10 * S).expect("maintained");
+    assert!(before.len() > 5 && store.segments().is_empty() && !disk.is_call_to_fail());
+    if is_killed {
+        drop(store);
+        open(&disk, &options);
+    } else {
+        store.inner.sealer.lock().write_checkpoint(&store.inner, None).expect("written");
+    }
+    let names = disk.after_cut().list().expect("a list");
+    names.into_iter().map(|file| file.0).filter(|name| before.contains(name)).collect()
+}
+
+#[test]
+fn what_went_is_removed_again_until_the_folder_is_synced() {
+    let come_back = |is_killed| (0..10).map(|seed| names_that_come_back(seed, is_killed).len()).sum::<usize>();
+    assert_eq!((come_back(false), come_back(true)), (0, 0));
+    mutant::activate(Some(Mutant::ForgetRemoved));
+    let forgotten = come_back(false);
+    mutant::activate(None);
+    assert!(forgotten > 0, "a power cut brings nothing back here");
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn a_full_disk_costs_the_oldest_rows_and_no_others() {
 }
 
 /// Faults of each kind that are put in on purpose.
-const PUT_IN: [PutIn; 21] = [
+const PUT_IN: [PutIn; 20] = [
     PutIn { what: "negative zeros of a grid", mutant: Mutant::NegativeZero, kind: Kind::Values, first: 29 },
     PutIn { what: "frames of the last nanosecond", mutant: Mutant::LastInstant, kind: Kind::Values, first: 0 },
     PutIn { what: "a clock believed at once", mutant: Mutant::BelieveClock, kind: Kind::Clock, first: 0 },
@@ -176,7 +176,6 @@ const PUT_IN: [PutIn; 21] = [
     PutIn { what: "segments replaced too early", mutant: Mutant::ReplaceEarly, kind: Kind::Full, first: 2 },
     PutIn { what: "poisoned by want of descriptors", mutant: Mutant::PoisonDescriptors, kind: Kind::Full, first: 4 },
     PutIn { what: "refused with history that may go", mutant: Mutant::KeepOldest, kind: Kind::Full, first: 0 },
-    PutIn { what: "names of files forgotten", mutant: Mutant::ForgetRemoved, kind: Kind::Full, first: 614 },
     PutIn { what: "a cache that is believed", mutant: Mutant::KeepCached, kind: Kind::Full, first: 7 },
 ];
 

@@ -74,7 +74,7 @@ fn a_store_of_a_fixed_size_and_the_model_agree_whatever_fails() {
 }
 
 /// Seeds that any fault must be found within.
-const FOUND_WITHIN: u64 = 1_000;
+const FOUND_WITHIN: u64 = 2_000;
 
 /// The first seed that finds a fault.
 fn found_by(mutant: Option<Mutant>, lies_about: Option<&'static str>, fixed: bool) -> Option<u64> {
