@@ -196,7 +196,10 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
     println!("clients strike for {duration:?} from seed {}", arguments.seed);
     let (answered, witnessed, mut audience, usage) = std::thread::scope(|scope| {
         let (target, server) = (&target, &server);
-        let audience = scope.spawn(move || audience::watch(server, target, arguments.screens));
+        let (opened, all_open) = std::sync::mpsc::channel();
+        let audience = scope.spawn(move || audience::watch(server, target, arguments.screens, opened));
+        // Nothing is sent: it ends when the screens are open, or cannot be opened.
+        let _ = all_open.recv();
         for (kind, count) in kinds.iter().zip(&counts) {
             for _ in 0..kind.clients() {
                 scope.spawn(move || {

@@ -1,5 +1,6 @@
 //! Well-behaved screens of the pad, which are told of every frame while others strike.
 
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -24,21 +25,27 @@ const SCREENS: [&[&str]; 4] = [
     &["avionics.imu.*"],
 ];
 
-/// Keeps a number of screens open until the time is over; returns what all of them saw.
-pub(super) fn watch(server: &ServerProcess, target: &Target, screens: usize) -> Seen {
+/// Keeps a number of screens open until the time is over; returns what all of them saw. `opened` is dropped when all are.
+pub(super) fn watch(server: &ServerProcess, target: &Target, screens: usize, opened: Sender<()>) -> Seen {
     let mut all = Seen::default();
     let clients = (0..screens)
         .map(|index| Client::of(SCREENS[index % SCREENS.len()], if index % 2 == 0 { Form::Binary } else { Form::Json }))
         .collect();
-    let watched = crowd::watch(server, clients, LOOK, u64::MAX, |crowd| {
-        let before = all.windows;
-        crowd.seen.into_iter().for_each(|seen| all.add(seen));
-        if target.is_over() {
-            bail!("the time is over");
-        }
-        ensure!(all.windows > before, "{screens} screens were told of nothing for {LOOK:?}");
-        Ok(())
-    });
+    let watched = crowd::watch(
+        server,
+        clients,
+        (LOOK, u64::MAX),
+        || drop(opened),
+        |crowd| {
+            let before = all.windows;
+            crowd.seen.into_iter().for_each(|seen| all.add(seen));
+            if target.is_over() {
+                bail!("the time is over");
+            }
+            ensure!(all.windows > before, "{screens} screens were told of nothing for {LOOK:?}");
+            Ok(())
+        },
+    );
     if let Err(error) = watched
         && !target.is_over()
     {

@@ -33,22 +33,29 @@ pub(crate) struct Crowd {
 /// A client that is refused, or hears nothing.
 pub(super) fn measure(server: &ServerProcess, clients: Vec<Client>, span: Duration) -> anyhow::Result<Crowd> {
     let mut measured = None;
-    watch(server, clients, span, 1, |crowd| {
-        measured = Some(crowd);
-        Ok(())
-    })?;
+    watch(
+        server,
+        clients,
+        (span, 1),
+        || (),
+        |crowd| {
+            measured = Some(crowd);
+            Ok(())
+        },
+    )?;
     measured.context("no round was measured")
 }
 
-/// The same over `rounds` spans on the same connections; `each` is told of every one.
+/// The same over `rounds` spans on the same connections; `opened` is told when all have their first update, `each` of every
+/// round.
 ///
 /// # Errors
 /// As [`measure`], and those of `each`.
 pub(crate) fn watch(
     server: &ServerProcess,
     clients: Vec<Client>,
-    span: Duration,
-    rounds: u64,
+    (span, rounds): (Duration, u64),
+    opened: impl FnOnce(),
     mut each: impl FnMut(Crowd) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let url = format!("ws://{}/api/live", server.http);
@@ -64,6 +71,7 @@ pub(crate) fn watch(
             _ = ready.wait() => {}
             failed = tasks.join_next() => return ended(failed),
         }
+        opened();
         tokio::select! {
             () = tokio::time::sleep(WARM_UP) => {}
             failed = tasks.join_next() => return ended(failed),

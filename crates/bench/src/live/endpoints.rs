@@ -65,11 +65,17 @@ pub(super) fn soak(
     mut each: impl FnMut(CrowdResult),
 ) -> anyhow::Result<()> {
     let mut minute = 0;
-    crowd::watch(server, clients(server, count, Form::Binary)?, Duration::from_secs(60), minutes, |crowd| {
-        minute += 1;
-        each(crowd.result(format!("minute {minute}"), 1e3 / RATE_HZ)?);
-        Ok(())
-    })
+    crowd::watch(
+        server,
+        clients(server, count, Form::Binary)?,
+        (Duration::from_secs(60), minutes),
+        || (),
+        |crowd| {
+            minute += 1;
+            each(crowd.result(format!("minute {minute}"), 1e3 / RATE_HZ)?);
+            Ok(())
+        },
+    )
 }
 
 fn clients(server: &ServerProcess, count: usize, form: Form) -> anyhow::Result<Vec<Client>> {
