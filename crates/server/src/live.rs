@@ -18,6 +18,7 @@ pub mod begin;
 pub mod binary;
 pub mod events;
 pub mod heartbeat;
+pub mod listed;
 pub mod outlet;
 pub mod pace;
 pub mod place;

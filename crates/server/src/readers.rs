@@ -121,13 +121,24 @@ impl Readers {
         patience: Duration,
         read: impl FnOnce(&Leave) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
-        let leave = Leave::within(patience);
-        let waiting = Waiting(leave.clone());
-        let answer = self.spawn(move || {
+        let read = |leave: &Leave| {
             leave.check()?;
-            read(&leave)
-        });
-        let answer = answer.await.unwrap_or_else(|error| Err(ReadError::from(error).into()));
+            read(leave)
+        };
+        self.read_with(Leave::within(patience), read).await.unwrap_or_else(|error| Err(ReadError::from(error).into()))
+    }
+
+    /// Runs a read that blocks for as long as it has leave; its leave ends when this future is dropped.
+    ///
+    /// # Errors
+    /// It ended by a defect.
+    pub async fn read_with<T: Send + 'static>(
+        &self,
+        leave: Leave,
+        read: impl FnOnce(&Leave) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let waiting = Waiting(leave.clone());
+        let answer = self.spawn(move || read(&leave)).await;
         drop(waiting);
         answer
     }

@@ -12,6 +12,7 @@ use super::outlet::{Form, Told};
 use super::snapshot::History;
 use super::subscription::{Match, Subscription};
 use crate::history::POINTS_MAX;
+use crate::readers::Leave;
 use crate::server::Server;
 
 /// Bytes of a bucket in a message, about.
@@ -53,12 +54,13 @@ impl Backlog {
     }
 
     /// Reads the next part, one message. There is one even where nothing was found: clients wait for it.
-    pub(super) fn read(&mut self, server: &Server, view: &View) -> Told {
+    pub(super) fn read(&mut self, server: &Server, view: &View, leave: &Leave) -> Told {
         let part = self.next(view);
         let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
         let id = self.subscription.id;
         let part: Vec<&Match> = part.iter().collect();
-        match (History::read(view, id, &part, self.grid.clone(), self.points, &gaps), self.form) {
+        let extent = (self.grid.clone(), self.points);
+        match (History::read(view, id, &part, extent, &gaps, leave), self.form) {
             (Ok(history), Form::Json) => Told::json(history.json()),
             (Ok(history), Form::Binary) => Told::Binary(binary::history(&history).into()),
             (Err(error), _) => Told::error(Some(id), &format!("history cannot be read: {error}")),

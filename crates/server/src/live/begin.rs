@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::backlog::Backlog;
+use super::listed::Listed;
 use super::outlet::{Form, Told};
 use super::place::Round;
 use super::resume::Resume;
@@ -21,6 +22,7 @@ use crate::channel::ChannelCard;
 use crate::clock::now_ns;
 use crate::json;
 use crate::playback::channel_bytes;
+use crate::readers::Leave;
 use crate::server::Server;
 
 /// Channels over all subscriptions of a client.
@@ -111,8 +113,8 @@ impl Wanted {
 
 /// A subscription in force.
 pub struct Active {
-    /// What it gathers.
-    pub subscription: Arc<Subscription>,
+    /// What it gathers, known to the fan-out while it is in force.
+    pub listed: Arc<Listed>,
     /// Time between updates.
     pub period: Duration,
     /// No update before then.
@@ -139,6 +141,16 @@ impl Active {
             paced_ns: paced.then_some(self.period.as_nanos() as i64),
         }
     }
+}
+
+/// What a job has to do with on its matcher thread.
+pub struct Surroundings<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// What the client watches.
+    pub scene: &'a Scene,
+    /// Ends when the client has left.
+    pub leave: &'a Leave,
 }
 
 /// What a matcher thread made for the connection.
@@ -179,16 +191,17 @@ impl Begin {
     }
 
     /// Makes the subscription, or says why not. What it has to say is held in what is `reserved`.
-    pub fn run(self, server: &Server, scene: &Scene, reserved: Reservation) -> Done {
+    pub fn run(self, around: &Surroundings<'_>, reserved: Reservation) -> Done {
         let id = self.wanted.id;
-        self.make(server, scene, reserved).unwrap_or_else(|message| Done {
+        self.make(around, reserved).unwrap_or_else(|message| Done {
             messages: vec![Told::error(Some(id), &message)],
             refused: true,
             ..Done::default()
         })
     }
 
-    fn make(self, server: &Server, scene: &Scene, mut reserved: Reservation) -> Result<Done, String> {
+    fn make(self, around: &Surroundings<'_>, mut reserved: Reservation) -> Result<Done, String> {
+        let Surroundings { server, scene, .. } = *around;
         let Begin { wanted: Wanted { id, patterns, set, period, history, resume, mut held }, form, budget, wake } =
             self;
         let live = &scene.live;
@@ -215,7 +228,7 @@ impl Begin {
             let played = scene.playback().map_or(0, |_| channel_bytes(channels, streams));
             held.grow(counted(channels * WINDOW_BYTES + played)).map_err(|over| over.to_string())?;
         }
-        live.add(subscription.clone());
+        let listed = Arc::new(Listed::new(live.clone(), subscription.clone()));
         let hold = history.is_some() || resume.is_some();
         let (view, store) = live.adopt(&subscription, &mut found, hold, || server.ingest.store());
         let mut messages = vec![subscribed("subscribed", &subscription, &found, Some(&used))];
@@ -236,7 +249,7 @@ impl Begin {
                 let grid = now.saturating_sub((seconds * 1e9) as i64)..now.saturating_add(1);
                 let points = points.clamp(1, HISTORY_BUCKETS_MAX / (matched as usize).max(1) + 1);
                 let backlog = Backlog::new(subscription.clone(), form, found.into(), grid, points);
-                done = read_on(server, scene, backlog, None);
+                done = read_on(around, backlog, None);
             }
             None => let_go(&view, scene, &subscription, &found, &mut done),
         }
@@ -245,7 +258,7 @@ impl Begin {
             messages,
             reserved: Some(reserved),
             begun: Some(Active {
-                subscription,
+                listed,
                 period,
                 next: Instant::now(),
                 conflated: 0,
@@ -260,11 +273,12 @@ impl Begin {
 }
 
 /// Reads the next part of a history; behind the last one the streams of the subscription are let go.
-pub fn read_on(server: &Server, scene: &Scene, mut backlog: Backlog, reserved: Option<Reservation>) -> Done {
+pub fn read_on(around: &Surroundings<'_>, mut backlog: Backlog, reserved: Option<Reservation>) -> Done {
+    let Surroundings { server, scene, leave } = *around;
     let mut done = Done { reserved, ..Done::default() };
     // Rows below those at which the tails begin are the same in every later view.
     let view = server.ingest.store().view();
-    let message = (!has_jumped(scene, &backlog)).then(|| backlog.read(server, &view));
+    let message = (!has_jumped(scene, &backlog)).then(|| backlog.read(server, &view, leave));
     // What was read over a jump is not part of what is played now.
     let goes_on = !has_jumped(scene, &backlog);
     done.messages.extend(message.filter(|_| goes_on));
@@ -360,16 +374,16 @@ fn subscribed(kind: &str, subscription: &Subscription, found: &[Match], used: Op
 
 /// Matches new channels against subscriptions in force; at most `budget` channels more.
 pub fn match_new(
-    server: &Server,
-    scene: &Scene,
-    subscriptions: &[Arc<Subscription>],
+    around: &Surroundings<'_>,
+    subscriptions: &[Arc<Listed>],
     budget: u64,
     mut reserved: Reservation,
 ) -> Done {
+    let Surroundings { server, scene, .. } = *around;
     let mut done = Done::default();
     let catalog = server.ingest.store().catalog();
     let mut budget = budget;
-    for subscription in subscriptions {
+    for subscription in subscriptions.iter().map(|listed| listed.subscription()) {
         let mut found = match subscription.find_new(&catalog.streams, None, Steps::of_subscription()) {
             Ok(found) => found,
             Err(costly) => {
@@ -404,9 +418,9 @@ pub fn match_new(
 }
 
 /// Of a playback: what streams that are held had before what is played.
-pub fn show_held(server: &Server, subscriptions: &[Arc<Subscription>], mut reserved: Reservation) -> Done {
+pub fn show_held(around: &Surroundings<'_>, subscriptions: &[Arc<Subscription>], mut reserved: Reservation) -> Done {
     let mut done = Done::default();
-    let view = server.ingest.store().view();
+    let view = around.server.ingest.store().view();
     for subscription in subscriptions {
         let (round, held) = subscription.held();
         let channels: usize = held.iter().map(|held| held.channels.len()).sum();

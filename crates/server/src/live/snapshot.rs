@@ -90,15 +90,15 @@ impl History {
         view: &View,
         id: i64,
         found: &[&Match],
-        grid: Range<i64>,
-        points: usize,
+        (grid, points): (Range<i64>, usize),
         gaps: &GapSpans<'_>,
+        leave: &Leave,
     ) -> Result<History, ReadError> {
         let mut streams = Vec::with_capacity(found.len());
         for found in found {
             let columns: Vec<ChannelIndex> = found.channels.iter().map(|c| ChannelIndex(*c)).collect();
             // Frames stamped ahead of our clock belong to the history too: the tail begins at a row, not a time.
-            let (time, leave) = (grid.start..found.end_time, Leave::unlimited());
+            let (time, leave) = (grid.start..found.end_time, leave.clone());
             let extent = Extent { time, grid: grid.clone(), end_row: found.start_row, points, leave };
             let series = history::read(view, &found.stream, &columns, &extent)?;
             streams.push(StreamHistory { series, gaps: gaps(found.stream.id, &grid) });

@@ -20,13 +20,14 @@ use futures::{Stream, StreamExt};
 use serde::Deserialize;
 use strongback_store::{Store, StreamId};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::aside::{Aside, Asides};
 use super::backlog::PART_BYTES;
-use super::begin::{self, Active, Begin, CLIENT_CHANNELS_MAX, Done, SPACING, Subscribe, Wanted};
+use super::begin::{self, Active, Begin, CLIENT_CHANNELS_MAX, Done, SPACING, Subscribe, Surroundings, Wanted};
 use super::binary::{self, UpdateHead};
+use super::listed::Listed;
 use super::outlet::{End, Form, Outlet, SEND_PATIENCE, Told};
 use super::place::Round;
 use super::resume::{self, Position};
@@ -34,6 +35,7 @@ use super::scene::Scene;
 use super::subscription::{Due, Subscription};
 use crate::budget::Reservation;
 use crate::json;
+use crate::readers::Leave;
 use crate::server::Server;
 
 /// Subscriptions of a client.
@@ -105,9 +107,7 @@ pub async fn serve<O: Outlet>(
         client.outlet.abandon();
         tracing::warn!("a live client took nothing for {} s and was let go", SEND_PATIENCE.as_secs());
     }
-    for (_, active) in std::mem::take(&mut client.active) {
-        live.remove(&active.subscription);
-    }
+    drop(client);
     live.counters().clients.fetch_sub(1, Relaxed);
 }
 
@@ -116,7 +116,7 @@ struct Job<T> {
     /// Bytes that it begins with.
     bytes: usize,
     of: T,
-    run: fn(&Server, &Scene, Reservation, T) -> Done,
+    run: fn(&Surroundings<'_>, Reservation, T) -> Done,
     refuse: fn(&Scene, T, &str) -> Done,
 }
 
@@ -150,7 +150,7 @@ impl<O: Outlet> Subscriber<O> {
         let mut matched_at = Instant::now();
         let mut rematch = false;
         let mut jumped: Option<Round> = None;
-        let mut job: Option<JoinHandle<Done>> = None;
+        let mut job: Option<JoinSet<Done>> = None;
         loop {
             if job.is_none()
                 && let Some(round) = jumped.take()
@@ -222,7 +222,7 @@ impl<O: Outlet> Subscriber<O> {
             after = Bound::Excluded(id);
             let now = Instant::now();
             let paced = active.period > PACED;
-            let look_at = match active.subscription.take_due(&active.turn(now, paced), &mut active.taken) {
+            let look_at = match active.listed.subscription().take_due(&active.turn(now, paced), &mut active.taken) {
                 Due::Nothing => None,
                 Due::AtItsTime => Some(active.next),
                 Due::After(wait) => Some(now + wait),
@@ -252,7 +252,7 @@ impl<O: Outlet> Subscriber<O> {
         let body = &mut self.body;
         body.clear();
         let (mut windows, mut newest) = (0, i64::MIN);
-        active.subscription.take(&mut active.taken, |window| {
+        active.listed.subscription().take(&mut active.taken, |window| {
             newest = newest.max(window.window.time.1);
             let committed = store.committed_row(window.stream);
             match form {
@@ -297,7 +297,7 @@ impl<O: Outlet> Subscriber<O> {
             body.shrink_to(BODY_BYTES_KEPT);
         }
         let size = told.size_bytes();
-        let subscription = active.subscription.clone();
+        let subscription = active.listed.subscription().clone();
         let _reserved = match size > LARGE_UPDATE_BYTES {
             false => None,
             true => {
@@ -363,7 +363,7 @@ impl<O: Outlet> Subscriber<O> {
     }
 
     /// Acts on a message; a subscription is made by a job.
-    async fn request(&mut self, text: &str) -> Result<Option<JoinHandle<Done>>, End> {
+    async fn request(&mut self, text: &str) -> Result<Option<JoinSet<Done>>, End> {
         match serde_json::from_str::<Request>(text) {
             Err(error) => self.error(None, &format!("not understood: {error}")).await.map(|()| None),
             Ok(Request::Unsubscribe { id }) => {
@@ -389,15 +389,11 @@ impl<O: Outlet> Subscriber<O> {
 
     /// Ends a subscription; whether there was one.
     fn forget(&mut self, id: i64) -> bool {
-        let before = self.active.remove(&id);
-        if let Some(active) = &before {
-            self.scene.live.remove(&active.subscription);
-        }
-        before.is_some()
+        self.active.remove(&id).is_some()
     }
 
     /// Begins to make a subscription.
-    async fn subscribe(&mut self, wanted: Wanted) -> Result<Option<JoinHandle<Done>>, End> {
+    async fn subscribe(&mut self, wanted: Wanted) -> Result<Option<JoinSet<Done>>, End> {
         let id = wanted.id;
         if self.active.len() >= SUBSCRIPTIONS_MAX {
             let message = format!("at most {SUBSCRIPTIONS_MAX} subscriptions a connection");
@@ -417,7 +413,7 @@ impl<O: Outlet> Subscriber<O> {
         let job = Job {
             bytes: if begin.wants_history() { PART_BYTES } else { JOB_BYTES },
             of: begin,
-            run: |server, scene, reserved, begin| begin.run(server, scene, reserved),
+            run: |around, reserved, begin| begin.run(around, reserved),
             refuse: |_, begin, why| Done {
                 messages: vec![Told::error(Some(begin.wanted.id), why)],
                 refused: true,
@@ -427,57 +423,62 @@ impl<O: Outlet> Subscriber<O> {
         Ok(Some(self.start(job)))
     }
 
-    /// Runs a job on a matcher thread once there is memory for what it has to say.
-    fn start<T: Send + 'static>(&self, job: Job<T>) -> JoinHandle<Done> {
+    /// Runs a job on a matcher thread once there is memory for what it has to say. It ends when it is dropped, as it is when
+    /// the client has left.
+    fn start<T: Send + 'static>(&self, job: Job<T>) -> JoinSet<Done> {
         let (server, scene, address) = (self.server.clone(), self.scene.clone(), self.address);
-        tokio::spawn(async move {
+        let mut started = JoinSet::new();
+        started.spawn(async move {
             let Job { bytes, of, run, refuse } = job;
             let reserved = match server.budget.take_patiently(address, bytes, SEND_PATIENCE).await {
                 Ok(reserved) => reserved,
                 Err(over) => return refuse(&scene, of, &over.to_string()),
             };
             let reading = server.clone();
-            let done = server.matchers.spawn(move || run(&reading, &scene, reserved, of)).await;
-            done.unwrap_or_else(|error| {
+            let read = move |leave: &Leave| match leave.check() {
+                Ok(()) => run(&Surroundings { server: &reading, scene: &scene, leave }, reserved, of),
+                Err(_) => Done::default(),
+            };
+            server.matchers.read_with(Leave::unlimited(), read).await.unwrap_or_else(|error| {
                 tracing::error!(%error, "a live client's read ended by a defect");
                 Done::default()
             })
-        })
+        });
+        started
     }
 
     /// Matches new channels against all subscriptions.
-    fn rematch(&mut self) -> Option<JoinHandle<Done>> {
+    fn rematch(&mut self) -> Option<JoinSet<Done>> {
         if self.active.is_empty() {
             return None;
         }
         let used: u64 = self.active.values().map(|a| a.channels).sum();
-        let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(|a| a.subscription.clone()).collect();
+        let subscriptions: Vec<Arc<Listed>> = self.active.values().map(|a| a.listed.clone()).collect();
         let budget = CLIENT_CHANNELS_MAX.saturating_sub(used);
         Some(self.start(Job {
             bytes: JOB_BYTES,
             of: (subscriptions, budget),
-            run: |server, scene, reserved, (subscriptions, budget)| {
-                begin::match_new(server, scene, &subscriptions, budget, reserved)
-            },
+            run: |around, reserved, (subscriptions, budget)| begin::match_new(around, &subscriptions, budget, reserved),
             refuse: |_, _, why| Done { messages: vec![Told::error(None, why)], ..Done::default() },
         }))
     }
 
     /// Reads what a playback that jumped shows to begin with.
-    fn show_held(&mut self) -> Option<JoinHandle<Done>> {
-        let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(|a| a.subscription.clone()).collect();
+    fn show_held(&mut self) -> Option<JoinSet<Done>> {
+        let of = |active: &Active| active.listed.subscription().clone();
+        let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(of).collect();
         Some(self.start(Job {
             bytes: JOB_BYTES,
             of: subscriptions,
-            run: |server, _, reserved, subscriptions| begin::show_held(server, &subscriptions, reserved),
+            run: |around, reserved, subscriptions| begin::show_held(around, &subscriptions, reserved),
             refuse: |_, subscriptions, why| begin::show_nothing(&subscriptions, why),
         }))
     }
 
     /// Takes what a job made and says what it has to say; returns the job that is next.
-    async fn take_over(&mut self, done: Done) -> Result<Option<JoinHandle<Done>>, End> {
+    async fn take_over(&mut self, done: Done) -> Result<Option<JoinSet<Done>>, End> {
         if let Some(active) = done.begun {
-            self.active.insert(active.subscription.id, active);
+            self.active.insert(active.listed.subscription().id, active);
         }
         for (id, channels) in done.added {
             if let Some(active) = self.active.get_mut(&id) {
@@ -503,22 +504,20 @@ impl<O: Outlet> Subscriber<O> {
         Ok(Some(self.start(Job {
             bytes: PART_BYTES,
             of: backlog,
-            run: |server, scene, reserved, backlog| begin::read_on(server, scene, backlog, Some(reserved)),
+            run: |around, reserved, backlog| begin::read_on(around, backlog, Some(reserved)),
             refuse: |scene, backlog, why| begin::give_up(scene, &backlog, why),
         })))
     }
 }
 
-async fn finished(job: &mut Option<JoinHandle<Done>>) -> Option<Done> {
-    match job {
-        Some(job) => match job.await {
-            Ok(done) => Some(done),
-            Err(error) => {
-                tracing::error!(%error, "a live client's read ended by a defect");
-                None
-            }
-        },
-        None => std::future::pending().await,
+async fn finished(job: &mut Option<JoinSet<Done>>) -> Option<Done> {
+    let Some(job) = job else { return std::future::pending().await };
+    match job.join_next().await? {
+        Ok(done) => Some(done),
+        Err(error) => {
+            tracing::error!(%error, "a live client's read ended by a defect");
+            None
+        }
     }
 }
 

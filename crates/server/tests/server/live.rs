@@ -7,10 +7,12 @@ use std::time::Duration;
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use strongback_server::live::binary::read;
+use strongback_server::server::Server;
 use strongback_store::Value as Cell;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{LiveClient, PATIENCE, TestServer, big};
+use crate::faults::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_written_line_is_on_the_screen_in_sql_in_history_and_in_state() {
@@ -400,16 +402,8 @@ async fn while_subscriptions_wait_to_be_made_all_else_goes_on() {
     let mut early = server.live().await;
     early.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.a"] })).await;
     early.next_of("subscribed").await;
-    // Each of these stands for a subscription that takes long to make: as many as are made at once, and more.
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = Arc::new(std::sync::Mutex::new(held));
     let inner = server.running.as_ref().unwrap().server.clone();
-    for _ in 0..8 {
-        let held = held.clone();
-        inner.matchers.spawn(move || {
-            let _ = held.lock().unwrap().recv();
-        });
-    }
+    let blocked = Blocked::new(&inner);
     let mut late = server.live().await;
     late.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.a"] })).await;
     late.next_of("heartbeat").await;
@@ -421,9 +415,77 @@ async fn while_subscriptions_wait_to_be_made_all_else_goes_on() {
     assert_eq!(early.next_of("event").await["text"], "Hold released");
     server.write(&format!("t a=2 {}", BASE + 1)).await;
     assert_eq!(early.next_of("update").await["streams"][0]["channels"][0][3], json!(2.0));
-    drop(release);
+    blocked.release(&inner).await;
     late.next_of("subscribed").await;
     server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_clients_asked_for_goes_with_them_whatever_waits_to_be_made() {
+    let server = TestServer::start().await;
+    server.write(&format!("t a=1 {BASE}")).await;
+    let inner = server.running.as_ref().unwrap().server.clone();
+    let live = inner.ingest.live();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let counts = || {
+        let counters = live.counters();
+        (count(&counters.clients), count(&counters.subscriptions), count(&counters.channels))
+    };
+    // One has a subscription that is to be matched with new channels, others have some that are to be made.
+    let mut grown = server.live().await;
+    grown.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.*"] })).await;
+    grown.next_of("subscribed").await;
+    let blocked = Blocked::new(&inner);
+    server.write(&format!("t a=1,b=2 {}", BASE + 1)).await;
+    let mut clients = vec![grown];
+    for history_s in [None, Some(1e9), Some(1e9)] {
+        let mut client = server.live().await;
+        client.send(json!({ "type": "subscribe", "id": 1, "channels": ["t.*"], "history_s": history_s })).await;
+        clients.push(client);
+    }
+    for client in &mut clients {
+        client.next_of("heartbeat").await;
+        client.next_of("heartbeat").await;
+    }
+    assert_eq!(counts(), (4, 1, 1));
+    drop(clients);
+    until(async || if counts().0 == 0 { Ok(()) } else { Err(format!("{:?}", counts())) }).await;
+    blocked.release(&inner).await;
+    assert_eq!(counts(), (0, 0, 0), "they were made for nobody");
+    assert_eq!(live.fanout().subscriptions().len(), 0);
+    drop(inner);
+    server.stop().await;
+}
+
+/// The threads that make subscriptions, each of them held up.
+struct Blocked {
+    hold: std::sync::mpsc::Sender<()>,
+}
+
+impl Blocked {
+    /// More jobs than there are threads.
+    const JOBS: usize = 8;
+
+    fn new(server: &Server) -> Blocked {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(std::sync::Mutex::new(held));
+        for _ in 0..Blocked::JOBS {
+            let held = held.clone();
+            server.matchers.spawn(move || {
+                let _ = held.lock().unwrap().recv();
+            });
+        }
+        Blocked { hold }
+    }
+
+    /// Lets them go, and waits until what had waited behind them is done.
+    async fn release(self, server: &Server) {
+        drop(self.hold);
+        let behind = Blocked::new(server);
+        let last = server.matchers.spawn(|| ());
+        drop(behind.hold);
+        last.await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
