@@ -222,7 +222,10 @@ impl ScalarUDFImpl for Bounded {
         self.inner.return_field_from_args(args)
     }
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if let (Growth::Pad, Some(length)) = (self.growth, args.args.get_mut(1)) {
+            make_natural(length);
+        }
         bounded_call(self.name(), self.growth, args, &|args| self.inner.inner().invoke_with_args(args))
     }
 
@@ -303,6 +306,20 @@ impl ScalarUDFImpl for Concat {
                 ColumnarValue::Array(joined)
             })
         })
+    }
+}
+
+/// Makes what is below 0 to 0, as `rpad` takes it anyway: the room that it makes for texts of a length below 0 is that of
+/// 2^64 bytes.
+fn make_natural(length: &mut ColumnarValue) {
+    match length {
+        ColumnarValue::Scalar(ScalarValue::Int64(Some(length))) => *length = (*length).max(0),
+        ColumnarValue::Array(lengths) => {
+            if let Some(known) = lengths.as_primitive_opt::<Int64Type>() {
+                *lengths = Arc::new(known.unary::<_, Int64Type>(|length| length.max(0)));
+            }
+        }
+        ColumnarValue::Scalar(_) => {}
     }
 }
 
@@ -508,6 +525,7 @@ mod tests {
         for (sql, result) in [
             ("select repeat('ab', 3)", "ababab"),
             ("select lpad('a', 3, 'x') || rpad('b', 3, 'y')", "xxabyy"),
+            ("select lpad('a', -1, 'x') || rpad(x, -5, x) || lpad(x, y, x) from (values ('b', -7)) v(x, y)", ""),
             ("select 'a' || null || 'b'", ""),
             ("select 'a' || 1 || 'b' || x from (values (2)) v(x)", "a1b2"),
             ("select array_to_string(array_repeat('a', 2) || make_array('b'), '-')", "a-a-b"),

@@ -23,6 +23,8 @@ const INFLATED_RATIO: usize = 16;
 const INFLATED_BYTES: usize = 64 << 10;
 /// Bodies up to this size are parsed where they arrive; larger ones would hold up other connections.
 const SMALL_BODY_BYTES: usize = 16 << 10;
+/// Bytes of a body that are made room for before they came.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// Parameters of both writes; `db`, `rp`, `bucket`, `org`, `u`, `p`, `consistency` are taken and mean nothing.
 #[derive(Debug, Deserialize)]
@@ -122,7 +124,9 @@ async fn read_body(
         match (first.take(), whole.is_empty()) {
             (None, true) => first = Some(piece),
             (Some(before), _) => {
-                whole.reserve(announced.unwrap_or(0).clamp(before.len() + piece.len(), limit));
+                // No more than came is taken on the word of a client.
+                let ahead = announced.unwrap_or(0).min(AHEAD_BYTES_MAX);
+                whole.reserve(ahead.max(before.len() + piece.len()));
                 whole.extend_from_slice(&before);
                 whole.extend_from_slice(&piece);
             }
