@@ -62,6 +62,8 @@ pub(crate) enum Mutant {
     BelieveStatistics,
     /// Of a block that ends with a value statistics are taken to say which frames are missing in it.
     BelieveEnds,
+    /// Each loss gets a row of its own.
+    TellEachLoss,
 }
 
 #[cfg(test)]

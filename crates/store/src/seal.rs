@@ -415,6 +415,7 @@ impl Sealer {
             stored: taken.stored,
             overlaps_previous: taken.overlaps,
             gaps: &gaps,
+            max_future_ns: store.shared.max_future_ns,
             effort: Effort::Seal,
         };
         let id = taken.stream.id.0;
@@ -459,6 +460,7 @@ impl Sealer {
             stored,
             overlaps_previous: false,
             gaps: &[],
+            max_future_ns: store.shared.max_future_ns,
             effort: Effort::Seal,
         };
         let parts: Vec<Part<'_>> = taken

@@ -13,7 +13,8 @@
 //! ```
 //! NaN never enters minimum, maximum, sum or integral; infinities enter minimum and maximum only.
 //! The integral runs between valid values by the channel's interpolation; NaN, an infinity, an unknown
-//! cell or a gap ends a piece. Times that fall from row to row leave the integral out.
+//! cell or a gap ends a piece. Times that fall from row to row leave the integral out, and so does a row whose
+//! time is too far ahead of its reception to be weighed.
 
 use crate::batch::{Column, ColumnValues};
 use crate::bytes::{Cursor, FormatError, malformed, put_signed, put_varint};
@@ -430,7 +431,8 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Prepares for the columns of a block; `gaps` are rows before which frames are missing.
+    /// Prepares for the columns of a block; `gaps` are rows before which frames are missing. Without `sorted` no column gets
+    /// an integral.
     pub(crate) fn set(&mut self, times: &[i64], sorted: bool, gaps: &[u32]) {
         let rows = times.len();
         self.times.clear();

@@ -12,6 +12,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use crate::ledger::{Gap, GapCause};
+use crate::mutant::{self, Mutant};
 use crate::sequence::session::INTERVALS_MAX;
 use crate::sequence::{Judged, Seen};
 use crate::stream::Stream;
@@ -206,7 +207,7 @@ impl WaitingGaps {
 
     /// Takes those whose row is to be written now, in the order in which they were found; all of them at the end.
     pub(crate) fn take_due(&mut self, now: i64, all: bool) -> Vec<Gap> {
-        let all = all || self.found.len() > WAITING_MAX / 4;
+        let all = all || self.found.len() > WAITING_MAX / 4 || mutant::is_active(Mutant::TellEachLoss);
         let is_due = |stream: Option<u32>| {
             let rows = stream.and_then(|id| self.rows.get(&id));
             all || rows.is_none_or(|rows| rows.is_due(now))

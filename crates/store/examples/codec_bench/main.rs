@@ -124,7 +124,15 @@ fn encode(
     memory: &mut CodecMemory,
     effort: Effort,
 ) -> (Vec<u8>, block::BlockHeader) {
-    let meta = BlockMeta { origin: 1, epoch: 1, stored: (0, 1), overlaps_previous: false, gaps: &[], effort };
+    let meta = BlockMeta {
+        origin: 1,
+        epoch: 1,
+        stored: (0, 1),
+        overlaps_previous: false,
+        gaps: &[],
+        max_future_ns: i64::MAX,
+        effort,
+    };
     let mut out = Vec::new();
     let header = encoder.encode(&meta, batch, layout, memory, &mut out).expect("a block");
     (out, header)

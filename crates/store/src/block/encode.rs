@@ -31,6 +31,9 @@ pub struct BlockMeta<'a> {
     /// Indices of rows (0 is the batch's first) before which frames are known missing, ascending:
     /// the integral does not run across them.
     pub gaps: &'a [u32],
+    /// Most by which a row's `time` may be after its reception, in ns. Who weighs a channel leaves out rows beyond it: a
+    /// block that has any gets no integrals.
+    pub max_future_ns: i64,
     /// How hard to try.
     pub effort: Effort,
 }
@@ -103,7 +106,8 @@ impl Encoder {
         self.sorted = times.is_sorted();
         self.time = times.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
         if self.with_statistics {
-            self.times.set(&times, self.sorted, meta.gaps);
+            let ahead = times.iter().zip(&batch.receive_time).any(|(t, r)| t.saturating_sub(*r) > meta.max_future_ns);
+            self.times.set(&times, self.sorted && !ahead, meta.gaps);
         }
         Ok(())
     }

@@ -154,6 +154,7 @@ pub(super) struct Work {
     memory: (u32, CodecMemory),
     /// Segments that were begun and turned out too small.
     tries: u32,
+    max_future_ns: i64,
 }
 
 fn join(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
@@ -164,6 +165,7 @@ impl Work {
     pub(super) fn new(group: Group, sources: Vec<Arc<Segment>>, shared: Arc<Shared>) -> Work {
         Work {
             group,
+            max_future_ns: shared.max_future_ns,
             reader: Reader::new(sources.clone(), shared),
             sources,
             streams: HashMap::default(),
@@ -503,7 +505,7 @@ impl Work {
                 if self.memory.0 != stream {
                     self.memory = (stream, CodecMemory::new());
                 }
-                let begun = encoder.begin(&meta(&open), &open.rows, open.types.len());
+                let begun = encoder.begin(&meta(&open, self.max_future_ns), &open.rows, open.types.len());
                 begun.map_err(|error| Stop::Differs(error.to_string()))?;
             }
             None => {}
@@ -570,7 +572,7 @@ impl Work {
             return self.put_few(false);
         }
         let mut bytes = Vec::new();
-        let ended = encoder.end(&meta(&open), &open.rows, open.like.layout_version, &mut bytes);
+        let ended = encoder.end(&meta(&open, self.max_future_ns), &open.rows, open.like.layout_version, &mut bytes);
         let header = ended.map_err(|error| Stop::Differs(error.to_string()))?;
         match &mut self.stage {
             Stage::Judge { from_bytes, to_bytes } => {
@@ -592,6 +594,7 @@ impl Work {
 
     /// Puts rows of streams that have few of them into mixed blocks: those that fill one, or all.
     fn put_few(&mut self, all: bool) -> Result<(), Stop> {
+        let max_future_ns = self.max_future_ns;
         let Stage::Write(output) = &mut self.stage else { return Ok(()) };
         let due = |few: &Few| all || few.pieces.len() >= FEW_PIECES || few.bytes >= FEW_BYTES;
         let full: Vec<(u128, u32)> = output.few.iter().filter(|(_, few)| due(few)).map(|(key, _)| *key).collect();
@@ -614,6 +617,7 @@ impl Work {
                 stored,
                 overlaps_previous: false,
                 gaps: &[],
+                max_future_ns,
                 effort: Effort::Settle,
             };
             let mut bytes = Vec::new();
@@ -656,13 +660,14 @@ fn points_of(batch: &Batch) -> u64 {
     batch.columns.iter().map(values).sum::<usize>() as u64
 }
 
-fn meta(open: &Open) -> BlockMeta<'_> {
+fn meta(open: &Open, max_future_ns: i64) -> BlockMeta<'_> {
     BlockMeta {
         origin: open.like.origin,
         epoch: open.like.epoch,
         stored: open.stored,
         overlaps_previous: open.overlaps,
         gaps: if mutant::is_active(Mutant::DropGapMark) { &[] } else { &open.gaps },
+        max_future_ns,
         effort: Effort::Settle,
     }
 }

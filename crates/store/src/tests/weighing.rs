@@ -9,6 +9,8 @@ use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
 const STEP: i64 = 1_000_000;
+/// The `max_future` of these stores.
+const DAY: i64 = 86_400_000_000_000;
 /// Enough for a block of its own, and for statistics.
 const ROWS: u64 = 300;
 const VALUE: ChannelIndex = ChannelIndex(0);
@@ -66,7 +68,9 @@ impl Bench {
     fn send(&mut self, frames: &[Frame]) {
         let mut batch = FrameBatch::new();
         for frame in frames {
-            self.now = self.now.max(frame.time);
+            if frame.time - self.now <= DAY {
+                self.now = self.now.max(frame.time);
+            }
             let source_time = Some(frame.time);
             batch.begin(FrameHead {
                 stream: self.stream,
@@ -216,6 +220,26 @@ fn frames_that_are_lost_of_what_comes_late_as_a_whole_end_what_is_known() {
             order.iter().for_each(|&block| bench.send(blocks[block]));
             bench.compare_all(&format!("{order:?} without {lost:?}"));
         }
+    }
+}
+
+/// The clock of a sender leaps ahead, for a frame or for good: weights leave those frames out, wherever they lie in their
+/// blocks.
+#[test]
+fn frames_too_far_ahead_of_their_reception_are_not_weighed() {
+    let last = 4 * ROWS as usize - 1;
+    for (what, ahead) in [
+        ("the last of a block", 2 * ROWS as usize - 1..2 * ROWS as usize),
+        ("the last of all", last..last + 1),
+        ("one within a block", 450..451),
+        ("a block as a whole", 3 * ROWS as usize..last + 1),
+        ("the end of a block and what follows", 1_000..last + 1),
+    ] {
+        let mut sent = frames(4);
+        sent[ahead].iter_mut().for_each(|frame| frame.time += 400 * DAY);
+        let mut bench = Bench::new(3, Clock::Source, Reduction::None);
+        sent.chunks(ROWS as usize).for_each(|block| bench.send(block));
+        bench.compare_all(what);
     }
 }
 

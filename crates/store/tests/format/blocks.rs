@@ -12,6 +12,7 @@ pub(crate) fn meta(effort: Effort) -> BlockMeta<'static> {
         stored: (1_700_000_000_000_000_000, 1_700_000_001_000_000_000),
         overlaps_previous: false,
         gaps: &[],
+        max_future_ns: i64::MAX,
         effort,
     }
 }

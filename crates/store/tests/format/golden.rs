@@ -419,6 +419,7 @@ fn make() -> Vec<u8> {
         stored: (START + 1, START + 2_000_000_000),
         overlaps_previous: true,
         gaps,
+        max_future_ns: i64::MAX,
         effort: Effort::Seal,
     };
     let mut image = header.page().unwrap();

@@ -156,7 +156,7 @@ fn a_full_disk_costs_the_oldest_rows_and_no_others() {
 }
 
 /// Faults of each kind that are put in on purpose.
-const PUT_IN: [PutIn; 20] = [
+const PUT_IN: [PutIn; 21] = [
     PutIn { what: "negative zeros of a grid", mutant: Mutant::NegativeZero, kind: Kind::Values, first: 29 },
     PutIn { what: "frames of the last nanosecond", mutant: Mutant::LastInstant, kind: Kind::Values, first: 0 },
     PutIn { what: "a clock believed at once", mutant: Mutant::BelieveClock, kind: Kind::Clock, first: 0 },
@@ -168,6 +168,7 @@ const PUT_IN: [PutIn; 20] = [
     PutIn { what: "states of late rows", mutant: Mutant::LateIsNewest, kind: Kind::Readings, first: 0 },
     PutIn { what: "statistics believed", mutant: Mutant::BelieveStatistics, kind: Kind::Readings, first: 57 },
     PutIn { what: "statistics that end with a value", mutant: Mutant::BelieveEnds, kind: Kind::Readings, first: 877 },
+    PutIn { what: "a row for each loss", mutant: Mutant::TellEachLoss, kind: Kind::Gaps, first: 0 },
     PutIn { what: "refused once, refused for ever", mutant: Mutant::RefuseForEver, kind: Kind::Full, first: 5 },
     PutIn { what: "sequences ahead of their rows", mutant: Mutant::SealAhead, kind: Kind::Readings, first: 40 },
     PutIn { what: "gaps left out by settling", mutant: Mutant::DropGapMark, kind: Kind::Readings, first: 1 },
@@ -187,6 +188,11 @@ fn find_of(kind: Kind) {
 #[test]
 fn a_clock_that_is_believed_is_found() {
     find_of(Kind::Clock);
+}
+
+#[test]
+fn losses_that_take_too_much_room_are_found() {
+    find_of(Kind::Gaps);
 }
 
 #[test]
