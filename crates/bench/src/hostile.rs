@@ -300,7 +300,11 @@ fn fill(server: &ServerProcess) -> anyhow::Result<()> {
 /// Looks at the server until the time is over; what it used at most.
 fn watch(server: &ServerProcess, target: &Target, rss_mib: f64) -> Usage {
     let mut usage = server.usage();
+    let mut read_bytes = 0;
     while !target.is_over() {
+        for panic in server.panics(&mut read_bytes) {
+            target.fail(&format!("the server panicked: {panic}"));
+        }
         let now = server.usage();
         if now.rss_mib == 0.0 {
             target.end(&format!("the server has gone: {}", server.last_words()));
@@ -326,5 +330,8 @@ fn print(result: &HostileResult) {
         table.row([format!("well-behaved: {way}"), count.to_string(), p99, longest]);
     }
     table.print();
+    for failure in &result.failures {
+        println!("after {:.1} s: {}", failure.at_s, failure.what);
+    }
     println!("the server held {:.0} MiB at most; {} failures", result.usage.rss_mib_max, result.failures.len());
 }

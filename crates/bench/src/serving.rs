@@ -1,7 +1,7 @@
 //! A server of its own process, as users start it, and the simulated pad that feeds it.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -222,6 +222,23 @@ impl ServerProcess {
     /// The end of what it said.
     pub fn last_words(&self) -> String {
         last_lines(&self.log, 12)
+    }
+
+    /// Panics that it logged after the first `read` bytes of its log; `read` moves to the end of the last whole line.
+    ///
+    /// A panic is a defect even where the server catches it and answers.
+    pub fn panics(&self, read: &mut u64) -> Vec<String> {
+        let mut fresh = Vec::new();
+        let looked = File::open(&self.log).and_then(|mut log| {
+            log.seek(SeekFrom::Start(*read))?;
+            log.read_to_end(&mut fresh)
+        });
+        let Some(end) = looked.ok().and_then(|_| fresh.iter().rposition(|byte| *byte == b'\n')) else {
+            return Vec::new();
+        };
+        *read += end as u64 + 1;
+        let lines = String::from_utf8_lossy(&fresh[..end]);
+        lines.lines().filter(|line| line.contains("panicked at")).map(str::to_owned).collect()
     }
 }
 

@@ -29,7 +29,8 @@ impl Default for Account {
 }
 
 impl Account {
-    fn charge(&self, time: Duration, now: Instant) {
+    /// Counts a time that it had a place, or what is as good as one.
+    pub(crate) fn charge(&self, time: Duration, now: Instant) {
         let mut had = self.0.lock();
         *had = (had.0.mul_f64(kept(now.saturating_duration_since(had.1))) + time, now);
     }

@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::error::{QueryError, sqlstate};
+use crate::large::{LARGE_BYTES, LargeCalls};
 use crate::size::Size;
 
 /// Largest result of one call for one batch of rows, in bytes.
@@ -119,31 +120,32 @@ fn growth_of(name: &str) -> Option<Growth> {
 ///
 /// # Errors
 /// If a function cannot be registered.
-pub(crate) fn bound_functions(state: &mut SessionState) -> Result<()> {
+pub(crate) fn bound_functions(state: &mut SessionState, large: &LargeCalls) -> Result<()> {
     let functions: Vec<Arc<ScalarUDF>> = state.scalar_functions().values().cloned().collect();
     for function in functions {
-        if let Some(bounded) = bounded(&function) {
+        if let Some(bounded) = bounded(&function, large) {
             state.register_udf(bounded)?;
         }
     }
-    state
-        .register_function_rewrite(Arc::new(BoundFunctions { concatenation: Arc::new(ScalarUDF::from(Concat::new())) }))
+    let concatenation = Arc::new(ScalarUDF::from(Concat::new(large.clone())));
+    state.register_function_rewrite(Arc::new(BoundFunctions { concatenation, large: large.clone() }))
 }
 
 /// A function with a bound, if it needs one and has none.
-fn bounded(function: &Arc<ScalarUDF>) -> Option<Arc<ScalarUDF>> {
+fn bounded(function: &Arc<ScalarUDF>, large: &LargeCalls) -> Option<Arc<ScalarUDF>> {
     let growth = growth_of(function.name())?;
     let inner: &dyn Any = function.inner().as_ref();
     if inner.is::<Bounded>() {
         return None;
     }
-    Some(Arc::new(ScalarUDF::from(Bounded { inner: function.clone(), growth })))
+    Some(Arc::new(ScalarUDF::from(Bounded { inner: function.clone(), growth, large: large.clone() })))
 }
 
 /// Puts bounded functions in the place of others, and of the operator `||`.
 #[derive(Debug)]
 struct BoundFunctions {
     concatenation: Arc<ScalarUDF>,
+    large: LargeCalls,
 }
 
 impl BoundFunctions {
@@ -169,7 +171,7 @@ impl FunctionRewrite for BoundFunctions {
 
     fn rewrite(&self, expr: Expr, schema: &DFSchema, _: &ConfigOptions) -> Result<Transformed<Expr>> {
         match expr {
-            Expr::ScalarFunction(function) => Ok(match bounded(&function.func) {
+            Expr::ScalarFunction(function) => Ok(match bounded(&function.func, &self.large) {
                 Some(func) => Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args: function.args })),
                 None => Transformed::no(Expr::ScalarFunction(function)),
             }),
@@ -195,6 +197,7 @@ fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
 struct Bounded {
     inner: Arc<ScalarUDF>,
     growth: Growth,
+    large: LargeCalls,
 }
 
 impl ScalarUDFImpl for Bounded {
@@ -226,7 +229,8 @@ impl ScalarUDFImpl for Bounded {
         if let (Growth::Pad, Some(length)) = (self.growth, args.args.get_mut(1)) {
             make_natural(length);
         }
-        bounded_call(self.name(), self.growth, args, &|args| self.inner.inner().invoke_with_args(args))
+        let call = |args| self.inner.inner().invoke_with_args(args);
+        bounded_call(self.name(), self.growth, &self.large, args, &call)
     }
 
     fn short_circuits(&self) -> bool {
@@ -253,11 +257,12 @@ const CONCATENATION: &str = "||";
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Concat {
     signature: Signature,
+    large: LargeCalls,
 }
 
 impl Concat {
-    fn new() -> Concat {
-        Concat { signature: Signature::user_defined(Volatility::Immutable) }
+    fn new(large: LargeCalls) -> Concat {
+        Concat { signature: Signature::user_defined(Volatility::Immutable), large }
     }
 }
 
@@ -282,7 +287,7 @@ impl ScalarUDFImpl for Concat {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        bounded_call(CONCATENATION, Growth::Times(1), args, &|args| {
+        bounded_call(CONCATENATION, Growth::Times(1), &self.large, args, &|args| {
             let scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
             let arrays = ColumnarValue::values_to_arrays(&args.args)?;
             let texts: Vec<&StringArray> = arrays.iter().map(|array| array.as_string::<i32>()).collect();
@@ -332,6 +337,7 @@ fn too_large(name: &str, bytes: usize, most: usize) -> DataFusionError {
 fn bounded_call(
     name: &str,
     growth: Growth,
+    large: &LargeCalls,
     args: ScalarFunctionArgs,
     call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue>,
 ) -> Result<ColumnarValue> {
@@ -340,8 +346,24 @@ fn bounded_call(
         return if one <= CONSTANT_BYTES_MAX { call(args) } else { Err(too_large(name, one, CONSTANT_BYTES_MAX)) };
     }
     let all = growth.estimate(&args.args, args.number_rows)?;
-    if all <= RESULT_BYTES_MAX {
+    if all <= LARGE_BYTES {
         return call(args);
+    }
+    large.run(|| large_call(name, growth, large, all, args, call))
+}
+
+/// The same of a call whose result may be large: by the estimate it takes `all` bytes.
+fn large_call(
+    name: &str,
+    growth: Growth,
+    large: &LargeCalls,
+    all: usize,
+    args: ScalarFunctionArgs,
+    call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue>,
+) -> Result<ColumnarValue> {
+    if all <= RESULT_BYTES_MAX {
+        let rows = args.number_rows;
+        return Ok(ColumnarValue::Array(large.count(name, call(args)?.into_array(rows)?)?));
     }
     let (mut results, mut bytes, mut row): (Vec<ArrayRef>, _, _) = (Vec::new(), 0, 0);
     while row < args.number_rows {
@@ -367,7 +389,7 @@ fn bounded_call(
         row += rows;
     }
     let results: Vec<&dyn Array> = results.iter().map(AsRef::as_ref).collect();
-    Ok(ColumnarValue::Array(concat(&results)?))
+    Ok(ColumnarValue::Array(large.count(name, concat(&results)?)?))
 }
 
 fn slice(value: &ColumnarValue, row: usize, rows: usize) -> ColumnarValue {
@@ -506,12 +528,14 @@ mod tests {
     use datafusion::prelude::SessionContext;
 
     use super::*;
+    use crate::memory::SharedMemory;
 
     fn call(sql: &str) -> std::result::Result<String, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let mut state = SessionContext::new().state();
-            bound_functions(&mut state).unwrap();
+            let large = LargeCalls::new(1, SharedMemory::new(256 << 20));
+            bound_functions(&mut state, &large).unwrap();
             let context = SessionContext::new_with_state(state);
             let run = async { context.sql(sql).await?.collect().await };
             let batches = run.await.map_err(|error| QueryError::from(error).to_string())?;

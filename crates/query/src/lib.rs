@@ -55,6 +55,7 @@ mod filter;
 mod function;
 mod growth;
 mod guard;
+mod large;
 mod memory;
 mod merge;
 mod names;

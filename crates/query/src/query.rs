@@ -36,6 +36,7 @@ use crate::fair::Account;
 use crate::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
 use crate::growth;
 use crate::guard;
+use crate::large::LargeCalls;
 use crate::memory::{QueryMemory, SharedMemory};
 use crate::names;
 use crate::parameter;
@@ -50,7 +51,7 @@ use crate::sorted::SortedScan;
 use crate::state::{self, StateRow};
 use crate::system::SystemRows;
 use crate::table::PinnedView;
-use crate::turn::{SHORT_TURNS, Turn, Turns};
+use crate::turn::{OVERDUE_MAX, SHORT_TURNS, Turn, Turns};
 use crate::types::Types;
 
 /// Batches under way between a running query and its client.
@@ -131,17 +132,18 @@ impl Query {
     /// If threads cannot be started.
     pub fn new(store: Store, system: Arc<dyn SystemRows>, options: QueryOptions) -> io::Result<Query> {
         // One for each part that may run: what a query does between two yields keeps no other waiting.
-        let running = SHORT_TURNS + options.queries_max * options.threads;
+        let running = SHORT_TURNS + OVERDUE_MAX + options.queries_max * options.threads;
         let heavy = Threads::start("sql", running, options.niceness)?;
         let wire = Threads::start("sql-wire", options.threads, options.niceness / 2)?;
         let database = Arc::new(Database::new(store.clone(), system.clone()));
-        let template = template(&store, &system, &database, &options).map_err(io::Error::other)?;
+        let memory = SharedMemory::new(options.memory_bytes);
+        let template = template(&store, &system, &database, &options, &memory).map_err(io::Error::other)?;
         let inner = Inner {
             plans: PlanCache::default(),
             parser: Parser::new(),
             planning: Planning::new(options.niceness),
             turns: Arc::new(Turns::new(options.queries_max)),
-            memory: SharedMemory::new(options.memory_bytes),
+            memory,
             questions: Semaphore::new(QUESTIONS_MAX),
             answers: SharedMemory::new(options.memory_bytes / 2),
             sessions: SharedMemory::new(options.memory_bytes / 4),
@@ -153,6 +155,7 @@ impl Query {
             heavy,
             wire,
         };
+        inner.heavy.handle().spawn(Turns::watch(Arc::downgrade(&inner.turns)));
         Ok(Query { inner: Arc::new(inner) })
     }
 
@@ -192,6 +195,7 @@ fn template(
     system: &Arc<dyn SystemRows>,
     database: &Arc<Database>,
     options: &QueryOptions,
+    memory: &Arc<SharedMemory>,
 ) -> datafusion::error::Result<SessionState> {
     let mut config = SessionConfig::new()
         .with_create_default_catalog_and_schema(false)
@@ -234,7 +238,7 @@ fn template(
     }
     context.register_udf(ScalarUDF::from(FormatType(Arc::new(create_format_type_udf()))));
     let mut state = context.state();
-    growth::bound_functions(&mut state)?;
+    growth::bound_functions(&mut state, &LargeCalls::new(options.queries_max, memory.clone()))?;
     Ok(SessionStateBuilder::new_from_existing(state)
         .with_type_planner(Arc::new(Types))
         .with_physical_optimizer_rule(Arc::new(SortedScan))

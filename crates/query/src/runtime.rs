@@ -6,6 +6,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Stack of a thread, in bytes: plans nest, and running and dropping them takes stack for each level.
 const STACK_BYTES: usize = 64 << 20;
+/// Threads that may be blocked while others go on in their place.
+const BLOCKED_MAX: usize = 256;
 
 /// A tokio runtime whose threads yield to the rest of the program.
 pub(crate) struct Threads {
@@ -13,11 +15,12 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts `count` threads with a name and a niceness (0 to 19, higher is humbler).
+    /// Starts `count` threads with a name and a niceness (0 to 19, higher is humbler), and up to [`BLOCKED_MAX`] more in
+    /// the place of blocked ones.
     pub(crate) fn start(name: &str, count: usize, niceness: i32) -> io::Result<Threads> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(count.max(1))
-            .max_blocking_threads(4)
+            .max_blocking_threads(BLOCKED_MAX)
             .thread_name(name)
             .thread_stack_size(STACK_BYTES)
             .on_thread_start(move || be_nice(niceness))

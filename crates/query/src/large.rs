@@ -1,0 +1,182 @@
+//! Calls of functions whose results may be large: few at a time, and their results are counted as memory of queries.
+//!
+//! A function works on its thread until it is done, and what it returns no operator has counted yet. So such calls wait
+//! for each other, which leaves processors to queries that ask for little, and a result is counted for as long as anybody
+//! holds it.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{Array, ArrayRef, make_array};
+use datafusion::arrow::buffer::Buffer;
+use datafusion::error::{DataFusionError, Result};
+use parking_lot::{Condvar, Mutex};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::error::{QueryError, sqlstate};
+use crate::memory::{Share, SharedMemory};
+
+/// Smallest large result, in bytes.
+pub(crate) const LARGE_BYTES: usize = 1 << 20;
+
+/// The large calls of an engine.
+#[derive(Clone, Debug)]
+pub(crate) struct LargeCalls(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    free: Mutex<usize>,
+    ended: Condvar,
+    memory: Arc<SharedMemory>,
+}
+
+/// A large call under way.
+struct LargeCall<'a>(&'a Inner);
+
+impl LargeCalls {
+    /// Allows a number at a time.
+    pub(crate) fn new(at_a_time: usize, memory: Arc<SharedMemory>) -> LargeCalls {
+        LargeCalls(Arc::new(Inner { free: Mutex::new(at_a_time.max(1)), ended: Condvar::new(), memory }))
+    }
+
+    /// Makes a call when it may begin. A thread of a runtime does nothing else meanwhile: another one takes its place.
+    pub(crate) fn run<T>(&self, call: impl FnOnce() -> T) -> T {
+        let run = || {
+            let _place = self.begin();
+            call()
+        };
+        let is_worker = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+        if Handle::try_current().is_ok_and(is_worker) { tokio::task::block_in_place(run) } else { run() }
+    }
+
+    fn begin(&self) -> LargeCall<'_> {
+        let mut free = self.0.free.lock();
+        self.0.ended.wait_while(&mut free, |free| *free == 0);
+        *free -= 1;
+        LargeCall(&self.0)
+    }
+
+    /// Counts a result, if it is large, for as long as it or a part of it lives.
+    ///
+    /// # Errors
+    /// If all queries together hold too much.
+    pub(crate) fn count(&self, name: &str, result: ArrayRef) -> Result<ArrayRef> {
+        let bytes = result.get_buffer_memory_size();
+        if bytes < LARGE_BYTES {
+            return Ok(result);
+        }
+        let mut share = Share::new(self.0.memory.clone(), 0);
+        if !share.try_resize(bytes) {
+            let text =
+                format!("out of memory: the result of {name} takes {bytes} bytes, and all queries hold too much");
+            return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion());
+        }
+        let data = result.to_data();
+        let mut buffers = data.buffers().to_vec();
+        let Some(largest) = buffers.iter_mut().max_by_key(|buffer| buffer.len()) else { return Ok(result) };
+        *largest = Buffer::from(Bytes::from_owner(Counted { buffer: largest.clone(), _share: share }));
+        Ok(make_array(data.into_builder().buffers(buffers).build().map_err(DataFusionError::from)?))
+    }
+}
+
+/// Those of one engine are equal: functions are compared.
+impl PartialEq for LargeCalls {
+    fn eq(&self, other: &LargeCalls) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for LargeCalls {}
+
+impl Hash for LargeCalls {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl Drop for LargeCall<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock() += 1;
+        self.0.ended.notify_one();
+    }
+}
+
+/// Bytes of a result, with their share of the memory.
+struct Counted {
+    buffer: Buffer,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use datafusion::arrow::array::{AsArray, Int64Array, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn a_large_result_is_counted_as_long_as_a_part_of_it_lives() {
+        let texts = || Arc::new(StringArray::from(vec!["x".repeat(3 << 20), "yes".into()])) as ArrayRef;
+        let numbers = Arc::new(Int64Array::from(vec![1; 300_000])) as ArrayRef;
+        let most = texts().get_buffer_memory_size() + numbers.get_buffer_memory_size();
+        let memory = SharedMemory::new(most);
+        let calls = LargeCalls::new(1, memory.clone());
+        let small = calls.count("f", Arc::new(Int64Array::from(vec![1; 100]))).unwrap();
+        let one = calls.count("f", texts()).unwrap();
+        assert_eq!(one.as_string::<i32>().value(1), "yes");
+        let part = one.slice(1, 1);
+        drop((small, one));
+        assert_eq!(calls.count("f", numbers.clone()).unwrap().to_data(), numbers.to_data());
+        let refused = calls.count("f", texts()).unwrap_err().to_string();
+        assert!(refused.contains("out of memory: the result of f"), "{refused}");
+        drop(part);
+        assert!(Share::new(memory, 0).try_resize(most));
+    }
+
+    #[test]
+    fn large_calls_wait_for_each_other() {
+        let calls = LargeCalls::new(2, SharedMemory::new(1));
+        let under_way = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        calls.run(|| {
+                            assert!(under_way.fetch_add(1, Ordering::SeqCst) < 2);
+                            under_way.fetch_sub(1, Ordering::SeqCst);
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(*calls.0.free.lock(), 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn large_calls_leave_threads_to_others() {
+        let calls = LargeCalls::new(1, SharedMemory::new(1));
+        let mut under_way = Vec::new();
+        let mut ends = Vec::new();
+        for _ in 0..4 {
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let calls = calls.clone();
+            under_way.push(tokio::spawn(async move { calls.run(|| ended.recv().is_err()) }));
+            ends.push(end);
+        }
+        for _ in 0..100 {
+            assert_eq!(tokio::spawn(async { 7 }).await.unwrap(), 7);
+        }
+        drop(ends);
+        for call in under_way {
+            assert!(call.await.unwrap());
+        }
+    }
+}
