@@ -451,8 +451,9 @@ async fn what_clients_asked_for_goes_with_them_whatever_waits_to_be_made() {
     drop(clients);
     until(async || if counts().0 == 0 { Ok(()) } else { Err(format!("{:?}", counts())) }).await;
     blocked.release(&inner).await;
-    assert_eq!(counts(), (0, 0, 0), "they were made for nobody");
-    assert_eq!(live.fanout().subscriptions().len(), 0);
+    // A job that was under way ends by itself, and takes along what it had.
+    let left = || (counts(), live.fanout().subscriptions().len());
+    until(async || if left() == ((0, 0, 0), 0) { Ok(()) } else { Err(format!("for nobody: {:?}", left())) }).await;
     drop(inner);
     server.stop().await;
 }
