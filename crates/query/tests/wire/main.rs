@@ -24,6 +24,10 @@ mod correlated;
 mod hostile;
 mod order;
 
+/// As in the program: memory is measured.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// 2026-11-20 00:00:00 UTC.
 const T0: i64 = 1_795_132_800_000_000_000;
 const MS: i64 = 1_000_000;
