@@ -12,12 +12,13 @@ use datafusion::sql::sqlparser::ast::Statement;
 use pgwire::api::Type;
 use tokio::sync::watch;
 
+use super::doors::Seat;
 use super::encode;
 use super::message::{self, Body, ResultColumn};
 use super::portal::{Formats, Portal, Prepared};
 use super::result::{Progress, Running};
 use super::server::{Client, Startup};
-use super::watched::{Failure, Watched, stopping};
+use super::watched::{Failure, Watched, no_seat, stopping};
 use crate::error::{QueryError, sqlstate};
 use crate::memory::Share;
 use crate::parameter;
@@ -54,6 +55,9 @@ pub(crate) struct Connection {
     transaction: Transaction,
     /// Set by cancel requests.
     cancel: watch::Sender<bool>,
+    seat: Seat,
+    /// Whether its client asked anything yet.
+    has_asked: bool,
     stopped: watch::Receiver<bool>,
     /// After an error of the extended protocol: until the next Sync.
     skipping: bool,
@@ -64,6 +68,7 @@ impl Connection {
         client: Client,
         session: Session,
         cancel: watch::Sender<bool>,
+        seat: Seat,
         stopped: watch::Receiver<bool>,
     ) -> Self {
         let held = Share::new(session.query.inner.sessions.clone(), NAMES_BYTES_FREE);
@@ -75,7 +80,9 @@ impl Connection {
             portals: HashMap::new(),
             transaction: Transaction::None,
             cancel,
+            seat,
             stopped,
+            has_asked: false,
             skipping: false,
         }
     }
@@ -85,10 +92,14 @@ impl Connection {
         loop {
             let next = tokio::select! {
                 biased;
-                next = self.client.message() => Some(next),
-                _ = self.stopped.wait_for(|stopped| *stopped) => None,
+                next = self.client.message() => Ok(next),
+                _ = self.stopped.wait_for(|stopped| *stopped) => Err(stopping()),
+                _ = &mut self.seat.leave => Err(no_seat()),
             };
-            let Some(next) = next else { return self.end(stopping()).await };
+            let next = match next {
+                Ok(next) => next,
+                Err(error) => return self.end(error).await,
+            };
             let (tag, body) = match next {
                 Ok(Some(next)) => next,
                 Ok(None) => return Ok(()),
@@ -98,6 +109,10 @@ impl Connection {
             if tag == b'X' {
                 return Ok(());
             }
+            if !self.has_asked && !self.seat.ask() {
+                return self.end(no_seat()).await;
+            }
+            self.has_asked = true;
             if self.skipping && tag != b'S' {
                 continue;
             }

@@ -1,8 +1,9 @@
 //! Who comes in: connections that have not shown yet who they are, those that have, and wrong passwords.
 //!
 //! Those that only connect keep nobody out: of those that are still starting the oldest that has not said who it is
-//! leaves when one too many comes. Connections count only once they are authenticated; some are left for this machine, and no other machine
-//! gets more than half.
+//! leaves when one too many comes. Connections take a seat once they are authenticated; some seats are left for this
+//! machine, and no other machine gets more than half. Where none is free, the oldest that has never asked anything
+//! leaves its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -28,7 +29,7 @@ pub(super) struct Doors {
     seats_max: usize,
     /// The oldest first.
     starting: Mutex<Starts>,
-    seats: Mutex<HashMap<IpAddr, usize>>,
+    seats: Mutex<Seats>,
     wrong: Mutex<HashMap<IpAddr, (u32, Instant)>>,
 }
 
@@ -46,6 +47,21 @@ struct Starting {
     _stay: oneshot::Sender<()>,
 }
 
+#[derive(Default)]
+struct Seats {
+    next: u64,
+    /// The oldest first.
+    all: VecDeque<Taken>,
+}
+
+struct Taken {
+    number: u64,
+    peer: IpAddr,
+    has_asked: bool,
+    /// Dropped to make it leave.
+    _stay: oneshot::Sender<()>,
+}
+
 /// A connection that is starting.
 pub(super) struct Start {
     doors: Arc<Doors>,
@@ -54,10 +70,12 @@ pub(super) struct Start {
     pub(super) leave: oneshot::Receiver<()>,
 }
 
-/// A connection that is authenticated.
-pub(super) struct Seat {
+/// The seat of a connection that is authenticated.
+pub(crate) struct Seat {
     doors: Arc<Doors>,
-    peer: IpAddr,
+    number: u64,
+    /// Ready when it must leave.
+    pub(super) leave: oneshot::Receiver<()>,
 }
 
 impl Doors {
@@ -90,16 +108,28 @@ impl Doors {
     /// A seat for a connection from an address, if there is one for it.
     pub(super) fn seat(self: &Arc<Self>, peer: IpAddr) -> Option<Seat> {
         let mut seats = self.seats.lock();
-        let (all, own) = (seats.values().sum::<usize>(), seats.get(&peer).copied().unwrap_or(0));
-        let free = if peer.is_loopback() {
-            all < self.seats_max
+        let own = seats.all.iter().filter(|taken| taken.peer == peer).count();
+        let (room, share) = if peer.is_loopback() {
+            (self.seats_max, self.seats_max)
         } else {
-            all + (self.seats_max / 10).max(1) < self.seats_max && own < self.seats_max.div_ceil(2)
+            (self.seats_max.saturating_sub((self.seats_max / 10).max(1)), self.seats_max.div_ceil(2))
         };
-        free.then(|| {
-            *seats.entry(peer).or_default() += 1;
-            Seat { doors: self.clone(), peer }
-        })
+        if own >= share || seats.all.len() >= room {
+            // One that leaves makes room for one.
+            if seats.all.len() > room {
+                return None;
+            }
+            let silent = |own_only: bool| {
+                seats.all.iter().position(|taken| !taken.has_asked && (taken.peer == peer || !own_only))
+            };
+            let leaves = silent(true).or_else(|| if own < share { silent(false) } else { None })?;
+            seats.all.remove(leaves);
+        }
+        let (stay, leave) = oneshot::channel();
+        seats.next += 1;
+        let number = seats.next;
+        seats.all.push_back(Taken { number, peer, has_asked: false, _stay: stay });
+        Some(Seat { doors: self.clone(), number, leave })
     }
 
     /// How long a client waits for the word that its password is wrong.
@@ -133,15 +163,19 @@ impl Drop for Start {
     }
 }
 
+impl Seat {
+    /// Notes that its connection asks something; false if it had to leave before.
+    #[must_use]
+    pub(super) fn ask(&self) -> bool {
+        let mut seats = self.doors.seats.lock();
+        let taken = seats.all.iter_mut().find(|taken| taken.number == self.number);
+        taken.map(|taken| taken.has_asked = true).is_some()
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut seats = self.doors.seats.lock();
-        if let Some(own) = seats.get_mut(&self.peer) {
-            *own -= 1;
-            if *own == 0 {
-                seats.remove(&self.peer);
-            }
-        }
+        self.doors.seats.lock().all.retain(|taken| taken.number != self.number);
     }
 }
 
@@ -173,17 +207,47 @@ mod tests {
         assert!(doors.starting.lock().all.is_empty());
     }
 
+    fn seats(doors: &Arc<Doors>, peer: IpAddr) -> Vec<Seat> {
+        let asks = |seat: Seat| seat.ask().then_some(seat);
+        (0..20).map_while(|_| doors.seat(peer).and_then(asks)).collect()
+    }
+
     #[test]
     fn one_machine_leaves_seats_for_others_and_all_leave_some_for_this_one() {
         let doors = Doors::new(10);
-        let one: Vec<Seat> = (0..20).map_while(|_| doors.seat(away(1))).collect();
+        let one = seats(&doors, away(1));
         assert_eq!(one.len(), 5);
-        let other: Vec<Seat> = (0..20).map_while(|_| doors.seat(away(2))).collect();
+        let other = seats(&doors, away(2));
         assert_eq!(other.len(), 4);
-        let here = doors.seat(HERE);
-        assert!(here.is_some() && doors.seat(HERE).is_none());
+        let here = seats(&doors, HERE);
+        assert_eq!(here.len(), 1);
         drop((one, other, here));
-        assert!(doors.seats.lock().is_empty());
+        assert!(doors.seats.lock().all.is_empty());
+    }
+
+    #[test]
+    fn those_that_never_asked_leave_their_seats_to_others() {
+        let has_left = |seat: &mut Seat| matches!(seat.leave.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+        let doors = Doors::new(10);
+        let mut asks = doors.seat(HERE).unwrap();
+        assert!(asks.ask());
+        let mut silent: Vec<Seat> = (0..9).map(|_| doors.seat(HERE).unwrap()).collect();
+        let newer: Vec<Seat> = (0..3).map(|_| doors.seat(HERE).unwrap()).collect();
+        let left: Vec<bool> = silent.iter_mut().map(has_left).collect();
+        assert!(left[..3].iter().all(|left| *left) && !left[3..].contains(&true));
+        assert!(!silent[0].ask() && silent[3].ask() && !has_left(&mut asks));
+        drop(newer);
+        // Of another machine, those of its own leave first; and it never gets more than its share.
+        let doors = Doors::new(10);
+        let mut other = doors.seat(away(2)).unwrap();
+        let mut one: Vec<Seat> = (0..6).map(|_| doors.seat(away(1)).unwrap()).collect();
+        assert!(has_left(&mut one[0]) && !has_left(&mut one[1]) && !has_left(&mut other));
+        assert_eq!(doors.seats.lock().all.len(), 6);
+        // What is left for this machine stays so.
+        let doors = Doors::new(10);
+        let here = seats(&doors, HERE);
+        assert_eq!(here.len(), 10);
+        assert!(doors.seat(away(1)).is_none());
     }
 
     #[test]

@@ -192,8 +192,8 @@ impl Client {
 
     async fn serve(self, begun: Begun, stopped: watch::Receiver<bool>) -> io::Result<()> {
         let Begun { session, key, cancel, seat } = begun;
-        let ended = Connection::new(self, session, cancel, stopped).run().await;
-        drop((key, seat));
+        let ended = Connection::new(self, session, cancel, seat, stopped).run().await;
+        drop(key);
         ended
     }
 

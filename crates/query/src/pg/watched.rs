@@ -71,3 +71,9 @@ async fn gone(socket: &TcpStream) {
 pub(super) fn stopping() -> QueryError {
     QueryError::new(sqlstate::ADMIN_SHUTDOWN, "terminating connection: the server is stopping")
 }
+
+/// What a client reads whose seat another one got.
+pub(super) fn no_seat() -> QueryError {
+    let text = "terminating connection: too many clients, and this one has asked nothing yet";
+    QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, text)
+}
