@@ -361,24 +361,27 @@ fn large_call(
     args: ScalarFunctionArgs,
     call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue>,
 ) -> Result<ColumnarValue> {
+    let mut room = large.room(name);
     if all <= RESULT_BYTES_MAX {
+        room.resize(all)?;
         let rows = args.number_rows;
-        return Ok(ColumnarValue::Array(large.count(name, call(args)?.into_array(rows)?)?));
+        return Ok(ColumnarValue::Array(room.keep(call(args)?.into_array(rows)?)?));
     }
-    let (mut results, mut bytes, mut row): (Vec<ArrayRef>, _, _) = (Vec::new(), 0, 0);
+    let (mut results, mut bytes, mut row): (Vec<ArrayRef>, usize, _) = (Vec::new(), 0, 0);
     while row < args.number_rows {
         let mut rows = (args.number_rows - row).min((args.number_rows * (RESULT_BYTES_MAX / 8) / all).max(1));
-        let part = loop {
+        let (part, estimate) = loop {
             let part: Vec<ColumnarValue> = args.args.iter().map(|arg| slice(arg, row, rows)).collect();
             let estimate = growth.estimate(&part, rows)?;
             if estimate <= RESULT_BYTES_MAX {
-                break part;
+                break (part, estimate);
             }
             if rows == 1 {
                 return Err(too_large(name, estimate, RESULT_BYTES_MAX));
             }
             rows /= 2;
         };
+        room.resize(bytes.saturating_add(estimate))?;
         let part = ScalarFunctionArgs { args: part, number_rows: rows, ..args.clone() };
         let result = call(part)?.into_array(rows)?;
         bytes += Size::of(&result).total;
@@ -388,8 +391,12 @@ fn large_call(
         results.push(result);
         row += rows;
     }
-    let results: Vec<&dyn Array> = results.iter().map(AsRef::as_ref).collect();
-    Ok(ColumnarValue::Array(large.count(name, concat(&results)?)?))
+    // The parts, and all of them in one.
+    room.resize(2 * bytes)?;
+    let parts: Vec<&dyn Array> = results.iter().map(AsRef::as_ref).collect();
+    let result = concat(&parts)?;
+    drop(results);
+    Ok(ColumnarValue::Array(room.keep(result)?))
 }
 
 fn slice(value: &ColumnarValue, row: usize, rows: usize) -> ColumnarValue {

@@ -1,8 +1,8 @@
 //! Calls of functions whose results may be large: few at a time, and their results are counted as memory of queries.
 //!
 //! A function works on its thread until it is done, and what it returns no operator has counted yet. So such calls wait
-//! for each other, which leaves processors to queries that ask for little, and a result is counted for as long as anybody
-//! holds it.
+//! for each other, which leaves processors to queries that ask for little, and a result is counted from before it is made
+//! for as long as anybody holds it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -57,25 +57,46 @@ impl LargeCalls {
         LargeCall(&self.0)
     }
 
-    /// Counts a result, if it is large, for as long as it or a part of it lives.
+    /// The room of a result of a function, which takes none yet.
+    pub(crate) fn room<'a>(&self, name: &'a str) -> Room<'a> {
+        Room { name, share: Share::new(self.0.memory.clone(), 0) }
+    }
+}
+
+/// The memory that the result of a call takes.
+pub(crate) struct Room<'a> {
+    name: &'a str,
+    share: Share,
+}
+
+impl Room<'_> {
+    /// Makes it as large as that, in bytes.
     ///
     /// # Errors
     /// If all queries together hold too much.
-    pub(crate) fn count(&self, name: &str, result: ArrayRef) -> Result<ArrayRef> {
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<()> {
+        if self.share.try_resize(bytes) {
+            return Ok(());
+        }
+        let name = self.name;
+        let text = format!("out of memory: the result of {name} takes {bytes} bytes, and all queries hold too much");
+        Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion())
+    }
+
+    /// Counts the result, if it is large, for as long as it or a part of it lives.
+    ///
+    /// # Errors
+    /// If all queries together hold too much.
+    pub(crate) fn keep(mut self, result: ArrayRef) -> Result<ArrayRef> {
         let bytes = result.get_buffer_memory_size();
         if bytes < LARGE_BYTES {
             return Ok(result);
         }
-        let mut share = Share::new(self.0.memory.clone(), 0);
-        if !share.try_resize(bytes) {
-            let text =
-                format!("out of memory: the result of {name} takes {bytes} bytes, and all queries hold too much");
-            return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion());
-        }
+        self.resize(bytes)?;
         let data = result.to_data();
         let mut buffers = data.buffers().to_vec();
         let Some(largest) = buffers.iter_mut().max_by_key(|buffer| buffer.len()) else { return Ok(result) };
-        *largest = Buffer::from(Bytes::from_owner(Counted { buffer: largest.clone(), _share: share }));
+        *largest = Buffer::from(Bytes::from_owner(Counted { buffer: largest.clone(), _share: self.share }));
         Ok(make_array(data.into_builder().buffers(buffers).build().map_err(DataFusionError::from)?))
     }
 }
@@ -129,13 +150,13 @@ mod tests {
         let most = texts().get_buffer_memory_size() + numbers.get_buffer_memory_size();
         let memory = SharedMemory::new(most);
         let calls = LargeCalls::new(1, memory.clone());
-        let small = calls.count("f", Arc::new(Int64Array::from(vec![1; 100]))).unwrap();
-        let one = calls.count("f", texts()).unwrap();
+        let small = calls.room("f").keep(Arc::new(Int64Array::from(vec![1; 100]))).unwrap();
+        let one = calls.room("f").keep(texts()).unwrap();
         assert_eq!(one.as_string::<i32>().value(1), "yes");
         let part = one.slice(1, 1);
         drop((small, one));
-        assert_eq!(calls.count("f", numbers.clone()).unwrap().to_data(), numbers.to_data());
-        let refused = calls.count("f", texts()).unwrap_err().to_string();
+        assert_eq!(calls.room("f").keep(numbers.clone()).unwrap().to_data(), numbers.to_data());
+        let refused = calls.room("f").keep(texts()).unwrap_err().to_string();
         assert!(refused.contains("out of memory: the result of f"), "{refused}");
         drop(part);
         assert!(Share::new(memory, 0).try_resize(most));
