@@ -27,18 +27,23 @@ CACHE = pathlib.Path(
 TIMEOUT_S = 60.0
 
 
+given_ports: set[int] = set()
+"""Ports that tests were given."""
+
+
 def free_ports(*, count: int) -> list[int]:
-    """Ports that nobody has, for TCP and for UDP, all different.
+    """Ports that nobody has, for TCP and for UDP, all different, and none twice in a run.
 
     They lie below those that the system hands out by itself, so that no connection takes one before its server does.
     """
     low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports: list[int] = []
-    for port in random.sample(range(10_000, max(low, 20_000)), k=1_000):
+    for port in random.sample(sorted(set(range(10_000, max(low, 20_000))) - given_ports), k=1_000):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
                 probe.bind(("127.0.0.1", port))
             ports.append(port)
+            given_ports.add(port)
         if len(ports) == count:
             return ports
     raise AssertionError("hardly a port is free")
