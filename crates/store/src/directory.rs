@@ -227,7 +227,8 @@ impl Segment {
         }
         let opened = self.disk.open(&file_name(self.id), Access::Buffered).inspect_err(|error| {
             let is_gone = error.kind() == std::io::ErrorKind::NotFound && self.state.lock().sealed;
-            if is_gone && !self.expired.load(Ordering::Acquire) && !self.replaced.load(Ordering::Acquire) {
+            let is_known = self.expired.load(Ordering::Acquire) || self.replaced.load(Ordering::Acquire);
+            if is_gone && !is_known && !residents.is_closed() {
                 self.lost.store(true, Ordering::Release);
                 residents.note_vanished();
             }

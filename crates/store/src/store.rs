@@ -498,6 +498,9 @@ impl Store {
     /// Commits, seals, writes a clean checkpoint, and gives the folder free. Further appends are refused.
     /// A poisoned store only gives the folder free, so that it can be opened again; clones may live on.
     ///
+    /// Views of it can be read as long as its files are there. What another opening has removed since is an error for
+    /// each reader, never an answer without those rows.
+    ///
     /// # Errors
     /// The disk failed: what was not committed is lost.
     pub fn close(&self, now: i64) -> Result<(), Refusal> {
@@ -551,6 +554,8 @@ impl Store {
         drop(waiting);
         // Nor is a blob being written.
         drop(self.inner.blob_gate.write());
+        // What is gone from now on was not lost: every reader is told that it cannot be read.
+        self.inner.shared.residents.close();
         *self.inner.lock.lock() = None;
         done
     }

@@ -24,6 +24,8 @@ pub(crate) struct Residents {
     kept: Mutex<Kept>,
     /// Whether the file of a segment was found missing since somebody asked.
     vanished: AtomicBool,
+    /// The store is closed: another may have its files, and remove them.
+    closed: AtomicBool,
     /// Memory for blocks that are read in parts, of what was read before.
     buffers: Mutex<Vec<Vec<u8>>>,
     /// Of long indices, what was read for a stream and says as much of its neighbours.
@@ -62,6 +64,16 @@ impl Residents {
     /// Notes that the file of a segment is missing.
     pub(super) fn note_vanished(&self) {
         self.vanished.store(true, Ordering::Release);
+    }
+
+    /// Notes that the files are another's from now on.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether the files may be another's.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Whether the file of a segment was found missing since this was asked.

@@ -18,6 +18,17 @@ fn options() -> StoreOptions {
     }
 }
 
+fn spec() -> StreamSpec {
+    StreamSpec {
+        key: StreamKey::new("t", []),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("x", ChannelType::F64)],
+    }
+}
+
 fn append(store: &Store, s: StreamId, x: ChannelIndex, rows: i64) {
     let mut batch = FrameBatch::new();
     for n in 0..rows {
@@ -34,15 +45,7 @@ fn who_is_at_work_when_a_store_is_closed_is_done_before_it_is_free() {
     let open = || Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
     for round in 0..60 {
         let store = open();
-        let spec = StreamSpec {
-            key: StreamKey::new("t", []),
-            source: "test".into(),
-            clock: Clock::Receive,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![ChannelSpec::new("x", ChannelType::F64)],
-        };
-        let (stream, columns) = store.resolve(&spec, T0).expect("resolved");
+        let (stream, columns) = store.resolve(&spec(), T0).expect("resolved");
         let begin = Arc::new(Barrier::new(4));
         type Work = fn(&Store) -> Result<(), Refusal>;
         let work: [Work; 3] = [
@@ -79,5 +82,34 @@ fn who_is_at_work_when_a_store_is_closed_is_done_before_it_is_free() {
         assert!(other.recovery().clean, "round {round}");
         assert_eq!(store.close(T0), Ok(()));
         other.close(T0).expect("closed");
+    }
+}
+
+/// Whoever reads a closed store whose files are gone since is told so: each reader, not the first alone.
+#[test]
+fn every_reader_of_a_closed_store_is_told_what_is_gone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let open = || Store::open(dir.path(), options(), T0).expect("opened");
+    let first = open();
+    let (stream, columns) = first.resolve(&spec(), T0).expect("resolved");
+    append(&first, stream.id, columns[0], 16);
+    first.close(T0).expect("closed");
+    let store = open();
+    append(&store, stream.id, columns[0], 16);
+    store.close(T0).expect("closed");
+    // As the next one does with what expires and with what others stand for.
+    let segments = || {
+        let files = std::fs::read_dir(dir.path()).expect("listed").map(|file| file.expect("a file").path());
+        let mut segments: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "sbs")).collect();
+        segments.sort();
+        segments
+    };
+    let names = segments();
+    assert_eq!(names.len(), 2, "{names:?}");
+    std::fs::remove_file(&names[0]).expect("removed");
+    for _ in 0..3 {
+        let read: Vec<_> = store.view().scan(Scan::all(stream.id, columns.clone())).collect();
+        let rows: usize = read.iter().flatten().map(Batch::len).sum();
+        assert!(rows == 16 && read.iter().any(Result::is_err), "{read:?}");
     }
 }
