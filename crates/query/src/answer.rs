@@ -11,15 +11,14 @@ use bytes::BytesMut;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type};
 use datafusion::arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
-use datafusion::sql::sqlparser::ast::Statement;
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
 use crate::memory::Share;
 use crate::pg::encode;
-use crate::plan_cache::CachedPlan;
 use crate::query::{Plan, Query, Session};
+use crate::statement::{self, Request};
 
 /// Most bytes of rows in one answer; it is cut there and says so.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -159,12 +158,12 @@ async fn plan_of(session: &Session, sql: &str) -> Result<Arc<Plan>, QueryError> 
         (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
         (Some(_), false) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "one statement at a time")),
     };
-    if !matches!(statement, Statement::Query(_) | Statement::Explain { .. }) {
-        return Err(crate::statement::refusal(&statement));
+    if !matches!(statement::request(&statement), Request::Rows) {
+        return Err(statement::refusal(&statement));
     }
     let statement = Arc::new(statement);
     let plan = session.plan(statement.clone(), sql.len()).await?;
-    session.query.inner.plans.put(sql, CachedPlan { statement, plan: plan.clone() });
+    session.query.inner.plans.put(sql, &statement, &plan);
     Ok(plan)
 }
 

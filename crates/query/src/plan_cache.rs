@@ -47,11 +47,12 @@ impl PlanCache {
     }
 
     /// Keeps a plan.
-    pub(crate) fn put(&self, sql: &str, cached: CachedPlan) {
-        let weight = cached.plan.weight;
-        if sql.len() > SQL_BYTES_MAX || weight > WEIGHT_MAX / 8 || !cached.plan.reusable {
+    pub(crate) fn put(&self, sql: &str, statement: &Arc<Statement>, plan: &Arc<Plan>) {
+        let weight = plan.weight;
+        if sql.len() > SQL_BYTES_MAX || weight > WEIGHT_MAX / 8 || !plan.reusable {
             return;
         }
+        let cached = CachedPlan { statement: statement.clone(), plan: plan.clone() };
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let clock = entries.clock;

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::Statement;
 use pgwire::api::Type;
 use tokio::sync::watch;
 
-use super::doors::Seat;
+use super::doors::Entry;
 use super::encode;
 use super::message::{self, Body, ResultColumn};
 use super::portal::{Formats, Portal, Prepared};
@@ -55,9 +55,7 @@ pub(crate) struct Connection {
     transaction: Transaction,
     /// Set by cancel requests.
     cancel: watch::Sender<bool>,
-    seat: Seat,
-    /// Whether its client asked anything yet.
-    has_asked: bool,
+    seat: Entry,
     stopped: watch::Receiver<bool>,
     /// After an error of the extended protocol: until the next Sync.
     skipping: bool,
@@ -68,7 +66,7 @@ impl Connection {
         client: Client,
         session: Session,
         cancel: watch::Sender<bool>,
-        seat: Seat,
+        seat: Entry,
         stopped: watch::Receiver<bool>,
     ) -> Self {
         let held = Share::new(session.query.inner.sessions.clone(), NAMES_BYTES_FREE);
@@ -82,7 +80,6 @@ impl Connection {
             cancel,
             seat,
             stopped,
-            has_asked: false,
             skipping: false,
         }
     }
@@ -109,10 +106,9 @@ impl Connection {
             if tag == b'X' {
                 return Ok(());
             }
-            if !self.has_asked && !self.seat.ask() {
+            if !self.seat.place.spare() {
                 return self.end(no_seat()).await;
             }
-            self.has_asked = true;
             if self.skipping && tag != b'S' {
                 continue;
             }
@@ -240,8 +236,7 @@ impl Connection {
                         return Err(QueryError::new(sqlstate::UNDEFINED_PARAMETER, "there is no parameter $1").into());
                     }
                     if single {
-                        let cached = CachedPlan { statement, plan: plan.clone() };
-                        self.session.query.inner.plans.put(sql, cached);
+                        self.session.query.inner.plans.put(sql, &statement, &plan);
                     }
                     self.rows(&plan, true).await?;
                 }
@@ -445,8 +440,7 @@ impl Connection {
                     self.in_transaction(&request)?;
                     if matches!(request, Request::Rows) {
                         let made = self.planned(statement, sql.len()).await?;
-                        let cached = CachedPlan { statement: statement.clone(), plan: made.clone() };
-                        self.session.query.inner.plans.put(sql, cached);
+                        self.session.query.inner.plans.put(sql, statement, &made);
                         plan = Some(made);
                     }
                 }
@@ -510,8 +504,7 @@ impl Connection {
             Some(cached) => cached.plan,
             None => {
                 let fresh = self.planned(statement, prepared.sql.len()).await?;
-                let cached = CachedPlan { statement: statement.clone(), plan: fresh.clone() };
-                self.session.query.inner.plans.put(&prepared.sql, cached);
+                self.session.query.inner.plans.put(&prepared.sql, statement, &fresh);
                 fresh
             }
         };

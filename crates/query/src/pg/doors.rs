@@ -27,109 +27,111 @@ const PENALTIES_MAX: usize = 1_024;
 /// The connections of a listener.
 pub(super) struct Doors {
     seats_max: usize,
-    /// The oldest first.
-    starting: Mutex<Starts>,
-    seats: Mutex<Seats>,
+    starting: Arc<Mutex<Line>>,
+    seated: Arc<Mutex<Line>>,
     wrong: Mutex<HashMap<IpAddr, (u32, Instant)>>,
 }
 
+/// Connections in the order in which they came.
 #[derive(Default)]
-struct Starts {
+struct Line {
     next: u64,
-    all: VecDeque<Starting>,
+    all: VecDeque<Standing>,
 }
 
-struct Starting {
-    number: u64,
-    /// Whether it said who it is.
-    is_heard: bool,
-    /// Dropped to make it leave.
-    _stay: oneshot::Sender<()>,
-}
-
-#[derive(Default)]
-struct Seats {
-    next: u64,
-    /// The oldest first.
-    all: VecDeque<Taken>,
-}
-
-struct Taken {
+struct Standing {
     number: u64,
     peer: IpAddr,
-    has_asked: bool,
+    /// Whether it does not have to leave for others any more.
+    is_spared: bool,
     /// Dropped to make it leave.
     _stay: oneshot::Sender<()>,
 }
 
-/// A connection that is starting.
-pub(super) struct Start {
-    doors: Arc<Doors>,
-    pub(super) number: u64,
+impl Line {
+    /// The oldest that may have to leave for others, of those that `fits` says.
+    fn oldest(&self, fits: impl Fn(IpAddr) -> bool) -> Option<usize> {
+        self.all.iter().position(|standing| !standing.is_spared && fits(standing.peer))
+    }
+}
+
+/// Adds a connection to a line.
+fn enter(line: &Arc<Mutex<Line>>, locked: &mut Line, peer: IpAddr) -> Entry {
+    let (stay, leave) = oneshot::channel();
+    locked.next += 1;
+    let number = locked.next;
+    locked.all.push_back(Standing { number, peer, is_spared: false, _stay: stay });
+    Entry { place: Place { line: line.clone(), number, peer, is_spared: false }, leave }
+}
+
+/// A connection that was let in.
+pub(super) struct Entry {
+    pub(super) place: Place,
     /// Ready when it must leave.
     pub(super) leave: oneshot::Receiver<()>,
 }
 
-/// The seat of a connection that is authenticated.
-pub(crate) struct Seat {
-    doors: Arc<Doors>,
+/// The place of a connection in a line, which it leaves when this is dropped.
+pub(super) struct Place {
+    line: Arc<Mutex<Line>>,
     number: u64,
-    /// Ready when it must leave.
-    pub(super) leave: oneshot::Receiver<()>,
+    /// Where it comes from.
+    pub(super) peer: IpAddr,
+    is_spared: bool,
+}
+
+impl Place {
+    /// Notes that it stays, whoever comes; false: it had to leave before.
+    pub(super) fn spare(&mut self) -> bool {
+        if !self.is_spared {
+            let mut line = self.line.lock();
+            let standing = line.all.iter_mut().find(|standing| standing.number == self.number);
+            self.is_spared = standing.map(|standing| standing.is_spared = true).is_some();
+        }
+        self.is_spared
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.line.lock().all.retain(|standing| standing.number != self.number);
+    }
 }
 
 impl Doors {
-    pub(super) fn new(seats_max: usize) -> Arc<Doors> {
-        Arc::new(Doors { seats_max, starting: Mutex::default(), seats: Mutex::default(), wrong: Mutex::default() })
+    pub(super) fn new(seats_max: usize) -> Doors {
+        Doors { seats_max, starting: Arc::default(), seated: Arc::default(), wrong: Mutex::default() }
     }
 
-    /// Lets a connection start.
-    pub(super) fn start(self: &Arc<Self>) -> Start {
-        let (stay, leave) = oneshot::channel();
-        let mut starts = self.starting.lock();
-        if starts.all.len() >= STARTING_MAX {
-            let leaves = starts.all.iter().position(|start| !start.is_heard).unwrap_or(0);
-            starts.all.remove(leaves);
+    /// Lets a connection start; it is spared once it said who it is.
+    pub(super) fn start(&self, peer: IpAddr) -> Entry {
+        let mut line = self.starting.lock();
+        if line.all.len() >= STARTING_MAX {
+            let leaves = line.oldest(|_| true).unwrap_or(0);
+            line.all.remove(leaves);
         }
-        starts.next += 1;
-        let number = starts.next;
-        starts.all.push_back(Starting { number, is_heard: false, _stay: stay });
-        Start { doors: self.clone(), number, leave }
+        enter(&self.starting, &mut line, peer)
     }
 
-    /// Notes that the connection of a number said who it is.
-    pub(super) fn hear(&self, number: u64) {
-        let mut starts = self.starting.lock();
-        if let Some(start) = starts.all.iter_mut().find(|start| start.number == number) {
-            start.is_heard = true;
-        }
-    }
-
-    /// A seat for a connection from an address, if there is one for it.
-    pub(super) fn seat(self: &Arc<Self>, peer: IpAddr) -> Option<Seat> {
-        let mut seats = self.seats.lock();
-        let own = seats.all.iter().filter(|taken| taken.peer == peer).count();
+    /// A seat for a connection from an address, if there is one for it; it is spared once it asked anything.
+    pub(super) fn seat(&self, peer: IpAddr) -> Option<Entry> {
+        let mut line = self.seated.lock();
+        let own = line.all.iter().filter(|standing| standing.peer == peer).count();
         let (room, share) = if peer.is_loopback() {
             (self.seats_max, self.seats_max)
         } else {
             (self.seats_max.saturating_sub((self.seats_max / 10).max(1)), self.seats_max.div_ceil(2))
         };
-        if own >= share || seats.all.len() >= room {
+        if own >= share || line.all.len() >= room {
             // One that leaves makes room for one.
-            if seats.all.len() > room {
+            if line.all.len() > room {
                 return None;
             }
-            let silent = |own_only: bool| {
-                seats.all.iter().position(|taken| !taken.has_asked && (taken.peer == peer || !own_only))
-            };
-            let leaves = silent(true).or_else(|| if own < share { silent(false) } else { None })?;
-            seats.all.remove(leaves);
+            let of_any = || if own < share { line.oldest(|_| true) } else { None };
+            let leaves = line.oldest(|of| of == peer).or_else(of_any)?;
+            line.all.remove(leaves);
         }
-        let (stay, leave) = oneshot::channel();
-        seats.next += 1;
-        let number = seats.next;
-        seats.all.push_back(Taken { number, peer, has_asked: false, _stay: stay });
-        Some(Seat { doors: self.clone(), number, leave })
+        Some(enter(&self.seated, &mut line, peer))
     }
 
     /// How long a client waits for the word that its password is wrong.
@@ -157,28 +159,6 @@ impl Doors {
     }
 }
 
-impl Drop for Start {
-    fn drop(&mut self) {
-        self.doors.starting.lock().all.retain(|start| start.number != self.number);
-    }
-}
-
-impl Seat {
-    /// Notes that its connection asks something; false if it had to leave before.
-    #[must_use]
-    pub(super) fn ask(&self) -> bool {
-        let mut seats = self.doors.seats.lock();
-        let taken = seats.all.iter_mut().find(|taken| taken.number == self.number);
-        taken.map(|taken| taken.has_asked = true).is_some()
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.doors.seats.lock().all.retain(|taken| taken.number != self.number);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -191,24 +171,25 @@ mod tests {
         IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
     }
 
+    fn has_left(entry: &mut Entry) -> bool {
+        matches!(entry.leave.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+    }
+
     #[test]
     fn of_those_that_start_the_oldest_leaves_that_has_not_said_who_it_is() {
         let doors = Doors::new(10);
-        let mut heard = doors.start();
-        doors.hear(heard.number);
-        let mut all: Vec<Start> = (0..STARTING_MAX + 2).map(|_| doors.start()).collect();
-        let left: Vec<bool> = all
-            .iter_mut()
-            .map(|start| matches!(start.leave.try_recv(), Err(oneshot::error::TryRecvError::Closed)))
-            .collect();
+        let mut heard = doors.start(away(1));
+        assert!(heard.place.spare());
+        let mut all: Vec<Entry> = (0..STARTING_MAX + 2).map(|_| doors.start(away(1))).collect();
+        let left: Vec<bool> = all.iter_mut().map(has_left).collect();
         assert!(left[..3].iter().all(|left| *left) && !left[3..].contains(&true));
-        assert!(matches!(heard.leave.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+        assert!(!has_left(&mut heard));
         drop((all, heard));
         assert!(doors.starting.lock().all.is_empty());
     }
 
-    fn seats(doors: &Arc<Doors>, peer: IpAddr) -> Vec<Seat> {
-        let asks = |seat: Seat| seat.ask().then_some(seat);
+    fn seats(doors: &Doors, peer: IpAddr) -> Vec<Entry> {
+        let asks = |mut seat: Entry| seat.place.spare().then_some(seat);
         (0..20).map_while(|_| doors.seat(peer).and_then(asks)).collect()
     }
 
@@ -222,27 +203,26 @@ mod tests {
         let here = seats(&doors, HERE);
         assert_eq!(here.len(), 1);
         drop((one, other, here));
-        assert!(doors.seats.lock().all.is_empty());
+        assert!(doors.seated.lock().all.is_empty());
     }
 
     #[test]
     fn those_that_never_asked_leave_their_seats_to_others() {
-        let has_left = |seat: &mut Seat| matches!(seat.leave.try_recv(), Err(oneshot::error::TryRecvError::Closed));
         let doors = Doors::new(10);
         let mut asks = doors.seat(HERE).unwrap();
-        assert!(asks.ask());
-        let mut silent: Vec<Seat> = (0..9).map(|_| doors.seat(HERE).unwrap()).collect();
-        let newer: Vec<Seat> = (0..3).map(|_| doors.seat(HERE).unwrap()).collect();
+        assert!(asks.place.spare());
+        let mut silent: Vec<Entry> = (0..9).map(|_| doors.seat(HERE).unwrap()).collect();
+        let newer: Vec<Entry> = (0..3).map(|_| doors.seat(HERE).unwrap()).collect();
         let left: Vec<bool> = silent.iter_mut().map(has_left).collect();
         assert!(left[..3].iter().all(|left| *left) && !left[3..].contains(&true));
-        assert!(!silent[0].ask() && silent[3].ask() && !has_left(&mut asks));
+        assert!(!silent[0].place.spare() && silent[3].place.spare() && !has_left(&mut asks));
         drop(newer);
         // Of another machine, those of its own leave first; and it never gets more than its share.
         let doors = Doors::new(10);
         let mut other = doors.seat(away(2)).unwrap();
-        let mut one: Vec<Seat> = (0..6).map(|_| doors.seat(away(1)).unwrap()).collect();
+        let mut one: Vec<Entry> = (0..6).map(|_| doors.seat(away(1)).unwrap()).collect();
         assert!(has_left(&mut one[0]) && !has_left(&mut one[1]) && !has_left(&mut other));
-        assert_eq!(doors.seats.lock().all.len(), 6);
+        assert_eq!(doors.seated.lock().all.len(), 6);
         // What is left for this machine stays so.
         let doors = Doors::new(10);
         let here = seats(&doors, HERE);

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::auth::{self, Exchange, MECHANISM, PgAuth};
 use super::connection::Connection;
-use super::doors::{Doors, Seat};
+use super::doors::{Doors, Entry, Place};
 use super::message::{self, Body};
 use crate::catalog::DATABASE;
 use crate::error::{QueryError, sqlstate};
@@ -98,7 +98,7 @@ async fn serve(
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let keys = Arc::new(CancelKeys::default());
-    let doors = Doors::new(query.inner.options.connections_max);
+    let doors = Arc::new(Doors::new(query.inner.options.connections_max));
     let (stop, stopped) = watch::channel(false);
     loop {
         let (socket, peer) = tokio::select! {
@@ -114,7 +114,7 @@ async fn serve(
             },
         };
         let (query, auth, keys, stopped) = (query.clone(), auth.clone(), keys.clone(), stopped.clone());
-        let (doors, start) = (doors.clone(), doors.start());
+        let (doors, start) = (doors.clone(), doors.start(peer));
         tokio::spawn(async move {
             let mut start = start;
             let mut client = Client {
@@ -123,7 +123,7 @@ async fn serve(
                 output: BytesMut::new(),
                 held: Share::new(query.inner.sessions.clone(), MESSAGE_BYTES_FREE),
             };
-            let begin = client.begin(&query, &auth, &keys, (&doors, start.number), peer);
+            let begin = client.begin(&query, &auth, &keys, &doors, &mut start.place);
             let begun = tokio::select! {
                 begun = begin => begun,
                 // Others that want to start need the room.
@@ -163,7 +163,7 @@ struct Begun {
     session: crate::query::Session,
     key: CancelKey,
     cancel: watch::Sender<bool>,
-    seat: Seat,
+    seat: Entry,
 }
 
 impl Client {
@@ -173,11 +173,11 @@ impl Client {
         query: &Query,
         auth: &PgAuth,
         keys: &Arc<CancelKeys>,
-        door: (&Arc<Doors>, u64),
-        peer: IpAddr,
+        doors: &Doors,
+        place: &mut Place,
     ) -> io::Result<Option<Begun>> {
         self.socket.set_nodelay(true)?;
-        match tokio::time::timeout(STARTUP_TIMEOUT, self.start(query, auth, keys, door, peer)).await {
+        match tokio::time::timeout(STARTUP_TIMEOUT, self.start(query, auth, keys, doors, place)).await {
             Err(_) => Ok(None),
             Ok(Ok(begun)) => Ok(begun),
             Ok(Err(Startup::Io(error))) => Err(error),
@@ -203,8 +203,8 @@ impl Client {
         query: &Query,
         auth: &PgAuth,
         keys: &Arc<CancelKeys>,
-        (doors, number): (&Arc<Doors>, u64),
-        peer: IpAddr,
+        doors: &Doors,
+        place: &mut Place,
     ) -> Result<Option<Begun>, Startup> {
         let body = loop {
             let Some(body) = self.startup_message().await? else { return Ok(None) };
@@ -221,7 +221,10 @@ impl Client {
                 _ => break body,
             }
         };
-        doors.hear(number);
+        if !place.spare() {
+            return Ok(None);
+        }
+        let peer = place.peer;
         let mut fields = Body(&body);
         let version = fields.i32()?;
         if version >> 16 != message::PROTOCOL_MAJOR {
