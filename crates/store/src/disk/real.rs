@@ -91,6 +91,14 @@ pub(super) fn open_file(path: &Path, options: &mut OpenOptions, access: Access) 
     Ok(RealFile { buffered, direct: None })
 }
 
+/// Has what is written over an empty file's pages take their place, where the file system would write a copy (btrfs): a
+/// copy needs space, and a full disk has none. Such a file has no checksums but ours.
+pub(super) fn write_in_place(file: &File) {
+    // Most file systems refuse the flag, and need none.
+    let _ = rustix::fs::ioctl_getflags(file)
+        .and_then(|flags| rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW));
+}
+
 /// 128 bits of the system's random numbers.
 pub(super) fn random_bits() -> io::Result<u128> {
     let mut bytes = [0; 16];
@@ -128,6 +136,9 @@ impl Disk for RealDisk {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
         let file = self.open_with(name, &mut options, access)?;
+        if access == Access::Log {
+            write_in_place(&file.buffered);
+        }
         if size_bytes > 0 {
             let flags = rustix::fs::FallocateFlags::empty();
             match rustix::fs::fallocate(&file.buffered, flags, 0, size_bytes) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-use super::real::{FILE_MODE, open_file, random_bits};
+use super::real::{FILE_MODE, open_file, random_bits, write_in_place};
 use super::{Access, DiskFile, Pages};
 
 /// One run of bytes that holds a whole store.
@@ -110,6 +110,7 @@ impl Volume for FileVolume {
 /// Makes a file of exactly this size, all of it allocated and zeros, or empties one that is there.
 pub(crate) fn allocate(path: &Path, size_bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+    write_in_place(&file);
     match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size_bytes) {
         // The file system cannot reserve: written once, it is there.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
