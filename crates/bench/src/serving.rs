@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -134,6 +134,27 @@ impl ServerProcess {
         text: &str,
         environment: &[(String, String)],
     ) -> anyhow::Result<ServerProcess> {
+        let mut server = ServerProcess::spawn_on(program, dir, data, ports, text, environment)?;
+        ensure!(
+            server.becomes_healthy(PATIENCE)?,
+            "the server was not healthy within {PATIENCE:?}: {}",
+            server.last_words()
+        );
+        Ok(server)
+    }
+
+    /// The same without a wait.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn spawn_on(
+        program: &ServerProgram,
+        dir: &Path,
+        data: &Path,
+        ports: &Ports,
+        text: &str,
+        environment: &[(String, String)],
+    ) -> anyhow::Result<ServerProcess> {
         let program = program.path()?;
         let log = dir.join("server.log");
         let Ports { http, ilp, pg, fti } = *ports;
@@ -150,20 +171,27 @@ impl ServerProcess {
             .stderr(file)
             .spawn()
             .with_context(|| program.display().to_string())?;
-        let mut server = ServerProcess { child, program, log, http, ilp, pg, fti };
+        Ok(ServerProcess { child, program, log, http, ilp, pg, fti })
+    }
+
+    /// Waits until the server is healthy, at most so long. Returns whether it is.
+    ///
+    /// # Errors
+    /// It ended; its last words are in the message.
+    pub fn becomes_healthy(&mut self, patience: Duration) -> anyhow::Result<bool> {
         let begin = Instant::now();
         loop {
-            let healthy = HttpConnection::open(http, PATIENCE)
+            let healthy = HttpConnection::open(self.http, PATIENCE)
                 .and_then(|mut http| http.get("/api/health"))
                 .is_ok_and(|answer| answer.status == 200);
             if healthy {
-                return Ok(server);
+                return Ok(true);
             }
-            if let Some(status) = server.child.try_wait()? {
-                bail!("the server ended at its start with {status}: {}", server.last_words());
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server ended at its start with {status}: {}", self.last_words());
             }
-            if begin.elapsed() > PATIENCE {
-                bail!("the server was not healthy within {PATIENCE:?}: {}", server.last_words());
+            if begin.elapsed() > patience {
+                return Ok(false);
             }
             std::thread::park_timeout(LOOK);
         }
@@ -202,7 +230,7 @@ impl ServerProcess {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn kill(mut self) -> anyhow::Result<()> {
+    pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().context("SIGKILL")?;
         self.child.wait().context("the killed server")?;
         Ok(())

@@ -29,6 +29,11 @@ use crate::clock::now_ns;
 use crate::serving::{Ports, ServerProcess, ServerProgram, last_lines};
 use crate::work_folder::WorkFolder;
 
+/// Longest wait for a server to start on a disk with space.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The same on one that is full.
+const PATIENCE_ON_A_FULL_DISK: Duration = Duration::from_secs(3);
+
 /// Arguments of `strongback bench soak`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SoakArguments {
@@ -190,10 +195,18 @@ impl<'a> Soak<'a> {
         server.stop()
     }
 
+    /// Starts the server. On a disk that is full from the round before it may have to wait until there is space: then
+    /// it gets some.
     fn start(&self) -> anyhow::Result<ServerProcess> {
         let environment = self.leaps.as_ref().map(Leaps::environment).unwrap_or_default();
         let config = senders::config(self.ports.fti);
-        ServerProcess::start_on(&self.arguments.server, self.dir, &self.disk.data(), &self.ports, &config, &environment)
+        let Soak { arguments, dir, disk, ports, .. } = self;
+        let mut server = ServerProcess::spawn_on(&arguments.server, dir, &disk.data(), ports, &config, &environment)?;
+        if disk.is_taken() && !server.becomes_healthy(PATIENCE_ON_A_FULL_DISK)? {
+            disk.empty()?;
+        }
+        ensure!(server.becomes_healthy(PATIENCE)?, "the server was not healthy within {PATIENCE:?}");
+        Ok(server)
     }
 
     fn compare(&mut self, server: &ServerProcess) -> anyhow::Result<()> {
@@ -217,9 +230,7 @@ impl<'a> Soak<'a> {
         let begin = Instant::now();
         let usage = self.work(&mut server, work, (full, leaping), kill)?;
         let took = begin.elapsed().as_secs_f64();
-        if kill {
-            server.kill()?;
-        } else {
+        if !kill {
             server.stop()?;
         }
         let report = &mut self.journal.report;
@@ -250,6 +261,7 @@ impl<'a> Soak<'a> {
         let (http, fti, disk) = (server.http, server.fti, &self.disk);
         let journal = &mut self.journal;
         let ended = &AtomicBool::new(false);
+        let mut usage = 0.0;
         let mut seed = || self.random.u64(..);
         let (mut disk_random, mut leap_random) = (fastrand::Rng::with_seed(seed()), fastrand::Rng::with_seed(seed()));
         let packets = PacketSender { fti, random: fastrand::Rng::with_seed(seed()), ended, base_ns: journal.base_ns };
@@ -276,8 +288,13 @@ impl<'a> Soak<'a> {
                 alive = server.check_alive();
                 std::thread::park_timeout(Duration::from_millis(50));
             }
-            // The sender of packets ends first, so that its last ones are received and judged before the server ends.
+            usage = server.usage().rss_mib_max;
             ended.store(true, Ordering::SeqCst);
+            // While requests are under way, whose rows may be stored in part and are sent again in the next round.
+            if kill {
+                server.kill()?;
+            }
+            // The sender of packets ends first, so that its last ones are received and judged before the server ends.
             let sent = sending.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??;
             let mut acknowledged = 0;
             let mut refusals = 0;
@@ -291,8 +308,8 @@ impl<'a> Soak<'a> {
             Ok((acknowledged, refusals, sent, fulls, leapt))
         });
         let (acknowledged, refusals, sent, fulls, leapt) = counts?;
-        server.check_alive()?;
         if !kill {
+            server.check_alive()?;
             books::compare_counts(http)?;
         }
         ensure!(acknowledged + refusals > 0, "nothing was acknowledged or refused");
@@ -303,6 +320,6 @@ impl<'a> Soak<'a> {
         report.packets_sent += sent;
         report.disk_full += fulls;
         report.leaps += leapt;
-        Ok(server.usage().rss_mib_max)
+        Ok(usage)
     }
 }

@@ -92,6 +92,11 @@ impl Disk {
         self.path.join("ballast")
     }
 
+    /// Whether others have taken space.
+    pub(super) fn is_taken(&self) -> bool {
+        self.ballast().exists()
+    }
+
     /// Gives all back.
     pub(super) fn empty(&self) -> anyhow::Result<()> {
         if self.limited && self.ballast().exists() {

@@ -1,16 +1,22 @@
 //! Compares what is stored with what was acknowledged, and the ledger of the packets with what is stored of them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use super::Journal;
+use super::senders::{PACKET_PERIOD_NS, ROW_PERIOD_NS};
 use crate::http::{HttpConnection, count};
 
 /// Longest wait for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Numbers that one query compares.
+const WINDOW: u64 = 100_000;
 
 /// What a stream of numbered rows has.
 #[derive(Debug)]
@@ -22,6 +28,14 @@ struct Numbers {
 }
 
 impl Numbers {
+    /// Adds those of another run of numbers.
+    fn join(&mut self, other: &Numbers) {
+        self.rows += other.rows;
+        self.distinct += other.distinct;
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+    }
+
     /// Fails unless each number from the first on is there once, to the last that was acknowledged.
     fn check(&self, what: &str, acknowledged: u64, was_full: bool) -> anyhow::Result<()> {
         let span = self.last - self.first + 1;
@@ -44,21 +58,33 @@ pub(super) fn compare(http: SocketAddr, journal: &mut Journal) -> anyhow::Result
         visitors(&mut http, journal)?;
     }
     if journal.next_packet > 0 {
-        packets(&mut http)?;
+        packets(&mut http, journal)?;
     }
     Ok(())
 }
 
 fn rows(http: &mut HttpConnection, journal: &mut Journal) -> anyhow::Result<()> {
-    let found = numbers(
-        http,
-        "select writer, count(*), min(n), max(n), count(distinct n), sum(case when x <> n / 8.0 or s <> cast(n as \
-         varchar) then 1 else 0 end) from \"soak.rows\" group by writer",
-    )?;
+    let mut found: BTreeMap<u64, Numbers> = BTreeMap::new();
+    let wrong =
+        format!("x <> n / 8.0 or s <> cast(n as varchar) or time_ns <> {} + n * {ROW_PERIOD_NS}", journal.base_ns);
+    let first = journal.first_kept.iter().min().copied().unwrap_or_default();
+    let last = journal.writers.iter().max().copied().unwrap_or_default();
+    for within in windows(journal.base_ns, ROW_PERIOD_NS, first..last) {
+        let part = numbers(
+            http,
+            &format!(
+                "select writer, count(*), min(n), max(n), count(distinct n), sum(case when {wrong} then 1 else 0 end) \
+                 from \"soak.rows\" where {within} group by writer"
+            ),
+        )?;
+        for (writer, part) in part {
+            found.entry(writer).and_modify(|all| all.join(&part)).or_insert(part);
+        }
+    }
     for (writer, &acknowledged) in journal.writers.iter().enumerate().filter(|(_, next)| **next > 0) {
         let what = format!("writer {writer}");
-        let of = found.iter().find(|(name, _)| *name == writer as u64);
-        let (_, now) = of.with_context(|| format!("{what}: all of its {acknowledged} rows are gone"))?;
+        let of = found.get(&(writer as u64));
+        let now = of.with_context(|| format!("{what}: all of its {acknowledged} rows are gone"))?;
         now.check(&what, acknowledged, journal.was_full)?;
         let before = &mut journal.first_kept[writer];
         ensure!(now.first >= *before, "{what}: rows below {before} had gone and are back: {now:?}");
@@ -72,6 +98,20 @@ fn rows(http: &mut HttpConnection, journal: &mut Journal) -> anyhow::Result<()> 
         *before = now.first;
     }
     Ok(())
+}
+
+/// Conditions that part all rows into runs of numbers by their `time`, each small enough for one query: what it takes
+/// does not grow with the run.
+fn windows(base_ns: i64, period_ns: i64, numbers: Range<u64>) -> Vec<String> {
+    let edge = |number: u64| base_ns + number as i64 * period_ns;
+    let edges: Vec<i64> = numbers.step_by(WINDOW as usize).skip(1).map(edge).collect();
+    let mut windows = Vec::new();
+    for at in 0..=edges.len() {
+        let from = if at > 0 { format!("time_ns >= {}", edges[at - 1]) } else { "true".to_owned() };
+        let to = edges.get(at).map_or("true".to_owned(), |to| format!("time_ns < {to}"));
+        windows.push(format!("{from} and {to}"));
+    }
+    windows
 }
 
 fn visitors(http: &mut HttpConnection, journal: &Journal) -> anyhow::Result<()> {
@@ -102,27 +142,43 @@ fn visitors(http: &mut HttpConnection, journal: &Journal) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Checks the ledger of the packets: what is missing between the first and the last sequence is what gap rows say was
-/// lost, less what they say came after all; and as their sender never began again, no restart was seen.
-fn packets(http: &mut HttpConnection) -> anyhow::Result<()> {
-    let found = table(
-        http,
-        "select count(*), count(distinct sequence), coalesce(min(sequence), 0), coalesce(max(sequence), 0), \
-         coalesce(sum(case when n <> sequence then 1 else 0 end), 0) from \"soak.packets\"",
-    )?;
-    let Some([rows, distinct, first, last, wrong]) = found.first().map(|row| &row[..]) else { bail!("{found:?}") };
-    ensure!(rows == distinct, "packets: {} are stored twice", rows - distinct);
-    ensure!(*wrong == 0, "packets: {wrong} have another number than their sequence");
+/// Checks the ledger of the packets: what is missing from the first sequence to the last one that rows or gaps name is
+/// what gap rows say was lost, less what they say came after all; and as their sender never began again, no restart was
+/// seen. The last ones before a kill may be known by their gap alone: they were refused.
+fn packets(http: &mut HttpConnection, journal: &Journal) -> anyhow::Result<()> {
+    let (mut stored, mut first, mut last) = (0, i64::MAX, i64::MIN);
+    for within in windows(journal.base_ns, PACKET_PERIOD_NS, 0..journal.next_packet) {
+        let found = table(
+            http,
+            &format!(
+                "select count(*), count(distinct sequence), coalesce(min(sequence), {}), coalesce(max(sequence), {}), \
+                 coalesce(sum(case when n <> sequence then 1 else 0 end), 0) from \"soak.packets\" where {within}",
+                i64::MAX,
+                i64::MIN
+            ),
+        )?;
+        let Some(&[rows, distinct, least, most, wrong]) = found.first().map(|row| &row[..]) else { bail!("{found:?}") };
+        ensure!(rows == distinct, "packets: {} are stored twice", rows - distinct);
+        ensure!(wrong == 0, "packets: {wrong} have another number than their sequence");
+        (stored, first, last) = (stored + rows, first.min(least), last.max(most));
+    }
+    let lost = "stream_name like 'soak.packets%' and cause in ('sequence', 'not recorded')";
     let gaps = table(
         http,
-        "select coalesce(sum(case when cause in ('sequence', 'not recorded') then cast(open as bigint) else 0 end), 0), \
-         coalesce(sum(case when cause = 'restart' then 1 else 0 end), 0) from strongback.gaps where stream_name like \
-         'soak.packets%'",
+        &format!(
+            "select coalesce(sum(case when {lost} then cast(open as bigint) else 0 end), 0), \
+             coalesce(sum(case when cause = 'restart' then 1 else 0 end), 0), \
+             coalesce(max(case when {lost} then cast(to_sequence as bigint) end), -1) \
+             from strongback.gaps where stream_name like 'soak.packets%'"
+        ),
     )?;
-    let Some([open, restarts]) = gaps.first().map(|row| &row[..]) else { bail!("{gaps:?}") };
-    ensure!(*restarts == 0, "packets: {restarts} restarts were seen of a sender that never began again");
-    let missing = if *rows > 0 { last - first + 1 - distinct } else { 0 };
-    ensure!(missing == *open, "packets: of {first} to {last} {missing} are missing, and the gaps say {open}");
+    let Some(&[open, restarts, told]) = gaps.first().map(|row| &row[..]) else { bail!("{gaps:?}") };
+    ensure!(restarts == 0, "packets: {restarts} restarts were seen of a sender that never began again");
+    if stored == 0 {
+        return Ok(());
+    }
+    let missing = last.max(told) - first + 1 - stored;
+    ensure!(missing == open, "packets: of {first} to {last} {missing} are missing, and the gaps say {open}, to {told}");
     Ok(())
 }
 

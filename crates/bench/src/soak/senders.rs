@@ -20,7 +20,7 @@ pub(super) const ROW_PERIOD_NS: i64 = 1_000;
 /// Packets a second.
 const PACKETS_PER_S: u64 = 500;
 /// Between two packets, nanoseconds of their source.
-const PACKET_PERIOD_NS: i64 = 1_000_000_000 / PACKETS_PER_S as i64;
+pub(super) const PACKET_PERIOD_NS: i64 = 1_000_000_000 / PACKETS_PER_S as i64;
 /// Longest wait for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -35,7 +35,7 @@ max_age_days = 30.0
 [[retention]]
 name = "packets"
 streams = "soak.packets*"
-keep = "32 MiB"
+keep = "96 MiB"
 
 [[source]]
 name = "packets"
