@@ -337,14 +337,20 @@ fn retyped(from: ChannelType, to: ChannelType, bits: u64) -> Option<u64> {
     (again.bits() == bits).then(|| narrow.bits())
 }
 
+/// What the hashes of a store's rows begin with: it is in no other store, and no sender knows it.
+pub(crate) fn hash_key(origin: u128) -> u64 {
+    spread(origin as u64 ^ spread((origin >> 64) as u64))
+}
+
 /// Hash of a row's time, states, values and text, as its shape has them.
 fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8]) -> u64 {
+    let key = shape.hash_key;
     if !shape.has_text {
-        return hash_words(time, shape.states..shape.words(), word);
+        return hash_words(key, time, shape.states..shape.words(), word);
     }
     // Where a text or array stands among the others depends on the order of the frame's cells; its length does not.
     let mut words: Vec<u64> = (0..shape.words()).map(word).collect();
-    let mut hash = 0;
+    let mut hash = key;
     for field in shape.fields.iter().filter(|f| !f.kind.is_scalar()) {
         for piece in text_at(text, words[field.word as usize]).chunks(8) {
             let mut bytes = [0; 8];
@@ -353,20 +359,28 @@ fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8
         }
         words[field.word as usize] &= u64::from(u32::MAX);
     }
-    mix(hash, hash_words(time, shape.states..shape.words(), |w| words[w]))
+    mix(hash, hash_words(key, time, shape.states..shape.words(), |w| words[w]))
 }
 
-fn hash_words(time: i64, words: Range<usize>, word: impl Fn(usize) -> u64) -> u64 {
+fn hash_words(key: u64, time: i64, words: Range<usize>, word: impl Fn(usize) -> u64) -> u64 {
     // Four at a time, as each waits for the one before.
-    let mut lanes = [time as u64, 0x9e37_79b9_7f4a_7c15, 0xff51_afd7_ed55_8ccd, 0xc2b2_ae3d_27d4_eb4f];
+    let mut lanes = [key, 0x9e37_79b9_7f4a_7c15, 0xff51_afd7_ed55_8ccd, 0xc2b2_ae3d_27d4_eb4f];
     let whole = words.start + words.len() / 4 * 4;
     for at in (words.start..whole).step_by(4) {
         for (lane, hash) in lanes.iter_mut().enumerate() {
             *hash = mix(*hash, word(at + lane));
         }
     }
-    let hash = (whole..words.end).fold(0, |hash, at| mix(hash, word(at)));
+    let hash = (whole..words.end).fold(spread(key ^ time as u64), |hash, at| mix(hash, word(at)));
     lanes.into_iter().fold(hash, mix)
+}
+
+/// Each bit of the result depends on each of `word` (the finalizer of MurmurHash3). Times of frames differ in a few low
+/// bits, and so do their states and small numbers: without it one would make up for the other.
+fn spread(word: u64) -> u64 {
+    let word = (word ^ word >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let word = (word ^ word >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    word ^ word >> 33
 }
 
 fn mix(hash: u64, word: u64) -> u64 {

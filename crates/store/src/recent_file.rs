@@ -2,12 +2,13 @@
 //! before it is still known when its sender, who got no answer, sends it again after.
 //!
 //! ```text
-//! 0 4 magic "SBRC" · 4 4 zero · 8 8 number of the commit that ended the run cleanly · 16 8 bytes of entries
+//! 0 4 magic "SBRC" · 4 4 which hash: 1 · 8 8 number of the commit that ended the run cleanly · 16 8 bytes of entries
 //! 24 4 CRC32C of the entries · 28 4 CRC32C of bytes 0 to 28 · entries · zeros to 4 KiB
 //! entry: u32 stream, u8 whether its rows have a sequence, u16 channels, a type of each, u32 n, i64 time min,
 //!        i64 time max, n × u64 hash of a row of these types (crate::recent)
 //! ```
-//! It counts as long as the log continues from that commit, also after a kill: what was received since is in the log, or
+//! The hash is that of [`crate::recent`]; one of another kind (0: times and states made up for each other) is not compared.
+//! The file counts as long as the log continues from that commit, also after a kill: what was received since is in the log, or
 //! forgotten with the part of it that was sealed. Damaged, or of a commit that recovery did not find, it was never there.
 
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ use crate::value::ChannelType;
 /// Name of the file.
 pub(crate) const FILE: &str = "recent";
 const MAGIC: u32 = u32::from_le_bytes(*b"SBRC");
+/// How rows are hashed.
+const HASH: u32 = 1;
 const HEADER_BYTES: usize = 32;
 /// More is never written: the hashes of all streams, and what names their lists.
 const BYTES_MAX: u64 = 4 * RECENT_BYTES_MAX as u64;
@@ -47,7 +50,7 @@ pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<
     }
     let mut p = Put::default();
     p.u32(MAGIC);
-    p.u32(0);
+    p.u32(HASH);
     p.u64(commit);
     p.u64(entries.0.len() as u64);
     p.u32(crc32c::crc32c(&entries.0));
@@ -101,6 +104,7 @@ pub(crate) fn read_forged(bytes: &[u8]) -> Option<usize> {
     let mut bytes = bytes.to_vec();
     let entries = bytes.get(HEADER_BYTES..)?.len() as u64;
     bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[4..8].copy_from_slice(&HASH.to_le_bytes());
     bytes[8..16].copy_from_slice(&1u64.to_le_bytes());
     bytes[16..24].copy_from_slice(&entries.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
@@ -134,9 +138,9 @@ impl List {
 /// The commit and the entries, if they fit.
 fn entries_of(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut t = Take(bytes);
-    let (magic, _, of) = (t.u32()?, t.u32()?, t.u64()?);
+    let (magic, hash, of) = (t.u32()?, t.u32()?, t.u64()?);
     let (len, crc, header_crc) = (usize::try_from(t.u64()?).ok()?, t.u32()?, t.u32()?);
-    if magic != MAGIC || header_crc != crc32c::crc32c(&bytes[..28]) {
+    if magic != MAGIC || hash != HASH || header_crc != crc32c::crc32c(&bytes[..28]) {
         return None;
     }
     let entries = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(len)?)?;

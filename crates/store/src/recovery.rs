@@ -22,6 +22,7 @@ use crate::log::{self, Link, LogReader, LogWriter, Ring};
 use crate::missing::{FileSizes, Untold, forget_blocks, gap_of, gap_of_rows};
 use crate::mutant::{self, Mutant};
 use crate::options::{RetentionGroup, StoreOptions};
+use crate::recent;
 use crate::recent_file;
 use crate::record::{self, Control, Record, Records};
 use crate::reduction::Reduction;
@@ -177,6 +178,7 @@ pub(crate) fn open(
     }
     let ring = Arc::new(Ring { file, size_bytes: ring_bytes });
     writer.set_sizes(ring_bytes, space);
+    writer.shapes.hash_key = recent::hash_key(superblock.now.origin);
 
     // Until a unit says so: a clean end is one that is never passed by the tail.
     let mut report = RecoveryReport { clean: superblock.now.epoch == 0, ..RecoveryReport::default() };

@@ -80,11 +80,13 @@ pub(crate) struct RowShape {
     whole_states: Vec<u64>,
     /// Whether every channel is a number with a word of its own, so that they stand in order at the row's end.
     words_each: bool,
+    /// What hashes of its rows begin with.
+    pub(crate) hash_key: u64,
 }
 
 impl RowShape {
     /// The shape for channels of these types.
-    pub(crate) fn new(has_sequence: bool, kinds: &[ChannelType]) -> RowShape {
+    pub(crate) fn new(has_sequence: bool, kinds: &[ChannelType], hash_key: u64) -> RowShape {
         let states = if has_sequence { 4 } else { 2 };
         let state_words = kinds.len().div_ceil(32);
         let mut fields = vec![Field::new(0, 0, ChannelType::Bool); kinds.len()];
@@ -112,7 +114,7 @@ impl RowShape {
             (0..state_words).map(|n| ABSENT_WORD.checked_shl((kinds.len() - n * 32) as u32 * 2).unwrap_or(0)).collect();
         let has_text = kinds.iter().any(|kind| !kind.is_scalar());
         let words_each = !has_text && kinds.iter().all(|k| k.size_bytes() == 8);
-        RowShape { has_sequence, has_text, states, fields, template, whole_states, words_each }
+        RowShape { has_sequence, has_text, states, fields, template, whole_states, words_each, hash_key }
     }
 
     /// A row with no cell.
@@ -303,6 +305,8 @@ pub(crate) fn mask(kind: ChannelType) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Shapes {
     known: hashbrown::HashMap<(bool, Vec<ChannelType>), Arc<RowShape>, foldhash::fast::RandomState>,
+    /// Of the store: nobody who sends can make up frames whose hashes are equal.
+    pub(crate) hash_key: u64,
 }
 
 impl Shapes {
@@ -310,7 +314,7 @@ impl Shapes {
     pub(crate) fn get(&mut self, has_sequence: bool, kinds: Vec<ChannelType>) -> Arc<RowShape> {
         // Long ones are rarely shared, and a stream that grows channel by channel would leave each behind.
         if kinds.len() > 64 {
-            return Arc::new(RowShape::new(has_sequence, &kinds));
+            return Arc::new(RowShape::new(has_sequence, &kinds, self.hash_key));
         }
         if self.known.len() > 4096 {
             self.known.retain(|_, shape| Arc::strong_count(shape) > 1);
@@ -319,7 +323,7 @@ impl Shapes {
         if let Some(shape) = self.known.get(&key) {
             return shape.clone();
         }
-        let shape = Arc::new(RowShape::new(has_sequence, &key.1));
+        let shape = Arc::new(RowShape::new(has_sequence, &key.1, self.hash_key));
         self.known.insert(key, shape.clone());
         shape
     }

@@ -52,3 +52,60 @@ fn the_newest_is_known_longest_and_memory_is_bounded() {
     let (bytes, order, lists) = store.inner.sealer.lock().recent.sizes();
     assert!(bytes <= most && order <= 2 * lists + 1_025, "{bytes} bytes, {order} of {lists}");
 }
+
+/// A frame of a machine's states: each channel absent or 0, seldom 1, at any nanosecond of a twentieth of a second.
+fn states(random: &mut fastrand::Rng) -> (i64, Vec<Option<i64>>) {
+    let states = (0..8).map(|_| if random.u8(..) == 0 { Some(1) } else { random.bool().then_some(0) }).collect();
+    (T0 + random.i64(0..50_000_000), states)
+}
+
+#[test]
+fn frames_that_differ_in_a_few_bits_are_told_apart_once_they_are_sealed() {
+    let disk = FaultDisk::new(3);
+    let options = StoreOptions { log_bytes: 4 << 20, open_bytes: 0, settle: false, ..StoreOptions::default() };
+    let store = disk.open_store(options.clone(), T0).expect("opened");
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let spec = StreamSpec {
+        key: StreamKey::new("machine", []),
+        source: "test".into(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: names.map(|name| ChannelSpec::new(name, ChannelType::I64)).to_vec(),
+    };
+    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let send = |store: &Store, frames: &[(i64, Vec<Option<i64>>)]| -> usize {
+        let mut duplicates = 0;
+        for part in frames.chunks(4096) {
+            let mut batch = FrameBatch::new();
+            for (time, states) in part {
+                batch.begin(FrameHead { stream, receive_time: T0, source_time: Some(*time), sequence: None });
+                for (channel, state) in states.iter().enumerate() {
+                    if let Some(state) = state {
+                        batch.push(ChannelIndex(channel as u16), Value::I64(*state));
+                    }
+                }
+                batch.end();
+            }
+            let outcomes = store.append(&batch, T0).outcomes;
+            duplicates += outcomes.iter().filter(|outcome| **outcome == Outcome::Duplicate).count();
+            store.commit(T0).expect("committed");
+            while store.maintain(T0).expect("upkeep") {}
+        }
+        duplicates
+    };
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut seen = std::collections::HashSet::new();
+    let all: Vec<_> = std::iter::repeat_with(|| states(&mut random))
+        .filter(|frame| frame.1.iter().any(Option::is_some) && seen.insert(frame.clone()))
+        .take(60_000)
+        .collect();
+    // One that is not new in time is compared with all of these.
+    send(&store, &[(T0 + 1_000_000_000, vec![Some(1); 8])]);
+    assert_eq!(send(&store, &all[..40_000]), 0);
+    store.close(T0).expect("closed");
+    drop(store);
+    let store = disk.open_store(options, T0).expect("opened again");
+    assert_eq!(send(&store, &all[40_000..]), 0, "frames that were never sent are called duplicates");
+    assert_eq!(send(&store, &all), all.len());
+}
