@@ -1,4 +1,7 @@
 //! The one place of the server that reads the wall clock, and the clock beside it that nobody sets.
+//!
+//! Who measures how long ago something was received counts by the wall clock, as that stamps what is received, and asks
+//! [`Leaps`] whether it was set meanwhile.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,4 +19,60 @@ pub fn now_ns() -> i64 {
 pub fn steady() -> Duration {
     let since = clock_gettime(ClockId::Boottime);
     Duration::new(since.tv_sec.try_into().unwrap_or(0), since.tv_nsec.try_into().unwrap_or(0))
+}
+
+/// Both clocks of one instant.
+pub fn both() -> (i64, Duration) {
+    let mut steady_before = steady();
+    loop {
+        let now = now_ns();
+        let steady = steady();
+        // Whoever is put off between the two looks again.
+        if steady.saturating_sub(steady_before) < TOGETHER {
+            return (now, steady);
+        }
+        steady_before = steady;
+    }
+}
+
+/// Longest time between two readings that count as one instant.
+const TOGETHER: Duration = Duration::from_millis(5);
+/// Least difference between the clocks that is a leap, in nanoseconds: 0.2 s.
+pub const LEAP_NS: i64 = 200_000_000;
+
+/// Finds leaps of the wall clock.
+#[derive(Debug, Default)]
+pub struct Leaps {
+    looked: Option<(i64, Duration)>,
+}
+
+impl Leaps {
+    /// By how many nanoseconds the wall clock leapt ahead since the look before; less than 0: back; 0: it did not.
+    pub fn look(&mut self, (now, steady): (i64, Duration)) -> i64 {
+        let Some((then, steady_then)) = self.looked.replace((now, steady)) else { return 0 };
+        let passed = i64::try_from(steady.saturating_sub(steady_then).as_nanos()).unwrap_or(i64::MAX);
+        let leap = now.saturating_sub(then).saturating_sub(passed);
+        if leap.saturating_abs() < LEAP_NS { 0 } else { leap }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leap_is_what_the_clocks_differ_by() {
+        let mut leaps = Leaps::default();
+        let s = 1_000_000_000;
+        let mut look = |now_s: i64, steady_ms: u64| leaps.look((now_s * s, Duration::from_millis(steady_ms)));
+        assert_eq!(look(100, 5_000), 0);
+        assert_eq!(look(101, 6_100), 0);
+        assert_eq!(look(7_301, 7_100), 7_199 * s);
+        assert_eq!(look(102, 8_100), -7_200 * s);
+        assert_eq!(look(103, 9_100), 0);
+        assert_eq!(leaps.look((i64::MAX, Duration::ZERO)), i64::MAX - 103 * s);
+        assert_eq!(leaps.look((i64::MIN, Duration::MAX)), i64::MIN);
+        let (now, steady) = both();
+        assert!(now > 0 && steady > Duration::ZERO);
+    }
 }

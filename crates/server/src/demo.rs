@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use self::helper::Helper;
 use crate::cli::DemoArgs;
-use crate::clock::now_ns;
+use crate::clock::{self, now_ns};
 use crate::config::{Config, Listen};
 use crate::latency::{Latencies, Quantiles};
 use crate::live::binary::{self, read};
@@ -179,7 +179,7 @@ async fn demo(args: &DemoArgs, config: Config, plc: Option<SocketAddr>) -> anyho
     if let Err(error) = server.ledger.follow(&server.ingest.store()) {
         tracing::error!(%error, "the last gaps cannot be read");
     }
-    server.roster.look(&server.ingest, now_ns());
+    server.roster.look(&server.ingest, clock::both());
     let stats = server.ingest.store().stats();
     let cards = server.roster.cards();
     let summary = {

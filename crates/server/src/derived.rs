@@ -29,13 +29,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use strongback_query::{EventOrigin, EventRow};
 use strongback_store::{Catalog, ChannelIndex, ScanError, Stream, StreamId};
 use tokio::sync::watch;
 
-use crate::clock::now_ns;
+use crate::clock::{self, Leaps, now_ns};
 use crate::ingest::Ingest;
 use crate::ledger::Ledger;
 use crate::reception::turns;
@@ -113,6 +114,16 @@ struct Work {
     retry_at: i64,
     stood_at: i64,
     told: HashMap<String, i64>,
+    clock: Leaps,
+}
+
+impl Work {
+    /// The clock was set by so many nanoseconds.
+    fn leap(&mut self, by: i64) {
+        self.instances.iter_mut().for_each(|instance| instance.leap(by));
+        let instants = [&mut self.looked_at, &mut self.retry_at, &mut self.stood_at];
+        instants.into_iter().chain(self.told.values_mut()).for_each(|at| *at = at.saturating_add(by));
+    }
 }
 
 impl Derived {
@@ -154,14 +165,19 @@ impl Derived {
         stopping: watch::Receiver<bool>,
     ) -> std::io::Result<JoinHandle<()>> {
         let mut work = Work { reopenings: ingest.reopenings(), ..Work::default() };
-        turns::start("derived", stopping, move |stop| self.turn(&mut work, &ingest, &ledger, now_ns(), stop))
+        turns::start("derived", stopping, move |stop| self.turn(&mut work, &ingest, &ledger, clock::both(), stop))
     }
 
     /// Evaluates what is due; at the end all that came.
-    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64, stop: bool) {
+    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, (now, steady): (i64, Duration), stop: bool) {
+        let leapt = work.clock.look((now, steady));
+        if leapt != 0 {
+            work.leap(leapt);
+        }
         if work.reopenings != ingest.reopenings() {
             // Numbers of streams may have changed, and what was not durable is gone.
-            *work = Work { reopenings: ingest.reopenings(), told: std::mem::take(&mut work.told), ..Work::default() };
+            let (told, clock) = (std::mem::take(&mut work.told), std::mem::take(&mut work.clock));
+            *work = Work { reopenings: ingest.reopenings(), told, clock, ..Work::default() };
         }
         if work.changes != self.book.lock().changes {
             self.read_book(work);

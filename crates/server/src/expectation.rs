@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+use crate::clock::LEAP_NS;
+
 /// Means that are remembered.
 const SAMPLES: usize = 16;
 /// Of these, the number that must agree for a period to be learnt, and the number below which it is forgotten.
@@ -175,6 +177,30 @@ impl Expectation {
         self.learnt.map(|period| period as i64)
     }
 
+    /// The wall clock was set by so many nanoseconds: what was received before counts by the new one.
+    pub fn leap(&mut self, by: i64) {
+        let set = |at: &mut i64| *at = at.saturating_add(by);
+        if let Some(newest) = &mut self.newest {
+            if newest.time == newest.received {
+                set(&mut newest.time);
+            }
+            set(&mut newest.received);
+        }
+        if self.looked != 0 {
+            [&mut self.since, &mut self.looked, &mut self.last_pause].into_iter().for_each(set);
+        }
+    }
+
+    /// The newest frame at a look. One that was stamped by a clock that was set since counts as received at the look.
+    fn newest_at(&self, seen: &Seen) -> Option<Newest> {
+        let stamped = seen.received.filter(|_| seen.frames > 0)?;
+        let before = self.newest.map_or(stamped, |before| before.received);
+        let by_this_clock = stamped.saturating_sub(seen.now) <= LEAP_NS && before.saturating_sub(stamped) <= LEAP_NS;
+        let received = if by_this_clock { stamped } else { seen.now };
+        let time = seen.time.filter(|time| *time != stamped).unwrap_or(received);
+        Some(Newest { frames: seen.frames, received, source: seen.source, time })
+    }
+
     /// Takes what is known now; says what changed.
     pub fn look(&mut self, seen: &Seen) -> Turn {
         if self.looked == 0 {
@@ -185,9 +211,8 @@ impl Expectation {
         if self.given.is_some() || !seen.may_learn {
             self.learnt = None;
         }
-        let (Some(received), true) = (seen.received, seen.frames > 0) else { return Turn::default() };
-        let time = seen.time.unwrap_or(received);
-        let newest = Newest { frames: seen.frames, received, source: seen.source, time };
+        let Some(newest) = self.newest_at(seen) else { return Turn::default() };
+        let received = newest.received;
         let before = self.newest.filter(|before| before.frames <= seen.frames);
         let mut turn = Turn::default();
         match before {

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
@@ -29,7 +30,7 @@ use strongback_query::{EventOrigin, EventRow};
 use strongback_store::{Catalog, Clock, Reject, Scan, ScanError, Store, StreamId};
 use tokio::sync::watch;
 
-use crate::clock::now_ns;
+use crate::clock::{self, LEAP_NS, Leaps, now_ns};
 use crate::ingest::{Ingest, Ticket};
 use crate::ledger::Ledger;
 use crate::reception::order::Order;
@@ -95,6 +96,7 @@ pub enum ActFailure {
 struct Work {
     judge: Judge,
     order: Order<Sighting>,
+    clock: Leaps,
     /// The catalog that was looked at.
     catalog: Option<Arc<Catalog>>,
     /// Opening of the store that numbers are of.
@@ -175,17 +177,18 @@ impl Limits {
         ledger: Arc<Ledger>,
         stopping: watch::Receiver<bool>,
     ) -> std::io::Result<JoinHandle<()>> {
-        let mut work = self.begin(&ingest);
+        let mut work = self.begin(&ingest, now_ns());
         turns::start("limits", stopping, move |stop| {
-            self.turn(&mut work, &ingest, &ledger, now_ns(), if stop { 0 } else { ALIGN_NS });
+            self.turn(&mut work, &ingest, &ledger, clock::both(), if stop { 0 } else { ALIGN_NS });
         })
     }
 
     /// Looks at all streams there are; frames count from now on.
-    fn begin(&self, ingest: &Ingest) -> Work {
+    fn begin(&self, ingest: &Ingest, now: i64) -> Work {
         let mut work = Work {
             judge: Judge::new(self.rules.clone()),
             order: Order::default(),
+            clock: Leaps::default(),
             catalog: None,
             reopenings: ingest.reopenings(),
             seen: HashMap::new(),
@@ -196,12 +199,12 @@ impl Limits {
             swept_at: i64::MIN,
         };
         ingest.live().fanout().tap.clear();
-        self.adopt(&mut work, ingest);
+        self.adopt(&mut work, ingest, now);
         work
     }
 
     /// Looks at streams and channels that are new.
-    fn adopt(&self, work: &mut Work, ingest: &Ingest) {
+    fn adopt(&self, work: &mut Work, ingest: &Ingest, now: i64) {
         let store = ingest.store();
         if work.catalog.as_ref().is_some_and(|looked| looked.version == store.catalog_version()) {
             return;
@@ -212,7 +215,9 @@ impl Limits {
         let at_start = looked.is_none();
         let looked = looked.unwrap_or_default();
         let mut found = Vec::new();
-        for stream in catalog.streams.changed_since(&looked.streams).filter(|stream| stream.source != "internal") {
+        let changed = || catalog.streams.changed_since(&looked.streams).filter(|stream| stream.source != "internal");
+        changed().for_each(|stream| work.judge.note(stream));
+        for stream in changed() {
             let told = |rule: &str, channel: &str| self.book.lock().told(rule, channel);
             if let Some((channels, before)) = work.judge.adopt(stream, told) {
                 found.push((stream.clone(), channels, before));
@@ -244,7 +249,7 @@ impl Limits {
             let rows = from.max(next.saturating_sub(CATCH_UP_ROWS))..next;
             for batch in view.scan(Scan { rows, ..Scan::all(stream.id, new.clone()) }) {
                 match batch {
-                    Ok(batch) => replay::sightings(&batch, &new).for_each(|frame| self.hold(work, frame)),
+                    Ok(batch) => replay::sightings(&batch, &new).for_each(|frame| self.hold(work, frame, now)),
                     Err(error) => {
                         tracing::error!(%error, "rows of {} were not judged", stream.key);
                         break;
@@ -254,8 +259,25 @@ impl Limits {
         }
     }
 
+    /// Judges all that is held, and goes on by the clock as it was set.
+    fn leap(&self, work: &mut Work, by: i64) {
+        while let Some(frame) = work.order.pop() {
+            self.counters.judged.fetch_add(1, Relaxed);
+            work.judge.frame(&frame);
+        }
+        work.order = Order::default();
+        work.judge.leap(by);
+        (work.told_at, work.swept_at) = (i64::MIN, i64::MIN);
+    }
+
     /// Puts a frame where its turn is, and notes one whose turn is over.
-    fn hold(&self, work: &mut Work, mut frame: Sighting) {
+    fn hold(&self, work: &mut Work, mut frame: Sighting, now: i64) {
+        if frame.receive_time.saturating_sub(now) > LEAP_NS {
+            // By a clock that was ahead and has been set back since.
+            work.late.extend(frame.row.map(|row| (frame.stream, row, Some(now))));
+            frame.time = if frame.time == frame.receive_time { now } else { frame.time };
+            frame.receive_time = now;
+        }
         let turn = work.order.turn(frame.receive_time);
         if turn > frame.receive_time {
             self.counters.late.fetch_add(1, Relaxed);
@@ -267,17 +289,22 @@ impl Limits {
     }
 
     /// Judges what came until `align_ns` ago.
-    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64, align_ns: i64) {
+    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, (now, steady): (i64, Duration), align_ns: i64) {
+        let leapt = work.clock.look((now, steady));
+        if leapt != 0 {
+            self.leap(work, leapt);
+        }
         if work.reopenings != ingest.reopenings() {
             let waiting = std::mem::take(&mut work.waiting);
-            *work = Work { waiting, ..self.begin(ingest) };
+            let clock = std::mem::take(&mut work.clock);
+            *work = Work { waiting, clock, ..self.begin(ingest, now) };
         }
-        self.adopt(work, ingest);
+        self.adopt(work, ingest, now);
         let (seen, lost) = ingest.live().fanout().tap.take();
         self.counters.unjudged.fetch_add(lost.len() as u64, Relaxed);
         work.not_told.1 += lost.len() as u64;
         work.late.extend(lost.into_iter().filter_map(|(stream, row)| Some((stream, row?, None))));
-        seen.into_iter().for_each(|frame| self.hold(work, frame));
+        seen.into_iter().for_each(|frame| self.hold(work, frame, now));
         let watermark = now.saturating_sub(align_ns);
         while let Some(frame) = work.order.pop_before(watermark) {
             self.counters.judged.fetch_add(1, Relaxed);
@@ -372,5 +399,125 @@ impl Limits {
             "alarm": alarm,
         });
         ingest.live().notify(message.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongback_sources::Sink;
+    use strongback_store::{
+        ChannelSpec, ChannelType, FrameBatch, FrameHead, StoreOptions, StreamKey, StreamSpec, Value,
+    };
+
+    use super::rule::{LimitTable, rules};
+    use super::*;
+    use crate::live::Live;
+
+    const MS: i64 = 1_000_000;
+    const S: i64 = 1_000 * MS;
+    const T0: i64 = 1_780_000_000 * S;
+
+    /// A server's limits over one channel, and its two clocks.
+    struct Rig {
+        limits: Limits,
+        work: Work,
+        ingest: Arc<Ingest>,
+        ledger: Ledger,
+        steady: i64,
+        off: i64,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            #[derive(serde::Deserialize)]
+            struct Tables {
+                limit: Vec<LimitTable>,
+            }
+            let text = r#"
+                [[limit]]
+                name = "high"
+                channels = ["a.x"]
+                critical = { high = 10 }
+                [[limit]]
+                name = "persists"
+                channels = ["a.x"]
+                warning = { high = 10 }
+                persist_ms = 500
+                [[limit]]
+                name = "stale"
+                channels = ["a.x"]
+                stale_ms = 1000
+            "#;
+            let tables: Tables = toml::from_str(text).expect("limits");
+            let folder = tempfile::tempdir().expect("a folder");
+            let live = Arc::new(Live::default());
+            let ingest = Ingest::open(folder.path().to_owned(), StoreOptions::default(), Vec::new(), live);
+            let ingest = Arc::new(ingest.expect("a store"));
+            let webhooks = Webhooks::new(Vec::new(), 1, 1).expect("none");
+            let limits = Limits::new(rules(&tables.limit).expect("rules"), webhooks);
+            let work = limits.begin(&ingest, T0);
+            Rig { limits, work, ingest, ledger: Ledger::default(), steady: 0, off: 0, _folder: folder }
+        }
+
+        fn now(&self) -> i64 {
+            T0 + self.steady + self.off
+        }
+
+        /// Sends a value each 20 ms for so long, or none, and looks as the server does.
+        fn pass(&mut self, span: i64, value: Option<f64>) {
+            let spec = StreamSpec {
+                key: StreamKey::new("a", []),
+                source: "test".to_owned(),
+                clock: Clock::Source,
+                expected_period_ns: None,
+                sequence_modulus: None,
+                channels: vec![ChannelSpec::new("x", ChannelType::F64)],
+            };
+            let (stream, channels) = self.ingest.resolve(&spec).expect("a stream");
+            for turn in 0..span / (10 * MS) {
+                if let Some(value) = value.filter(|_| turn % 2 == 0) {
+                    let mut batch = FrameBatch::new();
+                    let receive_time = self.now();
+                    batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: None });
+                    batch.push(channels[0], Value::F64(value));
+                    batch.end();
+                    let _ = self.ingest.accept(&batch);
+                }
+                self.steady += 10 * MS;
+                let clocks = (self.now(), Duration::from_nanos(self.steady.unsigned_abs()));
+                self.limits.turn(&mut self.work, &self.ingest, &self.ledger, clocks, ALIGN_NS);
+            }
+        }
+
+        /// Limits whose alarm is raised.
+        fn alarms(&self) -> Vec<String> {
+            let raised = self.limits.alarms().into_iter().filter(|alarm| alarm.state == "raised");
+            let name = |alarm| json!(alarm)["limit"].as_str().unwrap_or_default().to_owned();
+            let mut names: Vec<String> = raised.map(name).collect();
+            names.sort_unstable();
+            names
+        }
+    }
+
+    #[test]
+    fn alarms_are_raised_and_cleared_whenever_the_clock_is_set() {
+        for by in [-7_200 * S, 7_200 * S, -36_500 * 86_400 * S, -300 * MS] {
+            let mut rig = Rig::new();
+            rig.pass(S, Some(1.0));
+            assert_eq!(rig.alarms(), [""; 0]);
+            // Set once, and for the next round back again; the last frames before are stamped by the clock as it was.
+            for off in [by, 0] {
+                rig.off = off;
+                rig.pass(S, Some(1.0));
+                assert_eq!(rig.alarms(), [""; 0], "{by} {off}");
+                rig.pass(2 * S, Some(99.0));
+                assert_eq!(rig.alarms(), ["high", "persists"], "{by} {off}");
+                assert!(rig.work.order.len() < 100, "{} frames are held", rig.work.order.len());
+                rig.pass(2 * S, None);
+                assert_eq!(rig.alarms(), ["high", "persists", "stale"], "{by} {off}");
+            }
+            assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
+        }
     }
 }

@@ -41,6 +41,7 @@ use parking_lot::{Mutex, MutexGuard};
 use strongback_store::{Appended, Batch, ChannelIndex, FrameBatch, Outcome, Reject, Store, Stream, StreamId, View};
 use tokio::sync::{broadcast, watch};
 
+use crate::clock::LEAP_NS;
 use crate::clocks::arrival::Arrivals;
 use crate::derived::definition::Seen;
 use crate::limits::rule::Reading;
@@ -191,6 +192,11 @@ impl Default for Fanout {
     }
 }
 
+/// Whether something was received after what was the newest: also by a clock that has been set back meanwhile.
+fn is_newer(receive_time: i64, newest: i64) -> bool {
+    receive_time >= newest || newest.saturating_sub(receive_time) > LEAP_NS
+}
+
 impl Fanout {
     /// Hands appended frames to their subscriptions. `lost` tells how many frames of a stream are known lost.
     pub fn publish(&mut self, batch: &FrameBatch, appended: &Appended, now: i64, lost: impl Fn(StreamId) -> u64) {
@@ -204,10 +210,12 @@ impl Fanout {
             }
             let newest = &mut self.newest[at];
             newest.frames += u64::from(!matches!(outcome, Outcome::Duplicate));
-            if head.receive_time >= newest.receive_time {
+            if is_newer(head.receive_time, newest.receive_time) {
                 (newest.receive_time, newest.source_time) = (head.receive_time, head.source_time);
             }
-            self.newest_receive = self.newest_receive.max(head.receive_time);
+            if is_newer(head.receive_time, self.newest_receive) {
+                self.newest_receive = head.receive_time;
+            }
             let row = match outcome {
                 // What a reduction leaves out is shown all the same.
                 Outcome::Stored { row } | Outcome::Reduced { row } => Some(*row),

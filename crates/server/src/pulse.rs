@@ -8,7 +8,7 @@ use serde_json::json;
 use strongback_query::{EventOrigin, EventRow};
 use tokio::time::MissedTickBehavior;
 
-use crate::clock::now_ns;
+use crate::clock::{self, now_ns};
 use crate::clocks;
 use crate::ledger::{EventCard, GapCard};
 use crate::live::heartbeat::{Heartbeat, SourceBeat};
@@ -76,8 +76,8 @@ pub async fn beat(server: Arc<Server>) {
 
 /// Looks at the sources and their clocks.
 fn look(server: &Server) {
-    let now = now_ns();
-    for event in server.roster.look(&server.ingest, now) {
+    let (now, steady) = clock::both();
+    for event in server.roster.look(&server.ingest, (now, steady)) {
         server.ledger.record_or_say(&server.ingest, &event);
     }
     if let Some(leap) = server.ingest.new_clock_leap() {

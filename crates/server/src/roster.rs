@@ -15,6 +15,7 @@ use strongback_sources::inetx::Tally;
 use strongback_sources::notes::Note;
 use strongback_store::{Clock, Counts, Gap, GapCause, Scan, ScanError, Store, Stream, StreamId, View};
 
+use crate::clock::{LEAP_NS, Leaps};
 use crate::derived;
 use crate::expectation::{Ended, Expectation, Seen, Turn};
 use crate::ingest::Ingest;
@@ -270,6 +271,8 @@ struct Rate {
     rate_hz: f64,
     points_per_s: f64,
     dropped_at: Option<Instant>,
+    /// Frames received at the look that saw the newest, and when that was.
+    heard: (u64, Instant),
 }
 
 /// What is expected of each stream, by its number, and what is to be told of them.
@@ -277,6 +280,7 @@ struct Rate {
 struct Streams {
     expectations: Vec<Expectation>,
     silences: Silences,
+    clock: Leaps,
 }
 
 /// All sources.
@@ -423,8 +427,9 @@ impl Roster {
         }
     }
 
-    /// Looks at all streams and sources anew, and returns what there is to tell. `now` is nanoseconds since 1970 UTC.
-    pub fn look(&self, ingest: &Ingest, now: i64) -> Vec<EventRow> {
+    /// Looks at all streams and sources anew, and returns what there is to tell. `now` is nanoseconds since 1970 UTC,
+    /// beside it the clock that nobody sets.
+    pub fn look(&self, ingest: &Ingest, (now, steady): (i64, Duration)) -> Vec<EventRow> {
         let store = ingest.store();
         let catalog = store.catalog();
         let mut cards: Vec<SourceCard> = Vec::new();
@@ -447,6 +452,11 @@ impl Roster {
             catalog.streams.iter().map(|s| fanout.newest_of(s.id)).collect()
         };
         let mut streams = self.streams.lock();
+        let leapt = streams.clock.look((now, steady));
+        if leapt != 0 {
+            streams.expectations.iter_mut().for_each(|expectation| expectation.leap(leapt));
+            streams.silences.leap(leapt);
+        }
         for (stream, newest) in catalog.streams.iter().zip(newest) {
             let at = *index.entry(stream.source.clone()).or_insert_with(|| {
                 let kind = match (stream.key.is_internal(), stream.source == derived::SOURCE) {
@@ -486,7 +496,11 @@ impl Roster {
             rate_hz: 0.0,
             points_per_s: 0.0,
             dropped_at: None,
+            heard: (card.received.0, at),
         });
+        if card.received.0 != rate.heard.0 {
+            rate.heard = (card.received.0, at);
+        }
         let seconds = at.duration_since(rate.at).as_secs_f64();
         if seconds >= 0.9 {
             rate.rate_hz = card.received.0.saturating_sub(rate.received) as f64 / seconds;
@@ -501,7 +515,11 @@ impl Roster {
         card.points_per_s = round(rate.points_per_s);
         let dropping = rate.dropped_at.is_some_and(|t| at.duration_since(t) < DROPPING_FOR);
         let silent_after = SILENT_AFTER_NS.max(period.saturating_mul(3));
-        let silent = card.last_receive_time.is_none_or(|t| now.saturating_sub(t.0) > silent_after);
+        let silent = card.last_receive_time.is_none_or(|last| match now.saturating_sub(last.0) {
+            // Received by a clock that has been set back since.
+            ago if ago < -LEAP_NS => at.duration_since(rate.heard.1).as_nanos() > silent_after as u128,
+            ago => ago > silent_after,
+        });
         let slow = card.expected_rate_hz.is_some_and(|expected| rate.rate_hz < expected * SLOW);
         card.status = match () {
             // What comes only when something happens is not late.

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::allowance::Allowance;
 use crate::budget::Budget;
 use crate::cli::ServeArgs;
-use crate::clock::now_ns;
+use crate::clock::{self, now_ns};
 use crate::clocks::Clocks;
 use crate::config::Config;
 use crate::derived::Derived;
@@ -371,7 +371,7 @@ impl Running {
             }));
         }
         // Who asks for the sources at once shall find them; there is nothing to tell yet.
-        server.roster.look(&ingest, now_ns());
+        server.roster.look(&ingest, clock::both());
         let auth = match &token {
             Some(token) => PgAuth::password(token).context("no randomness for passwords")?,
             None => PgAuth::Trust,

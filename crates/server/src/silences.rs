@@ -67,6 +67,13 @@ impl Silences {
         change.began = turn.began.or(change.began);
     }
 
+    /// The clock was set by so many nanoseconds.
+    pub fn leap(&mut self, by: i64) {
+        for of in self.sources.values_mut() {
+            (of.since, of.refilled) = (of.since.saturating_add(by), of.refilled.saturating_add(by));
+        }
+    }
+
     /// The events that are due at `now`.
     pub fn take_due(&mut self, now: i64) -> Vec<EventRow> {
         let mut events = Vec::new();

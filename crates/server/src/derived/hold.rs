@@ -48,6 +48,11 @@ impl Hold {
         }
     }
 
+    /// The clock was set by so many nanoseconds: what came before counts by the new one.
+    pub fn leap(&mut self, by: i64) {
+        self.arrivals.iter_mut().for_each(|(arrival, _)| *arrival = arrival.saturating_add(by));
+    }
+
     /// The frames whose turn it is at `now`, held back by `align_ns`, and none from `limit` on.
     pub fn release(&mut self, now: i64, align_ns: i64, limit: Option<Key>) -> Vec<Sighting<Seen>> {
         let mut due = None;
@@ -137,6 +142,15 @@ mod tests {
             assert_eq!(out, sent, "seed {seed}");
             assert!(hold.is_empty() && (seed % 2 == 1 || late == 0), "seed {seed}: {late} late");
         }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_changes_no_turn() {
+        let mut hold = Hold::default();
+        hold.push(7_200, frame(5, 1, 5));
+        hold.leap(-7_200);
+        assert!(hold.release(19, 20, None).is_empty());
+        assert_eq!(hold.release(20, 20, None).len(), 1);
     }
 
     #[test]

@@ -352,6 +352,12 @@ impl Instance {
         }
     }
 
+    /// The clock was set by so many nanoseconds: what came before counts by the new one.
+    pub fn leap(&mut self, by: i64) {
+        self.hold.leap(by);
+        self.recent = self.recent.saturating_add(by);
+    }
+
     /// Evaluates what is due: nothing from `limit` on, as results of others that it needs may come there. `align` says
     /// whether frames are held back.
     ///

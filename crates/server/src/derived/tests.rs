@@ -2,6 +2,7 @@
 //! frames too late, and evaluations cut off in between.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use strongback_query::Cell;
 use strongback_sources::Sink;
@@ -51,7 +52,8 @@ impl Rig {
     }
 
     fn turn(&mut self, now: i64) {
-        self.derived.turn(&mut self.work, &self.ingest, &self.ledger, now, false);
+        let clocks = (now, Duration::from_nanos(now.unsigned_abs()));
+        self.derived.turn(&mut self.work, &self.ingest, &self.ledger, clocks, false);
     }
 
     /// Everything that is only in memory is gone.

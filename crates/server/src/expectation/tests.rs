@@ -252,3 +252,43 @@ fn nothing_is_never() {
     assert_eq!((told.of.status(), told.of.expected(), told.of.rate_hz()), (Status::Never, Expected::Given, 0.0));
     assert!(told.turns.iter().all(|t| *t == Turn::default()));
 }
+
+/// A stream of 10 Hz that is silent twice; the clock is set in the first minute, at a look.
+#[test]
+fn a_silence_is_one_by_a_clock_that_is_set_too() {
+    for by in [-3_600 * S, 3_600 * S, -S] {
+        for given in [Some(S / 10), None] {
+            let (mut of, mut clock) = (Expectation::default(), 0);
+            let mut spans = Vec::new();
+            let mut missing = 0;
+            let (mut frames, mut received) = (0, 0);
+            for second in 0..200_i64 {
+                let quiet = (90..110).contains(&second) || (150..165).contains(&second);
+                if !quiet {
+                    (frames, received) = (frames + 10, START + second * S + clock);
+                }
+                if second == 45 {
+                    // What came just before is stamped by the clock as it was.
+                    clock = by;
+                    of.leap(by);
+                }
+                let turn = of.look(&Seen {
+                    now: START + second * S + S / 2 + clock,
+                    frames,
+                    received: Some(received),
+                    source: None,
+                    time: Some(received),
+                    given_ns: given,
+                    may_learn: true,
+                });
+                if let Some(ended) = turn.ended.filter(|ended| ended.status == Status::Silent) {
+                    spans.push((ended.span.1 - ended.span.0) / S);
+                    missing += ended.missing.map_or(0, |missing| missing.0);
+                }
+            }
+            assert_eq!(of.status(), Status::Ok, "{by} {given:?}");
+            assert!(matches!(spans[..], [18..=21, 13..=16]), "{by} {given:?}: {spans:?}");
+            assert!((300..=360).contains(&missing), "{by} {given:?}: {missing}");
+        }
+    }
+}

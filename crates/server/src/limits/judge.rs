@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use strongback_store::{ChannelIndex, Stream, StreamId};
+use strongback_store::{Channel, ChannelId, ChannelIndex, Pattern, Stream, StreamId};
 
 use super::machine::{Change, Machine};
 use super::rule::{Context, Level, Reading, Rule, Why};
@@ -63,6 +63,8 @@ pub struct Judge {
     streams: HashMap<StreamId, Vec<Uses>>,
     /// How many channels of each stream were looked at.
     known: HashMap<StreamId, usize>,
+    /// Full names of channels under limits, each with the channel that had it first.
+    named: HashMap<String, ChannelId>,
     left_out: u64,
     changes: Vec<Change>,
     verdicts: Vec<(usize, Change)>,
@@ -84,13 +86,36 @@ impl Judge {
             switches,
             streams: HashMap::new(),
             known: HashMap::new(),
+            named: HashMap::new(),
             left_out: 0,
             changes: Vec::new(),
             verdicts: Vec::new(),
         }
     }
 
-    /// Looks at a stream that is new, or has new channels. `told` says at which level a limit left a channel before a
+    /// Notes the names of a stream's channels: to be called for all streams that are there before any is adopted, so that
+    /// who has a name does not depend on their order.
+    pub fn note(&mut self, stream: &Stream) {
+        for channel in &stream.layout.channels {
+            let is_judged = |pattern: &Pattern| pattern.matches(&stream.key, &channel.name);
+            if self.rules.iter().any(|rule| rule.channels.iter().any(is_judged)) {
+                let first = self.named.entry(stream.key.channel_name(&channel.name)).or_insert(channel.id);
+                *first = channel.id.min(*first);
+            }
+        }
+    }
+
+    /// What alarms call a channel: its full name, but where an older channel has that already (`p` of `engine.lox`, and
+    /// `lox.p` of `engine`) with its own name in quotes.
+    fn label(&self, stream: &Stream, channel: &Channel) -> String {
+        let full = stream.key.channel_name(&channel.name);
+        match self.named.get(&full) {
+            Some(first) if *first != channel.id => stream.key.channel_name(&format!("\"{}\"", channel.name)),
+            _ => full,
+        }
+    }
+
+    /// Looks at a stream that is new, or has new channels, after [`Judge::note`]. `told` says at which level a limit left a channel before a
     /// restart. If that makes channels wanted: all that are, and how many of them were before.
     pub fn adopt(
         &mut self,
@@ -101,7 +126,7 @@ impl Judge {
         let known = self.known.insert(stream.id, stream.layout.channels.len()).unwrap_or(0);
         let rules = self.rules.clone();
         for (at, channel) in stream.layout.channels.iter().enumerate().skip(known) {
-            let full = stream.key.channel_name(&channel.name);
+            let full = self.label(stream, channel);
             let mut judged = Vec::new();
             for (number, rule) in rules.iter().enumerate() {
                 if !rule.channels.iter().any(|pattern| pattern.matches(&stream.key, &channel.name)) {
@@ -168,6 +193,13 @@ impl Judge {
         }
     }
 
+    /// The clock of reception was set by so many nanoseconds, after all that was handed in.
+    pub fn leap(&mut self, by: i64) {
+        for Judged { rule, machine, .. } in &mut self.judged {
+            machine.leap(&self.rules[*rule], by);
+        }
+    }
+
     /// Everything received before `receive_time` was handed in: what became due until then, and all that changed since
     /// the last call, in the order in which it did.
     pub fn pass(&mut self, receive_time: i64) -> Vec<Verdict> {
@@ -197,7 +229,7 @@ mod tests {
     use super::super::rule::{LimitTable, rules};
     use super::*;
     use crate::reception::order::Order;
-    use strongback_store::{Channel, ChannelId, ChannelType, Clock, Interpolation, Layout, Reduction, StreamKey};
+    use strongback_store::{ChannelType, Clock, Interpolation, Layout, Reduction, StreamKey};
 
     const MS: i64 = 1_000_000;
 
@@ -265,6 +297,25 @@ mod tests {
         judge
     }
 
+    #[test]
+    fn channels_with_one_printed_name_have_alarms_of_their_own() {
+        let (older, newer) = (stream(1, "engine", &["lox.p"]), stream(2, "engine.lox", &["p"]));
+        for order in [[&older, &newer], [&newer, &older]] {
+            let table: LimitTable =
+                toml::from_str("channels = [\"engine*\"]\nwarning = { high = 10 }").expect("a limit");
+            let mut judge = Judge::new(rules(&[table]).expect("a rule").into());
+            order.iter().for_each(|stream| judge.note(stream));
+            order.iter().for_each(|stream| _ = judge.adopt(stream, |_, _| None));
+            let reading = vec![(ChannelIndex(0), Reading::Number(99.0))];
+            for id in [1, 2] {
+                let stream = StreamId(id);
+                judge.frame(&Sighting { stream, row: Some(0), time: 5, receive_time: 5, readings: reading.clone() });
+            }
+            let names: Vec<Arc<str>> = judge.pass(6).into_iter().map(|verdict| verdict.channel).collect();
+            assert_eq!(names, [r#"engine.lox."p""#.into(), "engine.lox.p".into()] as [Arc<str>; 2]);
+        }
+    }
+
     /// Frames with jitter between reception and arrival; what is past its turn is judged late in both.
     #[test]
     fn live_and_the_past_say_the_same_however_the_clock_ticks() {
@@ -320,5 +371,48 @@ mod tests {
         }
         assert!(told > 1_000 && late > 1_000, "{told} {late}");
         assert!(slow > 100 && fast > 100, "{slow} {fast}");
+    }
+
+    /// The same values, with a clock that is set at some moment: what is told is the same, by the new clock.
+    #[test]
+    fn a_clock_that_is_set_changes_no_verdict() {
+        const S: i64 = 1_000_000_000;
+        let mut told = 0;
+        for seed in 0..100 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let by = S * [-7_200, 7_200, -1, 31 * 86_400][random.usize(0..4)];
+            let (mut steady, mut set) = (judge(), judge());
+            let (mut expected, mut found) = (Vec::new(), Vec::new());
+            let (mut at, mut x, mut shift, leaps_at) = (100_000 * S, 0.0_f64, 0, random.u64(0..200));
+            for row in 0..200 {
+                let most = if random.u8(0..30) == 0 { 40 } else { 4 };
+                at += random.i64(0..most) * MS;
+                x = (x + f64::from(random.i8(-6..=6))).clamp(-5.0, 25.0);
+                expected.extend(steady.pass(at));
+                let mut passed = set.pass(at + shift);
+                passed.iter_mut().for_each(|verdict| {
+                    verdict.change.time -= shift;
+                    verdict.change.receive_time -= shift;
+                });
+                found.extend(passed);
+                if row == leaps_at {
+                    shift = by;
+                    set.leap(by);
+                }
+                let reading = vec![(ChannelIndex(random.u16(0..2)), Reading::Number(x))];
+                let frame = |at: i64| Sighting {
+                    stream: StreamId(1),
+                    row: Some(row),
+                    time: at,
+                    receive_time: at,
+                    readings: reading.clone(),
+                };
+                steady.frame(&frame(at));
+                set.frame(&frame(at + shift));
+            }
+            assert_eq!(found, expected, "seed {seed}, set by {by} at {leaps_at}");
+            told += found.len();
+        }
+        assert!(told > 1_000, "{told}");
     }
 }

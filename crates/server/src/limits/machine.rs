@@ -88,6 +88,21 @@ impl Machine {
         }
     }
 
+    /// The clock of reception was set by so many nanoseconds: what was received before counts by the new one, and so do
+    /// times that were those of reception.
+    pub fn leap(&mut self, rule: &Rule, by: i64) {
+        if let Some(expected) = &rule.rate {
+            self.rate.leap(expected, by);
+        }
+        let Some((time, received)) = &mut self.newest else { return };
+        let of_reception = time == received;
+        *received = received.saturating_add(by);
+        if of_reception {
+            *time = *received;
+            self.since.iter_mut().flatten().for_each(|since| *since = since.saturating_add(by));
+        }
+    }
+
     /// The clock of reception has passed everything before `receive_time`.
     pub fn pass(&mut self, rule: &Rule, receive_time: i64, out: &mut Vec<Change>) {
         if let Some(expected) = rule.rate.as_ref().filter(|_| self.holds) {

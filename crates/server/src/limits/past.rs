@@ -41,7 +41,9 @@ pub fn judge(
     // The next frame of each, the earliest first.
     let mut heads: BinaryHeap<Reverse<(i64, StreamId, usize)>> = BinaryHeap::new();
     let mut waiting: Vec<Option<Sighting>> = Vec::new();
-    for stream in view.catalog().streams.iter().filter(|stream| stream.source != "internal") {
+    let judged = || view.catalog().streams.iter().filter(|stream| stream.source != "internal");
+    judged().for_each(|stream| judge.note(stream));
+    for stream in judged() {
         let Some((channels, _)) = judge.adopt(stream, |_, _| None) else { continue };
         leave.check()?;
         let scan = Scan { time: time.clone(), ..Scan::all(stream.id, channels) };
