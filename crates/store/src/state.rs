@@ -100,43 +100,89 @@ pub(crate) fn state_at(
     Ok(found)
 }
 
+/// How far what was received may be ahead of the clock of now before that clock was set back meanwhile, in nanoseconds.
+const CLOCK_AHEAD_NS: i64 = 1_000_000_000;
+
 /// Rows that are looked at behind the clock of now.
 const LATEST_ROWS_MAX: usize = 1 << 14;
 
 impl View {
-    /// The newest cell of each channel as somebody shows it now, who takes no `time` after `until` for right: the state at
-    /// `until`, but for frames that came later and have a time after it although they were received then. Their clock ran
-    /// ahead and was set right since; the newest row counts, until others come.
+    /// The newest cell of each channel as somebody shows it at `now`, who takes no `time` after `until` for right: the state
+    /// at `until`, but for frames that came later and have a time after it although they were received then. Their clock
+    /// ran ahead and was set right since; the newest row counts, until others come. Where the clock of reception itself was
+    /// ahead for a while, what came since it was set back is newer than what has a later time.
     ///
     /// # Errors
     /// As [`View::state_at`].
     pub fn latest(
         &self,
         stream: StreamId,
+        now: i64,
         until: i64,
         columns: &[ChannelIndex],
     ) -> Result<Vec<Option<StateCell>>, ScanError> {
         let mut found = self.state_at(stream, until, columns)?;
-        let Some(view) = self.stream(stream) else { return Ok(found) };
+        self.look_ahead(stream, until, columns, &mut found)?;
+        self.look_behind_a_leap(stream, now, columns, &mut found)?;
+        Ok(found)
+    }
+
+    /// Replaces cells that were received and stamped by a clock that was ahead of `now` by those that came after them.
+    fn look_behind_a_leap(
+        &self,
+        stream: StreamId,
+        now: i64,
+        columns: &[ChannelIndex],
+        found: &mut [Option<StateCell>],
+    ) -> Result<(), ScanError> {
+        let is_ahead =
+            |cell: &StateCell| cell.time == cell.receive_time && cell.receive_time.saturating_sub(now) > CLOCK_AHEAD_NS;
+        let open: Vec<usize> = (0..columns.len()).filter(|&i| found[i].as_ref().is_some_and(is_ahead)).collect();
+        let Some(first) = open.iter().filter_map(|&i| Some(found[i].as_ref()?.row + 1)).min() else { return Ok(()) };
+        let known: Vec<ChannelIndex> = open.iter().map(|&i| columns[i]).collect();
+        let scan = Scan { rows: first..u64::MAX, newest_first: true, ..Scan::all(stream, known) };
+        self.take_newest(scan, open, i64::MAX, found)
+    }
+
+    /// Replaces cells by those that came later with a time after `until`.
+    fn look_ahead(
+        &self,
+        stream: StreamId,
+        until: i64,
+        columns: &[ChannelIndex],
+        found: &mut [Option<StateCell>],
+    ) -> Result<(), ScanError> {
+        let Some(view) = self.stream(stream) else { return Ok(()) };
         if self.time_range(stream).is_none_or(|(_, newest)| newest <= until) {
-            return Ok(found);
+            return Ok(());
         }
         let layout = view.stream.layout.channels.len();
-        let mut open: Vec<usize> = (0..columns.len()).filter(|&i| (columns[i].0 as usize) < layout).collect();
+        let open: Vec<usize> = (0..columns.len()).filter(|&i| (columns[i].0 as usize) < layout).collect();
         let known: Vec<ChannelIndex> = open.iter().map(|&i| columns[i]).collect();
-        let places = open.clone();
         let first = open.iter().map(|&i| found[i].as_ref().map_or(0, |cell| cell.row + 1)).min().unwrap_or(0);
         let time = until.saturating_add(1)..i64::MAX;
         let scan = Scan { time, rows: first..u64::MAX, newest_first: true, ..Scan::all(stream, known) };
-        let (mut looked, max_future_ns) = (0, self.shared().max_future_ns);
+        // What its source says is far ahead of its reception is never the newest.
+        self.take_newest(scan, open, self.shared().max_future_ns, found)
+    }
+
+    /// Replaces cells by the first of a scan that are in later rows; rows whose time is further ahead of their reception
+    /// than this do not count. `places` says where in `found` each of the scan's columns stands.
+    fn take_newest(
+        &self,
+        scan: Scan,
+        places: Vec<usize>,
+        max_future_ns: i64,
+        found: &mut [Option<StateCell>],
+    ) -> Result<(), ScanError> {
+        let (mut open, mut looked) = (places.clone(), 0);
         for batch in self.scan(scan) {
             let batch = batch?;
             for row in (0..batch.len()).rev() {
                 looked += 1;
                 if open.is_empty() || looked > LATEST_ROWS_MAX {
-                    return Ok(found);
+                    return Ok(());
                 }
-                // What its source says is far ahead of its reception is never the newest.
                 if batch.time(row).saturating_sub(batch.receive_time[row]) > max_future_ns {
                     continue;
                 }
@@ -156,7 +202,7 @@ impl View {
                 }
             }
         }
-        Ok(found)
+        Ok(())
     }
 }
 
