@@ -96,7 +96,6 @@ impl<'a> Cursor<'a> {
         self.bytes.len()
     }
 
-    #[cfg(feature = "pco")]
     /// The bytes not yet read, all at once.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
