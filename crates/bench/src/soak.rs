@@ -88,6 +88,9 @@ pub(crate) struct Journal {
     writers: Vec<u64>,
     /// The same of each stream that comes and goes.
     visitors: Vec<u64>,
+    /// Those of them whose newest request got no answer.
+    #[serde(default)]
+    untold: std::ops::Range<usize>,
     /// Number of the next packet.
     next_packet: u64,
     /// Whether the disk has been full since the first run: only then may the oldest rows be gone.
@@ -266,7 +269,7 @@ impl<'a> Soak<'a> {
         let (mut disk_random, mut leap_random) = (fastrand::Rng::with_seed(seed()), fastrand::Rng::with_seed(seed()));
         let packets = PacketSender { fti, random: fastrand::Rng::with_seed(seed()), ended, base_ns: journal.base_ns };
         let visits = Visitors { http, random: fastrand::Rng::with_seed(seed()), ended, base_ns: journal.base_ns };
-        let Journal { writers, visitors, next_packet, base_ns, .. } = journal;
+        let Journal { writers, visitors, untold, next_packet, base_ns, .. } = journal;
         let counts = std::thread::scope(|scope| -> anyhow::Result<_> {
             let writing: Vec<_> = writers
                 .iter_mut()
@@ -277,7 +280,7 @@ impl<'a> Soak<'a> {
                     scope.spawn(move || writer.run(next))
                 })
                 .collect();
-            let visiting = scope.spawn(move || visits.run(visitors));
+            let visiting = scope.spawn(move || visits.run(visitors, untold));
             let sending = scope.spawn(move || packets.run(next_packet));
             let filling = scope.spawn(move || if full { disk.press(&mut disk_random, ended) } else { Ok(0) });
             let leaps = self.leaps.as_ref().filter(|_| leaping);

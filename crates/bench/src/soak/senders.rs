@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -111,14 +112,18 @@ pub(super) struct Visitors<'a> {
 }
 
 impl Visitors<'_> {
-    /// Writes a row or two of some streams at a time; `next` has the number of the next row of each.
-    pub(super) fn run(mut self, next: &mut [u64]) -> anyhow::Result<(u64, u64)> {
+    /// Writes a row of some streams at a time; `next` has the number of the next row of each. `untold` are the streams whose
+    /// request got no answer: as any client, it sends that again before it goes on.
+    pub(super) fn run(mut self, next: &mut [u64], untold: &mut Range<usize>) -> anyhow::Result<(u64, u64)> {
         let (mut acknowledged, mut refusals) = (0, 0);
         let mut sender = Sender { http: self.http, connection: None };
         while !self.ended.load(Ordering::SeqCst) && !next.is_empty() {
-            let first = self.random.usize(..next.len());
-            let most = (next.len() - first).min(200);
-            let streams = first..first + self.random.usize(1..=most);
+            if untold.is_empty() {
+                let first = self.random.usize(..next.len());
+                let most = (next.len() - first).min(200);
+                *untold = first..first + self.random.usize(1..=most);
+            }
+            let streams = untold.clone();
             let mut body = String::new();
             for stream in streams.clone() {
                 let n = next[stream];
@@ -128,6 +133,7 @@ impl Visitors<'_> {
             if sender.send(&body, self.ended)? {
                 acknowledged += streams.len() as u64;
                 next[streams].iter_mut().for_each(|n| *n += 1);
+                *untold = 0..0;
             } else {
                 refusals += 1;
             }
