@@ -21,6 +21,7 @@
 //!   and planned by `planning` on large stacks, its functions by `growth`, what passes between operators by `guard`.
 //! - Every query begins soon (`turn`), those of clients that had little first (`fair`); connections that only start keep
 //!   nobody out (`pg::doors`).
+//! - Integers never wrap: what their type cannot hold is an error (`integer`).
 //! - A plan is used only with the version of the catalog that it was made against.
 //!
 //! ```no_run
@@ -55,6 +56,7 @@ mod filter;
 mod function;
 mod growth;
 mod guard;
+mod integer;
 mod large;
 mod memory;
 mod merge;

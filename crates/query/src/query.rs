@@ -36,6 +36,7 @@ use crate::fair::Account;
 use crate::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
 use crate::growth;
 use crate::guard;
+use crate::integer;
 use crate::large::LargeCalls;
 use crate::memory::{QueryMemory, SharedMemory};
 use crate::names;
@@ -239,6 +240,7 @@ fn template(
     context.register_udf(ScalarUDF::from(FormatType(Arc::new(create_format_type_udf()))));
     let mut state = context.state();
     growth::bound_functions(&mut state, &LargeCalls::new(options.queries_max, memory.clone()))?;
+    integer::check_integers(&mut state)?;
     Ok(SessionStateBuilder::new_from_existing(state)
         .with_type_planner(Arc::new(Types))
         .with_physical_optimizer_rule(Arc::new(SortedScan))

@@ -5,8 +5,8 @@
 //! the time of the last frame before it: it has no values, and its column `gap` says in words what is missing.
 //!
 //! - **CSV**: columns `time` (RFC 3339, nanoseconds), `time_ns`, `stream`, `gap`, then one for each channel,
-//!   named `channel [unit]` (`channel` alone if it has no unit). Empty: no value. Numbers have their shortest
-//!   exact form; `NaN`, `Infinity`, `-Infinity`.
+//!   named `channel [unit]` (`channel` alone if it has no unit). Empty: no value; `""`: an empty text. Numbers have
+//!   their shortest exact form; `NaN`, `Infinity`, `-Infinity`.
 //! - **JSON lines**: first `{"type":"channels","channels":[{"name","type","unit","description"}]}`, then
 //!   `{"type":"frame","time","time_ns","stream","values":{channel: value}}` and
 //!   `{"type":"gap","stream","from_time_ns","to_time_ns","count","cause","words"}`. 64-bit integers are strings.

@@ -6,7 +6,6 @@ use strongback_store::Value;
 
 use super::{CHUNK_BYTES, Columns, ExportRow, RowWriter};
 use crate::answer::put_text;
-use crate::column::floor_micros;
 use crate::error::QueryError;
 use crate::pg::encode::timestamp_text;
 use crate::state::plain_text;
@@ -16,7 +15,7 @@ use crate::system::GapRow;
 fn put_time(out: &mut String, time_ns: i64) {
     // Whole seconds by the calendar of the wire's encoder, the fraction as it is.
     let seconds = time_ns.div_euclid(1_000_000_000);
-    let date = timestamp_text(floor_micros(seconds.saturating_mul(1_000_000_000)), false);
+    let date = timestamp_text(seconds * 1_000_000, false);
     let _ = write!(out, "{}.{:09}Z", date.replacen(' ', "T", 1), time_ns.rem_euclid(1_000_000_000));
 }
 
@@ -70,6 +69,8 @@ impl RowWriter for CsvWriter {
                     self.out.push(',');
                     if let Ok(value) = column.cell(row) {
                         match value {
+                            // Without quotes it is no value.
+                            Value::String("") => self.out.push_str("\"\""),
                             Value::String(text) => put_field(&mut self.out, text),
                             array @ (Value::Array(_) | Value::Blob(_)) => put_field(&mut self.out, &plain_text(&array)),
                             other => self.out.push_str(&plain_text(&other)),
@@ -189,5 +190,26 @@ fn put_value(out: &mut String, value: &Value<'_>) {
     match finite {
         true => out.push_str(&plain_text(value)),
         false => put_text(out, &plain_text(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_right_to_both_ends_of_their_range() {
+        for (time_ns, want) in [
+            (i64::MIN, "1677-09-21T00:12:43.145224192Z"),
+            (i64::MIN + 1, "1677-09-21T00:12:43.145224193Z"),
+            (i64::MIN + 854_775_808, "1677-09-21T00:12:44.000000000Z"),
+            (-1, "1969-12-31T23:59:59.999999999Z"),
+            (0, "1970-01-01T00:00:00.000000000Z"),
+            (i64::MAX, "2262-04-11T23:47:16.854775807Z"),
+        ] {
+            let mut out = String::new();
+            put_time(&mut out, time_ns);
+            assert_eq!(out, want);
+        }
     }
 }

@@ -22,6 +22,7 @@ use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
 mod arrays;
 mod correlated;
 mod hostile;
+mod integers;
 mod order;
 
 /// As in the program: memory is measured.

@@ -1,0 +1,232 @@
+//! Integers that do not wrap: what has no place in its type is an error, as in PostgreSQL.
+//!
+//! DataFusion's operators wrap silently, also where constants are worked out while a statement is planned. So before
+//! anything else is done with a plan, `+`, `-`, `*` and the sign of integers become a function that checks each step.
+//! The aggregate `sum` is ours too.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::config::ConfigOptions;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
+use datafusion::logical_expr::{
+    AggregateUDF, BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::physical_expr_common::datum::apply;
+
+use crate::error::{QueryError, sqlstate};
+
+mod sum;
+#[cfg(test)]
+mod tests;
+
+const HINT: &str = "Cast one of the numbers to a wider type before: bigint, numeric or double precision.";
+
+/// Makes a session check its integers.
+///
+/// # Errors
+/// If a function cannot be registered.
+pub(crate) fn check_integers(state: &mut SessionState) -> Result<()> {
+    state.register_udaf(Arc::new(AggregateUDF::from(sum::ExactSum::default())))?;
+    state.register_function_rewrite(Arc::new(CheckIntegers))
+}
+
+/// The error of a number that its type cannot hold.
+fn out_of_range(kind: &DataType, hint: &str) -> DataFusionError {
+    let name = match kind {
+        DataType::Int8 => "8-bit integer",
+        DataType::Int16 => "smallint",
+        DataType::Int32 => "integer",
+        DataType::Int64 => "bigint",
+        DataType::UInt8 => "unsigned 8-bit integer",
+        DataType::UInt16 => "unsigned 16-bit integer",
+        DataType::UInt32 => "unsigned 32-bit integer",
+        _ => "unsigned 64-bit integer",
+    };
+    QueryError::new(sqlstate::NUMERIC_OUT_OF_RANGE, format!("{name} out of range")).with_hint(hint).into_datafusion()
+}
+
+/// Puts checked functions in the place of operators.
+#[derive(Debug)]
+struct CheckIntegers;
+
+impl FunctionRewrite for CheckIntegers {
+    fn name(&self) -> &str {
+        "check_integers"
+    }
+
+    fn rewrite(&self, expr: Expr, schema: &DFSchema, _: &ConfigOptions) -> Result<Transformed<Expr>> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => Ok(match common_type(&left, op, &right, schema) {
+                Some(kind) => Transformed::yes(joined(*left, op, *right, kind)),
+                None => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+            }),
+            Expr::Negative(number) => match type_of(&number, schema).filter(DataType::is_signed_integer) {
+                Some(kind) => negated(*number, kind).map(Transformed::yes),
+                None => Ok(Transformed::no(Expr::Negative(number))),
+            },
+            other => Ok(Transformed::no(other)),
+        }
+    }
+}
+
+/// The type of an expression, as far as it has one.
+fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+    match as_checked(expr) {
+        // Without a look at all that is below it.
+        Some(checked) => Some(checked.kind.clone()),
+        None => expr.get_type(schema).ok(),
+    }
+}
+
+/// The integers that an operation which might wrap works with. None if it is no such operation.
+fn common_type(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<DataType> {
+    if !matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply) {
+        return None;
+    }
+    let right = type_of(right, schema).filter(DataType::is_integer)?;
+    let left = type_of(left, schema).filter(DataType::is_integer)?;
+    let (left, right) = BinaryTypeCoercer::new(&left, &op, &right).get_input_types().ok()?;
+    (left == right && left.is_integer()).then_some(left)
+}
+
+/// The function that an expression calls, if it is a checked one.
+fn as_checked(expr: &Expr) -> Option<&Checked> {
+    let Expr::ScalarFunction(call) = expr else { return None };
+    let inner: &dyn Any = call.func.inner().as_ref();
+    inner.downcast_ref::<Checked>()
+}
+
+/// One more step after those of the left side: a chain as a tree would be looked at again on each of its levels.
+fn joined(left: Expr, op: Operator, right: Expr, kind: DataType) -> Expr {
+    let before = as_checked(&left).filter(|before| before.kind == kind).cloned();
+    let (checked, mut args) = match (before, left) {
+        (Some(before), Expr::ScalarFunction(call)) => (before, call.args),
+        (_, left) => (Checked::new(kind), vec![left]),
+    };
+    args.push(right);
+    checked.then(op).call(args)
+}
+
+/// A number with the other sign: it taken from 0.
+fn negated(number: Expr, kind: DataType) -> Result<Expr> {
+    let zero = Expr::Literal(ScalarValue::new_zero(&kind)?, None);
+    let checked = Checked { negates: true, ..Checked::new(kind) };
+    Ok(checked.then(Operator::Minus).call(vec![zero, number]))
+}
+
+/// Operations on integers of one type, from left to right.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    /// All operators; no function can be called by it.
+    name: String,
+    kind: DataType,
+    /// What is done with each argument but the first.
+    ops: Vec<Operator>,
+    /// Whether the first is the 0 that stands before a sign.
+    negates: bool,
+    signature: Signature,
+}
+
+impl Checked {
+    fn new(kind: DataType) -> Checked {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        Checked { name: String::new(), kind, ops: Vec::new(), negates: false, signature }
+    }
+
+    fn then(mut self, op: Operator) -> Checked {
+        if !self.ops.is_empty() {
+            self.name.push(' ');
+        }
+        self.name.push_str(&op.to_string());
+        self.ops.push(op);
+        self
+    }
+
+    fn call(self, args: Vec<Expr>) -> Expr {
+        Expr::ScalarFunction(ScalarFunction { func: Arc::new(ScalarUDF::from(self)), args })
+    }
+
+    fn step(&self, left: &ColumnarValue, op: Operator, right: &ColumnarValue) -> Result<ColumnarValue> {
+        let result = match op {
+            Operator::Plus => apply(left, right, add),
+            Operator::Minus => apply(left, right, sub),
+            Operator::Multiply => apply(left, right, mul),
+            other => return Err(DataFusionError::Internal(format!("{other} is not checked"))),
+        };
+        let leaves = |error: &ArrowError| matches!(error, ArrowError::ArithmeticOverflow(_));
+        match result {
+            Err(DataFusionError::ArrowError(error, _)) if leaves(error.as_ref()) => Err(out_of_range(&self.kind, HINT)),
+            result => result,
+        }
+    }
+}
+
+impl ScalarUDFImpl for Checked {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As of the operators: columns keep their names.
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        let mut names = args.iter().map(|arg| arg.schema_name().to_string());
+        let mut ops = self.ops.iter();
+        let mut name = names.next().unwrap_or_default();
+        if self.negates {
+            ops.next();
+            name = format!("(- {})", names.next().unwrap_or_default());
+        }
+        for (op, next) in ops.zip(names) {
+            name.push_str(&format!(" {op} {next}"));
+        }
+        Ok(name)
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        Ok(vec![self.kind.clone(); arg_types.len()])
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.kind.clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        Ok(Arc::new(Field::new(&self.name, self.kind.clone(), nullable)))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let mut args = args.args.into_iter();
+        let Some(mut result) = args.next() else {
+            return Err(DataFusionError::Internal(format!("{} has arguments", self.name)));
+        };
+        for (op, next) in self.ops.iter().zip(args) {
+            result = self.step(&result, *op, &next)?;
+        }
+        Ok(result)
+    }
+
+    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&self.kind)
+    }
+}
