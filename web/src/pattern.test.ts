@@ -29,6 +29,15 @@ describe("patterns", () => {
     expect(names("odd.a\\*b\\{c}")).toEqual(["odd.a*b{c}"]);
     expect(names("avionics.sensor_values.p_lox{acu=2}")).toHaveLength(1);
   });
+  it("takes a tag in quotes as it is", () => {
+    const odd = [channel("p", "v", { site: "Berlin,Mitte" }), channel("p", "v", { site: "Berlin,*" }), channel("p", "v", { site: '"a}\\' })];
+    const found = (pattern: string) => matching(pattern, odd).map((c) => c.tags.site);
+    expect(found('p.*{site="Berlin,Mitte"}')).toEqual(["Berlin,Mitte"]);
+    expect(found('*{"site"="Berlin,*"}')).toEqual(["Berlin,*"]);
+    expect(found('*{site="\\"a}\\\\"}')).toEqual(['"a}\\']);
+    expect(found("*{site=Berlin*}")).toHaveLength(2);
+    expect(odd.map((c) => found(naming(c)))).toEqual(odd.map((c) => [c.tags.site]));
+  });
   it("writes a name so that it stands for itself", () => {
     expect(literally("fti.bay-1 (north)")).toBe("fti.bay-1 (north)");
     expect(literally("a*b?c,d{e}\\f")).toBe("a\\*b\\?c\\,d\\{e\\}\\\\f");

@@ -397,11 +397,11 @@ mod tests {
         assert_eq!(texts[0], "fti.bay{bay=0}: its clock jumped 5.0 s forwards");
         assert!(texts[4].ends_with("; so did 2 others, as when the clock of this machine is set"), "{texts:?}");
         assert_eq!((events[0].source.as_str(), events[0].time_ns), ("fti0", begin + 40 * S));
-        let recorded = rows(&ingest, "strongback.clocks{source=fti3,stream=fti.bay{bay=3}}");
+        let recorded = rows(&ingest, "strongback.clocks{source=fti3,stream=\"fti.bay{bay=3}\"}");
         assert_eq!(recorded[0], ["I64(2999000000)", "F64(0.0)", "I64(450000)", "String(\"good\")", "U64(0)"]);
         assert!(recorded.len() >= 2 && recorded.len() <= 5, "{recorded:?}");
         // The one that was never set is known from its first second on.
-        assert!(rows(&ingest, "strongback.clocks{source=fti7,stream=fti.bay{bay=7}}").len() >= 5);
+        assert!(rows(&ingest, "strongback.clocks{source=fti7,stream=\"fti.bay{bay=7}\"}").len() >= 5);
         // What the server writes itself has no clock, and other streams of a reopened store are not taken for these.
         assert_eq!(clocks.look(&ingest, begin + 49 * S), []);
         assert_eq!(clocks.readings().len(), 8);

@@ -108,7 +108,8 @@ pub fn rfc3339(text: &str) -> Option<i64> {
         _ => return None,
     };
     let seconds = days * 86_400 + hour * 3_600 + (minute - offset_minutes) * 60 + second;
-    seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+    // The first second of the range begins before it.
+    i64::try_from(i128::from(seconds) * 1_000_000_000 + i128::from(nanos)).ok()
 }
 
 /// A time as RFC 3339 in UTC with nanoseconds.
@@ -142,8 +143,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        for ns in [0, -1, 1_709_210_096_789_000_001, i64::MAX, i64::MIN + 1_000_000_000] {
+        for ns in [0, -1, 1_709_210_096_789_000_001, i64::MAX, i64::MIN, i64::MIN + 1_000_000_000] {
             assert_eq!(parse(&format(ns), 0), Ok(ns), "{}", format(ns));
+        }
+        assert_eq!(format(i64::MIN), "1677-09-21T00:12:43.145224192Z");
+        assert_eq!(format(i64::MAX), "2262-04-11T23:47:16.854775807Z");
+        for beyond in ["1677-09-21T00:12:43.145224191Z", "2262-04-11T23:47:16.854775808Z", "9999-12-31T23:59:59Z"] {
+            assert!(parse(beyond, 0).is_err(), "{beyond}");
         }
     }
 }

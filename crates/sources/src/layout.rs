@@ -13,6 +13,7 @@ use crate::config::{
     ChannelConfig, ClockConfig, Endian, PayloadKind, PtpScale, SourceConfig, SourceKind, StoredFloat, StreamConfig,
     WireType,
 };
+use crate::naming::free_tag;
 use crate::udp::Listen;
 
 pub use blocks::BlockLayout;
@@ -72,11 +73,14 @@ impl SourceLayout {
         self.by_id.get(&stream_id).copied()
     }
 
-    /// Adds a tag to every stream: imports keep their run apart with it.
+    /// Adds a tag to every stream: imports keep their run apart with it. A stream that has a tag of this name keeps it
+    /// by another.
     pub fn add_tag(&mut self, key: &str, value: &str) {
         for table in self.streams.iter_mut().flat_map(|s| &mut s.tables) {
             let old = table.spec.key.clone();
-            let tags = old.tags.into_iter().chain([(key.to_owned(), value.to_owned())]);
+            let other = free_tag(key, |name| old.tag(name).is_some());
+            let kept = old.tags.into_iter().map(|(tag, value)| (if tag == key { other.clone() } else { tag }, value));
+            let tags = kept.chain([(key.to_owned(), value.to_owned())]);
             table.spec.key = StreamKey::new(old.table, tags);
         }
     }

@@ -54,6 +54,7 @@ pub mod layout;
 pub mod leap;
 pub mod mcap;
 pub mod multicast;
+mod naming;
 pub mod notes;
 pub mod rows;
 pub mod sink;

@@ -6,8 +6,8 @@
 //! **CSV** has a header. A column named `time`, `timestamp`, `unix_time`, `epoch`, `datetime` or `ts`, perhaps with its
 //! unit (`time_ns`, `ts_ms`), is the time. Other columns are channels: `STREAM.CHANNEL` in full, or `CHANNEL` of the
 //! stream that the caller or a column `stream` names; `[unit]` behind a name is its unit. A file with columns `channel`
-//! and `value` has one value a row. Empty: no value; `unknown`: known to be unknown, except for text. A row with
-//! something in a column `gap` is passed over.
+//! and `value` has one value a row. Empty: no value; `""`: an empty text, and no value of a channel of another type;
+//! `unknown`: known to be unknown, except for text. A row with something in a column `gap` is passed over.
 //!
 //! **JSON lines** have the same keys; channels stand beside them or in an object `values`. A line
 //! `{"type":"channels",…}` says types and units. `null`: no value.

@@ -3,7 +3,8 @@
 //! A channel's name is `table.channel{tag=value,tag2=value}`. A pattern is a glob over the part before the
 //! braces: `*` stands for any run of characters (dots too), `?` for one; `\` takes the next character as it
 //! is. A pattern without braces matches any tags. In braces each listed tag must match its glob; tags not
-//! listed are free. A channel's full name, however odd its characters, always matches that channel.
+//! listed are free. A tag or a value in double quotes is no glob but that word itself, as
+//! [`StreamKey::channel_name`] quotes it. A channel's full name, however odd its characters, always matches that channel.
 
 use crate::stream::StreamKey;
 
@@ -70,14 +71,16 @@ impl Pattern {
         };
         let mut tags = Vec::new();
         if let Some(braces) = braces.filter(|b| !b.trim().is_empty()) {
-            let mut start = 0;
-            for end in unescaped(braces, b',').chain([braces.len()]) {
-                let part = &braces[start..end];
-                start = end + 1;
-                let Some((key, glob)) = part.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
+            for part in parts(braces, b',') {
+                let tag = parts(part, b'=').next().unwrap_or_default();
+                let Some(glob) = part[tag.len()..].strip_prefix('=').filter(|_| !tag.trim().is_empty()) else {
                     return Err(PatternError::BadTag { pattern: text.to_owned(), part: part.to_owned() });
                 };
-                tags.push((key.trim().to_owned(), glyphs(glob)));
+                let value = match in_quotes(glob) {
+                    Some(word) => word.bytes().map(Glyph::Byte).collect(),
+                    None => glyphs(glob),
+                };
+                tags.push((in_quotes(tag).unwrap_or_else(|| tag.trim().to_owned()), value));
             }
         }
         Ok(Pattern { text: text.to_owned(), name: glyphs(name), tags })
@@ -134,6 +137,40 @@ fn unescaped(text: &str, wanted: u8) -> impl Iterator<Item = usize> + '_ {
         escaped = !literal && byte == b'\\';
         (!literal && byte == wanted).then_some(i)
     })
+}
+
+/// The parts of a text between signs that no `\` stands before and that are not in the quotes of a tag or a value.
+fn parts(text: &str, sign: u8) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped, mut begins) = (false, false, true);
+    text.split(move |c: char| {
+        let is_literal = std::mem::replace(&mut is_escaped, false);
+        let may_quote = std::mem::replace(&mut begins, false);
+        match c {
+            _ if is_literal => {}
+            '\\' => is_escaped = true,
+            '"' if is_quoted || may_quote => is_quoted = !is_quoted,
+            _ if is_quoted => {}
+            ' ' => begins = may_quote,
+            '=' | ',' => begins = true,
+            _ => {}
+        }
+        !is_literal && !is_quoted && c == char::from(sign)
+    })
+}
+
+/// The word in the quotes that a tag or a value consists of.
+fn in_quotes(text: &str) -> Option<String> {
+    let inner = text.trim().strip_prefix('"')?;
+    let mut word = String::new();
+    let mut signs = inner.char_indices();
+    while let Some((at, sign)) = signs.next() {
+        match sign {
+            '"' => return (at + 1 == inner.len()).then_some(word),
+            '\\' => word.push(signs.next()?.1),
+            sign => word.push(sign),
+        }
+    }
+    None
 }
 
 fn glyphs(glob: &str) -> Vec<Glyph> {
@@ -276,6 +313,32 @@ mod tests {
         assert!(hits("t\\*.c*", "t*", "c", &[]));
         assert!(!hits("t\\*.c*", "tt", "c", &[]));
         assert!(hits("t.c{k=a\\,b}", "t", "c", &[("k", "a,b")]));
+    }
+
+    #[test]
+    fn a_word_in_quotes_is_that_word() {
+        let mitte = [("site", "Berlin,Mitte"), ("k", "1")];
+        for (pattern, want) in [
+            ("*{site=\"Berlin,Mitte\"}", true),
+            ("*{k=1, site = \"Berlin,Mitte\" }", true),
+            ("*{\"site\"=\"Berlin,Mitte\",k=?}", true),
+            ("*{site=Berlin\\,*}", true),
+            ("*{site=\"Berlin,*\"}", false),
+            ("*{site=\"Berlin\",k=1}", false),
+        ] {
+            assert_eq!(hits(pattern, "p", "v", &mitte), want, "{pattern}");
+        }
+        let words = ["a,b", "", " x", "a=b", "{}", "\"", "\\", "*?", "\",\"=\\\""];
+        for word in words {
+            let stream = key("p", &[("k", word), ("k2,=", "v")]);
+            let name = Pattern::parse(&stream.channel_name("v")).unwrap();
+            assert!(name.matches(&stream, "v"), "{name:?}");
+            // Not as a full name alone: as a pattern for streams too.
+            assert!(Pattern::parse(&stream.to_string()).unwrap().matches_stream(&stream), "{stream}");
+            let found = words.into_iter().filter(|other| name.matches(&key("p", &[("k", *other), ("k2,=", "v")]), "v"));
+            // Wildcards are not quoted: this one takes all but the empty one.
+            assert_eq!(found.count(), if word == "*?" { words.len() - 1 } else { 1 }, "{word}");
+        }
     }
 
     #[test]

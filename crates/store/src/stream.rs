@@ -51,11 +51,21 @@ impl StreamKey {
         Some(&self.tags[i].1)
     }
 
-    /// The name of one of its channels: `table.channel{tag=value,…}`, without braces if no tags.
+    /// The name of one of its channels: `table.channel{tag=value,…}`, without braces if no tags. A tag or value that is
+    /// empty, has blanks at its ends or one of `,={}"\` in it is quoted, with `\` before `"` and `\`:
+    /// `{site="Berlin,Mitte"}`.
     pub fn channel_name(&self, channel: &str) -> String {
         let mut name = format!("{}.{channel}", self.table);
         self.write_tags(&mut name);
         name
+    }
+
+    /// Parts a name as it is printed, of a stream or a channel, into what stands before the braces and the tags. Braces
+    /// that hold no tags, or do not end the name, belong to it.
+    pub fn split_name(name: &str) -> (&str, Vec<(String, String)>) {
+        let mut opens = name.match_indices('{').filter(|_| name.ends_with('}'));
+        let found = opens.find_map(|(at, _)| Some((&name[..at], read_tags(&name[at + 1..])?)));
+        found.unwrap_or((name, Vec::new()))
     }
 
     fn write_tags(&self, out: &mut String) {
@@ -67,9 +77,9 @@ impl StreamKey {
             if i > 0 {
                 out.push(',');
             }
-            out.push_str(k);
+            put_word(out, k);
             out.push('=');
-            out.push_str(v);
+            put_word(out, v);
         }
         out.push('}');
     }
@@ -81,6 +91,56 @@ impl fmt::Display for StreamKey {
         self.write_tags(&mut name);
         f.write_str(&name)
     }
+}
+
+/// Puts a tag or its value into a name, in quotes where it could be taken for something else.
+fn put_word(out: &mut String, word: &str) {
+    let is_plain = !word.is_empty() && word.trim() == word && !word.contains([',', '=', '{', '}', '"', '\\']);
+    if is_plain {
+        return out.push_str(word);
+    }
+    out.push('"');
+    for sign in word.chars() {
+        if matches!(sign, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(sign);
+    }
+    out.push('"');
+}
+
+/// Reads `tag=value,…}`, with which the text ends.
+fn read_tags(mut text: &str) -> Option<Vec<(String, String)>> {
+    let mut tags = Vec::new();
+    loop {
+        let (tag, rest) = read_word(text, &[',', '=', '{', '}']).filter(|_| !text.trim_start().starts_with('='))?;
+        // Names of earlier versions have values with `=` that are not quoted.
+        let (value, rest) = read_word(rest.strip_prefix('=')?, &[',', '{', '}'])?;
+        tags.push((tag, value));
+        match rest.strip_prefix(',') {
+            Some(more) => text = more,
+            None => return (rest == "}").then_some(tags),
+        }
+    }
+}
+
+/// Reads a tag or a value, in quotes or up to one of the signs that end it; and what follows.
+fn read_word<'t>(text: &'t str, ends: &[char]) -> Option<(String, &'t str)> {
+    let text = text.trim_start();
+    let Some(quoted) = text.strip_prefix('"') else {
+        let (word, rest) = text.split_at(text.find(ends)?);
+        return Some((word.trim_end().to_owned(), rest));
+    };
+    let mut word = String::new();
+    let mut signs = quoted.char_indices();
+    while let Some((at, sign)) = signs.next() {
+        match sign {
+            '"' => return Some((word, quoted[at + 1..].trim_start())),
+            '\\' => word.push(signs.next()?.1),
+            sign => word.push(sign),
+        }
+    }
+    None
 }
 
 /// Which of its two times a stream's `time` is.
@@ -228,4 +288,57 @@ pub struct Stream {
     pub sequence_modulus: Option<u64>,
     /// Channels at this version.
     pub layout: Arc<Layout>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(tags: &[(&str, &str)]) -> StreamKey {
+        StreamKey::new("t.u", tags.iter().map(|(tag, value)| ((*tag).to_owned(), (*value).to_owned())))
+    }
+
+    #[test]
+    fn a_tag_is_quoted_where_it_could_be_taken_for_something_else() {
+        let cases: [(&[(&str, &str)], &str); 6] = [
+            (&[], "t.u"),
+            (&[("acu", "1"), ("bay", "north 2*é'")], "t.u{acu=1,bay=north 2*é'}"),
+            (&[("site", "Berlin,Mitte")], "t.u{site=\"Berlin,Mitte\"}"),
+            (&[("a", ""), ("b", " x"), ("c", "x ")], "t.u{a=\"\",b=\" x\",c=\"x \"}"),
+            (&[("a", "1=2"), ("b", "{}"), ("c", "\"\\")], "t.u{a=\"1=2\",b=\"{}\",c=\"\\\"\\\\\"}"),
+            (&[("a,b=", "1")], "t.u{\"a,b=\"=1}"),
+        ];
+        for (tags, want) in cases {
+            assert_eq!(key(tags).to_string(), want);
+        }
+    }
+
+    #[test]
+    fn a_printed_name_is_read_again_and_no_two_are_alike() {
+        let words =
+            ["a", "", " ", ",", "=", "{", "}", "\"", "\\", "a,b=c", "{a=b}", "\"a\",b=\"", "\\\"", "é\n", "a=\"b\"}"];
+        let mut names = std::collections::HashSet::new();
+        for (first, second) in words.into_iter().flat_map(|first| words.map(|second| (first, second))) {
+            for key in [key(&[("k", first), ("l", second)]), key(&[(first, second)])] {
+                let name = key.to_string();
+                let (table, tags) = StreamKey::split_name(&name);
+                assert_eq!(StreamKey::new(table, tags), key, "{name}");
+                let channel = key.channel_name("c{1}");
+                assert_eq!(StreamKey::split_name(&channel), ("t.u.c{1}", key.tags.clone()), "{channel}");
+                assert!(names.insert(name), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn braces_without_tags_belong_to_the_name() {
+        for name in ["t.c{1}", "t.c{}", "t.c{k=1", "t.c{k=1}x", "t.c{=1}", "t.c{k=\"1}", "t{k=a,b}", "{k=\"a\"b}"] {
+            assert_eq!(StreamKey::split_name(name), (name, Vec::new()));
+        }
+        // As a person writes it, and as earlier versions did.
+        let tags = |pairs: &[(&str, &str)]| key(pairs).tags;
+        assert_eq!(StreamKey::split_name("t.c{k=1, l = \"2\" }"), ("t.c", tags(&[("k", "1"), ("l", "2")])));
+        assert_eq!(StreamKey::split_name("t.c{k=a==,l=}"), ("t.c", tags(&[("k", "a=="), ("l", "")])));
+        assert_eq!(StreamKey::split_name("t.c{a=1}{k=1}"), ("t.c{a=1}", tags(&[("k", "1")])));
+    }
 }

@@ -118,7 +118,7 @@ impl Visitors<'_> {
         let (mut acknowledged, mut refusals) = (0, 0);
         let mut sender = Sender { http: self.http, connection: None };
         while !self.ended.load(Ordering::SeqCst) && !next.is_empty() {
-            if untold.is_empty() {
+            if untold.start == untold.end {
                 let first = self.random.usize(..next.len());
                 let most = (next.len() - first).min(200);
                 *untold = first..first + self.random.usize(1..=most);

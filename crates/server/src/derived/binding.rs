@@ -132,15 +132,7 @@ fn find(
     version_of: &impl Fn(&str) -> Option<u32>,
 ) -> Result<(Arc<Stream>, ChannelIndex), BindError> {
     let path = base(&named.name);
-    let asked: Vec<(String, String)> = match named.name.split_once('{') {
-        Some((_, rest)) => rest
-            .trim_end_matches('}')
-            .split(',')
-            .filter_map(|part| part.split_once('='))
-            .map(|(tag, value)| (tag.trim().to_owned(), value.to_owned()))
-            .collect(),
-        None => Vec::new(),
-    };
+    let (_, asked) = StreamKey::split_name(&named.name);
     let version = version_of(path).map(|version| version.to_string());
     let mut found: Vec<(&Arc<Stream>, ChannelIndex)> = Vec::new();
     for stream in catalog.streams.iter().filter(|stream| stream.source != "internal") {

@@ -54,13 +54,10 @@ pub struct Definition {
 
 /// `table.channel{tag=value}` in parts.
 fn parts(name: &str) -> Result<(StreamKey, String), String> {
-    let (path, tags) = match name.split_once('{') {
-        Some((path, rest)) => {
-            let inside = rest.strip_suffix('}').ok_or("the braces of its tags are not closed")?;
-            (path, inside)
-        }
-        None => (name, ""),
-    };
+    let (path, tags) = StreamKey::split_name(name);
+    if path.contains('{') {
+        return Err("its braces are to hold tag=value, and to be closed".to_owned());
+    }
     let (table, channel) = path.rsplit_once('.').ok_or("it is to be table.channel")?;
     if table.is_empty() || channel.is_empty() {
         return Err("it is to be table.channel".to_owned());
@@ -68,15 +65,10 @@ fn parts(name: &str) -> Result<(StreamKey, String), String> {
     if table == "strongback" || table.starts_with("strongback.") {
         return Err("tables named strongback are the store's own".to_owned());
     }
-    let mut pairs = Vec::new();
-    for part in tags.split(',').filter(|part| !part.trim().is_empty()) {
-        let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not tag=value"))?;
-        if key.trim() == VERSION {
-            return Err("the tag version is given to it".to_owned());
-        }
-        pairs.push((key.trim().to_owned(), value.to_owned()));
+    if tags.iter().any(|(tag, _)| tag == VERSION) {
+        return Err("the tag version is given to it".to_owned());
     }
-    Ok((StreamKey::new(table, pairs), channel.to_owned()))
+    Ok((StreamKey::new(table, tags), channel.to_owned()))
 }
 
 /// Name of the tag that says which version of an expression made a result.

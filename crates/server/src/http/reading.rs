@@ -47,15 +47,19 @@ pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
     pattern_texts(text).iter().map(parse).collect()
 }
 
-/// Texts of patterns separated by commas; those inside braces belong to a pattern.
+/// Texts of patterns separated by commas; those inside braces belong to a pattern, and so do the braces and commas of
+/// a tag in quotes.
 pub(super) fn pattern_texts(text: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let (mut start, mut depth, mut escaped) = (0, 0usize, false);
+    let (mut quoted, mut before) = (false, 0);
     for (i, byte) in text.bytes().enumerate() {
         let literal = std::mem::replace(&mut escaped, false);
         match byte {
             _ if literal => {}
             b'\\' => escaped = true,
+            b'"' if quoted || depth > 0 && matches!(before, b'{' | b',' | b'=') => quoted = !quoted,
+            _ if quoted => {}
             b'{' => depth += 1,
             b'}' => depth = depth.saturating_sub(1),
             b',' if depth == 0 => {
@@ -64,6 +68,7 @@ pub(super) fn pattern_texts(text: &str) -> Vec<String> {
             }
             _ => {}
         }
+        before = byte;
     }
     parts.push(text[start..].to_owned());
     parts
@@ -232,5 +237,7 @@ mod tests {
         assert_eq!(texts("a.*,b.c{x=1,y=2},d"), ["a.*", "b.c{x=1,y=2}", "d"]);
         assert_eq!(texts("a\\,b"), ["a\\,b"]);
         assert!(patterns("a,,b").is_err());
+        let quoted = ["a.b{k=\"x},\\\"y\",l=1}", "c{m=n\"},\"d\""];
+        assert_eq!(pattern_texts(&quoted.join(",")), ["a.b{k=\"x},\\\"y\",l=1}", "c{m=n\"}", "\"d\""]);
     }
 }

@@ -6,19 +6,20 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use memchr::{memchr, memchr_iter};
 use strongback_store::{
-    ChannelIndex, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Outcome, Refusal, Reject,
-    StreamKey, StreamSpec, Value,
+    Channel, ChannelIndex, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Layout, Outcome,
+    Refusal, Reject, StreamKey, StreamSpec, Value,
 };
 
 use super::cache::{Cache, Entry, KnownField, SharedCache};
 use super::parser::{self, Fault, FaultAt, Field, FieldValue, Line, MAX_FIELDS, Next};
 use super::{IlpConfig, MAX_LINE_BYTES};
+use crate::naming::free_tag;
 use crate::sink::Sink;
 
 /// A batch is handed over at this size: bounds memory, and what a refused batch costs.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Tag keys that would hide a column of every table; they get `_tag`.
+/// Tag keys that would hide a column of every table; they get `_tag`, and a number where that is taken.
 const RESERVED_TAGS: [&str; 8] =
     ["time", "time_ns", "receive_time", "receive_time_ns", "source_time", "source_time_ns", "sequence", "session"];
 
@@ -306,13 +307,9 @@ impl Writer {
         }
         // A line that is wrong at its end shall not make a stream.
         fields.time(unit_ns)?;
-        let tags = series.tags.into_iter().map(|(k, v)| {
-            let reserved = RESERVED_TAGS.contains(&k.as_str());
-            (if reserved { k + "_tag" } else { k }, v)
-        });
         let spec = StreamSpec {
             source: self.config.source_of(&series.measurement).to_owned(),
-            key: StreamKey::new(series.measurement, tags),
+            key: StreamKey::new(series.measurement, free_tags(series.tags)),
             clock: Clock::Source,
             expected_period_ns: None,
             sequence_modulus: None,
@@ -341,7 +338,7 @@ impl Writer {
                 raw_name: field.raw_name.into(),
                 kind: channel.channel_type,
                 channel: index,
-                conflict: is_second_column(&stream.layout.channel(index).name, &channel.name),
+                conflict: is_second_column(&stream.layout, index),
             });
         }
         let entry = Arc::new(Entry::new(line.key(), stream.id, known));
@@ -372,9 +369,22 @@ impl Writer {
     }
 }
 
-/// Whether the store gave a value another column than its name's (a reserved name's `_field` is its own).
-fn is_second_column(column: &str, name: &str) -> bool {
-    column != name && column.strip_prefix(name) != Some("_field")
+/// Tags by names that hide no column; one that is renamed for that is called as no other of its line.
+fn free_tags(tags: Vec<(String, String)>) -> Vec<(String, String)> {
+    let is_taken = |name: &str| tags.iter().any(|(tag, _)| tag == name);
+    let name = |tag: &String| match RESERVED_TAGS.contains(&tag.as_str()) {
+        true => free_tag(tag, is_taken),
+        false => tag.clone(),
+    };
+    let names: Vec<String> = tags.iter().map(|(tag, _)| name(tag)).collect();
+    names.into_iter().zip(tags).map(|(name, (_, value))| (name, value)).collect()
+}
+
+/// Whether a column is not the first one of its name (a name that is reserved or taken has a column of another name).
+fn is_second_column(layout: &Layout, index: ChannelIndex) -> bool {
+    let Channel { name, source_name, .. } = layout.channel(index);
+    let before = &layout.channels[..usize::from(index.0)];
+    name != source_name && before.iter().any(|channel| channel.source_name == *source_name)
 }
 
 fn kind_of(value: &FieldValue<'_>) -> ChannelType {

@@ -11,8 +11,8 @@ const COLUMNS_MAX: usize = 10_000;
 /// A record, split into cells.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// Cells, unquoted: end in `text`, and where each begins in the file.
-    cells: Vec<(usize, Place)>,
+    /// Cells, unquoted: end in `text`, where each begins in the file, and whether it was quoted.
+    cells: Vec<(usize, Place, bool)>,
     text: String,
 }
 
@@ -23,8 +23,13 @@ impl Record {
 
     pub(super) fn cell(&self, index: usize) -> (&str, Place) {
         let begin = if index == 0 { 0 } else { self.cells[index - 1].0 };
-        let (end, place) = self.cells[index];
+        let (end, place, _) = self.cells[index];
         (&self.text[begin..end], place)
+    }
+
+    /// Whether a cell has nothing in it, not even an empty text in quotes.
+    pub(super) fn is_absent(&self, index: usize) -> bool {
+        self.cell(index).0.is_empty() && !self.cells[index].2
     }
 
     /// Splits a record; lines of a quoted cell are joined. None at the end.
@@ -42,6 +47,7 @@ impl Record {
         let mut rest = raw.as_str();
         loop {
             let begins = place;
+            let is_quoted = rest.starts_with('"');
             if let Some(quoted) = rest.strip_prefix('"') {
                 (rest, place.column) = (quoted, place.column + 1);
                 loop {
@@ -56,7 +62,7 @@ impl Record {
                         }
                         None => {
                             self.text.push_str(rest);
-                            self.text.push('\n');
+                            self.text.push_str(lines.end());
                             if self.text.len() > ROW_BYTES_MAX {
                                 return Some(Err((
                                     begins,
@@ -82,7 +88,7 @@ impl Record {
                 place.column += cell.chars().count() as u32;
                 rest = &rest[cell.len()..];
             }
-            self.cells.push((self.text.len(), begins));
+            self.cells.push((self.text.len(), begins, is_quoted));
             if self.cells.len() > COLUMNS_MAX {
                 return Some(Err((begins, format!("more than {COLUMNS_MAX} columns"))));
             }

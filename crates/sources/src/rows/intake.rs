@@ -335,12 +335,18 @@ impl<'a> Intake<'a> {
         fitted.clear();
         // Streams that lack a cell they must have because it could not be taken.
         let mut spoilt = Vec::new();
+        let mut blank = 0;
         for &(target, place, cell) in cells {
             if self.targets[target].index.is_none() {
                 self.resolve(self.targets[target].stream, line)?;
             }
             let Target { stream, kind, index, .. } = &self.targets[target];
             let (Some(kind), Some(index)) = (kind, index) else { continue };
+            // Some programs quote what is empty as well: only texts can be empty.
+            if cell == Cell::Written("", Written::Bare) && *kind != ChannelType::String {
+                blank += 1;
+                continue;
+            }
             let fits = match kind {
                 ChannelType::Array(kind) => fit_array(cell, *kind),
                 kind => fit(cell, *kind).map(|value| value.map(OwnedValue::of)),
@@ -357,8 +363,10 @@ impl<'a> Intake<'a> {
                 }
             }
         }
-        if fitted.is_empty() {
-            self.report.bad_rows += 1;
+        match fitted.is_empty() {
+            true if blank == cells.len() => self.empty_row(),
+            true => self.report.bad_rows += 1,
+            false => {}
         }
         fitted.sort_by_key(|(stream, index, ..)| (*stream, *index));
         let first_place = cells[0].1;

@@ -11,18 +11,25 @@ pub(crate) struct Lines<R> {
     number: u64,
     bytes: u64,
     buffer: Vec<u8>,
+    /// Whether the line read last had a carriage return before its end.
+    has_return: bool,
     /// Why reading ended, if the input failed.
     failed: Option<std::io::Error>,
 }
 
 impl<R: BufRead> Lines<R> {
     pub(crate) fn new(input: R) -> Lines<R> {
-        Lines { input, number: 0, bytes: 0, buffer: Vec::new(), failed: None }
+        Lines { input, number: 0, bytes: 0, buffer: Vec::new(), has_return: false, failed: None }
     }
 
     /// Number of the line read last, from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// What the line read last ended with.
+    pub(super) fn end(&self) -> &'static str {
+        if self.has_return { "\r\n" } else { "\n" }
     }
 
     /// Bytes read.
@@ -73,7 +80,8 @@ impl<R: BufRead> Lines<R> {
         if too_long {
             return Some(Err((here, format!("a line of more than {ROW_BYTES_MAX} bytes"))));
         }
-        if self.buffer.last() == Some(&b'\r') {
+        self.has_return = self.buffer.last() == Some(&b'\r');
+        if self.has_return {
             self.buffer.pop();
         }
         let bytes = match self.number {

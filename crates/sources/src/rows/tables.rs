@@ -205,7 +205,7 @@ fn csv_row<'r>(
         let target = intake.target(stream, name.trim()).map_err(|reason| (name_place, reason))?;
         let Some(target) = target else { return Ok((time, None)) };
         let cell = (target, place, Cell::Written(value, Written::Bare));
-        return Ok((time, Some(if value.is_empty() { Vec::new() } else { vec![cell] })));
+        return Ok((time, Some(if record.is_absent(value_at) { Vec::new() } else { vec![cell] })));
     }
     let name = stream.unwrap_or_default();
     if !by_stream.contains_key(name) {
@@ -216,7 +216,7 @@ fn csv_row<'r>(
     for (at, role) in roles.iter().enumerate() {
         let Role::Channel { name, unit } = role else { continue };
         let (text, place) = record.cell(at);
-        if text.is_empty() {
+        if record.is_absent(at) {
             continue;
         }
         let found = match columns[at] {

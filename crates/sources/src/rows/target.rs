@@ -25,22 +25,19 @@ pub(crate) struct Wanted {
 
 /// A stream by its full name: `table{tag=value}`.
 pub(super) fn stream_key(name: &str) -> StreamKey {
-    let (table, tags) = match name.split_once('{') {
-        Some((table, tags)) if name.ends_with('}') => (table, &tags[..tags.len() - 1]),
-        _ => (name, ""),
-    };
-    let pairs = tags.split(',').filter_map(|tag| tag.split_once('='));
-    StreamKey::new(table, pairs.map(|(key, value)| (key.to_owned(), value.to_owned())))
+    let (table, tags) = StreamKey::split_name(name);
+    StreamKey::new(table, tags)
 }
 
-/// Stream and channel of a full name: `table.channel{tag=value}`. A stream that there is wins, else the last dot parts.
+/// Stream and channel of a full name: `table.channel{tag=value}`, or `table{tag=value}.channel`. A stream that there is
+/// wins, else the last dot parts.
 pub(super) fn split_full_name(name: &str, known: impl Fn(&StreamKey) -> bool) -> Option<(StreamKey, String)> {
-    let (stem, tags) = match name.find('{') {
-        Some(open) if name.ends_with('}') => name.split_at(open),
-        _ => (name, ""),
-    };
+    let (stem, tags) = StreamKey::split_name(name);
     let dots = || stem.rmatch_indices('.').map(|(at, _)| at).filter(|at| *at > 0 && at + 1 < stem.len());
-    let at = |dot: usize| (stream_key(&format!("{}{tags}", &stem[..dot])), stem[dot + 1..].to_owned());
+    let at = |dot: usize| {
+        let (table, own) = StreamKey::split_name(&stem[..dot]);
+        (StreamKey::new(table, own.into_iter().chain(tags.iter().cloned())), stem[dot + 1..].to_owned())
+    };
     dots().map(at).find(|(key, _)| known(key)).or_else(|| dots().next().map(at))
 }
 
@@ -77,6 +74,8 @@ pub(super) struct Guess {
     large: bool,
     real: bool,
     text: bool,
+    /// An empty cell in quotes: a text, unless others are something else.
+    empty: bool,
     /// Only arrays were seen: the others say it of their elements.
     list: bool,
     single: bool,
@@ -90,6 +89,10 @@ impl Guess {
             Cell::Value(value) => return self.see_value(value),
             Cell::Unknown => return,
         };
+        if text.is_empty() && how == Written::Bare {
+            self.empty = true;
+            return;
+        }
         if how == Written::List {
             if !self.single {
                 self.list = true;
@@ -140,7 +143,7 @@ impl Guess {
     /// The type that holds all that was seen: as narrow as is exact.
     pub(super) fn channel_type(self) -> ChannelType {
         if self.list {
-            let of = Guess { list: false, ..self }.channel_type();
+            let of = Guess { list: false, empty: false, ..self }.channel_type();
             return ElementType::of(of).map_or(of, |element| ChannelType::Array(ArrayType::variable(element)));
         }
         let number = self.whole || self.large || self.real;
@@ -152,6 +155,7 @@ impl Guess {
             Guess { large: true, negative: true, .. } => ChannelType::F64,
             Guess { large: true, .. } => ChannelType::U64,
             Guess { whole: true, .. } => ChannelType::I64,
+            Guess { empty: true, .. } => ChannelType::String,
             _ => ChannelType::F64,
         }
     }
@@ -295,6 +299,9 @@ mod tests {
         assert_eq!(channel_of(&stream_key("a.b{k=1}"), "a.b.c.d{k=1}"), "c.d");
         assert_eq!(channel_of(&stream_key("a.b{k=1}"), "a.b.c.d"), "a.b.c.d");
         assert_eq!(channel_of(&stream_key("a"), "rpm"), "rpm");
+        let quoted = "a.b.c{k=\"x,y={1.5}\"}";
+        assert_eq!(split(quoted), Some(("a.b{k=\"x,y={1.5}\"}".into(), "c".into())));
+        assert_eq!(channel_of(&stream_key("a.b{k=\"x,y={1.5}\"}"), quoted), "c");
         assert_eq!(name_and_unit(" p_lox [bar] "), ("p_lox", "bar"));
         assert_eq!(name_and_unit("[bar]"), ("[bar]", ""));
     }
@@ -314,6 +321,8 @@ mod tests {
         assert_eq!(guess(&["true", "1"]), ChannelType::String);
         assert_eq!(guess(&["1", "one"]), ChannelType::String);
         assert_eq!(guess(&[]), ChannelType::F64);
+        assert_eq!(guess(&["", "1"]), ChannelType::I64);
+        assert_eq!(guess(&["", ""]), ChannelType::String);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Frames of a store as rows of text: what [`super::run`] takes again.
 //!
 //! **CSV**: `time` (RFC 3339) or `time_ns`, then, where there is more than one, `stream`, then each channel as
-//! `STREAM.CHANNEL [unit]`. **JSON lines**: a line that describes the channels, then
+//! `STREAM.CHANNEL [unit]`; an empty text is `""`. **JSON lines**: a line that describes the channels, then
 //! `{"time","time_ns","stream","values":{channel: value}}`; 64-bit integers are strings, and so are `NaN`, `Infinity`,
 //! `-Infinity`. `unknown` is what is known to be unknown.
 
@@ -353,6 +353,8 @@ fn put_json(out: &mut String, value: Value<'_>) {
 /// A value as a field of CSV.
 fn put_cell(out: &mut String, value: Value<'_>) {
     match value {
+        // Without quotes it is no value.
+        Value::String("") => out.push_str("\"\""),
         Value::String(text) => put_field(out, text),
         Value::Array(array) => {
             let mut list = String::new();

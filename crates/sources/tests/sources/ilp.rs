@@ -96,7 +96,7 @@ fn escapes_of_each_position() {
         (r"test\ 1\=2 a=42i", "test 1=2", vec![("a", plain(Value::I64(42)))]),
         (
             r"foo\,bar,k\ ey=v\,a\ l\=ue f\,i\ e\=ld=t",
-            "foo,bar{k ey=v,a l=ue}",
+            r#"foo,bar{k ey="v,a l=ue"}"#,
             vec![("f,i e=ld", plain(Value::Bool(true)))],
         ),
         (
@@ -104,14 +104,14 @@ fn escapes_of_each_position() {
             "t",
             vec![("name 1=2", text("value 1,2=3\n4\r5\"6\\7"))],
         ),
-        ("t,s=a\\\nb\\\rc\"d\\\\e v=1", "t{s=a\nb\rc\"d\\e}", vec![("v", Kept::f64(1.0))]),
+        ("t,s=a\\\nb\\\rc\"d\\\\e v=1", "t{s=\"a\nb\rc\\\"d\\\\e\"}", vec![("v", Kept::f64(1.0))]),
         ("таблица имя\\ раз=\"шесть\\\\семь\"", "таблица", vec![("имя раз", text("шесть\\семь"))]),
         (r"a\bc v=1", r"a\bc", vec![("v", Kept::f64(1.0))]),
         (r#"m s="c:\dir\new" 5"#, "m", vec![("s", text(r"c:\dir\new"))]),
         ("m s=\"two\nlines\",v=1 5", "m", vec![("s", text("two\nlines")), ("v", Kept::f64(1.0))]),
         (r#"m s="",v=1"#, "m", vec![("s", text("")), ("v", Kept::f64(1.0))]),
-        (r#"m"x",t"=" v"=1"#, r#"m"x"{t"="}"#, vec![("v\"", Kept::f64(1.0))]),
-        (r"m,a=b=c v=1", "m{a=b=c}", vec![("v", Kept::f64(1.0))]),
+        (r#"m"x",t"=" v"=1"#, r#"m"x"{"t\""="\""}"#, vec![("v\"", Kept::f64(1.0))]),
+        (r"m,a=b=c v=1", r#"m{a="b=c"}"#, vec![("v", Kept::f64(1.0))]),
         (r"m,z=1,a=2 v=1", "m{a=2,z=1}", vec![("v", Kept::f64(1.0))]),
     ] {
         let sink = Recording::new();
@@ -279,6 +279,21 @@ fn reserved_names_get_out_of_the_way_and_are_no_conflict() {
             ("sequence_field", Kept::f64(3.0))
         ])]
     );
+}
+
+#[test]
+fn a_renamed_tag_is_called_as_no_other_of_its_line() {
+    let sink = Recording::new();
+    let body = "v,time=morning,time_tag=a x=1 5\nv,time=evening,time_tag=a x=2 5\nv,time_tag=a,time=morning x=3 6\n\
+        v,time_tag_2=c,time=noon,time_tag=b,session=s,session_tag=t x=4 7";
+    let report = write(&sink, body);
+    assert_eq!((report.stored, report.rejected), (4, 0));
+    let rows = |tags: &str| sink.rows(&format!("v{{{tags}}}"));
+    let x = |value: f64| row(&[("x", Kept::f64(value))]);
+    assert_eq!(rows("time_tag=a,time_tag_2=morning"), [x(1.0), x(3.0)]);
+    assert_eq!(rows("time_tag=a,time_tag_2=evening"), [x(2.0)]);
+    assert_eq!(rows("session_tag=t,session_tag_2=s,time_tag=b,time_tag_2=c,time_tag_3=noon"), [x(4.0)]);
+    assert_eq!(sink.streams().len(), 3);
 }
 
 #[test]

@@ -98,6 +98,34 @@ fn integer(row: &[(String, Kept)], column: &str) -> i64 {
     }
 }
 
+#[test]
+fn a_field_that_gets_out_of_the_way_of_another_is_no_conflict_of_types() {
+    let sink = Stored::new();
+    let into = Ingress::new(sink.clone() as _, IlpConfig::default());
+    let report = into.write_body(b"v time=1,time_field=2 5\nv time=3,time_field=4 6\n", Precision::Nanoseconds, NOW);
+    assert_eq!((report.stored, report.rejected, report.type_conflicts), (2, 0, 0));
+    into.wait_durable(&report).unwrap();
+    let row = |a, b| vec![("time_field".to_owned(), Kept::f64(a)), ("time_field_2".to_owned(), Kept::f64(b))];
+    assert_eq!(sink.rows("v"), [(5, row(1.0, 2.0)), (6, row(3.0, 4.0))]);
+    let report = into.write_body(b"v time=\"late\" 7\n", Precision::Nanoseconds, NOW);
+    assert_eq!((report.stored, report.type_conflicts), (1, 1));
+}
+
+#[test]
+fn an_import_keeps_a_tag_that_is_called_as_its_own() {
+    let mut layout = sample_layout();
+    layout.add_tag("run", "configured");
+    layout.add_tag("run", "one");
+    let tags = &layout.streams[0].tables[0].spec.key;
+    assert_eq!((tags.tag("run"), tags.tag("run_tag")), (Some("one"), Some("configured")));
+    layout.add_tag("run", "two");
+    let tags = &layout.streams[0].tables[0].spec.key;
+    assert_eq!(
+        (tags.tag("run"), tags.tag("run_tag_2"), tags.tag("run_tag")),
+        (Some("two"), Some("one"), Some("configured"))
+    );
+}
+
 /// 5,541 packets: a gap of exactly ten (2000 to 2009), one duplicate (1000), one late (3000), and a wrap that is no gap.
 #[test]
 fn the_sample_is_accounted_for_to_the_frame() {
