@@ -156,10 +156,10 @@ pub(crate) fn open(
             // `log` and `lock` alone: making it was cut short. Anything else is not ours to write over.
             let files = disk.list().map_err(io_error(disk_ref, ""))?;
             if let Some((name, _)) = files.iter().find(|(n, _)| n != LOG_FILE && n != "lock") {
-                return Err(OpenError::Damaged {
-                    path: disk.path(),
-                    reason: format!("holds {name} but no superblock: not a store; give an empty folder"),
-                });
+                let path = disk.path();
+                let was_store = files.iter().any(|(n, _)| n.starts_with("segment-") || n.starts_with("checkpoint."));
+                let hint = if was_store { repair_hint(&path) } else { "not a store; give an empty folder".to_owned() };
+                return Err(OpenError::Damaged { path, reason: format!("holds {name} but no superblock: {hint}") });
             }
             check(options.log_bytes)?;
             let log_bytes = options.log_bytes.clamp(1 << 20, 1 << 36).next_multiple_of(PAGE_BYTES as u64);

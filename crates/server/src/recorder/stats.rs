@@ -9,7 +9,7 @@ use crate::instant;
 use crate::json::Cell;
 use crate::outcome::Outcome;
 
-/// Prints a line for each channel.
+/// Prints a line for each channel. One whose blocks are damaged is named, and has no figures.
 ///
 /// # Errors
 /// What keeps the store from being read.
@@ -18,11 +18,18 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
     let (store, opened) = place::open_to_read(&args.path)?;
     let done = (|| {
         let view = store.view();
-        let mut found = Vec::new();
+        let (mut found, mut outcome) = (Vec::new(), opened);
         for (stream, channels) in read::chosen(&store, &args.selection.channels)? {
             for index in channels {
-                let bucket = view.reduce(stream.id, index, time.clone(), 1)?.into_iter().next();
-                found.push((stream.clone(), stream.layout.channel(index).clone(), bucket));
+                let channel = stream.layout.channel(index).clone();
+                let bucket = view.reduce(stream.id, index, time.clone(), 1).map(|buckets| buckets.into_iter().next());
+                let bucket = bucket.unwrap_or_else(|error| {
+                    let name = stream.key.channel_name(&channel.name);
+                    eprintln!("strongback: {name} has no figures: {error}");
+                    outcome = Outcome::DataLost;
+                    None
+                });
+                found.push((stream.clone(), channel, bucket));
             }
         }
         let stats = store.stats();
@@ -45,7 +52,7 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
                     "block_bytes": stats.block_bytes.to_string(), "segments": stats.segments,
                 })
             );
-            return Ok(opened);
+            return Ok(outcome);
         }
         println!(
             "{:6} {:>12} {:>14} {:>14} {:>14} {:>14} {:>14}  channel",
@@ -63,7 +70,7 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
             "{} bytes on disk, {} of them blocks in {} segments",
             stats.disk_bytes, stats.block_bytes, stats.segments
         );
-        Ok(opened)
+        Ok(outcome)
     })();
     place::close(&store, done)
 }
