@@ -42,7 +42,8 @@ pub(super) async fn v1(
         None | Some("") => Precision::from_v1("ns"),
         Some(name) => Precision::from_v1(name),
     };
-    write(&server, precision, query.precision, request).await
+    let precision = precision.ok_or_else(|| invalid(query.precision, "n, ns, u, us, ms, s, m and h"));
+    write(&server, precision, request).await
 }
 
 /// `POST /api/v2/write`
@@ -55,13 +56,19 @@ pub(super) async fn v2(
         None | Some("") => Precision::from_v2("ns"),
         Some(name) => Precision::from_v2(name),
     };
-    write(&server, precision, query.precision, request).await
+    let precision = precision.ok_or_else(|| invalid(query.precision, "ns, us, ms and s"));
+    write(&server, precision, request).await
 }
 
-async fn write(server: &Arc<Server>, precision: Option<Precision>, name: Option<String>, request: Request) -> Response {
-    let Some(precision) = precision else {
-        let name = name.unwrap_or_default();
-        return respond(Answer::invalid(&format!("invalid precision {name:?}; ns, us, ms and s are right")));
+fn invalid(precision: Option<String>, right: &str) -> Response {
+    let precision = precision.unwrap_or_default();
+    respond(Answer::invalid(&format!("invalid precision {precision:?}; {right} are right")))
+}
+
+async fn write(server: &Arc<Server>, precision: Result<Precision, Response>, request: Request) -> Response {
+    let precision = match precision {
+        Ok(precision) => precision,
+        Err(answer) => return answer,
     };
     let limit = (server.config.http.max_body_mib as usize) << 20;
     let (parts, body) = request.into_parts();
