@@ -119,35 +119,16 @@ impl ServerProcess {
     /// # Errors
     /// As [`ServerProcess::start`].
     pub fn start_at(program: &ServerProgram, dir: &Path, ports: &Ports, text: &str) -> anyhow::Result<ServerProcess> {
-        ServerProcess::start_on(program, dir, &dir.join("store"), ports, text, &[])
-    }
-
-    /// The same with its data in another folder, and with variables of the environment.
-    ///
-    /// # Errors
-    /// As [`ServerProcess::start`].
-    pub fn start_on(
-        program: &ServerProgram,
-        dir: &Path,
-        data: &Path,
-        ports: &Ports,
-        text: &str,
-        environment: &[(String, String)],
-    ) -> anyhow::Result<ServerProcess> {
-        let mut server = ServerProcess::spawn_on(program, dir, data, ports, text, environment)?;
-        ensure!(
-            server.becomes_healthy(PATIENCE)?,
-            "the server was not healthy within {PATIENCE:?}: {}",
-            server.last_words()
-        );
+        let mut server = ServerProcess::spawn(program, dir, &dir.join("store"), ports, text, &[])?;
+        server.wait_until_healthy()?;
         Ok(server)
     }
 
-    /// The same without a wait.
+    /// The same without a wait, with its data in another folder, and with variables of the environment.
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn spawn_on(
+    pub fn spawn(
         program: &ServerProgram,
         dir: &Path,
         data: &Path,
@@ -172,6 +153,16 @@ impl ServerProcess {
             .spawn()
             .with_context(|| program.display().to_string())?;
         Ok(ServerProcess { child, program, log, http, ilp, pg, fti })
+    }
+
+    /// Waits until the server is healthy.
+    ///
+    /// # Errors
+    /// It ends or stays silent; its last words are in the message.
+    pub fn wait_until_healthy(&mut self) -> anyhow::Result<()> {
+        let healthy = self.becomes_healthy(PATIENCE)?;
+        ensure!(healthy, "the server was not healthy within {PATIENCE:?}: {}", self.last_words());
+        Ok(())
     }
 
     /// Waits until the server is healthy, at most so long. Returns whether it is.

@@ -29,9 +29,7 @@ use crate::clock::now_ns;
 use crate::serving::{Ports, ServerProcess, ServerProgram, last_lines};
 use crate::work_folder::WorkFolder;
 
-/// Longest wait for a server to start on a disk with space.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The same on one that is full.
+/// Longest wait for a server to start on a disk that is full.
 const PATIENCE_ON_A_FULL_DISK: Duration = Duration::from_secs(3);
 
 /// Arguments of `strongback bench soak`.
@@ -204,11 +202,11 @@ impl<'a> Soak<'a> {
         let environment = self.leaps.as_ref().map(Leaps::environment).unwrap_or_default();
         let config = senders::config(self.ports.fti);
         let Soak { arguments, dir, disk, ports, .. } = self;
-        let mut server = ServerProcess::spawn_on(&arguments.server, dir, &disk.data(), ports, &config, &environment)?;
+        let mut server = ServerProcess::spawn(&arguments.server, dir, &disk.data(), ports, &config, &environment)?;
         if disk.is_taken() && !server.becomes_healthy(PATIENCE_ON_A_FULL_DISK)? {
             disk.empty()?;
         }
-        ensure!(server.becomes_healthy(PATIENCE)?, "the server was not healthy within {PATIENCE:?}");
+        server.wait_until_healthy()?;
         Ok(server)
     }
 
@@ -264,7 +262,6 @@ impl<'a> Soak<'a> {
         let (http, fti, disk) = (server.http, server.fti, &self.disk);
         let journal = &mut self.journal;
         let ended = &AtomicBool::new(false);
-        let mut usage = 0.0;
         let mut seed = || self.random.u64(..);
         let (mut disk_random, mut leap_random) = (fastrand::Rng::with_seed(seed()), fastrand::Rng::with_seed(seed()));
         let packets = PacketSender { fti, random: fastrand::Rng::with_seed(seed()), ended, base_ns: journal.base_ns };
@@ -291,7 +288,7 @@ impl<'a> Soak<'a> {
                 alive = server.check_alive();
                 std::thread::park_timeout(Duration::from_millis(50));
             }
-            usage = server.usage().rss_mib_max;
+            let rss_mib = server.usage().rss_mib_max;
             ended.store(true, Ordering::SeqCst);
             // While requests are under way, whose rows may be stored in part and are sent again in the next round.
             if kill {
@@ -308,9 +305,9 @@ impl<'a> Soak<'a> {
             let fulls = filling.join().map_err(|_| anyhow::anyhow!("the filler panicked"))??;
             let leapt = leaping.join().map_err(|_| anyhow::anyhow!("the clock panicked"))??;
             alive?;
-            Ok((acknowledged, refusals, sent, fulls, leapt))
+            Ok((acknowledged, refusals, sent, fulls, leapt, rss_mib))
         });
-        let (acknowledged, refusals, sent, fulls, leapt) = counts?;
+        let (acknowledged, refusals, sent, fulls, leapt, rss_mib) = counts?;
         if !kill {
             server.check_alive()?;
             books::compare_counts(http)?;
@@ -323,6 +320,6 @@ impl<'a> Soak<'a> {
         report.packets_sent += sent;
         report.disk_full += fulls;
         report.leaps += leapt;
-        Ok(usage)
+        Ok(rss_mib)
     }
 }

@@ -58,9 +58,6 @@ pub struct StateRow {
     pub status: Status,
 }
 
-/// How far what was received may be ahead of the clock before that clock was set back meanwhile, in nanoseconds.
-const CLOCK_AHEAD_NS: i64 = 1_000_000_000;
-
 impl StateRow {
     /// The channel's full name.
     pub fn name(&self) -> String {
@@ -201,8 +198,7 @@ pub(crate) fn state(
                     let age_ns = age_of(&stream, &cell, at_ns, until_ns != at_ns);
                     let missing = gaps.iter().any(|gap| gap.from_time_ns >= cell.time && gap.from_time_ns <= at_ns);
                     // Received by a clock that ran ahead and was set back: nobody knows how long ago.
-                    let is_ahead = counts_reception(&stream, until_ns != at_ns)
-                        && cell.receive_time.saturating_sub(at_ns) > CLOCK_AHEAD_NS;
+                    let is_ahead = counts_reception(&stream, until_ns != at_ns) && cell.was_received_ahead_of(at_ns);
                     let status = match (&cell.value, missing) {
                         (None, _) | (_, true) => Status::Gap,
                         _ if is_ahead || age_ns > stale_after_ns => Status::Stale,

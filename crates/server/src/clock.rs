@@ -47,12 +47,12 @@ pub struct Leaps {
 }
 
 impl Leaps {
-    /// By how many nanoseconds the wall clock leapt ahead since the look before; less than 0: back; 0: it did not.
-    pub fn look(&mut self, (now, steady): (i64, Duration)) -> i64 {
-        let Some((then, steady_then)) = self.looked.replace((now, steady)) else { return 0 };
+    /// Says by how many nanoseconds the wall clock was set since the look before, if it was: less than 0 is back.
+    pub fn look(&mut self, (now, steady): (i64, Duration)) -> Option<i64> {
+        let (then, steady_then) = self.looked.replace((now, steady))?;
         let passed = i64::try_from(steady.saturating_sub(steady_then).as_nanos()).unwrap_or(i64::MAX);
         let leap = now.saturating_sub(then).saturating_sub(passed);
-        if leap.saturating_abs() < LEAP_NS { 0 } else { leap }
+        (leap.saturating_abs() >= LEAP_NS).then_some(leap)
     }
 }
 
@@ -65,13 +65,13 @@ mod tests {
         let mut leaps = Leaps::default();
         let s = 1_000_000_000;
         let mut look = |now_s: i64, steady_ms: u64| leaps.look((now_s * s, Duration::from_millis(steady_ms)));
-        assert_eq!(look(100, 5_000), 0);
-        assert_eq!(look(101, 6_100), 0);
-        assert_eq!(look(7_301, 7_100), 7_199 * s);
-        assert_eq!(look(102, 8_100), -7_200 * s);
-        assert_eq!(look(103, 9_100), 0);
-        assert_eq!(leaps.look((i64::MAX, Duration::ZERO)), i64::MAX - 103 * s);
-        assert_eq!(leaps.look((i64::MIN, Duration::MAX)), i64::MIN);
+        assert_eq!(look(100, 5_000), None);
+        assert_eq!(look(101, 6_100), None);
+        assert_eq!(look(7_301, 7_100), Some(7_199 * s));
+        assert_eq!(look(102, 8_100), Some(-7_200 * s));
+        assert_eq!(look(103, 9_100), None);
+        assert_eq!(leaps.look((i64::MAX, Duration::ZERO)), Some(i64::MAX - 103 * s));
+        assert_eq!(leaps.look((i64::MIN, Duration::MAX)), Some(i64::MIN));
         let (now, steady) = both();
         assert!(now > 0 && steady > Duration::ZERO);
     }

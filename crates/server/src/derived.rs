@@ -118,11 +118,11 @@ struct Work {
 }
 
 impl Work {
-    /// The clock was set by so many nanoseconds.
-    fn leap(&mut self, by: i64) {
-        self.instances.iter_mut().for_each(|instance| instance.leap(by));
+    /// Moves all instants that are kept by `by_ns`: the clock was set by that.
+    fn leap(&mut self, by_ns: i64) {
+        self.instances.iter_mut().for_each(|instance| instance.leap(by_ns));
         let instants = [&mut self.looked_at, &mut self.retry_at, &mut self.stood_at];
-        instants.into_iter().chain(self.told.values_mut()).for_each(|at| *at = at.saturating_add(by));
+        instants.into_iter().chain(self.told.values_mut()).for_each(|at| *at = at.saturating_add(by_ns));
     }
 }
 
@@ -170,9 +170,8 @@ impl Derived {
 
     /// Evaluates what is due; at the end all that came.
     fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, (now, steady): (i64, Duration), stop: bool) {
-        let leapt = work.clock.look((now, steady));
-        if leapt != 0 {
-            work.leap(leapt);
+        if let Some(by_ns) = work.clock.look((now, steady)) {
+            work.leap(by_ns);
         }
         if work.reopenings != ingest.reopenings() {
             // Numbers of streams may have changed, and what was not durable is gone.

@@ -177,9 +177,9 @@ impl Expectation {
         self.learnt.map(|period| period as i64)
     }
 
-    /// The wall clock was set by so many nanoseconds: what was received before counts by the new one.
-    pub fn leap(&mut self, by: i64) {
-        let set = |at: &mut i64| *at = at.saturating_add(by);
+    /// Moves all instants of reception by `by_ns`: the wall clock was set by that.
+    pub fn leap(&mut self, by_ns: i64) {
+        let set = |at: &mut i64| *at = at.saturating_add(by_ns);
         if let Some(newest) = &mut self.newest {
             if newest.time == newest.received {
                 set(&mut newest.time);

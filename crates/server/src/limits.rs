@@ -259,14 +259,14 @@ impl Limits {
         }
     }
 
-    /// Judges all that is held, and goes on by the clock as it was set.
-    fn leap(&self, work: &mut Work, by: i64) {
+    /// Judges all that is held, and goes on by the clock, which was set by `by_ns`.
+    fn leap(&self, work: &mut Work, by_ns: i64) {
         while let Some(frame) = work.order.pop() {
             self.counters.judged.fetch_add(1, Relaxed);
             work.judge.frame(&frame);
         }
         work.order = Order::default();
-        work.judge.leap(by);
+        work.judge.leap(by_ns);
         (work.told_at, work.swept_at) = (i64::MIN, i64::MIN);
     }
 
@@ -290,9 +290,8 @@ impl Limits {
 
     /// Judges what came until `align_ns` ago.
     fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, (now, steady): (i64, Duration), align_ns: i64) {
-        let leapt = work.clock.look((now, steady));
-        if leapt != 0 {
-            self.leap(work, leapt);
+        if let Some(by_ns) = work.clock.look((now, steady)) {
+            self.leap(work, by_ns);
         }
         if work.reopenings != ingest.reopenings() {
             let waiting = std::mem::take(&mut work.waiting);
@@ -409,7 +408,7 @@ mod tests {
         ChannelSpec, ChannelType, FrameBatch, FrameHead, StoreOptions, StreamKey, StreamSpec, Value,
     };
 
-    use super::rule::{LimitTable, rules};
+    use super::rule::tests::all;
     use super::*;
     use crate::live::Live;
 
@@ -430,10 +429,6 @@ mod tests {
 
     impl Rig {
         fn new() -> Rig {
-            #[derive(serde::Deserialize)]
-            struct Tables {
-                limit: Vec<LimitTable>,
-            }
             let text = r#"
                 [[limit]]
                 name = "high"
@@ -449,13 +444,12 @@ mod tests {
                 channels = ["a.x"]
                 stale_ms = 1000
             "#;
-            let tables: Tables = toml::from_str(text).expect("limits");
             let folder = tempfile::tempdir().expect("a folder");
             let live = Arc::new(Live::default());
             let ingest = Ingest::open(folder.path().to_owned(), StoreOptions::default(), Vec::new(), live);
             let ingest = Arc::new(ingest.expect("a store"));
             let webhooks = Webhooks::new(Vec::new(), 1, 1).expect("none");
-            let limits = Limits::new(rules(&tables.limit).expect("rules"), webhooks);
+            let limits = Limits::new(all(text).to_vec(), webhooks);
             let work = limits.begin(&ingest, T0);
             Rig { limits, work, ingest, ledger: Ledger::default(), steady: 0, off: 0, _folder: folder }
         }

@@ -427,8 +427,8 @@ impl Roster {
         }
     }
 
-    /// Looks at all streams and sources anew, and returns what there is to tell. `now` is nanoseconds since 1970 UTC,
-    /// beside it the clock that nobody sets.
+    /// Looks at all streams and sources anew, and returns what there is to tell. The clocks are those of
+    /// [`crate::clock::both`].
     pub fn look(&self, ingest: &Ingest, (now, steady): (i64, Duration)) -> Vec<EventRow> {
         let store = ingest.store();
         let catalog = store.catalog();
@@ -452,10 +452,9 @@ impl Roster {
             catalog.streams.iter().map(|s| fanout.newest_of(s.id)).collect()
         };
         let mut streams = self.streams.lock();
-        let leapt = streams.clock.look((now, steady));
-        if leapt != 0 {
-            streams.expectations.iter_mut().for_each(|expectation| expectation.leap(leapt));
-            streams.silences.leap(leapt);
+        if let Some(by_ns) = streams.clock.look((now, steady)) {
+            streams.expectations.iter_mut().for_each(|expectation| expectation.leap(by_ns));
+            streams.silences.leap(by_ns);
         }
         for (stream, newest) in catalog.streams.iter().zip(newest) {
             let at = *index.entry(stream.source.clone()).or_insert_with(|| {

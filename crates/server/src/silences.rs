@@ -67,10 +67,10 @@ impl Silences {
         change.began = turn.began.or(change.began);
     }
 
-    /// The clock was set by so many nanoseconds.
-    pub fn leap(&mut self, by: i64) {
+    /// Moves all instants that are kept by `by_ns`: the clock was set by that.
+    pub fn leap(&mut self, by_ns: i64) {
         for of in self.sources.values_mut() {
-            (of.since, of.refilled) = (of.since.saturating_add(by), of.refilled.saturating_add(by));
+            (of.since, of.refilled) = (of.since.saturating_add(by_ns), of.refilled.saturating_add(by_ns));
         }
     }
 

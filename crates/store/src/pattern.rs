@@ -6,7 +6,7 @@
 //! listed are free. A tag or a value in double quotes is no glob but that word itself, as
 //! [`StreamKey::channel_name`] quotes it. A channel's full name, however odd its characters, always matches that channel.
 
-use crate::stream::StreamKey;
+use crate::stream::{StreamKey, read_quoted};
 
 /// Longest pattern accepted, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
@@ -160,17 +160,7 @@ fn parts(text: &str, sign: u8) -> impl Iterator<Item = &str> {
 
 /// The word in the quotes that a tag or a value consists of.
 fn in_quotes(text: &str) -> Option<String> {
-    let inner = text.trim().strip_prefix('"')?;
-    let mut word = String::new();
-    let mut signs = inner.char_indices();
-    while let Some((at, sign)) = signs.next() {
-        match sign {
-            '"' => return (at + 1 == inner.len()).then_some(word),
-            '\\' => word.push(signs.next()?.1),
-            sign => word.push(sign),
-        }
-    }
-    None
+    read_quoted(text.trim()).filter(|(_, rest)| rest.is_empty()).map(|(word, _)| word)
 }
 
 fn glyphs(glob: &str) -> Vec<Glyph> {

@@ -8,8 +8,9 @@
 //!        i64 time max, n × u64 hash of a row of these types (crate::recent)
 //! ```
 //! The hash is that of [`crate::recent`]; one of another kind (0: times and states made up for each other) is not compared.
-//! The file counts as long as the log continues from that commit, also after a kill: what was received since is in the log, or
-//! forgotten with the part of it that was sealed. Damaged, or of a commit that recovery did not find, it was never there.
+//! The file counts as long as the log continues from that commit, also after a kill: what was received since is in the
+//! log, or forgotten with the part of it that was sealed. Damaged, or of a commit that recovery did not find, it was
+//! never there.
 
 use std::collections::BTreeMap;
 use std::io;

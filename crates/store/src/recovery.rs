@@ -157,7 +157,8 @@ pub(crate) fn open(
             let files = disk.list().map_err(io_error(disk_ref, ""))?;
             if let Some((name, _)) = files.iter().find(|(n, _)| n != LOG_FILE && n != "lock") {
                 let path = disk.path();
-                let was_store = files.iter().any(|(n, _)| n.starts_with("segment-") || n.starts_with("checkpoint."));
+                let was_store =
+                    files.iter().any(|(n, _)| n.starts_with("segment-") || checkpoint::FILES.contains(&n.as_str()));
                 let hint = if was_store { repair_hint(&path) } else { "not a store; give an empty folder".to_owned() };
                 return Err(OpenError::Damaged { path, reason: format!("holds {name} but no superblock: {hint}") });
             }

@@ -29,6 +29,13 @@ pub struct StateCell {
     pub row: u64,
 }
 
+impl StateCell {
+    /// Whether it was received by a clock that was ahead of `now`, and has been set back since.
+    pub fn was_received_ahead_of(&self, now: i64) -> bool {
+        self.receive_time.saturating_sub(now) > CLOCK_AHEAD_NS
+    }
+}
+
 /// A value that owns its text or elements.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnedValue {
@@ -135,8 +142,7 @@ impl View {
         columns: &[ChannelIndex],
         found: &mut [Option<StateCell>],
     ) -> Result<(), ScanError> {
-        let is_ahead =
-            |cell: &StateCell| cell.time == cell.receive_time && cell.receive_time.saturating_sub(now) > CLOCK_AHEAD_NS;
+        let is_ahead = |cell: &StateCell| cell.time == cell.receive_time && cell.was_received_ahead_of(now);
         let open: Vec<usize> = (0..columns.len()).filter(|&i| found[i].as_ref().is_some_and(is_ahead)).collect();
         let Some(first) = open.iter().filter_map(|&i| Some(found[i].as_ref()?.row + 1)).min() else { return Ok(()) };
         let known: Vec<ChannelIndex> = open.iter().map(|&i| columns[i]).collect();

@@ -127,15 +127,21 @@ fn read_tags(mut text: &str) -> Option<Vec<(String, String)>> {
 /// Reads a tag or a value, in quotes or up to one of the signs that end it; and what follows.
 fn read_word<'t>(text: &'t str, ends: &[char]) -> Option<(String, &'t str)> {
     let text = text.trim_start();
-    let Some(quoted) = text.strip_prefix('"') else {
-        let (word, rest) = text.split_at(text.find(ends)?);
-        return Some((word.trim_end().to_owned(), rest));
-    };
+    if text.starts_with('"') {
+        return read_quoted(text).map(|(word, rest)| (word, rest.trim_start()));
+    }
+    let (word, rest) = text.split_at(text.find(ends)?);
+    Some((word.trim_end().to_owned(), rest))
+}
+
+/// Reads the word in quotes that a text begins with; and what follows. None: it begins with none.
+pub(crate) fn read_quoted(text: &str) -> Option<(String, &str)> {
+    let quoted = text.strip_prefix('"')?;
     let mut word = String::new();
     let mut signs = quoted.char_indices();
     while let Some((at, sign)) = signs.next() {
         match sign {
-            '"' => return Some((word, quoted[at + 1..].trim_start())),
+            '"' => return Some((word, &quoted[at + 1..])),
             '\\' => word.push(signs.next()?.1),
             sign => word.push(sign),
         }

@@ -112,8 +112,8 @@ pub(super) struct Visitors<'a> {
 }
 
 impl Visitors<'_> {
-    /// Writes a row of some streams at a time; `next` has the number of the next row of each. `untold` are the streams whose
-    /// request got no answer: as any client, it sends that again before it goes on.
+    /// Writes a row of some streams at a time; `next` has the number of the next row of each. `untold` are the streams
+    /// whose request got no answer: as any client, it sends that again before it goes on.
     pub(super) fn run(mut self, next: &mut [u64], untold: &mut Range<usize>) -> anyhow::Result<(u64, u64)> {
         let (mut acknowledged, mut refusals) = (0, 0);
         let mut sender = Sender { http: self.http, connection: None };

@@ -48,9 +48,9 @@ impl Hold {
         }
     }
 
-    /// The clock was set by so many nanoseconds: what came before counts by the new one.
-    pub fn leap(&mut self, by: i64) {
-        self.arrivals.iter_mut().for_each(|(arrival, _)| *arrival = arrival.saturating_add(by));
+    /// Moves the arrivals by `by_ns`: the clock was set by that.
+    pub fn leap(&mut self, by_ns: i64) {
+        self.arrivals.iter_mut().for_each(|(arrival, _)| *arrival = arrival.saturating_add(by_ns));
     }
 
     /// The frames whose turn it is at `now`, held back by `align_ns`, and none from `limit` on.

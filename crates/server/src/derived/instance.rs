@@ -352,10 +352,10 @@ impl Instance {
         }
     }
 
-    /// The clock was set by so many nanoseconds: what came before counts by the new one.
-    pub fn leap(&mut self, by: i64) {
-        self.hold.leap(by);
-        self.recent = self.recent.saturating_add(by);
+    /// Moves all instants of reception by `by_ns`: the clock was set by that.
+    pub fn leap(&mut self, by_ns: i64) {
+        self.hold.leap(by_ns);
+        self.recent = self.recent.saturating_add(by_ns);
     }
 
     /// Evaluates what is due: nothing from `limit` on, as results of others that it needs may come there. `align` says

@@ -42,7 +42,7 @@ pub(super) async fn v1(
         None | Some("") => Precision::from_v1("ns"),
         Some(name) => Precision::from_v1(name),
     };
-    let precision = precision.ok_or_else(|| invalid(query.precision, "n, ns, u, us, ms, s, m and h"));
+    let Some(precision) = precision else { return invalid(query.precision, "n, ns, u, us, ms, s, m and h") };
     write(&server, precision, request).await
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn v2(
         None | Some("") => Precision::from_v2("ns"),
         Some(name) => Precision::from_v2(name),
     };
-    let precision = precision.ok_or_else(|| invalid(query.precision, "ns, us, ms and s"));
+    let Some(precision) = precision else { return invalid(query.precision, "ns, us, ms and s") };
     write(&server, precision, request).await
 }
 
@@ -65,11 +65,7 @@ fn invalid(precision: Option<String>, right: &str) -> Response {
     respond(Answer::invalid(&format!("invalid precision {precision:?}; {right} are right")))
 }
 
-async fn write(server: &Arc<Server>, precision: Result<Precision, Response>, request: Request) -> Response {
-    let precision = match precision {
-        Ok(precision) => precision,
-        Err(answer) => return answer,
-    };
+async fn write(server: &Arc<Server>, precision: Precision, request: Request) -> Response {
     let limit = (server.config.http.max_body_mib as usize) << 20;
     let (parts, body) = request.into_parts();
     let intake = parts.extensions.get::<Arc<Intake>>();

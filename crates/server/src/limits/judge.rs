@@ -93,10 +93,11 @@ impl Judge {
         }
     }
 
-    /// Notes the names of a stream's channels: to be called for all streams that are there before any is adopted, so that
-    /// who has a name does not depend on their order.
+    /// Notes the names of a stream's new channels: to be called for all streams that are there before any is adopted, so
+    /// that who has a name does not depend on their order.
     pub fn note(&mut self, stream: &Stream) {
-        for channel in &stream.layout.channels {
+        let known = self.known.get(&stream.id).copied().unwrap_or(0);
+        for channel in stream.layout.channels.iter().skip(known) {
             let is_judged = |pattern: &Pattern| pattern.matches(&stream.key, &channel.name);
             if self.rules.iter().any(|rule| rule.channels.iter().any(is_judged)) {
                 let first = self.named.entry(stream.key.channel_name(&channel.name)).or_insert(channel.id);
@@ -115,8 +116,8 @@ impl Judge {
         }
     }
 
-    /// Looks at a stream that is new, or has new channels, after [`Judge::note`]. `told` says at which level a limit left a channel before a
-    /// restart. If that makes channels wanted: all that are, and how many of them were before.
+    /// Looks at a stream that is new, or has new channels, after [`Judge::note`]. `told` says at which level a limit left a
+    /// channel before a restart. If that makes channels wanted: all that are, and how many of them were before.
     pub fn adopt(
         &mut self,
         stream: &Stream,
@@ -193,10 +194,10 @@ impl Judge {
         }
     }
 
-    /// The clock of reception was set by so many nanoseconds, after all that was handed in.
-    pub fn leap(&mut self, by: i64) {
+    /// Moves all instants of reception by `by_ns`: the clock was set by that, after all that was handed in.
+    pub fn leap(&mut self, by_ns: i64) {
         for Judged { rule, machine, .. } in &mut self.judged {
-            machine.leap(&self.rules[*rule], by);
+            machine.leap(&self.rules[*rule], by_ns);
         }
     }
 
@@ -226,7 +227,7 @@ impl Judge {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rule::{LimitTable, rules};
+    use super::super::rule::tests::all;
     use super::*;
     use crate::reception::order::Order;
     use strongback_store::{ChannelType, Clock, Interpolation, Layout, Reduction, StreamKey};
@@ -256,10 +257,6 @@ mod tests {
     }
 
     fn judge() -> Judge {
-        #[derive(serde::Deserialize)]
-        struct Tables {
-            limit: Vec<LimitTable>,
-        }
         let text = r#"
             [[limit]]
             channels = ["a.*"]
@@ -284,8 +281,7 @@ mod tests {
             stale = "watch"
             critical = { high = 22 }
         "#;
-        let tables: Tables = toml::from_str(text).expect("limits");
-        let mut judge = Judge::new(rules(&tables.limit).expect("rules").into());
+        let mut judge = Judge::new(all(text));
         let wanted = |judge: &mut Judge, stream: Stream| judge.adopt(&stream, |_, _| None);
         let (x, y) = (ChannelIndex(0), ChannelIndex(1));
         assert_eq!(wanted(&mut judge, stream(1, "a", &["x"])), Some((vec![x], 0)));
@@ -301,9 +297,7 @@ mod tests {
     fn channels_with_one_printed_name_have_alarms_of_their_own() {
         let (older, newer) = (stream(1, "engine", &["lox.p"]), stream(2, "engine.lox", &["p"]));
         for order in [[&older, &newer], [&newer, &older]] {
-            let table: LimitTable =
-                toml::from_str("channels = [\"engine*\"]\nwarning = { high = 10 }").expect("a limit");
-            let mut judge = Judge::new(rules(&[table]).expect("a rule").into());
+            let mut judge = Judge::new(all("[[limit]]\nchannels = [\"engine*\"]\nwarning = { high = 10 }"));
             order.iter().for_each(|stream| judge.note(stream));
             order.iter().for_each(|stream| _ = judge.adopt(stream, |_, _| None));
             let reading = vec![(ChannelIndex(0), Reading::Number(99.0))];

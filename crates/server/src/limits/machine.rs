@@ -88,18 +88,17 @@ impl Machine {
         }
     }
 
-    /// The clock of reception was set by so many nanoseconds: what was received before counts by the new one, and so do
-    /// times that were those of reception.
-    pub fn leap(&mut self, rule: &Rule, by: i64) {
+    /// Moves all instants of reception by `by_ns`, and times that were those of reception: the clock was set by that.
+    pub fn leap(&mut self, rule: &Rule, by_ns: i64) {
         if let Some(expected) = &rule.rate {
-            self.rate.leap(expected, by);
+            self.rate.leap(expected, by_ns);
         }
         let Some((time, received)) = &mut self.newest else { return };
         let of_reception = time == received;
-        *received = received.saturating_add(by);
+        *received = received.saturating_add(by_ns);
         if of_reception {
             *time = *received;
-            self.since.iter_mut().flatten().for_each(|since| *since = since.saturating_add(by));
+            self.since.iter_mut().flatten().for_each(|since| *since = since.saturating_add(by_ns));
         }
     }
 

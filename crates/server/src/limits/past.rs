@@ -107,20 +107,14 @@ mod tests {
         StreamSpec, Value,
     };
 
-    use super::super::rule::{LimitTable, rules};
+    use super::super::rule::tests::all;
     use super::*;
 
     const S: i64 = 1_000_000_000;
     const T0: i64 = 1_780_000_000 * S;
 
     fn stale_after_two_seconds() -> Arc<[Rule]> {
-        #[derive(serde::Deserialize)]
-        struct Tables {
-            limit: Vec<LimitTable>,
-        }
-        let text = "[[limit]]\nchannels = [\"a.x\"]\nstale_ms = 2000";
-        let tables: Tables = toml::from_str(text).expect("a limit");
-        rules(&tables.limit).expect("rules").into()
+        all("[[limit]]\nchannels = [\"a.x\"]\nstale_ms = 2000")
     }
 
     #[test]

@@ -75,12 +75,12 @@ impl Rate {
         }
     }
 
-    /// The clock of reception was set by so many nanoseconds. The step that is being counted ends where one does by the
-    /// new clock, so that it is longer by less than a step.
-    pub fn leap(&mut self, expected: &Expected, by: i64) {
+    /// Moves all instants by `by_ns`: the clock of reception was set by that. The step that is being counted ends where one
+    /// does by the new clock, so that it is longer by less than a step.
+    pub fn leap(&mut self, expected: &Expected, by_ns: i64) {
         let Some(since) = &mut self.since else { return };
-        *since = since.saturating_add(by);
-        let before = self.end.saturating_add(by).saturating_sub(1).div_euclid(expected.step_ns);
+        *since = since.saturating_add(by_ns);
+        let before = self.end.saturating_add(by_ns).saturating_sub(1).div_euclid(expected.step_ns);
         self.end = before.saturating_add(1).saturating_mul(expected.step_ns);
     }
 

@@ -383,6 +383,16 @@ pub fn rules(tables: &[LimitTable]) -> Result<Vec<Rule>, String> {
 pub(super) mod tests {
     use super::*;
 
+    /// The limits of a configuration.
+    pub(crate) fn all(text: &str) -> std::sync::Arc<[Rule]> {
+        #[derive(Deserialize)]
+        struct Tables {
+            limit: Vec<LimitTable>,
+        }
+        let tables: Tables = toml::from_str(text).expect("limits");
+        rules(&tables.limit).expect("rules").into()
+    }
+
     pub(crate) fn rule(keys: &str) -> Result<Rule, String> {
         let text = format!("channels = [\"a.b\"]\n{keys}");
         toml::from_str::<LimitTable>(&text).map_err(|e| e.to_string())?.rule()

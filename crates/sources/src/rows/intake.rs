@@ -363,10 +363,10 @@ impl<'a> Intake<'a> {
                 }
             }
         }
-        match fitted.is_empty() {
-            true if blank == cells.len() => self.empty_row(),
-            true => self.report.bad_rows += 1,
-            false => {}
+        if blank == cells.len() {
+            self.empty_row();
+        } else if fitted.is_empty() {
+            self.report.bad_rows += 1;
         }
         fitted.sort_by_key(|(stream, index, ..)| (*stream, *index));
         let first_place = cells[0].1;
