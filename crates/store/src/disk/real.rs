@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_full};
 use crate::trouble::is_out_of_descriptors;
@@ -81,8 +82,9 @@ pub(super) fn open_file(path: &Path, options: &mut OpenOptions, access: Access) 
     if access == Access::Log {
         // A second open, so that `create` and `truncate` happened once. Some file systems (tmpfs,
         // overlays) refuse direct I/O at open, others only at the first write.
-        let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC;
-        match OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(path) {
+        // From libc, because rustix's `DSYNC` is `O_SYNC` on Linux, which writes the time of the write as well: one more
+        // write to the file system's journal for each unit.
+        match OpenOptions::new().write(true).custom_flags(libc::O_DIRECT | libc::O_DSYNC).open(path) {
             Ok(direct) => return Ok(RealFile { buffered, direct: Some(direct) }),
             Err(error) if is_out_of_descriptors(&error) => return Err(error),
             Err(_) => {}
@@ -266,7 +268,13 @@ impl DiskFile for RealFile {
     }
 
     fn is_linked(&self) -> bool {
-        self.buffered.metadata().is_ok_and(|about| about.nlink() > 0)
+        // Nothing but the count of names is asked for. Who asks for the time of the last write as well makes Linux 6.13
+        // and later store a time of its own with the next one, where writes within a tick share one.
+        let about = statx(&self.buffered, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK);
+        match about {
+            Ok(about) => about.stx_nlink > 0,
+            Err(_) => self.buffered.metadata().is_ok_and(|about| about.nlink() > 0),
+        }
     }
 
     fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
