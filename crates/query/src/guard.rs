@@ -2,7 +2,8 @@
 //!
 //! Operators hold batches that no memory pool knows of: in flight, collected, or multiplied. A guard behind each of
 //! them counts the batch that is in flight, so that the next operator starts from something bounded; before a window
-//! it counts all that the window keeps.
+//! it counts all that the window keeps. Windows and sorts work their expressions out for many batches together: before
+//! them it counts what a constant comes to in all these rows, and a value that is repeated in them.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,8 +20,11 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use datafusion::prelude::Expr;
@@ -47,6 +51,8 @@ const CONSTANT_BYTES: usize = 32 << 20;
 const WORK: Duration = Duration::from_millis(10);
 /// Rows of a frame that a window may keep without being counted.
 const FRAME_ROWS: u64 = 100_000;
+/// Most rows that a sort joins before it works out what to sort by: of the narrowest ones, in a mebibyte.
+const SORT_ROWS: u64 = (1 << 20) / 8;
 
 /// Rows of a batch for a plan: fewer where its constants or lists would make a full batch too large.
 pub(crate) fn batch_rows(plan: &LogicalPlan, rows: usize) -> Result<usize> {
@@ -84,16 +90,17 @@ fn constant_bytes(value: &ScalarValue) -> usize {
 }
 
 /// Puts guards into a plan.
-pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let node = match kept_by(&node) {
+        let node = match kept_by(&node, batch_rows) {
             None => node,
             Some(keeps) => {
                 let children = node
                     .children()
                     .into_iter()
                     .map(|child| {
-                        Arc::new(Guard { keeps: Some(keeps), ..Guard::new(child.clone()) }) as Arc<dyn ExecutionPlan>
+                        Arc::new(Guard { keeps: Some(keeps.clone()), ..Guard::new(child.clone()) })
+                            as Arc<dyn ExecutionPlan>
                     })
                     .collect();
                 node.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?
@@ -104,26 +111,65 @@ pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPla
     .data()
 }
 
-/// What a window keeps of its input.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a window or a sort keeps of its input, as far as it does not count that itself.
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Keeps {
     /// How often it holds a row.
     times: usize,
     /// Rows whose values each row collects into one of its own.
     collects: Option<u64>,
+    /// Most rows for which it evaluates an expression at a time.
+    rows: u64,
+    /// Bytes of constants that stand in each of these rows: in an argument, and once more in a result.
+    constant_bytes: usize,
+    /// Columns of which each of these rows may hold the widest value.
+    repeated: Vec<usize>,
 }
 
-fn kept_by(node: &Arc<dyn ExecutionPlan>) -> Option<Keeps> {
-    let (windows, times) = if let Some(all) = node.downcast_ref::<WindowAggExec>() {
+impl Keeps {
+    /// Counts the constants of an expression, and gives its columns.
+    fn take_constants(&mut self, expr: &Arc<dyn PhysicalExpr>, mut column: impl FnMut(usize)) {
+        // An error only of the closure, which gives none.
+        let _ = expr.apply(|part| {
+            if let Some(constant) = part.downcast_ref::<Literal>() {
+                let bytes = 2 * constant_bytes(constant.value());
+                self.constant_bytes = self.constant_bytes.saturating_add(bytes);
+            } else if let Some(found) = part.downcast_ref::<Column>() {
+                column(found.index());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+    }
+}
+
+fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Option<Keeps> {
+    let sort = node.downcast_ref::<SortExec>().map(SortExec::expr);
+    if let Some(order) = sort.or_else(|| node.downcast_ref::<PartialSortExec>().map(PartialSortExec::expr)) {
+        let mut keeps = Keeps { rows: SORT_ROWS, ..Keeps::default() };
+        order.iter().for_each(|key| keeps.take_constants(&key.expr, |_| {}));
+        return (keeps.constant_bytes > 0).then_some(keeps);
+    }
+    let (windows, whole) = if let Some(all) = node.downcast_ref::<WindowAggExec>() {
         // It keeps all batches and joins them.
-        (all.window_expr(), 2)
+        (all.window_expr(), true)
     } else {
-        (node.downcast_ref::<BoundedWindowAggExec>()?.window_expr(), 0)
+        (node.downcast_ref::<BoundedWindowAggExec>()?.window_expr(), false)
     };
-    let mut keeps = Keeps { times, collects: None };
+    let mut keeps = Keeps { times: if whole { 2 } else { 0 }, ..Keeps::default() };
     for window in windows {
         let frame = window.get_window_frame();
         let rows = rows_of(frame);
+        let behind = if frame.start_bound.is_unbounded() { 0 } else { rows };
+        keeps.rows = keeps.rows.max(if whole { u64::MAX } else { behind.saturating_add(batch_rows as u64) });
+        let repeats = window.field().is_ok_and(|field| has_any_width(field.data_type()));
+        let order = window.order_by().iter().map(|key| &key.expr);
+        for expr in window.expressions().iter().chain(window.partition_by()).chain(order) {
+            let mut columns = Vec::new();
+            keeps.take_constants(expr, |column| columns.push(column));
+            if repeats {
+                keeps.repeated.append(&mut columns);
+            }
+        }
         if let Some((name, distinct)) = aggregate_of(window.as_ref()) {
             if name == "array_agg" || name == "string_agg" {
                 keeps.collects = keeps.collects.max(Some(rows));
@@ -136,7 +182,15 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>) -> Option<Keeps> {
             keeps.times = keeps.times.max(1);
         }
     }
-    (keeps.times > 0 || keeps.collects.is_some()).then_some(keeps)
+    keeps.repeated.sort_unstable();
+    keeps.repeated.dedup();
+    let copies = keeps.constant_bytes > 0 || !keeps.repeated.is_empty();
+    (keeps.times > 0 || keeps.collects.is_some() || copies).then_some(keeps)
+}
+
+/// Whether values of a type differ in their size.
+fn has_any_width(data_type: &DataType) -> bool {
+    data_type.is_nested() || data_type.is_string() || data_type.is_binary()
 }
 
 /// Aggregates whose state has the size of a value.
@@ -241,7 +295,7 @@ impl ExecutionPlan for Guard {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Guard { keeps: self.keeps, ..Guard::new(input) })),
+            (Some(input), true) => Ok(Arc::new(Guard { keeps: self.keeps.clone(), ..Guard::new(input) })),
             _ => Err(DataFusionError::Internal("a guard has one input".to_owned())),
         }
     }
@@ -256,8 +310,10 @@ impl ExecutionPlan for Guard {
             since: None,
             batch_rows: context.session_config().batch_size().max(1),
             reservation,
-            keeps: self.keeps,
+            keeps: self.keeps.clone(),
             kept_rows: 0,
+            kept_bytes: 0,
+            widest_bytes: 0,
             wide_bytes: 0,
             rest: None,
         }))
@@ -275,6 +331,9 @@ struct Guarded {
     reservation: MemoryReservation,
     keeps: Option<Keeps>,
     kept_rows: u64,
+    kept_bytes: usize,
+    /// The widest values of columns that a window repeats.
+    widest_bytes: usize,
     wide_bytes: usize,
     /// What is left of a batch that is handed on in parts, and the rows of a part.
     rest: Option<(RecordBatch, usize)>,
@@ -301,18 +360,25 @@ impl Guarded {
                     .into_datafusion());
             }
         }
-        match self.keeps {
+        match &self.keeps {
             None => self.reservation.try_resize(if size.total > COUNTED_BYTES { size.total } else { 0 })?,
             Some(keeps) => {
                 self.kept_rows += rows as u64;
-                self.reservation.try_grow(size.total.saturating_mul(keeps.times))?;
-                if let Some(frame) = keeps.collects {
+                self.kept_bytes = self.kept_bytes.saturating_add(size.total.saturating_mul(keeps.times));
+                if !keeps.repeated.is_empty() {
+                    let widest = Size::of_batch(&batch.project(&keeps.repeated)?).widest;
+                    self.widest_bytes = self.widest_bytes.max(widest);
+                }
+                let copied = keeps.constant_bytes.saturating_add(self.widest_bytes) as u64;
+                let copied = self.kept_rows.min(keeps.rows).saturating_mul(copied);
+                let collected = keeps.collects.map_or(0, |frame| {
                     let each = (size.total / rows).max(8) as u64;
-                    let collected = self.kept_rows.saturating_mul(frame.min(self.kept_rows)).saturating_mul(each);
-                    let collected = usize::try_from(collected).unwrap_or(usize::MAX);
-                    if collected > self.reservation.size() {
-                        self.reservation.try_resize(collected)?;
-                    }
+                    self.kept_rows.saturating_mul(frame.min(self.kept_rows)).saturating_mul(each)
+                });
+                let more = usize::try_from(copied.max(collected)).unwrap_or(usize::MAX);
+                let held = self.kept_bytes.saturating_add(more);
+                if held > self.reservation.size() {
+                    self.reservation.try_resize(held)?;
                 }
             }
         }

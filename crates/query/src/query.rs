@@ -373,7 +373,7 @@ impl Inner {
         let memory_pool = Arc::new(QueryMemory::new(self.memory.clone()));
         let runtime = RuntimeEnv { memory_pool, ..state.runtime_env().as_ref().clone() };
         let context = TaskContext::from(&state).with_runtime(Arc::new(runtime));
-        Ok((guard::guard(physical)?, Arc::new(context)))
+        Ok((guard::guard(physical, rows)?, Arc::new(context)))
     }
 }
 

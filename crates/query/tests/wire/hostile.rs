@@ -136,10 +136,20 @@ fn statements() -> Vec<String> {
             "median(x) over (order by x)",
             "lag(x, 1000000000) over (order by x)",
             "sum(x) over (order by x rows between 1000000000 preceding and current row)",
+            "max(range(0, 90000)) over ()",
+            "count(range(0, 90000)) over (partition by x)",
+            "first_value(range(0, 90000)) over (order by x)",
+            "lag(x, 1) over (order by array_position(range(0, 90000), x::bigint))",
+            "max(repeat('x', 60000)) over ()",
+            "max(x::text || repeat('x', 60000)) over ()",
+            "max(case when x = 1 then repeat('x', 1000000) else 'y' end) over ()",
+            "last_value(case when x = 1 then range(0, 90000) end) over (order by x)",
+            "array_agg(x order by array_position(range(0, 90000), x::bigint))",
         ] {
             all.push(format!("select {keeping} from {source}"));
         }
     }
+    all.push("select x from pad order by array_position(range(0, 90000), x::bigint)".into());
     all.push("with recursive t as (select 1 x union all select x + 1 from t) select count(*) from t".into());
     all.push("with recursive t as (select repeat('x', 1000) x union all select x || x from t) select x from t".into());
     all.push(format!("select '{}', x from pad", "x".repeat(1_000_000)));
