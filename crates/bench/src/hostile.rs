@@ -130,9 +130,9 @@ impl Kind {
     }
 }
 
-/// What went wrong, and which strikes were under way.
+/// What happened, and which strikes were under way.
 #[derive(Clone, Debug, Serialize)]
-pub struct HostileFailure {
+pub struct HostileMoment {
     /// Seconds since the first strike.
     pub at_s: f64,
     /// What happened.
@@ -154,8 +154,10 @@ pub struct HostileResult {
     pub answered: Vec<(String, u64, f64, f64)>,
     /// What the server used.
     pub usage: Usage,
+    /// When it held most memory.
+    pub peak: HostileMoment,
     /// None if all is well.
-    pub failures: Vec<HostileFailure>,
+    pub failures: Vec<HostileMoment>,
 }
 
 /// Strikes at a server.
@@ -194,7 +196,7 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
     let counts: Vec<AtomicU64> = kinds.iter().map(|_| AtomicU64::new(0)).collect();
     let most = arguments.strikes.unwrap_or(u64::MAX);
     println!("clients strike for {duration:?} from seed {}", arguments.seed);
-    let (answered, witnessed, mut audience, usage) = std::thread::scope(|scope| {
+    let (answered, witnessed, mut audience, (usage, peak)) = std::thread::scope(|scope| {
         let (target, server) = (&target, &server);
         let (opened, all_open) = std::sync::mpsc::channel();
         let audience = scope.spawn(move || audience::watch(server, target, arguments.screens, opened));
@@ -247,6 +249,7 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
             .chain([("frame to screen".to_owned(), audience.windows, p99_ms, longest_ms)])
             .collect(),
         usage,
+        peak,
         failures: target.into_failures(),
     })
 }
@@ -297,9 +300,11 @@ fn fill(server: &ServerProcess) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks at the server until the time is over; what it used at most.
-fn watch(server: &ServerProcess, target: &Target, rss_mib: f64) -> Usage {
+/// Looks at the server until the time is over. Returns what it used, and the moment when it held most memory.
+fn watch(server: &ServerProcess, target: &Target, rss_mib: f64) -> (Usage, HostileMoment) {
     let mut usage = server.usage();
+    let mut most = 0.0;
+    let mut peak = target.moment("before the first strike");
     let mut read_bytes = 0;
     while !target.is_over() {
         for panic in server.panics(&mut read_bytes) {
@@ -310,13 +315,17 @@ fn watch(server: &ServerProcess, target: &Target, rss_mib: f64) -> Usage {
             target.end(&format!("the server has gone: {}", server.last_words()));
         } else {
             usage = now;
+            if now.rss_mib > most {
+                most = now.rss_mib;
+                peak = target.moment(&format!("the server holds {most:.0} MiB"));
+            }
             if now.rss_mib > rss_mib {
                 target.end(&format!("the server holds {:.0} MiB", now.rss_mib));
             }
         }
         std::thread::park_timeout(LOOK);
     }
-    usage
+    (usage, peak)
 }
 
 fn print(result: &HostileResult) {

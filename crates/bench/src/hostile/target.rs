@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::HostileFailure;
+use super::HostileMoment;
 use crate::serving::ServerProcess;
 
 /// Bytes of a strike that a failure shows.
@@ -28,7 +28,7 @@ pub(super) struct Target {
     until: Instant,
     ended: AtomicBool,
     under_way: Mutex<BTreeMap<(&'static str, u64), String>>,
-    failures: Mutex<Vec<HostileFailure>>,
+    failures: Mutex<Vec<HostileMoment>>,
 }
 
 impl Target {
@@ -64,15 +64,20 @@ impl Target {
         done
     }
 
-    /// Records that something went wrong.
-    pub(super) fn fail(&self, what: &str) {
+    /// Returns what is under way now.
+    pub(super) fn moment(&self, what: &str) -> HostileMoment {
         let strikes = self.under_way.lock();
         let under_way = strikes.iter().map(|((kind, seed), shown)| format!("{kind} seed {seed}: {shown}")).collect();
         drop(strikes);
+        HostileMoment { at_s: self.elapsed().as_secs_f64(), what: what.to_owned(), under_way }
+    }
+
+    /// Records that something went wrong.
+    pub(super) fn fail(&self, what: &str) {
+        let moment = self.moment(what);
         let mut failures = self.failures.lock();
         if failures.len() < FAILURES_MAX {
-            let at_s = self.begin.elapsed().as_secs_f64();
-            failures.push(HostileFailure { at_s, what: what.to_owned(), under_way });
+            failures.push(moment);
         }
     }
 
@@ -83,7 +88,7 @@ impl Target {
         }
     }
 
-    pub(super) fn into_failures(self) -> Vec<HostileFailure> {
+    pub(super) fn into_failures(self) -> Vec<HostileMoment> {
         self.failures.into_inner()
     }
 }
