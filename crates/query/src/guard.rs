@@ -17,10 +17,11 @@ use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::logical_expr::{ColumnarValue, LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
@@ -53,6 +54,43 @@ const WORK: Duration = Duration::from_millis(10);
 const FRAME_ROWS: u64 = 100_000;
 /// Most rows that a sort joins before it works out what to sort by: of the narrowest ones, in a mebibyte.
 const SORT_ROWS: u64 = (1 << 20) / 8;
+
+/// Constants of a statement that is explained, in bytes: the plan is written once for each rule of the optimiser.
+const EXPLAINED_BYTES_MAX: usize = 256 << 10;
+
+/// Refuses to explain a statement with long constants.
+pub(crate) fn check_explained(plan: &LogicalPlan, state: &SessionState) -> Result<()> {
+    let inner = match plan {
+        LogicalPlan::Explain(explain) => &explain.plan,
+        LogicalPlan::Analyze(analyze) => &analyze.input,
+        _ => return Ok(()),
+    };
+    let mut bytes = 0_usize;
+    state.optimize(inner)?.apply_with_subqueries(|node| {
+        bytes = bytes.saturating_add(constants_of(node)?);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if bytes > EXPLAINED_BYTES_MAX {
+        let text =
+            format!("constants of {bytes} bytes, at most {EXPLAINED_BYTES_MAX} in a statement that is explained");
+        return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion());
+    }
+    Ok(())
+}
+
+/// Bytes of the constants of a node's expressions.
+fn constants_of(node: &LogicalPlan) -> Result<usize> {
+    let mut bytes = 0_usize;
+    node.apply_expressions(|expr| {
+        expr.apply(|expr| {
+            if let Expr::Literal(value, _) = expr {
+                bytes = bytes.saturating_add(constant_bytes(value));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(bytes)
+}
 
 /// Rows of a batch for a plan: fewer where its constants or lists would make a full batch too large.
 pub(crate) fn batch_rows(plan: &LogicalPlan, rows: usize) -> Result<usize> {
@@ -92,7 +130,7 @@ fn constant_bytes(value: &ScalarValue) -> usize {
 /// Puts guards into a plan.
 pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let node = match kept_by(&node, batch_rows) {
+        let node = match kept_by(&node, batch_rows)? {
             None => node,
             Some(keeps) => {
                 let children = node
@@ -112,7 +150,7 @@ pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<A
 }
 
 /// What a window or a sort keeps of its input, as far as it does not count that itself.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 struct Keeps {
     /// How often it holds a row.
     times: usize,
@@ -122,70 +160,92 @@ struct Keeps {
     rows: u64,
     /// Bytes of constants that stand in each of these rows: in an argument, and once more in a result.
     constant_bytes: usize,
-    /// Columns of which each of these rows may hold the widest value.
-    repeated: Vec<usize>,
+    /// Arguments whose values have any width.
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    /// How often it holds the values of these.
+    arguments_times: usize,
+    /// Whether each row that is worked out may hold the widest of them.
+    repeats: bool,
 }
 
 impl Keeps {
-    /// Counts the constants of an expression, and gives its columns.
-    fn take_constants(&mut self, expr: &Arc<dyn PhysicalExpr>, mut column: impl FnMut(usize)) {
+    /// Counts the constants of an expression.
+    fn take_constants(&mut self, expr: &Arc<dyn PhysicalExpr>) {
         // An error only of the closure, which gives none.
         let _ = expr.apply(|part| {
             if let Some(constant) = part.downcast_ref::<Literal>() {
                 let bytes = 2 * constant_bytes(constant.value());
                 self.constant_bytes = self.constant_bytes.saturating_add(bytes);
-            } else if let Some(found) = part.downcast_ref::<Column>() {
-                column(found.index());
             }
             Ok(TreeNodeRecursion::Continue)
         });
     }
+
+    /// Measures the arguments for the rows of a batch.
+    fn measure(&self, batch: &RecordBatch) -> Result<Size> {
+        let mut all = Size::default();
+        for argument in &self.arguments {
+            let size = match argument.evaluate(batch)? {
+                ColumnarValue::Array(values) => Size::of(&values),
+                ColumnarValue::Scalar(value) => {
+                    let widest = constant_bytes(&value);
+                    Size { total: widest.saturating_mul(batch.num_rows()), widest, ..Size::default() }
+                }
+            };
+            all.total = all.total.saturating_add(size.total);
+            all.widest = all.widest.saturating_add(size.widest);
+        }
+        Ok(all)
+    }
 }
 
-fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Option<Keeps> {
+fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Keeps>> {
     let sort = node.downcast_ref::<SortExec>().map(SortExec::expr);
     if let Some(order) = sort.or_else(|| node.downcast_ref::<PartialSortExec>().map(PartialSortExec::expr)) {
         let mut keeps = Keeps { rows: SORT_ROWS, ..Keeps::default() };
-        order.iter().for_each(|key| keeps.take_constants(&key.expr, |_| {}));
-        return (keeps.constant_bytes > 0).then_some(keeps);
+        order.iter().for_each(|key| keeps.take_constants(&key.expr));
+        return Ok((keeps.constant_bytes > 0).then_some(keeps));
     }
-    let (windows, whole) = if let Some(all) = node.downcast_ref::<WindowAggExec>() {
+    let (windows, input, whole) = if let Some(all) = node.downcast_ref::<WindowAggExec>() {
         // It keeps all batches and joins them.
-        (all.window_expr(), true)
+        (all.window_expr(), all.input(), true)
+    } else if let Some(bounded) = node.downcast_ref::<BoundedWindowAggExec>() {
+        (bounded.window_expr(), bounded.input(), false)
     } else {
-        (node.downcast_ref::<BoundedWindowAggExec>()?.window_expr(), false)
+        return Ok(None);
     };
-    let mut keeps = Keeps { times: if whole { 2 } else { 0 }, ..Keeps::default() };
+    let once = usize::from(whole);
+    let mut keeps = Keeps { times: 2 * once, arguments_times: once, ..Keeps::default() };
     for window in windows {
         let frame = window.get_window_frame();
         let rows = rows_of(frame);
         let behind = if frame.start_bound.is_unbounded() { 0 } else { rows };
         keeps.rows = keeps.rows.max(if whole { u64::MAX } else { behind.saturating_add(batch_rows as u64) });
-        let repeats = window.field().is_ok_and(|field| has_any_width(field.data_type()));
-        let order = window.order_by().iter().map(|key| &key.expr);
-        for expr in window.expressions().iter().chain(window.partition_by()).chain(order) {
-            let mut columns = Vec::new();
-            keeps.take_constants(expr, |column| columns.push(column));
-            if repeats {
-                keeps.repeated.append(&mut columns);
+        keeps.repeats |= has_any_width(window.field()?.data_type());
+        for argument in window.expressions() {
+            if has_any_width(&argument.data_type(&input.schema())?) {
+                keeps.arguments.push(argument.clone());
             }
+            keeps.take_constants(&argument);
         }
+        window.partition_by().iter().for_each(|key| keeps.take_constants(key));
+        window.order_by().iter().for_each(|key| keeps.take_constants(&key.expr));
         if let Some((name, distinct)) = aggregate_of(window.as_ref()) {
             if name == "array_agg" || name == "string_agg" {
                 keeps.collects = keeps.collects.max(Some(rows));
             }
             if distinct || !KEEP_LITTLE.contains(&name.as_str()) {
                 keeps.times = keeps.times.max(2);
+                keeps.arguments_times = keeps.arguments_times.max(2);
             }
         }
         if rows > FRAME_ROWS && !frame.start_bound.is_unbounded() {
             keeps.times = keeps.times.max(1);
+            keeps.arguments_times = keeps.arguments_times.max(1);
         }
     }
-    keeps.repeated.sort_unstable();
-    keeps.repeated.dedup();
-    let copies = keeps.constant_bytes > 0 || !keeps.repeated.is_empty();
-    (keeps.times > 0 || keeps.collects.is_some() || copies).then_some(keeps)
+    let copies = keeps.constant_bytes > 0 || !keeps.arguments.is_empty();
+    Ok((keeps.times > 0 || keeps.collects.is_some() || copies).then_some(keeps))
 }
 
 /// Whether values of a type differ in their size.
@@ -313,7 +373,7 @@ impl ExecutionPlan for Guard {
             keeps: self.keeps.clone(),
             kept_rows: 0,
             kept_bytes: 0,
-            widest_bytes: 0,
+            arguments: Size::default(),
             wide_bytes: 0,
             rest: None,
         }))
@@ -332,8 +392,8 @@ struct Guarded {
     keeps: Option<Keeps>,
     kept_rows: u64,
     kept_bytes: usize,
-    /// The widest values of columns that a window repeats.
-    widest_bytes: usize,
+    /// Of all rows so far, the arguments that `keeps` names.
+    arguments: Size,
     wide_bytes: usize,
     /// What is left of a batch that is handed on in parts, and the rows of a part.
     rest: Option<(RecordBatch, usize)>,
@@ -365,18 +425,19 @@ impl Guarded {
             Some(keeps) => {
                 self.kept_rows += rows as u64;
                 self.kept_bytes = self.kept_bytes.saturating_add(size.total.saturating_mul(keeps.times));
-                if !keeps.repeated.is_empty() {
-                    let widest = Size::of_batch(&batch.project(&keeps.repeated)?).widest;
-                    self.widest_bytes = self.widest_bytes.max(widest);
-                }
-                let copied = keeps.constant_bytes.saturating_add(self.widest_bytes) as u64;
+                let arguments = keeps.measure(batch)?;
+                self.arguments.total = self.arguments.total.saturating_add(arguments.total);
+                self.arguments.widest = self.arguments.widest.max(arguments.widest);
+                let of_arguments = self.arguments.total.saturating_mul(keeps.arguments_times);
+                let repeated = if keeps.repeats { self.arguments.widest } else { 0 };
+                let copied = keeps.constant_bytes.saturating_add(repeated) as u64;
                 let copied = self.kept_rows.min(keeps.rows).saturating_mul(copied);
                 let collected = keeps.collects.map_or(0, |frame| {
-                    let each = (size.total / rows).max(8) as u64;
-                    self.kept_rows.saturating_mul(frame.min(self.kept_rows)).saturating_mul(each)
+                    let all = self.kept_rows.saturating_mul(8).max(self.arguments.total as u64);
+                    frame.min(self.kept_rows).saturating_mul(all)
                 });
                 let more = usize::try_from(copied.max(collected)).unwrap_or(usize::MAX);
-                let held = self.kept_bytes.saturating_add(more);
+                let held = self.kept_bytes.saturating_add(of_arguments).saturating_add(more);
                 if held > self.reservation.size() {
                     self.reservation.try_resize(held)?;
                 }

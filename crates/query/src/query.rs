@@ -365,6 +365,7 @@ impl Inner {
         let mut state = state.clone();
         state.config_mut().set_extension(Arc::new(PinnedView(self.store.view())));
         state.mark_start_execution();
+        guard::check_explained(&logical, &state)?;
         let logical = state.optimize(&logical)?;
         let rows = guard::batch_rows(&logical, state.config().batch_size())?;
         state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;

@@ -144,12 +144,20 @@ fn statements() -> Vec<String> {
             "max(x::text || repeat('x', 60000)) over ()",
             "max(case when x = 1 then repeat('x', 1000000) else 'y' end) over ()",
             "last_value(case when x = 1 then range(0, 90000) end) over (order by x)",
+            "array_agg(repeat('x', 2600)) over ()",
+            "array_agg(x::text || repeat('x', 2600)) over ()",
+            "array_agg(repeat('x', 2600)) over (order by x)",
+            "string_agg(x::text || repeat('x', 2600), repeat('y', 2600)) over (order by x)",
+            "count(distinct x::text || repeat('x', 60000)) over (order by x)",
             "array_agg(x order by array_position(range(0, 90000), x::bigint))",
         ] {
             all.push(format!("select {keeping} from {source}"));
         }
     }
     all.push("select x from pad order by array_position(range(0, 90000), x::bigint)".into());
+    all.push("explain select max(repeat('x', 7000000)) over (order by x) from pad".into());
+    all.push("explain verbose select max(range(0, 900000)), repeat('x', 7000000) from pad".into());
+    all.push("explain analyze select max(repeat('x', 7000000)) from pad".into());
     all.push("with recursive t as (select 1 x union all select x + 1 from t) select count(*) from t".into());
     all.push("with recursive t as (select repeat('x', 1000) x union all select x || x from t) select x from t".into());
     all.push(format!("select '{}', x from pad", "x".repeat(1_000_000)));
