@@ -148,8 +148,8 @@ pub(crate) fn gaps_spec() -> StreamSpec {
 }
 
 impl Gap {
-    /// Adds its row to a batch.
-    pub(crate) fn push(&self, stream: &Arc<Stream>, now: i64, batch: &mut crate::FrameBatch) {
+    /// Adds its row to a batch, with at most `text_max` bytes of each of its names.
+    pub(crate) fn push(&self, stream: &Arc<Stream>, now: i64, text_max: usize, batch: &mut crate::FrameBatch) {
         batch.begin(crate::FrameHead { stream: stream.id, receive_time: now, source_time: None, sequence: None });
         let mut put = |i: u16, value: Value<'_>| batch.push(ChannelIndex(i), value);
         put(0, Value::U64(self.id));
@@ -157,8 +157,8 @@ impl Gap {
             put(1, Value::U32(stream));
         }
         put(2, Value::String(self.cause.name()));
-        put(3, Value::String(&self.source));
-        put(4, Value::String(&self.name));
+        put(3, Value::String(beginning(&self.source, text_max)));
+        put(4, Value::String(beginning(&self.name, text_max)));
         if let Some(session) = self.session {
             put(5, Value::U32(session));
         }
@@ -175,4 +175,9 @@ impl Gap {
         }
         batch.end();
     }
+}
+
+/// The beginning of a text: whole characters, at most `bytes` of them.
+fn beginning(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
 }

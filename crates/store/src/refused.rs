@@ -152,9 +152,11 @@ impl Writer {
         }
         let Ok((stream, _)) = self.resolve(&gaps_spec(), true, now) else { return self.gaps.put_back(found) };
         let mut batch = crate::FrameBatch::new();
+        // A name of any length finds room in a row: what cannot be written would hold up all others.
+        let text_max = self.part_max / 4;
         let mut put = |this: &mut Writer, gap: &Gap| {
             batch.clear();
-            gap.push(&stream, now, &mut batch);
+            gap.push(&stream, now, text_max, &mut batch);
             let done = matches!(this.offer(&batch.frame(0), now, true), Ok(Some(_)));
             if done {
                 this.gaps.note_written(gap, now);

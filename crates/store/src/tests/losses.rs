@@ -313,3 +313,26 @@ fn a_recording_that_is_read_in_a_moment_has_a_row_for_each_loss_that_is_apart() 
     let ranges: Vec<(i64, i64)> = rows.iter().map(|row| row.range).collect();
     assert_eq!(ranges, losses.iter().map(|&n| (n as i64, n as i64)).collect::<Vec<_>>());
 }
+
+/// The name of a stream with quotes in its tags is longer than its definition, and than a frame of a small store may be.
+#[test]
+fn a_long_name_holds_up_no_row() {
+    let disk = FaultDisk::new(1);
+    let store = open(&disk, T0);
+    let spec = StreamSpec {
+        key: StreamKey::new("wide", [("tag".to_owned(), "\"".repeat(6_000))]),
+        source: "network".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: Some(1 << 32),
+        channels: vec![ChannelSpec::new("value", ChannelType::U64)],
+    };
+    let wide = store.resolve(&spec, T0).expect("resolved").0.id;
+    let other = stream(&store, "other", T0);
+    send(&store, wide, &[1, 4], T0);
+    send(&store, other, &[1, 6], T0);
+    keep_up(&store, T0 + 2 * S);
+    let rows = gap_rows(&store);
+    let counts: Vec<(u32, u64)> = rows.iter().map(|row| (row.stream, row.count)).collect();
+    assert_eq!(counts, [(wide.0, 2), (other.0, 4)]);
+}
