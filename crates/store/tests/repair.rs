@@ -461,3 +461,33 @@ fn a_store_of_a_fixed_size_is_repaired_into_a_folder() {
         check(&path, (&Rows::new(), &rows), &[], &format!("seed {seed}, offset {at}"));
     }
 }
+
+/// What frames were seen of each stream is kept: one that comes again is a duplicate, and one that is late fills its gap.
+#[test]
+fn sequences_go_on_where_they_were() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    let send = |store: &Store, sequences: &mut dyn Iterator<Item = u64>| {
+        let spec = StreamSpec { sequence_modulus: Some(1 << 32), ..spec("numbered") };
+        let id = store.resolve(&spec, T0).expect("resolved").0.id;
+        let mut batch = FrameBatch::new();
+        for sequence in sequences {
+            batch.begin(FrameHead { stream: id, receive_time: T0, source_time: None, sequence: Some(sequence) });
+            batch.push(ChannelIndex(0), Value::U64(sequence));
+            batch.end();
+        }
+        let outcomes = store.append(&batch, T0).outcomes;
+        store.commit(T0).expect("committed");
+        while store.maintain(T0).expect("kept up") {}
+        (outcomes, store.counts(id))
+    };
+    let store = Store::open(&old, options(), T0).expect("opened");
+    send(&store, &mut (100..400).filter(|sequence| *sequence != 350));
+    store.close(T0).expect("closed");
+    let report = repair(&old, &new, T0).expect("repaired");
+    assert!(report.is_whole(), "{report:?}");
+    let store = Store::open(&new, options(), T0).expect("opened");
+    let (outcomes, counts) = send(&store, &mut [360, 350, 400].into_iter());
+    assert_eq!(outcomes, [Outcome::Duplicate, Outcome::Stored { row: 299 }, Outcome::Stored { row: 300 }]);
+    assert_eq!((counts.filled, counts.open_before, counts.duplicate), (1, 1, 1), "{counts:?}");
+}

@@ -10,7 +10,7 @@ use crate::append::Writer;
 use crate::blob::ChunkHeader;
 use crate::catalog::{self, ShapeChange, ShapeHistory};
 use crate::checkpoint::{self, Checkpoint, Entries, Position, SealedRows};
-use crate::directory::{Segment, SegmentState, file_name};
+use crate::directory::{Segment, SegmentEntry, SegmentState, file_name};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
 use crate::fields::Put;
 use crate::group::Group;
@@ -19,6 +19,7 @@ use crate::log::{self as log_format, Link, LogWriter, Ring};
 use crate::recovery::{self, LostRows, States, apply_entry, io_error};
 use crate::segment::{Beside, IndexEntry, SegmentHeader};
 use crate::segment_file::{SegmentFile, block_ref, invalid};
+use crate::sequence::saved::SavedSequence;
 use crate::stream::{Clock, Layout, Stream, StreamId, StreamKey};
 use crate::stream_slot::SlotTable;
 use crate::superblock::{Superblock, SuperblockFile};
@@ -79,6 +80,11 @@ pub(super) fn build(
     report.log_commits = kept.len() as u64;
     let epoch = metadata.superblock.map_or(0, |s| s.epoch).max(rows.epoch);
     let epoch = units.iter().map(|unit| unit.header.epoch).fold(epoch, u32::max).max(1);
+    // What frames were seen of a stream that lost rows is not what is there: one that comes again must be stored.
+    new.entries.retain(|(kind, bytes)| {
+        *kind != checkpoint::SEQUENCE
+            || SavedSequence::decode(bytes).is_some_and(|saved| !lost.contains_key(&saved.stream))
+    });
     new.finish(metadata.superblock, origin, epoch, &positions, kept).map_err(io_error(&**target, ""))?;
     Ok((report, lost))
 }
@@ -285,6 +291,7 @@ impl NewStore {
         let mut state = state_of(blocks, bytes);
         state.points = entry.map_or(0, |entry| entry.state.points);
         state.left = entry.is_some_and(|entry| entry.state.left);
+        state.stored = aged_as(entry, state.stored);
         let of = self.segment((segment.id, segment.places), group, state);
         Ok(Taken { segment: of, blocks: blocks.clone(), in_place: true })
     }
@@ -327,7 +334,8 @@ impl NewStore {
         file.flush()?;
         let places = Some(segment.places);
         file.finish(Beside { places, ..Beside::default() })?;
-        let state = *of.state.lock();
+        let mut state = *of.state.lock();
+        state.stored = aged_as(segment.entry.as_ref(), state.stored);
         Ok(Taken { segment: self.segment((id, segment.places), group, state), blocks: taken, in_place: false })
     }
 
@@ -454,9 +462,15 @@ impl NewStore {
             log.write_unit(&words, epoch, 0, header.instant)?;
         }
         let mut entries = Entries::default();
-        let (groups, others): (Vec<_>, Vec<_>) = self.entries.iter().partition(|(kind, _)| *kind == checkpoint::GROUP);
-        groups.into_iter().chain(others).for_each(|(kind, bytes)| entries.put(*kind, bytes));
+        let mut put = |wanted: &dyn Fn(u8) -> bool| {
+            self.entries.iter().filter(|(kind, _)| wanted(*kind)).for_each(|(kind, bytes)| entries.put(*kind, bytes));
+        };
+        put(&|kind| kind == checkpoint::GROUP);
+        put(&|kind| !matches!(kind, checkpoint::GROUP | checkpoint::SEQUENCE));
         positions.iter().for_each(|position| entries.put(checkpoint::POSITION, &position.encode()));
+        // A position begins a stream's sequences anew.
+        let sequences = self.entries.iter().filter(|(kind, _)| *kind == checkpoint::SEQUENCE);
+        sequences.for_each(|(kind, bytes)| entries.put(*kind, bytes));
         self.segment_entries.iter().for_each(|entry| entries.put(checkpoint::SEGMENT, entry));
         let mut checkpoint = Checkpoint::default();
         checkpoint.write(disk, true, &entries)?;
@@ -513,6 +527,15 @@ fn grown(history: &ShapeHistory, before: &Layout, after: &Layout) -> ShapeHistor
         }
     }
     history
+}
+
+/// When what a segment holds was stored, as its blocks say: no less late than the checkpoint has it, which knows where the
+/// clock leapt.
+fn aged_as(entry: Option<&SegmentEntry>, stored: (i64, i64)) -> (i64, i64) {
+    match entry {
+        Some(entry) if entry.state.stored.1 > stored.1 => (stored.0, entry.state.stored.1),
+        _ => stored,
+    }
 }
 
 fn state_of(blocks: &[IndexEntry], bytes: u64) -> SegmentState {
