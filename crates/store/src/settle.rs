@@ -325,7 +325,7 @@ impl Sealer {
             let age = i64::try_from(now.abs_diff(replaced.since)).unwrap_or(i64::MAX);
             all || fixed || replaced.segment.strong_count() == 0 || age > store.shared.max_view_ns
         };
-        let mut gone = 0;
+        let mut gone = Vec::new();
         let mut at = 0;
         while let Some(replaced) = self.settle.replaced.get(at) {
             if !over(replaced) {
@@ -335,29 +335,37 @@ impl Sealer {
             if let Some(segment) = replaced.segment.upgrade() {
                 segment.expired.store(true, Ordering::Release);
             }
-            remove_segment(&*self.disk, replaced.id)?;
-            self.settle.replaced.remove(at);
-            gone += 1;
+            gone.push(self.settle.replaced.remove(at).id);
         }
-        if gone > 0 {
-            self.disk.sync()?;
+        if gone.is_empty() {
+            return Ok(false);
         }
-        Ok(gone > 0)
+        self.remove_now(&gone)?;
+        Ok(true)
+    }
+
+    /// Removes files of segments that are no more. Those that may be back after a power cut, as the disk refused, go with
+    /// the next checkpoint, which says again that they are no more.
+    fn remove_now(&mut self, gone: &[u64]) -> io::Result<()> {
+        let all = gone.iter().try_for_each(|id| remove_segment(&*self.disk, *id).map(drop));
+        self.expiry_due = true;
+        all.and_then(|()| self.disk.sync()).inspect_err(|_| self.gone.extend(gone))
     }
 
     /// Lets go of all space that settle has; false: it had none. What is under way begins again, later.
     pub(crate) fn free_settle(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
-        let freed = self.settle.under_way.is_some();
+        let under_way = self.settle.under_way;
         if let Some(work) = self.settle.work.take() {
             self.give_up(store, work, Stop::Disk(io::ErrorKind::StorageFull.into()), now, true)?;
         }
+        let freed = under_way.is_some() && self.settle.under_way.is_none();
         Ok(self.remove_replaced(store, now, true)? || freed)
     }
 
     /// Ends a run without its segment, and notes why; says whether there may be others.
     fn give_up(&mut self, store: &Inner, mut work: Box<Work>, stop: Stop, now: i64, at_once: bool) -> io::Result<bool> {
         let stop = match stop {
-            Stop::Disk(error) if !is_full(&error) => return Err(error),
+            Stop::Disk(error) if !passes(&error) => return Err(error),
             stop => stop,
         };
         let wasted = work.wasted_bytes();
@@ -367,9 +375,7 @@ impl Sealer {
             if let Some(new) = work.compared() {
                 store.shared.residents.forget(&[new]);
             }
-            remove_segment(&*self.disk, id)?;
-            self.disk.sync()?;
-            self.expiry_due = true;
+            self.remove_now(&[id])?;
         }
         let alone = work.sources.len();
         match stop {
@@ -388,9 +394,9 @@ impl Sealer {
             }
             Stop::Unread(rows::Unread { why, .. }) => self.fail(&work.sources, format!("what was written: {why}")),
             Stop::Differs(what) => self.fail(&work.sources, format!("what was written differs: {what}")),
-            Stop::Disk(_) => {
+            Stop::Disk(error) => {
                 self.settle.look_at = Some(now.saturating_add(FULL_NS));
-                return Ok(false);
+                return if is_full(&error) { Ok(false) } else { Err(error) };
             }
         }
         Ok(true)

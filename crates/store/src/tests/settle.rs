@@ -611,3 +611,30 @@ fn a_reader_of_a_slot_that_was_given_away_is_told() {
     }
     assert!(expired > 0 && read <= expected.len(), "{read} read, {expired} expired");
 }
+
+/// Whatever call the disk refuses for a time, no file stays behind that nobody names.
+#[test]
+fn what_is_begun_is_removed_when_the_disk_refuses() {
+    use crate::disk::fault::Fault;
+    let mut refused = 0;
+    for fault in [Fault::ReadOnly, Fault::Descriptors, Fault::NoSpace] {
+        for before in 0..60 {
+            let disk = FaultDisk::new(before);
+            let (store, feed) = fed(&disk, 12, 40);
+            disk.fail_call(fault, before, 1);
+            let _ = store.settle(feed.now);
+            refused += u64::from(!disk.is_call_to_fail());
+            let _ = store.commit(feed.now).and_then(|_| store.maintain(feed.now));
+            disk.heal();
+            work(&store, feed.now);
+            store.settle(feed.now).expect("settled");
+            work(&store, feed.now);
+            let files = disk.list().expect("files");
+            let segments = files.iter().filter(|(name, _)| name.starts_with("segment-")).count();
+            // One more is ready for what comes.
+            let listed = store.segments().len();
+            assert!(segments <= listed + 1, "{fault:?} after {before}: {listed} of {segments}");
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
