@@ -641,3 +641,28 @@ fn add_counts(card: &mut SourceCard, counts: &Counts) {
     card.future.0 += counts.future;
     card.points += counts.points;
 }
+
+#[cfg(test)]
+mod tests {
+    use strongback_sources::ilp::Fault;
+
+    use super::*;
+
+    /// Lines that the parser refuses made no frame: the store has not counted them.
+    #[test]
+    fn reasons_of_lines_are_none_of_the_store() {
+        for fault in [
+            Fault::InvalidUtf8,
+            Fault::IntegerOutOfRange,
+            Fault::NumberOutOfRange,
+            Fault::BadTime,
+            Fault::TimeOutOfRange,
+            Fault::TooLong,
+            Fault::Truncated,
+            Fault::AfterTime,
+        ] {
+            assert!(!is_store_reason(fault.reason()), "{fault:?}");
+        }
+        assert!(is_store_reason(strongback_store::Reject::BadTime { stream: "m".into() }.reason()));
+    }
+}

@@ -85,8 +85,10 @@ impl Socket {
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(family, SockType::Datagram, flags, None).map_err(errno("cannot make a socket"))?;
-        // Several receivers of one multicast group may run on one machine.
-        setsockopt(&fd, sockopt::ReuseAddr, &true).map_err(errno("cannot share the address"))?;
+        if address.ip().is_multicast() {
+            // Several receivers of one group may run on one machine. Of another address the newest would get all packets.
+            setsockopt(&fd, sockopt::ReuseAddr, &true).map_err(errno("cannot share the address"))?;
+        }
         setsockopt(&fd, sockopt::ReceiveTimestampns, &true).map_err(errno("no kernel stamps"))?;
         setsockopt(&fd, sockopt::RxqOvfl, &1).map_err(errno("no drop counter"))?;
         // The forced size needs CAP_NET_ADMIN; without it the system's limit holds.

@@ -138,7 +138,8 @@ impl Fault {
             Fault::InvalidUtf8 => "invalid_utf8",
             Fault::IntegerOutOfRange => "integer_overflow",
             Fault::NumberOutOfRange => "number_overflow",
-            Fault::BadTime | Fault::TimeOutOfRange => "bad_time",
+            // Not the store's `bad_time`, which is of frames that it counted.
+            Fault::BadTime | Fault::TimeOutOfRange => "bad_timestamp",
             Fault::TooLong => "line_too_long",
             Fault::Truncated => "truncated",
             _ => "syntax",

@@ -55,6 +55,17 @@ fn datagrams_arrive_in_order_with_kernel_stamps() {
     assert!(counts.receive_buffer_bytes.load(Relaxed) > 0);
 }
 
+/// Of two sockets on one address the kernel gives all packets to one: the other source would be silent for no reason.
+#[test]
+fn an_address_that_another_listens_on_is_refused() {
+    let sink = Recording::new();
+    let mut running = start(&sink, layout("127.0.0.1:0", ""));
+    let taken = layout(&running.addresses[0].to_string(), "");
+    let error = Source::start(taken, Arc::clone(&sink) as _, wall_clock()).map(drop).unwrap_err();
+    assert!(error.to_string().contains(&running.addresses[0].to_string()), "{error}");
+    running.stop();
+}
+
 #[test]
 fn bad_datagrams_are_counted_and_disturb_nothing() {
     let sink = Recording::new();
