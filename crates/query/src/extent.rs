@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, SetExpr, Statement, TableFactor};
+use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, ObjectName, Query, SetExpr, Statement, TableFactor};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -33,6 +33,9 @@ const JOINS_MAX: usize = 120;
 const JOINED_COLUMNS_MAX: usize = 300_000;
 /// Most expressions of a statement, those in common tables once for each use.
 const EXPRESSIONS_MAX: u64 = 200_000;
+
+/// Most sets that GROUP BY has with CUBE, ROLLUP and GROUPING SETS.
+const GROUPING_SETS_MAX: u64 = 1_000;
 
 /// Bytes of a parsed statement for each byte of its text, about.
 const TEXT_WEIGHT: usize = 40;
@@ -279,6 +282,31 @@ fn parts_of(body: &SetExpr) -> (u64, usize) {
     (queries, joined)
 }
 
+/// The most sets that a GROUP BY of a body comes to: they are all written out before anybody counts them.
+fn grouping_sets(body: &SetExpr) -> u64 {
+    let (mut most, mut rest) = (0, vec![body]);
+    while let Some(body) = rest.pop() {
+        match body {
+            SetExpr::SetOperation { left, right, .. } => rest.extend([left.as_ref(), right.as_ref()]),
+            SetExpr::Select(select) => {
+                let GroupByExpr::Expressions(keys, _) = &select.group_by else { continue };
+                let sets = keys.iter().fold(1_u64, |all, key| {
+                    all.saturating_mul(match key {
+                        Expr::Cube(keys) => 2_u64.saturating_pow(u32::try_from(keys.len()).unwrap_or(u32::MAX)),
+                        Expr::Rollup(keys) => keys.len() as u64 + 1,
+                        // Each of them is made with all keys beside it.
+                        Expr::GroupingSets(sets) => sets.len() as u64,
+                        _ => 1,
+                    })
+                });
+                most = most.max(sets);
+            }
+            _ => {}
+        }
+    }
+    most
+}
+
 impl Look for Counting {
     fn query(&mut self, query: &mut Query) -> Step {
         for common in query.with.iter().flat_map(|with| &with.cte_tables) {
@@ -286,6 +314,10 @@ impl Look for Counting {
         }
         self.open.push(Open::default());
         let (queries, joined) = parts_of(&query.body);
+        let sets = grouping_sets(&query.body);
+        if sets > GROUPING_SETS_MAX {
+            return ControlFlow::Break(beyond("grouping sets in one query", sets, GROUPING_SETS_MAX));
+        }
         if joined > JOINS_MAX {
             return ControlFlow::Break(beyond("tables joined in one query", joined, JOINS_MAX));
         }

@@ -72,6 +72,7 @@ mod runtime;
 mod scan;
 mod setting;
 mod size;
+mod sized;
 mod sorted;
 mod state;
 mod statement;

@@ -48,6 +48,7 @@ use crate::planning::Planning;
 use crate::runtime::Threads;
 use crate::setting::{SERVER_VERSION, Settings, SharedSettings};
 use crate::size::Size;
+use crate::sized;
 use crate::sorted::SortedScan;
 use crate::state::{self, StateRow};
 use crate::system::SystemRows;
@@ -207,6 +208,8 @@ fn template(
     settings.execution.time_zone = Some(crate::column::UTC.to_owned());
     // `SortedScan` does it.
     settings.optimizer.enable_sort_pushdown = false;
+    // It makes room for as many groups as a LIMIT says, and counts none of them.
+    settings.optimizer.enable_topk_aggregation = false;
     settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
     // Each query gets its own memory when it runs.
     let runtime = RuntimeEnvBuilder::new()
@@ -335,6 +338,7 @@ impl Inner {
             .with_allow_dml(false)
             .with_allow_statements(false)
             .verify_plan(&logical)?;
+        sized::check(&logical)?;
         let mut parameters = parameter::types(&logical)?;
         for (number, kind) in functions.parameters {
             if parameters.len() < number {
@@ -367,6 +371,7 @@ impl Inner {
         state.mark_start_execution();
         guard::check_explained(&logical, &state)?;
         let logical = state.optimize(&logical)?;
+        sized::check(&logical)?;
         let rows = guard::batch_rows(&logical, state.config().batch_size())?;
         state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
         let planner = state.query_planner().clone();

@@ -155,6 +155,21 @@ fn statements() -> Vec<String> {
         }
     }
     all.push("select x from pad order by array_position(range(0, 90000), x::bigint)".into());
+    let keys = |count: usize| (1..=count).map(|n| format!("x + {n}")).collect::<Vec<_>>().join(", ");
+    all.push(format!("select 1 from pad group by x, cube({})", keys(46)));
+    all.push(format!("select 1 from pad group by cube({})", keys(28)));
+    for sized in [
+        "arrow_try_cast(arrow_cast(arrow_cast(x, 'Utf8'), 'Binary'), 'FixedSizeBinary(2000000000)')",
+        "arrow_cast(null, 'FixedSizeList(100000000, Int64)')",
+        "arrow_cast(null, 'List(FixedSizeBinary(2000000000))')",
+        "approx_percentile_cont(0.5, 20000000000000) within group (order by x)",
+        "approx_percentile_cont(0.5, 20000000 * 1000000) within group (order by x)",
+    ] {
+        all.push(format!("select {sized} from pad"));
+    }
+    let groups = "select x, max(y) m from pad group by x order by m desc nulls last limit";
+    all.push(format!("{groups} 1000000000000"));
+    all.push(format!("{groups} 50000000"));
     all.push("explain select max(repeat('x', 7000000)) over (order by x) from pad".into());
     all.push("explain verbose select max(range(0, 900000)), repeat('x', 7000000) from pad".into());
     all.push("explain analyze select max(repeat('x', 7000000)) from pad".into());
