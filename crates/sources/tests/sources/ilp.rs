@@ -85,7 +85,7 @@ fn precisions_are_units_and_overflow_is_a_fault() {
     let report = ingress(&sink).write_body(b"m v=1 472223\nm v=1 99999999", Precision::Hours, NOW);
     assert_eq!((report.stored, report.rejected), (1, 1));
     assert_eq!(sink.frames()[0].source_time, Some(472_223 * 3_600_000_000_000));
-    assert_eq!(report.reasons, [("bad_time", 1)]);
+    assert_eq!(report.reasons, [("bad_timestamp", 1)]);
 }
 
 /// Facts of questdb/c-questdb-client `ilp-client-interop-test.json` and influxdata `influxdb_line_protocol`,
@@ -178,12 +178,12 @@ fn each_fault_is_named_with_line_and_column_and_disturbs_no_other_line() {
         ("m v=1e400", 5, "a number beyond the range of a double", "number_overflow"),
         ("m v=-1e309d", 5, "a number beyond the range of a double", "number_overflow"),
         ("m,a=b x", 7, "a field without `=`", "syntax"),
-        ("m,a=b 1x", 7, "no time: an integer is expected", "bad_time"),
+        ("m,a=b 1x", 7, "no time: an integer is expected", "bad_timestamp"),
         ("m,a=b 1 2", 9, "more after the time", "syntax"),
         ("m 1", 3, "no fields", "syntax"),
         ("m v=\"a\"b", 8, "after a string: a comma, a space or the end of the line is expected", "syntax"),
-        ("m v=1 x", 7, "no time: an integer is expected", "bad_time"),
-        ("m v=1 9223372036854775808", 7, "a time out of range (1677 to 2262)", "bad_time"),
+        ("m v=1 x", 7, "no time: an integer is expected", "bad_timestamp"),
+        ("m v=1 9223372036854775808", 7, "a time out of range (1677 to 2262)", "bad_timestamp"),
         ("m v=1 1 2", 9, "more after the time", "syntax"),
     ] {
         let sink = Recording::new();
