@@ -427,7 +427,7 @@ impl Roster {
         }
     }
 
-    /// Looks at all streams and sources anew, and returns what there is to tell. The clocks are those of
+    /// Checks all streams and sources again, and returns what there is to tell. The clocks are those of
     /// [`crate::clock::both`].
     pub fn look(&self, ingest: &Ingest, (now, steady): (i64, Duration)) -> Vec<EventRow> {
         let store = ingest.store();

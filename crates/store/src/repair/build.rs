@@ -468,7 +468,7 @@ impl NewStore {
         put(&|kind| kind == checkpoint::GROUP);
         put(&|kind| !matches!(kind, checkpoint::GROUP | checkpoint::SEQUENCE));
         positions.iter().for_each(|position| entries.put(checkpoint::POSITION, &position.encode()));
-        // A position begins a stream's sequences anew.
+        // A position resets the sequences of its stream, so what was seen of them comes after it.
         let sequences = self.entries.iter().filter(|(kind, _)| *kind == checkpoint::SEQUENCE);
         sequences.for_each(|(kind, bytes)| entries.put(*kind, bytes));
         self.segment_entries.iter().for_each(|entry| entries.put(checkpoint::SEGMENT, entry));
