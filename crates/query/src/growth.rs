@@ -20,11 +20,12 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Documentation, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 
 use crate::error::{QueryError, sqlstate};
 use crate::large::{LARGE_BYTES, LargeCalls};
+use crate::pattern;
 use crate::size::Size;
 
 /// Largest result of one call for one batch of rows, in bytes.
@@ -55,12 +56,14 @@ enum Growth {
     Resize,
     /// A pattern for each value, whose signs become words.
     Format,
-    /// Time, not size, by the product of two texts.
-    Product,
+    /// Time, not size, by the product of two values, of which so many bytes are worked on at a time.
+    Product { at_a_time: usize },
+    /// Time, not size: each element of the first list is looked for in the second.
+    Elements,
 }
 
 /// Functions by how they grow.
-const FUNCTIONS: [(Growth, &[&str]); 10] = [
+const FUNCTIONS: [(Growth, &[&str]); 11] = [
     (
         Growth::Times(2),
         &[
@@ -101,6 +104,7 @@ const FUNCTIONS: [(Growth, &[&str]); 10] = [
     ),
     (Growth::Times(4), &["upper", "lower", "translate", "to_hex", "chr"]),
     (Growth::Times(24), &["string_to_array", "regexp_match"]),
+    (Growth::Times(0), &["regexp_like", "regexp_count", "regexp_instr"]),
     (Growth::Repeat, &["repeat", "array_repeat"]),
     (Growth::Pad, &["lpad", "rpad"]),
     (Growth::Replace, &["replace", "regexp_replace", "array_replace", "array_replace_n", "array_replace_all"]),
@@ -110,7 +114,13 @@ const FUNCTIONS: [(Growth, &[&str]); 10] = [
     (Growth::Resize, &["array_resize"]),
 ];
 /// The same, of those whose pattern or product matters.
-const MORE_FUNCTIONS: [(Growth, &[&str]); 2] = [(Growth::Format, &["to_char"]), (Growth::Product, &["levenshtein"])];
+const MORE_FUNCTIONS: [(Growth, &[&str]); 4] = [
+    (Growth::Format, &["to_char"]),
+    (Growth::Product { at_a_time: 16 }, &["levenshtein"]),
+    // Bytes are compared 32 at a time.
+    (Growth::Product { at_a_time: 512 }, &["strpos", "array_position", "array_positions"]),
+    (Growth::Elements, &["array_has_any", "array_has_all"]),
+];
 
 fn growth_of(name: &str) -> Option<Growth> {
     FUNCTIONS.iter().chain(&MORE_FUNCTIONS).find(|(_, names)| names.contains(&name)).map(|(growth, _)| *growth)
@@ -128,7 +138,8 @@ pub(crate) fn bound_functions(state: &mut SessionState, large: &LargeCalls) -> R
         }
     }
     let concatenation = Arc::new(ScalarUDF::from(Concat::new(large.clone())));
-    state.register_function_rewrite(Arc::new(BoundFunctions { concatenation, large: large.clone() }))
+    let regexp_like = state.udf("regexp_like")?;
+    state.register_function_rewrite(Arc::new(BoundFunctions { concatenation, regexp_like, large: large.clone() }))
 }
 
 /// A function with a bound, if it needs one and has none.
@@ -145,6 +156,7 @@ fn bounded(function: &Arc<ScalarUDF>, large: &LargeCalls) -> Option<Arc<ScalarUD
 #[derive(Debug)]
 struct BoundFunctions {
     concatenation: Arc<ScalarUDF>,
+    regexp_like: Arc<ScalarUDF>,
     large: LargeCalls,
 }
 
@@ -162,6 +174,16 @@ impl BoundFunctions {
         args.push(right);
         Transformed::yes(Expr::ScalarFunction(ScalarFunction { func: self.concatenation.clone(), args }))
     }
+
+    /// Texts matched against patterns of the same rows, as a call whose patterns are bounded.
+    fn matched(&self, text: Expr, pattern: Expr, negated: bool, ignores_case: bool) -> Expr {
+        let mut args = vec![text, pattern];
+        if ignores_case {
+            args.push(lit("i"));
+        }
+        let found = Expr::ScalarFunction(ScalarFunction { func: self.regexp_like.clone(), args });
+        if negated { Expr::Not(Box::new(found)) } else { found }
+    }
 }
 
 impl FunctionRewrite for BoundFunctions {
@@ -178,9 +200,38 @@ impl FunctionRewrite for BoundFunctions {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
                 Ok(self.concatenation(*left, *right, schema))
             }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if !is_constant(&right) => {
+                let Some((negated, ignores_case)) = matches(op) else {
+                    return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
+                };
+                Ok(Transformed::yes(self.matched(*left, *right, negated, ignores_case)))
+            }
+            Expr::SimilarTo(like) if like.escape_char.is_none() && !is_constant(&like.pattern) => {
+                Ok(Transformed::yes(self.matched(*like.expr, *like.pattern, like.negated, like.case_insensitive)))
+            }
             other => Ok(Transformed::no(other)),
         }
     }
+}
+
+/// Whether an expression is the same for all rows.
+fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(..) | Expr::Placeholder(_) => true,
+        Expr::Cast(cast) => is_constant(&cast.expr),
+        _ => false,
+    }
+}
+
+/// Whether an operator that matches a regular expression is negated, and whether it ignores case.
+fn matches(op: Operator) -> Option<(bool, bool)> {
+    Some(match op {
+        Operator::RegexMatch => (false, false),
+        Operator::RegexIMatch => (false, true),
+        Operator::RegexNotMatch => (true, false),
+        Operator::RegexNotIMatch => (true, true),
+        _ => return None,
+    })
 }
 
 fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
@@ -230,7 +281,10 @@ impl ScalarUDFImpl for Bounded {
             make_natural(length);
         }
         let call = |args| self.inner.inner().invoke_with_args(args);
-        bounded_call(self.name(), self.growth, &self.large, args, &call)
+        let in_parts = |args| pattern::call_in_parts(self.name(), args, &call);
+        let call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue> =
+            if pattern::takes_pattern(self.name()) { &in_parts } else { &call };
+        bounded_call(self.name(), self.growth, &self.large, args, call)
     }
 
     fn short_circuits(&self) -> bool {
@@ -399,7 +453,7 @@ fn large_call(
     Ok(ColumnarValue::Array(room.keep(result)?))
 }
 
-fn slice(value: &ColumnarValue, row: usize, rows: usize) -> ColumnarValue {
+pub(crate) fn slice(value: &ColumnarValue, row: usize, rows: usize) -> ColumnarValue {
     match value {
         ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(row, rows)),
         scalar => scalar.clone(),
@@ -470,7 +524,8 @@ impl Growth {
             }
             Growth::Format => rows.saturating_mul(size(1).widest.saturating_mul(12).saturating_add(64)),
             // A second of work counts like the largest result.
-            Growth::Product => size(0).total.saturating_mul(size(1).widest) / 16,
+            Growth::Product { at_a_time } => size(0).total.saturating_mul(size(1).widest) / at_a_time,
+            Growth::Elements => size(0).elements.saturating_mul(size(1).widest) / 16,
         })
     }
 }
@@ -564,6 +619,13 @@ mod tests {
             ("select concat_ws('-', 'a', 'b'), upper('x')", "a-b"),
             ("select sum(length(repeat(x, 100))) from (values ('a'), ('bc'), (null)) v(x)", "300"),
             ("select regexp_replace('abc', '[ab]', 'xx', 'g')", "xxxxc"),
+            ("select count(*) from (values ('ab', '^a'), ('AB', '^a'), ('ab', null)) v(x, p) where x ~ p", "1"),
+            ("select count(*) from (values ('ab', '^a'), ('AB', '^a'), ('ab', null)) v(x, p) where x ~* p", "2"),
+            ("select count(*) from (values ('ab', '^a'), ('AB', '^a'), ('ab', null)) v(x, p) where x !~ p", "1"),
+            ("select count(*) from (values ('ab', '^a'), ('AB', 'x'), ('ab', null)) v(x, p) where x !~* p", "1"),
+            ("select count(*) from generate_series(1, 2000) v(x) where x::text ~ ('^' || x::text || '$')", "2000"),
+            ("select strpos('héllo', 'l'), strpos('a', 'b')", "3"),
+            ("select array_has_any(make_array(1, 2), make_array(2, 3))", "true"),
             // Above the bound by its estimate, not by its result.
             (
                 "select sum(length(replace(repeat(x, 1000000), 'a', repeat('y', 30)))) from (values ('b'), ('c')) v(x)",
@@ -586,6 +648,8 @@ mod tests {
             "select sum(length(repeat(x::text, 1000000))) from generate_series(1, 100000) v(x)",
             "select array_to_string(array_repeat('a', 1000000), repeat('b', 1000000))",
             "select levenshtein(repeat('a', 1000000), repeat('b', 1000000))",
+            "select strpos(repeat('a', 10000000), repeat('a', 5000000) || 'b')",
+            "select array_has_any(range(0, 100000), range(100000, 200000))",
             "select concat_ws(repeat('x', 30000000), 'a', 'b', 'c', 'd')",
             "select repeat('x', 60000000) || repeat('x', 60000000)",
         ] {

@@ -23,15 +23,20 @@ use datafusion::logical_expr::{ColumnarValue, LogicalPlan, WindowFrame, WindowFr
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::limit::LimitStream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
 use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use datafusion::prelude::Expr;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use crate::error::{QueryError, sqlstate};
+use crate::multiplied::{Multiplied, has_any_width, is_join, joined, joining};
 use crate::size::Size;
 
 /// Largest batch handed on, in bytes; larger ones are cut by rows.
@@ -130,20 +135,18 @@ fn constant_bytes(value: &ScalarValue) -> usize {
 /// Puts guards into a plan.
 pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let node = match kept_by(&node, batch_rows)? {
-            None => node,
-            Some(keeps) => {
-                let children = node
-                    .children()
-                    .into_iter()
-                    .map(|child| {
-                        Arc::new(Guard { keeps: Some(keeps.clone()), ..Guard::new(child.clone()) })
-                            as Arc<dyn ExecutionPlan>
-                    })
-                    .collect();
-                node.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?
-            }
+        let inputs: Vec<Guard> = node.children().into_iter().map(|child| Guard::new(child.clone())).collect();
+        let inputs: Vec<Guard> = if let Some(keeps) = kept_by(&node, batch_rows)? {
+            inputs.into_iter().map(|input| Guard { keeps: Some(keeps.clone()), ..input }).collect()
+        } else if let Some(multiplied) = Multiplied::by(&node) {
+            let guarded = |(input, multiplied)| Guard { multiplied: Some(multiplied), ..input };
+            inputs.into_iter().zip(multiplied).map(guarded).collect()
+        } else {
+            return Ok(Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn ExecutionPlan>));
         };
+        let inputs = inputs.into_iter().map(|input| Arc::new(input) as Arc<dyn ExecutionPlan>).collect();
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        let node = node.replace_children(inputs, options)?;
         Ok(Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn ExecutionPlan>))
     })
     .data()
@@ -248,11 +251,6 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Ke
     Ok((keeps.times > 0 || keeps.collects.is_some() || copies).then_some(keeps))
 }
 
-/// Whether values of a type differ in their size.
-fn has_any_width(data_type: &DataType) -> bool {
-    data_type.is_nested() || data_type.is_string() || data_type.is_binary()
-}
-
 /// Aggregates whose state has the size of a value.
 const KEEP_LITTLE: [&str; 26] = [
     "count",
@@ -314,12 +312,13 @@ struct Guard {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     keeps: Option<Keeps>,
+    multiplied: Option<Multiplied>,
 }
 
 impl Guard {
     fn new(input: Arc<dyn ExecutionPlan>) -> Guard {
         let properties = input.properties().clone();
-        Guard { input, properties, keeps: None }
+        Guard { input, properties, keeps: None, multiplied: None }
     }
 }
 
@@ -355,28 +354,65 @@ impl ExecutionPlan for Guard {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Guard { keeps: self.keeps.clone(), ..Guard::new(input) })),
+            (Some(input), true) => {
+                let (keeps, multiplied) = (self.keeps.clone(), self.multiplied.clone());
+                Ok(Arc::new(Guard { keeps, multiplied, ..Guard::new(input) }))
+            }
             _ => Err(DataFusionError::Internal("a guard has one input".to_owned())),
         }
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let reservation = MemoryConsumer::new(self.input.name().to_owned()).register(context.memory_pool());
-        let input = self.input.execute(partition, context.clone())?;
+        let name = match (&self.multiplied, &self.keeps) {
+            (Some(multiplied), _) => multiplied.name(),
+            (None, Some(_)) => "a window or an order",
+            (None, None) => self.input.name(),
+        };
+        let reservation = MemoryConsumer::new(name).register(context.memory_pool());
+        let context = if self.multiplied.is_some() { joined(context) } else { context };
+        let joins = is_join(self.input.as_ref());
+        let inner = if joins { joining(self.input.as_ref(), &context) } else { context.clone() };
+        let input = match self.input.downcast_ref::<CoalescePartitionsExec>() {
+            Some(parts) if is_beyond(parts.input(), &inner) => one_by_one(parts, inner),
+            _ => self.input.execute(partition, inner)?,
+        };
         Ok(Box::pin(Guarded {
             schema: input.schema(),
             input,
-            yields: self.input.children().is_empty() || self.input.name().contains("Join"),
+            yields: self.input.children().is_empty() || joins,
             since: None,
             batch_rows: context.session_config().batch_size().max(1),
             reservation,
             keeps: self.keeps.clone(),
+            multiplied: self.multiplied.clone(),
+            made_bytes: 0,
             kept_rows: 0,
             kept_bytes: 0,
             arguments: Size::default(),
             wide_bytes: 0,
             rest: None,
         }))
+    }
+}
+
+/// Whether an operator has more partitions than should run at once: each runs as a task of its own, beyond the turns of
+/// its query.
+fn is_beyond(input: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> bool {
+    input.output_partitioning().partition_count() > 2 * context.session_config().target_partitions()
+}
+
+/// Runs the partitions that an operator joins one after the other.
+fn one_by_one(parts: &CoalescePartitionsExec, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+    let (input, schema) = (parts.input().clone(), parts.input().schema());
+    let partitions = 0..input.output_partitioning().partition_count();
+    let rows = stream::iter(partitions).map(move |partition| input.execute(partition, context.clone())).try_flatten();
+    let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
+    match parts.fetch() {
+        None => rows,
+        most => {
+            let metrics = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+            Box::pin(LimitStream::new(rows, 0, most, metrics))
+        }
     }
 }
 
@@ -390,6 +426,9 @@ struct Guarded {
     batch_rows: usize,
     reservation: MemoryReservation,
     keeps: Option<Keeps>,
+    multiplied: Option<Multiplied>,
+    /// The most that is made of a batch of its rows.
+    made_bytes: usize,
     kept_rows: u64,
     kept_bytes: usize,
     /// Of all rows so far, the arguments that `keeps` names.
@@ -420,8 +459,18 @@ impl Guarded {
                     .into_datafusion());
             }
         }
+        let mut rows_max = self.batch_rows;
         match &self.keeps {
-            None => self.reservation.try_resize(if size.total > COUNTED_BYTES { size.total } else { 0 })?,
+            None => {
+                let mut bytes = size.total;
+                if let Some(multiplied) = &self.multiplied {
+                    let made = multiplied.measure(batch);
+                    rows_max = rows_max.min(made.rows);
+                    self.made_bytes = self.made_bytes.max(made.bytes);
+                    bytes = bytes.saturating_add(self.made_bytes);
+                }
+                self.reservation.try_resize(if bytes > COUNTED_BYTES { bytes } else { 0 })?;
+            }
             Some(keeps) => {
                 self.kept_rows += rows as u64;
                 self.kept_bytes = self.kept_bytes.saturating_add(size.total.saturating_mul(keeps.times));
@@ -444,7 +493,7 @@ impl Guarded {
             }
         }
         let parts = size.total.div_ceil(BATCH_BYTES).max(1);
-        Ok(rows.div_ceil(parts).min(self.batch_rows))
+        Ok(rows.div_ceil(parts).min(rows_max))
     }
 }
 
@@ -459,7 +508,8 @@ impl Stream for Guarded {
         }
         if self.rest.is_none() {
             let Some(batch) = ready!(self.input.poll_next_unpin(context)?) else {
-                if self.keeps.is_none() {
+                // What is kept, or made of its rows, goes on when there are no more.
+                if self.keeps.is_none() && self.multiplied.is_none() {
                     self.reservation.free();
                 }
                 return Poll::Ready(None);

@@ -62,6 +62,8 @@ const BATCHES_IN_FLIGHT: usize = 2;
 const QUESTIONS_MAX: usize = 128;
 /// Longest time that a client may leave rows of a query unread.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(600);
+/// Plans of a statement that are held at a time: as it was written, as it is optimised, and what runs.
+const PLANS_HELD: usize = 3;
 /// Rows under way are counted from this size on, in bytes.
 const COUNTED_BYTES: usize = 256 << 10;
 
@@ -306,10 +308,10 @@ impl Session {
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
         // Before the turn: who waits to be planned keeps nobody from running.
         let planned = inner.planning.run(account, plan.text_bytes, move |_| planner.physical(&state, &logical, values));
-        let (physical, context) = planned.await?;
+        let planned = planned.await?;
         let turn = inner.turns.begin(account).await;
         let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
-        let task = inner.heavy.handle().spawn(produce(physical, context, sender, turn));
+        let task = inner.heavy.handle().spawn(produce(planned, sender, turn));
         Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task), under_way: None })
     }
 
@@ -353,13 +355,7 @@ impl Inner {
         Ok(Arc::new(Plan { version, logical, schema, parameters, reusable, direct, text_bytes, weight }))
     }
 
-    /// What runs, with its memory.
-    fn physical(
-        &self,
-        state: &SessionState,
-        plan: &Plan,
-        values: Vec<ScalarValue>,
-    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>), QueryError> {
+    fn physical(&self, state: &SessionState, plan: &Plan, values: Vec<ScalarValue>) -> Result<Planned, QueryError> {
         let logical = if values.is_empty() {
             plan.logical.clone()
         } else {
@@ -379,21 +375,27 @@ impl Inner {
         let memory_pool = Arc::new(QueryMemory::new(self.memory.clone()));
         let runtime = RuntimeEnv { memory_pool, ..state.runtime_env().as_ref().clone() };
         let context = TaskContext::from(&state).with_runtime(Arc::new(runtime));
-        Ok((guard::guard(physical, rows)?, Arc::new(context)))
+        let memory = MemoryConsumer::new("plan").register(context.memory_pool());
+        memory.try_grow(plan.weight.saturating_mul(PLANS_HELD))?;
+        Ok(Planned { physical: guard::guard(physical, rows)?, context: Arc::new(context), _memory: memory })
     }
+}
+
+/// What a query runs, with its memory.
+struct Planned {
+    physical: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    /// What the plan takes itself.
+    _memory: MemoryReservation,
 }
 
 /// Rows on their way to a client, and what they count for.
 type UnderWay = Result<(RecordBatch, MemoryReservation), QueryError>;
 
-async fn produce(
-    physical: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
-    sender: mpsc::Sender<UnderWay>,
-    turn: Turn,
-) {
+async fn produce(planned: Planned, sender: mpsc::Sender<UnderWay>, turn: Turn) {
     let run = async {
-        let mut batches = execute_stream(physical, context.clone())?;
+        let context = &planned.context;
+        let mut batches = execute_stream(planned.physical.clone(), context.clone())?;
         while let Some(batch) = batches.next().await {
             let batch = batch?;
             if batch.num_rows() == 0 {

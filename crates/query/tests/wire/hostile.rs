@@ -180,6 +180,26 @@ fn statements() -> Vec<String> {
     all.push("select a.l from (select repeat('x', 10000000) l) a cross join pad b".into());
     all.push("select unnest(range(0, 1000000)), repeat('x', 10000) from pad".into());
     all.push("select a.x from pad a, pad b, pad c, pad d order by 1".into());
+    let wide = "(select repeat(x::text, 250000) || '1' a, repeat(x::text, 250000) || '2' b, x from pad limit 3) w";
+    all.push(format!("select w.*, p.x from {wide} cross join pad p"));
+    all.push(format!("select w.*, p.x from {wide} join pad p on w.x = p.x % 4"));
+    all.push(format!("select w.*, p.x from {wide} join pad p on w.x < p.x and length(w.a) > p.x"));
+    all.push("select p.x from (select range(0, x * 2000000) l from pad limit 3) w, pad p where l[p.x] > 5".into());
+    all.push("select unnest(range(0, x * 3000000)), repeat(x::text, 500) || '' from pad limit 3".into());
+    all.push("select unnest(l), t from (select range(0, x * 1000) l, repeat(x::text, 30000) t from pad) w".into());
+    for pattern in ["'\\w{150}' || x::text", "'a{2}' || x::text"] {
+        for matched in
+            ["'a' ~ (#)", "'a' !~* (#)", "'a' similar to (#)", "regexp_like('a', #)", "regexp_count('a', #) > 0"]
+        {
+            all.push(format!("select count(*) from pad where {}", matched.replace('#', pattern)));
+        }
+    }
+    all.push("select strpos(repeat(x::text, 30000000), repeat(x::text, 15000000) || 'b') from pad".into());
+    all.push("select array_has_any(range(0, x * 1000000), range(2000000, 3000000)) from pad".into());
+    all.push(format!(
+        "select count(*) from ({}) u",
+        vec!["select v from generate_series(1, 3000000) g(v)"; 90].join(" union all ")
+    ));
     all.push("\0".into());
     all.push("'".into());
     all.push("/*".repeat(100_000));
