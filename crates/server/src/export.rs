@@ -81,7 +81,7 @@ fn from_folder(store: &Store, config: &Config, args: &ExportArgs, output: &mut d
     runtime()?.block_on(async {
         let options = QueryOptions { memory_bytes: config.query.memory_mib << 20, ..QueryOptions::default() };
         let engine = Query::new(store.clone(), Arc::new(Rows(ledger)), options)?;
-        let mut stream = engine.export(request)?;
+        let mut stream = engine.export(request).await?;
         while let Some(chunk) = stream.next().await {
             output.write_all(&chunk?).context("the export cannot be written")?;
         }

@@ -107,7 +107,7 @@ pub use grid::{GRID_MAX, Grid, Resample};
 pub use intervals::{Interval, Intervals, Reading};
 pub use ledger::{Gap, GapCause};
 pub use options::{Keep, RetentionGroup, StoreOptions};
-pub use pattern::{Pattern, PatternError};
+pub use pattern::{PATTERN_STEPS_MAX, Pattern, PatternError, matching};
 pub use reduce::{Bucket, Pieces, Reduced};
 pub use reduction::Reduction;
 pub use refusal::{OpenError, Refusal, Reject, ScanError};

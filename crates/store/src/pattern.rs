@@ -6,10 +6,12 @@
 //! listed are free. A tag or a value in double quotes is no glob but that word itself, as
 //! [`StreamKey::channel_name`] quotes it. A channel's full name, however odd its characters, always matches that channel.
 
-use crate::stream::{StreamKey, read_quoted};
+use crate::stream::{ChannelIndex, Stream, StreamKey, read_quoted};
 
 /// Longest pattern accepted, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
+/// Steps of comparing patterns that one look at channels may take: about a second of a thread.
+pub const PATTERN_STEPS_MAX: u64 = 300_000_000;
 
 /// A parsed channel pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +41,9 @@ pub enum PatternError {
         /// The part of it.
         part: String,
     },
+    /// Comparing takes more steps than [`PATTERN_STEPS_MAX`].
+    #[error("the patterns take too long to compare with all channels; name channels in full, or use fewer wildcards")]
+    TooCostly,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +132,40 @@ impl Pattern {
             Some(tags) => tags.starts_with('{') && self.text == key.channel_name(channel),
         }
     }
+}
+
+/// Returns the channels of a stream that match any of some patterns, and takes what that cost from the steps that are
+/// left: [`PATTERN_STEPS_MAX`] to begin with.
+///
+/// # Errors
+/// [`PatternError::TooCostly`] when no steps are left.
+pub fn matching(
+    patterns: &[Pattern],
+    stream: &Stream,
+    steps_left: &mut u64,
+) -> Result<Vec<ChannelIndex>, PatternError> {
+    let mut take = |steps: u64| {
+        *steps_left = steps_left.checked_sub(steps).ok_or(PatternError::TooCostly)?;
+        Ok(())
+    };
+    let key = &stream.key;
+    // Tags are those of all its channels.
+    let mut steps = patterns.len() as u64;
+    let fits: Vec<bool> = patterns.iter().map(|pattern| pattern.matches_tags_in(key, &mut steps)).collect();
+    take(steps)?;
+    let mut found = Vec::new();
+    for (index, channel) in stream.layout.channels.iter().enumerate() {
+        for (pattern, fits) in patterns.iter().zip(&fits) {
+            let mut steps = 1;
+            let matches = *fits && pattern.matches_name(key, &channel.name, &mut steps);
+            take(steps)?;
+            if matches || pattern.names(key, &channel.name) {
+                found.push(ChannelIndex(index as u16));
+                break;
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Byte offsets of a character that no `\` stands before.
@@ -244,7 +283,11 @@ fn matches(glob: &[Glyph], pieces: &[&[u8]], steps: &mut u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::stream::Layout;
+    use crate::{ChannelType, Clock, StreamId};
 
     fn key(table: &str, tags: &[(&str, &str)]) -> StreamKey {
         StreamKey::new(table, tags.iter().map(|(k, v)| (k.to_string(), v.to_string())))
@@ -356,5 +399,30 @@ mod tests {
     fn many_runs_stay_polynomial() {
         let pattern = "*a".repeat(60);
         assert!(!hits(&pattern, "t", &format!("{}b", "a".repeat(5000)), &[]));
+    }
+
+    #[test]
+    fn patterns_that_cost_too_much_are_refused_for_many_channels() {
+        let mut layout = Layout::of_types(&[ChannelType::F64; 100]);
+        layout.channels.iter_mut().enumerate().for_each(|(n, channel)| channel.name = format!("c{n}"));
+        let stream = Stream {
+            id: StreamId(0),
+            key: key("t", &[]),
+            source: String::new(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            layout: Arc::new(layout),
+        };
+        let patterns: Vec<Pattern> =
+            ["x.*", "t.c?", "t.c9*"].iter().map(|text| Pattern::parse(text).unwrap()).collect();
+        let mut steps = 5_000;
+        let found = matching(&patterns, &stream, &mut steps).unwrap();
+        assert_eq!(found.len(), 20);
+        assert!(steps < 5_000);
+        while let Ok(found) = matching(&patterns, &stream, &mut steps) {
+            assert_eq!(found.len(), 20);
+        }
+        assert!(steps < 5_000);
     }
 }

@@ -28,13 +28,13 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::Stream as FuturesStream;
 use strongback_store::{Batch, ChannelIndex, Pattern, Scan, Stream, View};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::answer::put_text;
 use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
-use crate::state::chosen;
+use crate::state::{Chosen, chosen};
 use crate::system::GapRow;
 
 use head::Head;
@@ -121,10 +121,18 @@ impl Query {
     /// Starts an export of a view of the store as it is now, on the engine's own threads.
     ///
     /// # Errors
-    /// If no channel matches, or too many do. What fails later is an item of the stream.
-    pub fn export(&self, request: ExportRequest) -> Result<ExportStream, QueryError> {
+    /// If no channel matches, too many do, or the patterns take too long to compare. What fails later is an item of the
+    /// stream.
+    pub async fn export(&self, request: ExportRequest) -> Result<ExportStream, QueryError> {
         let view = self.inner.store.view();
-        let columns = Columns::new(chosen(&view, &request.patterns))?;
+        let (found, finding) = oneshot::channel();
+        let (of, patterns) = (view.clone(), request.patterns.clone());
+        self.inner.spawn_heavy(async move {
+            // Who asked may have gone.
+            let _ = found.send(chosen(&of, &patterns).and_then(Columns::new));
+        });
+        let columns =
+            finding.await.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))??;
         let gaps = self.inner.system.gaps(request.time.clone());
         let (sender, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let task = self.inner.spawn_heavy(async move {
@@ -158,7 +166,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn new(chosen: Vec<(Arc<Stream>, Vec<ChannelIndex>)>) -> Result<Columns, QueryError> {
+    fn new(chosen: Vec<Chosen>) -> Result<Columns, QueryError> {
         let mut all = Vec::new();
         let mut streams = Vec::new();
         for (stream, channels) in chosen {

@@ -612,7 +612,7 @@ async fn json_and_exports() {
     let export = async |format| {
         let patterns = vec![Pattern::parse("pad.*").unwrap()];
         let request = ExportRequest { time: T0 + MS..T0 + 8 * MS, patterns, format };
-        let mut chunks = fixture.query.export(request).unwrap();
+        let mut chunks = fixture.query.export(request).await.unwrap();
         let mut all = Vec::new();
         while let Some(chunk) = chunks.next().await {
             all.extend_from_slice(&chunk.unwrap());

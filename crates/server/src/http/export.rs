@@ -42,7 +42,7 @@ pub(super) async fn export(
         format,
     };
     let under_way = server.exports.begin(&connection).map_err(Failure::unavailable)?;
-    let stream = server.query.now().export(request).map_err(|e| Failure::bad_request(e.to_string()))?;
+    let stream = server.query.now().export(request).await.map_err(|e| Failure::bad_request(e.to_string()))?;
     let stream = stream.map(move |chunk| {
         // Held until the stream is dropped.
         let _ = &under_way;

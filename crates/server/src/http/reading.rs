@@ -6,8 +6,8 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
-use strongback_query::StateRow;
-use strongback_store::{ChannelIndex, Pattern, ScanError};
+use strongback_query::{StateRow, sqlstate};
+use strongback_store::{PATTERN_STEPS_MAX, Pattern, ScanError, matching};
 
 use super::answer::{self, Failure, Parameters};
 use super::bounded::Held;
@@ -121,13 +121,10 @@ fn read_history(
     mut reserved: Reservation,
 ) -> Result<(Vec<u8>, Reservation), Failure> {
     let view = server.ingest.store().view();
-    let mut chosen = Vec::new();
-    let mut count = 0;
+    let (mut chosen, mut count, mut steps) = (Vec::new(), 0, PATTERN_STEPS_MAX);
     for stream in &view.catalog().streams {
-        let columns: Vec<ChannelIndex> = (0..stream.layout.channels.len())
-            .filter(|i| patterns.iter().any(|p| p.matches(&stream.key, &stream.layout.channels[*i].name)))
-            .map(|i| ChannelIndex(i as u16))
-            .collect();
+        let columns =
+            matching(patterns, stream, &mut steps).map_err(|error| Failure::bad_request(error.to_string()))?;
         count += columns.len();
         if !columns.is_empty() {
             chosen.push((stream.clone(), columns));
@@ -184,7 +181,10 @@ pub(super) async fn state(
     let patterns = patterns(query.channels.as_deref().unwrap_or("*"))?;
     let engine = server.query.now();
     let read = move |_: &Leave| {
-        let rows = engine.state(at, &patterns).map_err(Failure::internal)?;
+        let rows = engine.state(at, &patterns).map_err(|error| match error.sqlstate {
+            sqlstate::INVALID_PARAMETER => Failure::bad_request(error.message),
+            _ => Failure::internal(error),
+        })?;
         let mut out = Vec::with_capacity(rows.len() * 400 + 64);
         out.extend_from_slice(b"{\"at\":");
         json::push_big(&mut out, at.unwrap_or(now));

@@ -18,9 +18,6 @@ use super::slot::Slot;
 use super::tail::{Arrived, Fresh, Tail};
 use super::window::{StreamWindow, TakenWindow};
 
-/// Steps of comparing patterns that one look at channels may take: about a second of a thread.
-const STEPS_MAX: u64 = 300_000_000;
-
 /// Channel patterns of one subscription, those without wildcards found by name.
 #[derive(Debug, Default)]
 pub struct PatternSet {
@@ -43,7 +40,7 @@ pub struct Steps(u64);
 impl Steps {
     /// Steps for all channels and patterns of one subscription.
     pub fn of_subscription() -> Steps {
-        Steps(STEPS_MAX)
+        Steps(strongback_store::PATTERN_STEPS_MAX)
     }
 
     fn take(&mut self, steps: u64) -> Result<(), TooCostly> {
