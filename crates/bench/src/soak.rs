@@ -95,6 +95,12 @@ pub(crate) struct Journal {
     was_full: bool,
     /// First row that each writer's stream still had.
     first_kept: Vec<u64>,
+    /// Lowest sequence that a gap row of the packets named.
+    #[serde(default)]
+    oldest_gap: Option<i64>,
+    /// Whether gap rows of the packets have gone.
+    #[serde(default)]
+    gaps_gone: bool,
     report: SoakReport,
 }
 

@@ -15,6 +15,9 @@ use crate::http::{HttpConnection, count};
 /// Longest wait for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Gap rows that their share of the disk holds at least: fewer never go.
+const GAP_ROWS_KEPT: i64 = 10_000;
+
 /// Numbers that one query compares.
 const WINDOW: u64 = 100_000;
 
@@ -144,39 +147,54 @@ fn visitors(http: &mut HttpConnection, journal: &Journal) -> anyhow::Result<()> 
 
 /// Checks the ledger of the packets: what is missing from the first sequence to the last one that rows or gaps name is
 /// what gap rows say was lost, less what they say came after all; and as their sender never began again, no restart was
-/// seen. The last ones before a kill may be known by their gap alone: they were refused.
-fn packets(http: &mut HttpConnection, journal: &Journal) -> anyhow::Result<()> {
-    let (mut stored, mut first, mut last) = (0, i64::MAX, i64::MIN);
-    for within in windows(journal.base_ns, PACKET_PERIOD_NS, 0..journal.next_packet) {
-        let found = table(
-            http,
-            &format!(
-                "select count(*), count(distinct sequence), coalesce(min(sequence), {}), coalesce(max(sequence), {}), \
-                 coalesce(sum(case when n <> sequence then 1 else 0 end), 0) from \"soak.packets\" where {within}",
-                i64::MAX,
-                i64::MIN
-            ),
-        )?;
-        let Some(&[rows, distinct, least, most, wrong]) = found.first().map(|row| &row[..]) else { bail!("{found:?}") };
-        ensure!(rows == distinct, "packets: {} are stored twice", rows - distinct);
-        ensure!(wrong == 0, "packets: {wrong} have another number than their sequence");
-        (stored, first, last) = (stored + rows, first.min(least), last.max(most));
-    }
+/// seen. The last ones before a kill may be known by their gap alone: they were refused. Gap rows have a share of the
+/// disk: once their oldest have gone, the books are those from the oldest one left on.
+fn packets(http: &mut HttpConnection, journal: &mut Journal) -> anyhow::Result<()> {
     let lost = "stream_name like 'soak.packets%' and cause in ('sequence', 'not recorded')";
     let gaps = table(
         http,
         &format!(
             "select coalesce(sum(case when {lost} then cast(open as bigint) else 0 end), 0), \
-             coalesce(sum(case when cause = 'restart' then 1 else 0 end), 0), \
-             coalesce(max(case when {lost} then cast(to_sequence as bigint) end), -1) \
-             from strongback.gaps where stream_name like 'soak.packets%'"
+             coalesce(sum(case when stream_name like 'soak.packets%' and cause = 'restart' then 1 else 0 end), 0), \
+             coalesce(max(case when {lost} then cast(to_sequence as bigint) end), -1), \
+             coalesce(min(case when {lost} then cast(from_sequence as bigint) end), -1), count(*) from strongback.gaps"
         ),
     )?;
-    let Some(&[open, restarts, told]) = gaps.first().map(|row| &row[..]) else { bail!("{gaps:?}") };
+    let Some(&[open, restarts, told, oldest, gap_rows]) = gaps.first().map(|row| &row[..]) else { bail!("{gaps:?}") };
     ensure!(restarts == 0, "packets: {restarts} restarts were seen of a sender that never began again");
+    let before = journal.oldest_gap.filter(|before| *before != oldest);
+    if let Some(before) = before {
+        ensure!(oldest > before, "packets: the gap rows from {before} on had gone and are back from {oldest} on");
+        ensure!(gap_rows > GAP_ROWS_KEPT, "packets: of {gap_rows} gap rows those from {before} to {oldest} have gone");
+        journal.gaps_gone = true;
+    }
+    journal.oldest_gap = Some(oldest).filter(|oldest| *oldest >= 0);
+    let from = if journal.gaps_gone { oldest } else { 0 };
+
+    let (mut stored, mut first, mut last) = (0, i64::MAX, i64::MIN);
+    for within in windows(journal.base_ns, PACKET_PERIOD_NS, 0..journal.next_packet) {
+        let found = table(
+            http,
+            &format!(
+                "select count(*), count(distinct sequence), \
+                 coalesce(sum(case when sequence >= {from} then 1 else 0 end), 0), \
+                 coalesce(min(case when sequence >= {from} then sequence end), {}), coalesce(max(sequence), {}), \
+                 coalesce(sum(case when n <> sequence then 1 else 0 end), 0) from \"soak.packets\" where {within}",
+                i64::MAX,
+                i64::MIN
+            ),
+        )?;
+        let Some(&[rows, distinct, of_books, least, most, wrong]) = found.first().map(|row| &row[..]) else {
+            bail!("{found:?}")
+        };
+        ensure!(rows == distinct, "packets: {} are stored twice", rows - distinct);
+        ensure!(wrong == 0, "packets: {wrong} have another number than their sequence");
+        (stored, first, last) = (stored + of_books, first.min(least), last.max(most));
+    }
     if stored == 0 {
         return Ok(());
     }
+    let first = if journal.gaps_gone { from } else { first };
     let missing = last.max(told) - first + 1 - stored;
     ensure!(missing == open, "packets: of {first} to {last} {missing} are missing, and the gaps say {open}, to {told}");
     Ok(())
