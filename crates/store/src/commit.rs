@@ -152,6 +152,7 @@ impl Inner {
             *records = Vec::new();
         }
         let mut writer = self.writer.lock();
+        writer.gaps.note_durable(number);
         if writer.held.is_some() {
             writer.held = None;
         }

@@ -159,7 +159,7 @@ impl Writer {
             gap.push(&stream, now, text_max, &mut batch);
             let done = matches!(this.offer(&batch.frame(0), now, true), Ok(Some(_)));
             if done {
-                this.gaps.note_written(gap, now);
+                this.gaps.note_written(gap, this.pending_commit, now);
             }
             done
         };

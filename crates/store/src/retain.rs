@@ -177,7 +177,8 @@ impl Sealer {
         let mut entries = Entries::default();
         let (saved_groups, streams, gaps) = {
             let mut writer = store.writer.lock();
-            let waiting: HashSet<u64> = writer.gaps.ids().chain(writer.refused.waiting()).collect();
+            let committed = store.committed.load(Ordering::Acquire);
+            let waiting: HashSet<u64> = writer.gaps.ids(committed).chain(writer.refused.waiting()).collect();
             let gaps = Unwritten { waiting, newest: writer.gaps.next_id };
             self.changed.extend(writer.changed.drain(..));
             let streams: Vec<u32> = if base {
@@ -302,7 +303,7 @@ impl Sealer {
     }
 }
 
-/// Gaps whose row is not written yet, when a checkpoint begins: those given out since may wait, too.
+/// Gaps whose row is not durable yet, when a checkpoint begins: those given out since may wait, too.
 struct Unwritten {
     waiting: HashSet<u64>,
     newest: u64,

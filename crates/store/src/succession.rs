@@ -55,7 +55,8 @@ impl Store {
             voids.push(void);
         }
         let Writer { gaps, streams, .. } = &mut *old;
-        new.gaps.take_over(gaps, |id| streams.get(id as usize).is_some_and(|stream| stream.tracker.is_some()));
+        let commit = new.pending_commit;
+        new.gaps.take_over(gaps, commit, |id| streams.get(id as usize).is_some_and(|stream| stream.tracker.is_some()));
         new.refused.take_over(&mut old.refused);
         for (id, void) in voids.iter().enumerate() {
             take_counts(&old, &mut new, id, void);

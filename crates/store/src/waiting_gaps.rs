@@ -9,6 +9,8 @@
 //! opening adds rows for what is missing and has none (`crate::recovery`). What they would forget does not wait: the losses
 //! of a session before the one that ended last, and more pieces than are remembered.
 
+use std::collections::VecDeque;
+
 use hashbrown::{HashMap, HashSet};
 
 use crate::ledger::{Gap, GapCause};
@@ -74,6 +76,8 @@ pub(crate) struct WaitingGaps {
     found: Vec<Gap>,
     index: HashMap<(u32, u64), usize, Hash>,
     rows: HashMap<u32, Rows, Hash>,
+    /// Gaps whose row is in a commit that is not durable yet: the commit, and the gap's id.
+    written: VecDeque<(u64, u64)>,
     /// Epoch in the upper bits, so that an id never comes twice.
     pub(crate) next_id: u64,
 }
@@ -107,10 +111,17 @@ impl WaitingGaps {
         self.found.iter().any(|gap| gap.cause == cause)
     }
 
-    /// Ids of gaps whose row is not written yet.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
+    /// Ids of gaps whose row is not durable with the commit `committed`.
+    pub(crate) fn ids(&self, committed: u64) -> impl Iterator<Item = u64> {
         // The row of what was filled may have been written long ago.
-        self.found.iter().filter(|gap| gap.cause != GapCause::Filled).map(|gap| gap.id)
+        let found = self.found.iter().filter(|gap| gap.cause != GapCause::Filled).map(|gap| gap.id);
+        let written = self.written.iter().filter(move |(commit, _)| *commit > committed).map(|(_, id)| *id);
+        found.chain(written)
+    }
+
+    /// Forgets which rows the commits up to this one hold: they are durable.
+    pub(crate) fn note_durable(&mut self, committed: u64) {
+        while self.written.pop_front_if(|(commit, _)| *commit <= committed).is_some() {}
     }
 
     /// Adds a gap that somebody else found, and returns its id; 0: it joined another or has no row.
@@ -227,8 +238,11 @@ impl WaitingGaps {
         found
     }
 
-    /// Notes that a row was written.
-    pub(crate) fn note_written(&mut self, gap: &Gap, now: i64) {
+    /// Notes that a row was written, into the unit of a commit.
+    pub(crate) fn note_written(&mut self, gap: &Gap, commit: u64, now: i64) {
+        if gap.cause != GapCause::Filled {
+            self.written.push_back((commit, gap.id));
+        }
         if let Some(stream) = gap.stream
             && matches!(gap.cause, GapCause::Sequence | GapCause::Restart)
         {
@@ -263,9 +277,10 @@ impl WaitingGaps {
         }
     }
 
-    /// Takes over what another one has no rows for yet. `knows`: whether that one knows all that a stream lost, so that what
-    /// opening found of it would be counted twice.
-    pub(crate) fn take_over(&mut self, before: &mut WaitingGaps, knows: impl Fn(u32) -> bool) {
+    /// Takes over what another one has no durable rows for yet: those that it had written come with `commit`. `knows`:
+    /// whether that one knows all that a stream lost, so that what opening found of it would be counted twice.
+    pub(crate) fn take_over(&mut self, before: &mut WaitingGaps, commit: u64, knows: impl Fn(u32) -> bool) {
+        self.written.extend(before.written.drain(..).map(|(_, id)| (commit, id)));
         self.found.retain(|gap| gap.cause != GapCause::Sequence || !gap.stream.is_some_and(&knows));
         self.found.append(&mut before.found);
         self.note_places();

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 
-use crate::disk::fault::FaultDisk;
+use crate::disk::fault::{Fault, FaultDisk};
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -24,16 +24,19 @@ fn open(disk: &FaultDisk, now: i64) -> Store {
     disk.open_store(options(), now).expect("opened")
 }
 
-fn stream(store: &Store, name: &str, now: i64) -> StreamId {
-    let spec = StreamSpec {
+fn spec(name: &str) -> StreamSpec {
+    StreamSpec {
         key: StreamKey::new(name, []),
         source: "network".into(),
         clock: Clock::Receive,
         expected_period_ns: None,
         sequence_modulus: Some(1 << 32),
         channels: vec![ChannelSpec::new("value", ChannelType::U64)],
-    };
-    store.resolve(&spec, now).expect("resolved").0.id
+    }
+}
+
+fn stream(store: &Store, name: &str, now: i64) -> StreamId {
+    store.resolve(&spec(name), now).expect("resolved").0.id
 }
 
 fn send(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
@@ -335,4 +338,29 @@ fn a_long_name_holds_up_no_row() {
     let rows = gap_rows(&store);
     let counts: Vec<(u32, u64)> = rows.iter().map(|row| (row.stream, row.count)).collect();
     assert_eq!(counts, [(wide.0, 2), (other.0, 4)]);
+}
+
+/// A loss whose row is in a unit of the log that the disk refused has no row yet, whatever a checkpoint says that is
+/// written before that unit.
+#[test]
+fn a_checkpoint_names_no_gap_whose_row_is_not_durable() {
+    let disk = FaultDisk::new(7);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    send(&store, lossy, &[1, 3], T0);
+    store.commit(T0).expect("committed");
+    // Its row waits for the second to be over.
+    send(&store, lossy, &[5], T0 + 100 * MS);
+    store.commit(T0 + 100 * MS).expect("committed");
+    let checkpoint = || store.inner.sealer.lock().write_checkpoint(&store.inner, None).expect("a checkpoint");
+    checkpoint();
+    disk.fail_call(Fault::NoSpace, 0, 2);
+    store.commit(T0 + 2 * S).expect_err("there is no space for the row");
+    disk.heal();
+    assert_eq!(store.refusal(), Some(Refusal::DiskFull), "the unit waits");
+    checkpoint();
+    let again = open(&disk.after_cut(), T0 + 3 * S);
+    again.commit(T0 + 6 * S).expect("committed");
+    let rows = gap_rows(&again);
+    assert_eq!(rows.iter().map(|row| (row.range, row.count)).collect::<Vec<_>>(), [((2, 2), 1), ((4, 4), 1)]);
 }
