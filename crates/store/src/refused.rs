@@ -1,14 +1,30 @@
 //! Frames that reached a store which took nothing: what becomes a row of `strongback.gaps` when it takes data
-//! again. Of each stream at most one row a second; bounded by the number of streams.
+//! again. Of each stream at most one row a second, and one more for each run of refused frames that a loss interrupts;
+//! bounded by the number of streams.
+//!
+//! Invariant: within the range of sequences that a row names, nothing is missing but frames that it counts. So whatever
+//! is lost in between has a row of its own, also after an end of the store that comes before that row is durable.
+
+use hashbrown::HashSet;
 
 use crate::append::{Taken, Writer, new_tracker, reserve_bytes};
 use crate::frame::{FrameHead, FrameRef};
 use crate::ledger::{Gap, GapCause, gaps_spec};
 use crate::log::unit_bytes;
 use crate::sequence::Seen;
+use crate::sequence::session::INTERVALS_MAX;
 use crate::stream::Stream;
 use crate::waiting_gaps::ROW_SPACING_NS;
 use crate::{Refusal, Reject};
+
+/// Runs of refused frames of one stream that wait apart; so many losses lie between them as are remembered of it. Those
+/// beyond join, and what is lost in between gets its row with theirs.
+const RUNS_MAX: u32 = INTERVALS_MAX as u32 / 2;
+/// Runs of all streams that wait apart.
+const ALL_RUNS_MAX: usize = 16_384;
+
+/// First and last of consecutive sequences, and their session.
+pub(crate) type Run = (u32, i64, i64);
 
 /// What was refused of one stream since its last row.
 #[derive(Clone, Copy, Debug)]
@@ -17,22 +33,43 @@ struct Span {
     count: u64,
     /// Smallest and largest `time`.
     time: (i64, i64),
-    /// Session, lowest and highest sequence; none where a frame has no sequence or the session changed.
-    sequence: Option<(u32, i64, i64)>,
+    /// Session, lowest and highest sequence; none where no frame has a sequence.
+    sequence: Option<Run>,
     /// When its last row was written.
     written: i64,
+    /// Runs before it that wait apart.
+    runs: u32,
+    /// Whether its range holds losses of others.
+    joined: bool,
 }
 
 /// By stream and cause.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedFrames {
     spans: hashbrown::HashMap<(u32, GapCause), Span, foldhash::fast::RandomState>,
+    /// Runs that ended before their row was written, in their order.
+    ended: Vec<((u32, GapCause), Span)>,
 }
 
 impl RefusedFrames {
-    /// Id of the row that tells of this stream's refused frames.
-    pub(crate) fn id_of(&mut self, stream: u32, cause: GapCause, next_id: &mut u64) -> u64 {
+    /// Id of the row that tells of refused frames of this stream. `misses`: whether any between two sequences of a session
+    /// are missing for another reason.
+    pub(crate) fn id_of(
+        &mut self,
+        (stream, cause): (u32, GapCause),
+        sequence: Option<Run>,
+        misses: impl Fn(Run) -> bool,
+        next_id: &mut u64,
+    ) -> u64 {
         let span = self.spans.entry((stream, cause)).or_insert_with(|| Span::empty(i64::MIN));
+        if !span.takes(sequence, misses) {
+            if span.runs < RUNS_MAX && self.ended.len() < ALL_RUNS_MAX {
+                let next = Span { runs: span.runs + 1, ..Span::empty(span.written) };
+                self.ended.push(((stream, cause), std::mem::replace(span, next)));
+            } else {
+                span.joined = true;
+            }
+        }
         if span.id == 0 {
             *next_id += 1;
             span.id = *next_id;
@@ -41,64 +78,70 @@ impl RefusedFrames {
     }
 
     /// Counts frames whose row has an id already.
-    pub(crate) fn add(
-        &mut self,
-        stream: u32,
-        cause: GapCause,
-        count: u64,
-        time: (i64, i64),
-        sequence: Option<(u32, i64, i64)>,
-    ) {
-        let Some(span) = self.spans.get_mut(&(stream, cause)) else { return };
+    pub(crate) fn add(&mut self, of: (u32, GapCause), count: u64, time: (i64, i64), sequence: Option<Run>) {
+        let Some(span) = self.spans.get_mut(&of) else { return };
         span.sequence = match (span.sequence, sequence) {
-            (None, new) if span.count == 0 => new,
             (Some((session, a, b)), Some((same, c, d))) if session == same => Some((session, a.min(c), b.max(d))),
-            _ => None,
+            // Beyond what waits apart the newest session counts.
+            (before, new) => new.or(before),
         };
         span.time = (span.time.0.min(time.0), span.time.1.max(time.1));
         span.count += count;
     }
 
+    /// Streams of whose losses some lie in the range of a row.
+    fn joined(&self) -> impl Iterator<Item = u32> {
+        self.spans.iter().filter(|(_, span)| span.joined).map(|((stream, _), _)| *stream)
+    }
+
     /// Ids of the rows that are not written yet.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
-        self.spans.values().map(|span| span.id).filter(|&id| id != 0)
+        let ended = self.ended.iter().map(|(_, span)| span.id);
+        ended.chain(self.spans.values().map(|span| span.id).filter(|&id| id != 0))
     }
 
     /// Whether there is nothing to tell.
     pub(crate) fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.spans.is_empty() && self.ended.is_empty()
     }
 
-    /// Takes the rows that are due at `now`; all of them at the end.
+    /// Takes the rows that are due at `now`, and those of the streams that `also` says; all of them at the end.
     pub(crate) fn take_due(
         &mut self,
-        now: i64,
-        all: bool,
+        (now, all): (i64, bool),
+        also: impl Fn(u32) -> bool,
         stream: impl Fn(u32) -> Option<arc_swap::Guard<std::sync::Arc<Stream>>>,
         out: &mut Vec<Gap>,
     ) {
-        self.spans.retain(|&(id, cause), span| {
-            let due = now.saturating_sub(span.written) >= ROW_SPACING_NS || now < span.written;
-            if !due && !all {
+        let is_due = |id: u32, span: &Span| {
+            all || also(id) || now.saturating_sub(span.written) >= ROW_SPACING_NS || now < span.written
+        };
+        let mut tell = |(id, cause): (u32, GapCause), span: &Span| {
+            let Some(stream) = stream(id) else { return };
+            out.push(Gap {
+                id: span.id,
+                stream: Some(id),
+                cause,
+                source: stream.source.clone(),
+                name: stream.key.to_string(),
+                session: span.sequence.map(|s| s.0),
+                sequence: span.sequence.map(|s| (s.1, s.2)),
+                rows: None,
+                time: span.time,
+                count: span.count,
+            });
+        };
+        let spans = &self.spans;
+        let ends = |of: &(u32, GapCause)| spans.get(of).is_none_or(|span| is_due(of.0, span));
+        self.ended.extract_if(.., |(of, _)| ends(of)).for_each(|(of, span)| tell(of, &span));
+        self.spans.retain(|&of, span| {
+            if !is_due(of.0, span) {
                 return true;
             }
             if span.count == 0 {
                 return false;
             }
-            if let Some(stream) = stream(id) {
-                out.push(Gap {
-                    id: span.id,
-                    stream: Some(id),
-                    cause,
-                    source: stream.source.clone(),
-                    name: stream.key.to_string(),
-                    session: span.sequence.map(|s| s.0),
-                    sequence: span.sequence.map(|s| (s.1, s.2)),
-                    rows: None,
-                    time: span.time,
-                    count: span.count,
-                });
-            }
+            tell(of, span);
             *span = Span::empty(now);
             true
         });
@@ -106,6 +149,7 @@ impl RefusedFrames {
 
     /// Takes over what another one has not told yet.
     pub(crate) fn take_over(&mut self, before: &mut RefusedFrames) {
+        self.ended.append(&mut before.ended);
         for (key, old) in before.spans.drain().filter(|(_, s)| s.count > 0) {
             self.spans.insert(key, old);
         }
@@ -114,7 +158,14 @@ impl RefusedFrames {
 
 impl Span {
     fn empty(written: i64) -> Span {
-        Span { id: 0, count: 0, time: (i64::MAX, i64::MIN), sequence: None, written }
+        let time = (i64::MAX, i64::MIN);
+        Span { id: 0, count: 0, time, sequence: None, written, runs: 0, joined: false }
+    }
+
+    /// Whether its range may grow to more sequences.
+    fn takes(&self, sequence: Option<Run>, misses: impl Fn(Run) -> bool) -> bool {
+        let (Some((session, a, b)), Some((of, c, d))) = (self.sequence, sequence) else { return true };
+        session == of && !(c > b && misses((session, b + 1, c - 1)) || d < a && misses((session, d + 1, a - 1)))
     }
 }
 
@@ -143,10 +194,16 @@ impl Writer {
     }
 
     fn put_gaps(&mut self, now: i64, all: bool) {
-        let mut found = self.gaps.take_due(now, all);
+        self.refused.joined().for_each(|stream| self.gaps.urge(stream));
+        let mut losses = self.gaps.take_due(now, all);
+        // What was refused among the losses that a row names is not taken for one of them: its row comes first.
+        let of_sequence = |gap: &Gap| gap.stream.filter(|_| gap.cause == GapCause::Sequence);
+        let told: HashSet<u32> = losses.iter().filter_map(of_sequence).collect();
         let streams = &self.streams;
         let definition = |id: u32| streams.get(id as usize).map(|s| s.slot.stream.load());
-        self.refused.take_due(now, all, definition, &mut found);
+        let mut found = Vec::new();
+        self.refused.take_due((now, all), |id| told.contains(&id), definition, &mut found);
+        found.append(&mut losses);
         if found.is_empty() {
             return;
         }
@@ -188,37 +245,39 @@ impl Writer {
             return;
         }
         let times = (head.receive_time, head.source_time);
-        let (time, mut sequence) = (stream.time_of(times), None);
-        let cause = if told { GapCause::Refused } else { GapCause::NotRecorded };
-        let row = self.refused.id_of(id, cause, &mut self.gaps.next_id);
+        let time = stream.time_of(times);
+        let of = (id, if told { GapCause::Refused } else { GapCause::NotRecorded });
+        let mut run = None;
         if let Some(wire) = head.sequence
             && stream.shape.has_sequence
             && !told
         {
             let tracker = stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot));
             let judged = tracker.judge(wire, head.receive_time, head.source_time);
-            match judged.seen {
+            let gap = match judged.seen {
                 // Nothing is lost with it, or what is was counted.
                 Seen::Duplicate | Seen::Filled { .. } => return,
-                Seen::Late => {}
-                Seen::Next | Seen::After { .. } | Seen::Restart => {
-                    let before = tracker.newest(&judged);
-                    let gap =
-                        if judged.seen == Seen::Next { 0 } else { self.gaps.id_of(id, &judged, head.receive_time) };
-                    tracker.take(&judged, times, gap);
-                    tracker.miss_taken(&judged, row);
-                    // No row will say so: the state does.
-                    if !std::mem::replace(&mut tracker.unsaved, true) {
-                        self.changed.push(id);
-                    }
-                    sequence = Some((judged.session, judged.sequence, judged.sequence));
-                    stream.note_gap(&mut self.gaps, &judged, gap, before, head);
-                }
+                Seen::Next | Seen::Late => 0,
+                Seen::After { .. } | Seen::Restart => self.gaps.id_of(id, &judged, head.receive_time),
+            };
+            let before = tracker.newest(&judged);
+            tracker.take(&judged, times, gap);
+            run = Some((judged.session, judged.sequence, judged.sequence));
+            let row = self.refused.id_of(of, run, |between| tracker.misses(between), &mut self.gaps.next_id);
+            tracker.miss_taken(&judged, row);
+            // No row will say so: the state does.
+            if !std::mem::replace(&mut tracker.unsaved, true) {
+                self.changed.push(id);
             }
+            if judged.seen != Seen::Late {
+                stream.note_gap(&mut self.gaps, &judged, gap, before, head);
+            }
+        } else {
+            self.refused.id_of(of, None, |_| false, &mut self.gaps.next_id);
         }
         if !told {
             stream.counts.lost += 1;
         }
-        self.refused.add(id, cause, 1, (time, time), sequence);
+        self.refused.add(of, 1, (time, time), run);
     }
 }

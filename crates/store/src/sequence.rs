@@ -260,17 +260,32 @@ impl SequenceTracker {
     }
 
     /// Continues where the tracker of a store that failed stood. What that one took and this one, which knows what is
-    /// durable, did not is missing in `gap`. Returns session, lowest and highest sequence of it.
-    pub(crate) fn take_over(&mut self, before: &SequenceTracker, gap: u64, reduced: bool) -> Option<(u32, i64, i64)> {
+    /// durable, did not is missing: in the gap that `gap_of` gives each run of it.
+    pub(crate) fn take_over(
+        &mut self,
+        before: &SequenceTracker,
+        reduced: bool,
+        mut gap_of: impl FnMut(&SequenceTracker, (u32, i64, i64)) -> u64,
+    ) {
         let durable = std::mem::replace(self, before.clone());
         (self.sealed, self.unsaved) = (durable.sealed, true);
-        let of = |number| durable.sessions().find(|s| s.number == number);
-        if let Some(ended) = self.ended.as_deref_mut() {
-            ended.give_up(of(ended.number), gap, reduced);
+        let mut void = Vec::new();
+        for session in self.ended.as_deref_mut().into_iter().chain([&mut self.session]) {
+            let known = durable.sessions().find(|s| s.number == session.number);
+            let runs = session.give_up(known, reduced);
+            void.extend(runs.into_iter().map(|(from, to)| (session.number, from, to)));
         }
-        let number = self.session.number;
-        let (from, to) = self.session.give_up(of(number), gap, reduced)?;
-        Some((number, from, to))
+        for run @ (number, from, to) in void {
+            let gap = gap_of(self, run);
+            if let Some(session) = self.session_mut(number) {
+                session.miss(Interval { from, to, gap });
+            }
+        }
+    }
+
+    /// Whether any of these sequences of a session are missing.
+    pub(crate) fn misses(&self, (number, from, to): (u32, i64, i64)) -> bool {
+        self.sessions().find(|s| s.number == number).is_some_and(|session| session.misses(from, to))
     }
 
     /// Names the gap of what is missing within a range: its row is found after the frames that showed it, or before them

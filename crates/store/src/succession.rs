@@ -137,26 +137,36 @@ fn append_again(new: &mut Writer, batch: &Batch, now: i64) -> Result<(), Reject>
     Ok(())
 }
 
-/// Lets the counts of a stream go on, and its sequence; notes the gap that rows leave which went back.
+/// Lets the counts of a stream go on, and its sequence; notes the gap that frames leave which went back.
 fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
-    let gap = match void.rows {
-        0 => 0,
-        _ => new.refused.id_of(id as u32, GapCause::NotRecorded, &mut new.gaps.next_id),
-    };
-    let (before, stream) = (&old.streams[id], &mut new.streams[id]);
+    let of = (id as u32, GapCause::NotRecorded);
+    let Writer { streams, refused, gaps, changed, .. } = new;
+    let (before, stream) = (&old.streams[id], &mut streams[id]);
+    let lost = void.rows;
     stream.counts = before.counts;
     stream.counts.stored = stream.counts.stored.saturating_sub(void.rows);
-    stream.counts.rejected += void.rows;
-    stream.counts.lost += void.rows;
+    stream.counts.rejected += lost;
+    stream.counts.lost += lost;
     let reduced = stream.slot.stream.load().layout.channels.iter().any(|c| c.reduction != Reduction::None);
-    let sequence = before.tracker.as_ref().and_then(|before| {
+    let mut untold = lost;
+    if let Some(before) = &before.tracker {
         let tracker = stream.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(before.modulus)));
-        tracker.take_over(before, gap, reduced)
-    });
-    if stream.tracker.is_some() {
-        new.changed.push(id as u32);
+        tracker.take_over(before, reduced, |tracker, run| {
+            let count = untold.min(run.2.abs_diff(run.1).saturating_add(1));
+            if count == 0 {
+                return 0;
+            }
+            let gap = refused.id_of(of, Some(run), |between| tracker.misses(between), &mut gaps.next_id);
+            refused.add(of, count, void.time, Some(run));
+            untold -= count;
+            gap
+        });
     }
-    if void.rows > 0 {
-        new.refused.add(id as u32, GapCause::NotRecorded, void.rows, void.time, sequence);
+    if untold > 0 {
+        refused.id_of(of, None, |_| false, &mut gaps.next_id);
+        refused.add(of, untold, void.time, None);
+    }
+    if stream.tracker.is_some() {
+        changed.push(id as u32);
     }
 }

@@ -216,6 +216,13 @@ impl WaitingGaps {
         });
     }
 
+    /// Lets what a stream lost get its row with the next commit.
+    pub(crate) fn urge(&mut self, stream: u32) {
+        if let Some(rows) = self.rows.get_mut(&stream) {
+            rows.urgent |= rows.pieces > 0;
+        }
+    }
+
     /// Takes those whose row is to be written now, in the order in which they were found; all of them at the end.
     pub(crate) fn take_due(&mut self, now: i64, all: bool) -> Vec<Gap> {
         let all = all || self.found.len() > WAITING_MAX / 4 || mutant::is_active(Mutant::TellEachLoss);

@@ -217,40 +217,44 @@ impl Session {
         counted.map(Interval::frames).sum()
     }
 
-    /// Marks what was seen here and not in `durable` as missing in `gap`: frames that went back with a disk that failed.
-    /// First and last of them. What a stream with reductions left out in between is not distinguished from what was never seen.
-    pub(crate) fn give_up(&mut self, durable: Option<&Session>, gap: u64, reduced: bool) -> Option<(i64, i64)> {
-        let (lowest, highest) = self.range?;
+    /// Whether any sequence from `from` to `to` is missing.
+    pub(crate) fn misses(&self, from: i64, to: i64) -> bool {
+        let at = self.missing.partition_point(|i| i.to < from);
+        self.missing.get(at).is_some_and(|i| i.from <= to)
+    }
+
+    /// Finds what was seen here and not in `durable`, in its order: frames that went back with a disk that failed. What a
+    /// stream with reductions left out in between is not distinguished from what was never seen.
+    pub(crate) fn give_up(&mut self, durable: Option<&Session>, reduced: bool) -> Vec<(i64, i64)> {
+        let mut void = Vec::new();
+        let Some((lowest, highest)) = self.range else { return void };
+        let mut put = |from: i64, to: i64| {
+            if from <= to {
+                void.push((from, to));
+            }
+        };
         let known = durable.and_then(|durable| Some((durable, durable.range?)));
-        let mut void: Option<(i64, i64)> = None;
         let mut seen_from = lowest;
         let ends = self.missing.clone();
-        for end in ends.into_iter().chain([Interval { from: highest + 1, to: highest + 1, gap }]) {
-            let (from, to) = (seen_from, end.from - 1);
-            seen_from = end.to + 1;
+        for end in ends.into_iter().map(|i| (i.from, i.to)).chain([(highest + 1, highest + 1)]) {
+            let (from, to) = (seen_from, end.0 - 1);
+            seen_from = end.1 + 1;
             let Some((durable, (_, durable_highest))) = known else {
-                self.take_back(from, to, gap, &mut void);
+                put(from, to);
                 continue;
             };
             for missing in &durable.missing {
                 let (from, to) = (from.max(missing.from), to.min(missing.to));
                 match reduced && missing.gap == UNCOUNTED {
                     true => self.miss(Interval { from, to, gap: UNCOUNTED }),
-                    false => self.take_back(from, to, gap, &mut void),
+                    false => put(from, to),
                 }
             }
-            self.take_back(from.max(durable_highest + 1), to, gap, &mut void);
+            put(from.max(durable_highest + 1), to);
         }
         if let Some((_, (durable_lowest, _))) = known {
             self.forget_below(durable_lowest);
         }
         void
-    }
-
-    fn take_back(&mut self, from: i64, to: i64, gap: u64, void: &mut Option<(i64, i64)>) {
-        if from <= to {
-            self.miss(Interval { from, to, gap });
-            *void = Some(void.map_or((from, to), |(a, b)| (a.min(from), b.max(to))));
-        }
     }
 }

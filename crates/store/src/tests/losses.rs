@@ -364,3 +364,119 @@ fn a_checkpoint_names_no_gap_whose_row_is_not_durable() {
     let rows = gap_rows(&again);
     assert_eq!(rows.iter().map(|row| (row.range, row.count)).collect::<Vec<_>>(), [((2, 2), 1), ((4, 4), 1)]);
 }
+
+/// Sends frames to a store that takes nothing for a moment.
+fn send_refused(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
+    store.inner.writer.lock().disk_full = true;
+    let mut batch = FrameBatch::new();
+    for &sequence in sequences {
+        batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: Some(sequence) });
+        batch.push(ChannelIndex(0), Value::U64(sequence));
+        batch.end();
+    }
+    let outcomes = store.append(&batch, now).outcomes;
+    assert!(outcomes.iter().all(|o| matches!(o, Outcome::Rejected(Reject::Refused(_)))), "{outcomes:?}");
+    store.inner.writer.lock().disk_full = false;
+}
+
+/// Ranges and counts of the rows of a cause, in their order.
+fn of_cause(store: &Store, cause: &str) -> Vec<((i64, i64), u64)> {
+    let rows = gap_rows(store);
+    rows.iter().filter(|row| row.cause == cause).map(|row| (row.range, row.count)).collect()
+}
+
+#[test]
+fn what_is_lost_among_refused_frames_is_told_whatever_ends() {
+    for waits in [false, true] {
+        let disk = FaultDisk::new(8);
+        let mut store = open(&disk, T0);
+        let lossy = stream(&store, "lossy", T0);
+        send(&store, lossy, &[1, 3, 4, 5, 6, 7, 8, 9], T0);
+        store.commit(T0).expect("committed");
+        send_refused(&store, lossy, &[10, 20], T0 + 100 * MS);
+        send(&store, lossy, &[21], T0 + 200 * MS);
+        store.commit(T0 + 200 * MS).expect("committed");
+        assert_eq!(of_cause(&store, "not recorded"), [((10, 10), 1), ((20, 20), 1)]);
+        if waits {
+            store.commit(T0 + 2 * S).expect("committed");
+        }
+        let disk = disk.after_kill();
+        store = open(&disk, T0 + 3 * S);
+        assert_eq!(store.resolve(&spec("lossy"), T0).expect("resolved").0.id, lossy);
+        send(&store, lossy, &[15, 20], T0 + 4 * S);
+        store.commit(T0 + 6 * S).expect("committed");
+        assert_eq!(of_cause(&store, "not recorded"), [((10, 10), 1), ((20, 20), 1)]);
+        assert_eq!(of_cause(&store, "sequence"), [((2, 2), 1), ((11, 19), 9)]);
+        assert_eq!((open_frames(&gap_rows(&store)), store.counts(lossy).filled), (10, 2));
+    }
+}
+
+#[test]
+fn runs_of_refused_frames_beyond_those_that_wait_apart_are_told_with_the_losses_between() {
+    let disk = FaultDisk::new(9);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    send(&store, lossy, &[1, 3], T0);
+    store.commit(T0).expect("committed");
+    let refused: Vec<u64> = (5..1_005).step_by(2).collect();
+    send_refused(&store, lossy, &refused, T0 + 100 * MS);
+    store.commit(T0 + 200 * MS).expect("committed");
+    let rows = of_cause(&store, "not recorded");
+    assert!(rows.len() > 100 && rows.len() < 200, "{} rows", rows.len());
+    let store = open(&disk.after_kill(), T0 + 3 * S);
+    store.commit(T0 + 4 * S).expect("committed");
+    assert_eq!(open_frames(&gap_rows(&store)), 1 + 2 * refused.len() as i64);
+}
+
+#[test]
+fn a_late_frame_that_is_refused_is_lost_once_and_lets_others_have_their_range() {
+    let disk = FaultDisk::new(10);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    send(&store, lossy, &[100, 101, 102, 103, 104, 105], T0);
+    send_refused(&store, lossy, &[106, 107, 95, 95], T0 + MS);
+    send_refused(&store, lossy, &[95], T0 + 2 * MS);
+    assert_eq!((store.counts(lossy).lost, store.counts(lossy).rejected), (3, 5));
+    store.commit(T0 + 3 * MS).expect("committed");
+    let told = [((106, 107), 2), ((95, 95), 1)];
+    assert_eq!(of_cause(&store, "not recorded"), told);
+    let disk = disk.after_kill();
+    let again = open(&disk, T0 + S);
+    send(&again, lossy, &[108], T0 + S);
+    again.commit(T0 + 3 * S).expect("committed");
+    assert_eq!((of_cause(&again, "not recorded"), of_cause(&again, "sequence")), (told.to_vec(), vec![]));
+}
+
+#[test]
+fn a_late_frame_that_is_refused_fills_its_gap_when_it_comes_again() {
+    let disk = FaultDisk::new(11);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    send(&store, lossy, &[100, 101], T0);
+    send_refused(&store, lossy, &[95, 95], T0 + MS);
+    store.commit(T0 + 2 * MS).expect("committed");
+    send(&store, lossy, &[95], T0 + 3 * MS);
+    store.commit(T0 + 4 * MS).expect("committed");
+    let rows = gap_rows(&store);
+    let found: Vec<_> = rows.iter().map(|row| (row.cause.as_str(), row.range, row.count)).collect();
+    assert_eq!(found, [("not recorded", (95, 95), 1), ("filled", (95, 95), 1)]);
+    assert_eq!(rows[0].id, rows[1].id);
+    assert_eq!((store.counts(lossy).lost, store.counts(lossy).filled), (1, 1));
+}
+
+#[test]
+fn a_sender_that_begins_again_while_it_is_refused_leaves_a_row_of_each_session() {
+    let disk = FaultDisk::new(12);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    send(&store, lossy, &[1, 2], T0);
+    let far = 3_000_000_000;
+    send_refused(&store, lossy, &[3, 4, far, far + 1], T0 + MS);
+    store.commit(T0 + 2 * MS).expect("committed");
+    let told = [((3, 4), 2), ((far as i64, far as i64 + 1), 2)];
+    assert_eq!(of_cause(&store, "not recorded"), told);
+    let again = open(&disk.after_kill(), T0 + S);
+    send(&again, lossy, &[far + 2], T0 + S);
+    again.commit(T0 + 3 * S).expect("committed");
+    assert_eq!((of_cause(&again, "not recorded"), of_cause(&again, "sequence")), (told.to_vec(), vec![]));
+}
