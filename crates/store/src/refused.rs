@@ -203,6 +203,13 @@ impl Writer {
         let definition = |id: u32| streams.get(id as usize).map(|s| s.slot.stream.load());
         let mut found = Vec::new();
         self.refused.take_due((now, all), |id| told.contains(&id), definition, &mut found);
+        if losses.iter().any(|gap| gap.cause == GapCause::Filled) {
+            // Before the row of its gap it would fill what no row says is missing.
+            let waiting: HashSet<u64> = self.refused.waiting().collect();
+            let waits = |gap: &mut Gap| gap.cause == GapCause::Filled && waiting.contains(&gap.id);
+            let early = losses.extract_if(.., waits).collect();
+            self.gaps.put_back(early);
+        }
         found.append(&mut losses);
         if found.is_empty() {
             return;

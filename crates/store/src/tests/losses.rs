@@ -480,3 +480,22 @@ fn a_sender_that_begins_again_while_it_is_refused_leaves_a_row_of_each_session()
     again.commit(T0 + 3 * S).expect("committed");
     assert_eq!((of_cause(&again, "not recorded"), of_cause(&again, "sequence")), (told.to_vec(), vec![]));
 }
+
+#[test]
+fn what_fills_a_gap_has_its_row_behind_that_of_the_gap() {
+    let disk = FaultDisk::new(13);
+    let store = open(&disk, T0);
+    let lossy = stream(&store, "lossy", T0);
+    send(&store, lossy, &[1, 2], T0);
+    send_refused(&store, lossy, &[3], T0 + MS);
+    store.commit(T0 + 2 * MS).expect("committed");
+    send_refused(&store, lossy, &[4], T0 + 100 * MS);
+    send(&store, lossy, &[4], T0 + 200 * MS);
+    store.commit(T0 + 300 * MS).expect("committed");
+    assert_eq!((of_cause(&store, "not recorded").len(), of_cause(&store, "filled").len()), (1, 0), "its second");
+    store.commit(T0 + 2 * S).expect("committed");
+    let rows = gap_rows(&store);
+    let causes: Vec<&str> = rows.iter().map(|row| row.cause.as_str()).collect();
+    assert_eq!(causes, ["not recorded", "not recorded", "filled"]);
+    assert_eq!(rows[1].id, rows[2].id);
+}
