@@ -125,7 +125,7 @@ impl WaitingGaps {
     }
 
     /// Adds a gap that somebody else found, and returns its id; 0: it joined another or has no row.
-    pub(crate) fn push(&mut self, mut gap: Gap) -> u64 {
+    pub(crate) fn push(&mut self, gap: Gap) -> u64 {
         // While nothing can be written, what tells of the same joins.
         let same = |g: &&mut Gap| g.cause == gap.cause && g.stream == gap.stream && g.source == gap.source;
         if self.found.len() >= WAITING_JOIN
@@ -136,13 +136,18 @@ impl WaitingGaps {
             waiting.time = (waiting.time.0.min(gap.time.0), waiting.time.1.max(gap.time.1));
             return 0;
         }
+        self.push_apart(gap).unwrap_or(0)
+    }
+
+    /// Adds a gap that joins no other, and returns its id; none: too many wait.
+    pub(crate) fn push_apart(&mut self, mut gap: Gap) -> Option<u64> {
         if self.found.len() >= WAITING_MAX {
-            return 0;
+            return None;
         }
         self.next_id += 1;
         gap.id = self.next_id;
         self.found.push(gap);
-        self.next_id
+        Some(self.next_id)
     }
 
     /// Adds what a frame of a stream showed that is received now, with the id of [`WaitingGaps::id_of`].

@@ -87,6 +87,7 @@ impl WaitingGaps {
             time,
             count,
         };
-        Some(self.push(gap)).filter(|&id| id != 0)
+        // With another it would have no row that names it, and each opening would find it again.
+        self.push_apart(gap)
     }
 }

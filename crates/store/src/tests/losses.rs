@@ -499,3 +499,28 @@ fn what_fills_a_gap_has_its_row_behind_that_of_the_gap() {
     assert_eq!(causes, ["not recorded", "not recorded", "filled"]);
     assert_eq!(rows[1].id, rows[2].id);
 }
+
+/// More streams have losses without a row than rows wait one by one, and the last of them in two sessions.
+#[test]
+fn however_many_losses_an_opening_finds_each_is_told_once() {
+    let disk = FaultDisk::new(14);
+    let options = StoreOptions { log_bytes: 8 << 20, max_bytes: Some(1 << 30), ..options() };
+    let open = |disk: &FaultDisk, now| disk.open_store(options.clone(), now).expect("opened");
+    let store = open(&disk, T0);
+    let streams: Vec<StreamId> = (0..1_200).map(|n| stream(&store, &format!("s{n}"), T0)).collect();
+    let send_all = |sequences: &[u64], now| {
+        streams.iter().for_each(|&stream| send(&store, stream, sequences, now));
+        store.commit(now).expect("committed");
+    };
+    send_all(&[1, 3], T0);
+    send_all(&[5], T0 + 100 * MS);
+    send(&store, streams[1_199], &[3_000_000_000, 3_000_000_002], T0 + 200 * MS);
+    store.commit(T0 + 200 * MS).expect("committed");
+    let mut disk = disk;
+    for n in 0..3 {
+        disk = disk.after_kill();
+        let store = open(&disk, T0 + (n + 1) * 10 * S);
+        store.commit(T0 + (n + 1) * 10 * S + 5 * S).expect("committed");
+        assert_eq!(open_frames(&gap_rows(&store)), 2 * 1_200 + 1, "opening {n}");
+    }
+}
