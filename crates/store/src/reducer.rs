@@ -44,6 +44,8 @@ pub(crate) struct Reducer {
     before: VecDeque<(u64, u64)>,
     /// Commit under way in which it was written, where, and its words.
     written: Option<(u64, (usize, usize))>,
+    /// Frames left out in each of the newest commits, which may not be durable yet, and their smallest and largest `time`.
+    left_out: VecDeque<(u64, u64, (i64, i64))>,
     /// Hashes of the frames taken last, of streams whose `time` is the source's.
     recent: VecDeque<u64>,
     /// A row under way: that of the held frame.
@@ -73,6 +75,7 @@ impl Reducer {
                 logged: None,
                 before: VecDeque::new(),
                 written: None,
+                left_out: VecDeque::new(),
                 recent: VecDeque::new(),
                 row: RowScratch::default(),
                 leaves: Vec::new(),
@@ -83,6 +86,35 @@ impl Reducer {
     /// Whether a frame of this `time` comes after one of a later time.
     pub(crate) fn is_late(&self, time: i64) -> bool {
         time < self.newest
+    }
+
+    /// Counts a frame that gets no row in the commit under way.
+    fn note_left_out(&mut self, commit: u64, time: i64) {
+        // The commit before the one under way may not be durable yet.
+        while self.left_out.pop_front_if(|(of, ..)| *of + 2 <= commit).is_some() {}
+        match self.left_out.back_mut() {
+            Some((of, frames, (from, to))) if *of == commit => {
+                *frames += 1;
+                (*from, *to) = ((*from).min(time), (*to).max(time));
+            }
+            _ => self.left_out.push_back((commit, 1, (time, time))),
+        }
+    }
+
+    /// Takes back that the held frame got no row.
+    fn note_stored(&mut self) {
+        let held_in = self.written.map(|(commit, _)| commit);
+        if let Some((_, frames, _)) = self.left_out.iter_mut().find(|(commit, ..)| Some(*commit) == held_in) {
+            *frames = frames.saturating_sub(1);
+        }
+    }
+
+    /// Frames that got no row and are not durable with the commit `committed`, and their smallest and largest `time`.
+    pub(crate) fn undurable(&self, committed: u64) -> Option<(u64, (i64, i64))> {
+        let since = self.left_out.iter().filter(|(commit, frames, _)| *commit > committed && *frames > 0);
+        since
+            .map(|&(_, frames, time)| (frames, time))
+            .reduce(|(a, of), (b, time)| (a + b, (of.0.min(time.0), of.1.max(time.1))))
     }
 
     /// Whether a row offers anything to a channel without a reduction.
@@ -143,10 +175,10 @@ impl Writer {
         let newest = before.as_ref().map_or_else(|| stream.slot.newest_time(), |r| r.newest);
         stream.reducer = Reducer::new(&definition.layout, &stream.shape, newest);
         if let (Some(reducer), Some(before)) = (&mut stream.reducer, before) {
-            let Reducer { held, recovered, logged, before, written, recent, .. } = *before;
+            let Reducer { held, recovered, logged, before, written, left_out, recent, .. } = *before;
             (reducer.held, reducer.recovered) = (held, recovered);
             (reducer.logged, reducer.before, reducer.written) = (logged, before, written);
-            reducer.recent = recent;
+            (reducer.left_out, reducer.recent) = (left_out, recent);
         }
     }
 
@@ -291,6 +323,7 @@ impl Writer {
         } else {
             let stream = &mut self.streams[index];
             stream.counts.reduced += 1;
+            reducer.note_left_out(self.pending_commit, time);
             let held = Arc::new(Held {
                 row: stream.next_row,
                 shape,
@@ -372,6 +405,7 @@ impl Writer {
         reducer.row = row;
         let stream = &mut self.streams[index];
         if !recovered {
+            reducer.note_stored();
             stream.counts.reduced = stream.counts.reduced.saturating_sub(1);
             stream.counts.stored += 1;
             stream.counts.points += points;

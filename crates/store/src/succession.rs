@@ -1,5 +1,5 @@
 //! Going on after the disk failed: what a reopened store takes over from the poisoned one before it, in the
-//! same process. Numbers that callers hold (streams, channels) and counts stay what they were; rows that did
+//! same process. Numbers that callers hold (streams, channels) and counts stay what they were; frames that did
 //! not become durable are told as lost, once.
 
 use std::sync::atomic::Ordering;
@@ -13,10 +13,12 @@ use crate::reduction::Reduction;
 use crate::sequence::SequenceTracker;
 use crate::*;
 
-/// Rows of a stream that went back.
+/// Frames of a stream that went back.
 struct Void {
-    /// How many.
+    /// Those with a row.
     rows: u64,
+    /// Those that got none, as what stood for them went back.
+    reduced: u64,
     /// Smallest and largest `time`.
     time: (i64, i64),
 }
@@ -24,8 +26,8 @@ struct Void {
 impl Store {
     /// Takes over from the store that was open on the same folder before its disk failed; call it before
     /// anything is appended, when nothing is appended to `before` any more. Streams and channels keep their
-    /// numbers and all counts continue. Rows of `before` that were not durable are counted as rejected and lost, and
-    /// told in `strongback.gaps` as `not recorded`, as are frames that it refused; they fill that gap when they
+    /// numbers and all counts continue. Frames of `before` that were not durable, those that it reduced among them, are
+    /// counted as rejected and lost, and told in `strongback.gaps` as `not recorded`, as are frames that it refused; they fill that gap when they
     /// come again. The program's own tables (`strongback.`) lose nothing. Returns how many frames went back.
     ///
     /// # Errors
@@ -45,12 +47,20 @@ impl Store {
             let rows = new.streams[id].next_row..old.streams[id].next_row;
             let stream = old.streams[id].slot.stream.load_full();
             let own = old.streams[id].slot.group.is_own();
-            let mut void = Void { rows: if own { 0 } else { rows.end.saturating_sub(rows.start) }, time: (now, now) };
+            let committed = before.inner.committed.load(Ordering::Acquire);
+            let reduced = old.streams[id].reducer.as_ref().and_then(|reducer| reducer.undurable(committed));
+            let (reduced, reduced_time) = reduced.map_or((0, None), |(frames, time)| (frames, Some(time)));
+            let of_rows = if own { 0 } else { rows.end.saturating_sub(rows.start) };
+            let mut void = Void { rows: of_rows, reduced, time: (now, now) };
             if !rows.is_empty() {
                 let columns = if own { stream.layout.indices() } else { vec![] };
                 // They are in memory still: rows leave it only when they are durable.
                 let batches = old_view.scan(Scan { rows, ..Scan::all(stream.id, columns) }).filter_map(Result::ok);
-                void.time = take_rows(&mut new, batches, own, now)?.unwrap_or(void.time);
+                let time = take_rows(&mut new, batches, own, now)?;
+                let both = time.zip(reduced_time).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
+                void.time = both.or(time).or(reduced_time).unwrap_or(void.time);
+            } else if let Some(time) = reduced_time {
+                void.time = time;
             }
             voids.push(void);
         }
@@ -64,7 +74,7 @@ impl Store {
         let given_out = old.pending_commit;
         drop((old, new));
         self.inner.pass_commits(given_out, now).map_err(Reject::Refused)?;
-        Ok(voids.iter().map(|v| v.rows).sum())
+        Ok(voids.iter().map(|v| v.rows + v.reduced).sum())
     }
 }
 
@@ -142,9 +152,10 @@ fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
     let of = (id as u32, GapCause::NotRecorded);
     let Writer { streams, refused, gaps, changed, .. } = new;
     let (before, stream) = (&old.streams[id], &mut streams[id]);
-    let lost = void.rows;
+    let lost = void.rows + void.reduced;
     stream.counts = before.counts;
     stream.counts.stored = stream.counts.stored.saturating_sub(void.rows);
+    stream.counts.reduced = stream.counts.reduced.saturating_sub(void.reduced);
     stream.counts.rejected += lost;
     stream.counts.lost += lost;
     let reduced = stream.slot.stream.load().layout.channels.iter().any(|c| c.reduction != Reduction::None);

@@ -282,3 +282,48 @@ fn a_commit_of_a_failed_store_is_no_commit_of_the_next() {
     }
     assert_eq!(waited(next), Ok(true));
 }
+
+/// A stream with reductions: what stood for the frames that got no row went back with the disk.
+#[test]
+fn frames_that_were_left_out_and_went_back_are_lost_and_not_reduced() {
+    for (sequenced, row_between) in [(false, false), (true, false), (false, true), (true, true)] {
+        let disk = FaultDisk::new(7);
+        let store = open(&disk);
+        let step = ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("x", ChannelType::U64) };
+        let reduced = StreamSpec { channels: vec![step], ..spec("reduced", sequenced.then_some(1 << 32)) };
+        let s = store.resolve(&reduced, T0).expect("resolved").0.id;
+        let send = |store: &Store, frames: std::ops::Range<u64>, value: u64| {
+            let mut batch = FrameBatch::new();
+            for n in frames {
+                let sequence = sequenced.then_some(n);
+                batch.begin(FrameHead { stream: s, receive_time: T0 + n as i64, source_time: None, sequence });
+                batch.push(ChannelIndex(0), Value::U64(value));
+                batch.end();
+            }
+            store.append(&batch, T0);
+        };
+        send(&store, 0..3, 7);
+        store.commit(T0).expect("committed");
+        send(&store, 3..8, 7);
+        if row_between {
+            send(&store, 8..10, 8);
+        }
+        let gone = if row_between { 7 } else { 5 };
+        disk.fail_syncs("log", 1);
+        store.commit(T0).expect_err("the sync failed");
+        store.close(T0).expect_err("poisoned");
+        let again = open(&disk);
+        assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), gone);
+        check_identity(&again);
+        let counts = again.counts(s);
+        assert_eq!((counts.stored, counts.reduced, counts.rejected, counts.lost), (1, 2, gone, gone));
+        again.commit(T0 + 3 * SECOND).expect("committed");
+        let rows: Vec<_> = gaps(&again).into_iter().map(|row| (row.cause, row.sequence, row.count, row.time)).collect();
+        let range = sequenced.then_some((3, 2 + gone as i64));
+        assert_eq!(rows, [("not recorded".to_owned(), range, gone, (T0 + 3, T0 + 2 + gone as i64))]);
+        // What comes again fills it.
+        send(&again, 4..5, 7);
+        assert_eq!(again.counts(s).filled, u64::from(sequenced));
+        check_identity(&again);
+    }
+}
