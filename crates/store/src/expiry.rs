@@ -19,6 +19,7 @@ use std::sync::Arc;
 use crate::directory::{Segment, SegmentState, file_name};
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES};
 use crate::group::Group;
+use crate::inspect::Damage;
 use crate::limits::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::mutant::{self, Mutant};
 use crate::options::StoreOptions;
@@ -120,15 +121,27 @@ pub(crate) struct Asked {
 }
 
 /// Finds the spare that the store left, of at most `most_bytes`. A file of its name that something was written to is not
-/// one, and is written over when the segment is made.
-pub(crate) fn find_spare(disk: &dyn Disk, id: u64, most_bytes: u64) -> io::Result<Option<Spare>> {
+/// one, and is written over when the segment is made; so is one that cannot be read, which is added to `damaged`.
+pub(crate) fn find_spare(
+    disk: &dyn Disk,
+    id: u64,
+    most_bytes: u64,
+    damaged: &mut Vec<Damage>,
+) -> io::Result<Option<Spare>> {
     let file = match disk.open(&file_name(id), Access::Buffered) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut page = vec![0; PAGE_BYTES];
-    let got = file.read_at(&mut page, 0)?;
+    let got = match file.read_at(&mut page, 0) {
+        Ok(got) => got,
+        Err(error) => {
+            let reason = format!("the file for the next segment cannot be read: {error}");
+            damaged.push(Damage { file: file_name(id), offset: 0, reason });
+            return Ok(None);
+        }
+    };
     if page[..got].iter().any(|byte| *byte != 0) {
         return Ok(None);
     }

@@ -18,6 +18,7 @@ use std::io;
 use crate::append::Writer;
 use crate::disk::{Access, Disk, PAGE_BYTES, Pages, read_exact};
 use crate::fields::{Put, Take};
+use crate::inspect::Damage;
 use crate::recent::RecentList;
 use crate::seal::RECENT_BYTES_MAX;
 use crate::value::ChannelType;
@@ -68,22 +69,34 @@ pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<
 }
 
 /// Takes it back if the log, which ends with `commit`, has the clean end that it belongs to. Otherwise it goes: numbers of
-/// commits that were lost come again.
-pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Result<()> {
+/// commits that were lost come again. So does one that cannot be read; then returns what is wrong with it.
+pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Result<Option<Damage>> {
     let file = match disk.open(FILE, Access::Buffered) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let size = file.size()?;
     if size < HEADER_BYTES as u64 || size > BYTES_MAX + PAGE_BYTES as u64 {
-        return Ok(());
+        return Ok(None);
     }
-    let bytes = read_exact(&*file, 0, size as usize)?;
-    let Some((of, entries)) = entries_of(&bytes) else { return Ok(()) };
-    if of > commit {
+    let go = || {
         file.write_at(&Pages::of(&[0; HEADER_BYTES]), 0)?;
-        return file.sync();
+        file.sync()
+    };
+    let bytes = match read_exact(&*file, 0, size as usize) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            // Read by a later opening, it could be taken for one of the commits to come.
+            go()?;
+            let reason = format!("what was received before the last end cannot be read: {error}");
+            return Ok(Some(Damage { file: FILE.to_owned(), offset: 0, reason }));
+        }
+    };
+    let Some((of, entries)) = entries_of(&bytes) else { return Ok(None) };
+    if of > commit {
+        go()?;
+        return Ok(None);
     }
     let mut found: BTreeMap<u32, Vec<RecentList>> = BTreeMap::new();
     let mut t = Take(entries);
@@ -96,7 +109,7 @@ pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Res
             stream.recent.get_or_insert_default().put_back(lists);
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Reads a file whose checksums are made to fit: for tests that attack what lies behind them.

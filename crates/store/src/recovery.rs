@@ -296,10 +296,12 @@ pub(crate) fn open(
         }
     }
     opened.found_commit = link.commit;
-    recent_file::load(disk_ref, link.commit, writer).map_err(io_error(disk_ref, recent_file::FILE))?;
+    let unread = recent_file::load(disk_ref, link.commit, writer).map_err(io_error(disk_ref, recent_file::FILE))?;
+    report.damaged.extend(unread);
 
     let next = superblock.now.next_segment;
-    opened.spare = find_spare(disk_ref, next, space.segment_bytes).map_err(io_error(disk_ref, &file_name(next)))?;
+    let spare = find_spare(disk_ref, next, space.segment_bytes, &mut report.damaged);
+    opened.spare = spare.map_err(io_error(disk_ref, &file_name(next)))?;
     writer.measure_catalog();
     let made = writer.groups.configure(&options.retention, space.max_bytes);
     let made = made.map_err(unmeant)?;

@@ -109,3 +109,38 @@ fn frames_that_differ_in_a_few_bits_are_told_apart_once_they_are_sealed() {
     assert_eq!(send(&store, &all[40_000..]), 0, "frames that were never sent are called duplicates");
     assert_eq!(send(&store, &all), all.len());
 }
+
+/// Nobody needs what was received lately, nor the file that was made for the next segment, to go on.
+#[test]
+fn what_is_only_of_help_and_cannot_be_read_keeps_no_store_shut() {
+    let disk = FaultDisk::new(4);
+    let options = StoreOptions { log_bytes: 1 << 20, open_bytes: 0, ..StoreOptions::default() };
+    let open = |disk: &FaultDisk| disk.open_store(options.clone(), T0);
+    let store = open(&disk).expect("opened");
+    let spec = StreamSpec {
+        key: StreamKey::new("a", []),
+        source: "test".into(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("x", ChannelType::I64)],
+    };
+    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    send(&store, stream, 0..20_000, T0);
+    store.close(T0).expect("closed");
+    for of_spare in [false, true] {
+        let files = crate::disk::Disk::list(&disk).expect("files");
+        let segments = files.iter().map(|(name, _)| name.as_str()).filter(|name| name.starts_with("segment-"));
+        let file = if of_spare { segments.max().expect("a spare") } else { "recent" };
+        disk.fail_reads(file, 1);
+        let store = open(&disk).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let damaged = store.recovery().damaged.clone();
+        assert!(damaged.len() == 1 && damaged[0].file == file, "{file}: {damaged:?}");
+        assert_eq!(store.view().next_row(stream), 20_000);
+        drop(store);
+        // And nothing of it counts later.
+        let again = open(&disk).expect("opened");
+        assert!(again.recovery().damaged.is_empty(), "{:?}", again.recovery().damaged);
+        again.close(T0).expect("closed");
+    }
+}
