@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use crate::directory::BlockRef;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
+use crate::expiry::is_full;
 use crate::fields::{Put, Take};
 use crate::limits::MAX_ROWS;
 
@@ -310,11 +311,15 @@ impl Checkpoint {
         self.missing_bytes = 0;
         if self.sizes[next] < least && self.room.is_none() {
             let grown = grow(&*file, self.sizes[next], wanted);
-            if file.sync().is_ok() {
-                // A page that was written in part is written again.
-                let size = file.size()? / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-                self.grown_bytes += size.saturating_sub(self.sizes[next]);
-                self.sizes[next] = size;
+            match file.sync() {
+                Ok(()) => {
+                    // A page that was written in part is written again.
+                    let size = file.size()? / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+                    self.grown_bytes += size.saturating_sub(self.sizes[next]);
+                    self.sizes[next] = size;
+                }
+                Err(error) if is_full(&error) => {}
+                Err(error) => return Err(error),
             }
             self.missing_bytes = least.saturating_sub(self.sizes[next]);
             if self.missing_bytes > 0 {
@@ -337,7 +342,7 @@ impl Checkpoint {
         let made = self.next_file(disk, least, least);
         self.missing_bytes = 0;
         match made {
-            Err(error) if !crate::expiry::is_full(&error) => Err(error),
+            Err(error) if !is_full(&error) => Err(error),
             _ => Ok(()),
         }
     }

@@ -144,3 +144,14 @@ fn what_is_only_of_help_and_cannot_be_read_keeps_no_store_shut() {
         again.close(T0).expect("closed");
     }
 }
+
+/// Only a full disk is waited for; any other failed sync of a file that grows says that the disk failed.
+#[test]
+fn a_checkpoint_file_whose_sync_fails_is_an_error() {
+    let disk = FaultDisk::new(5);
+    disk.fail_syncs(crate::checkpoint::FILES[0], 1);
+    let error = crate::checkpoint::Checkpoint::default().reserve(&disk).expect_err("the sync failed");
+    assert!(!crate::expiry::is_full(&error), "{error}");
+    disk.set_capacity_bytes(disk.used_bytes());
+    crate::checkpoint::Checkpoint::default().reserve(&disk).expect("the next try may do better");
+}
