@@ -142,6 +142,8 @@ impl BlobWriter {
         // The reference comes after the sync: nothing below this line may move above it.
         let sync = || if mutant::is_active(Mutant::BlobBeforeSync) { Ok(()) } else { place.file.sync() };
         if let Err(error) = self.on_disk(sync) {
+            // Nothing more is written behind what the disk may not hold.
+            place.file.is_full = true;
             self.place = Some(place);
             return Err(self.fail(error));
         }

@@ -16,7 +16,7 @@ use super::{arrays, faults};
 use crate::blob::{CHUNK_BODY_BYTES, most_bytes, padded_bytes};
 use crate::directory::file_name;
 use crate::disk::Disk;
-use crate::disk::fault::FaultDisk;
+use crate::disk::fault::{Fault, FaultDisk};
 use crate::inspect::{self, Depth, Inspection};
 use crate::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES};
 use crate::mutant::{self, Mutant};
@@ -645,4 +645,20 @@ fn a_segment_that_the_disk_refuses_to_seal_for_a_time_is_sealed_later() {
         assert!(open <= 1, "{open} are open, {done} blobs are whole, the call after {before} failed");
     }
     assert!(refused > 0, "no seal was refused");
+}
+
+#[test]
+fn a_blob_whose_sync_finds_no_space_is_the_last_of_its_segment() {
+    let disk = FaultDisk::new(7);
+    let store = open(&disk, small());
+    let s = stream(&store, "t");
+    let first = add(&store, s, 0, &content(0, 1_000), T0);
+    // The write of its only chunk, and then the sync.
+    disk.fail_call(Fault::NoSpace, 1, 1);
+    let error = put(&store, s, &content(1, 1_000), T0).expect_err("there was no space");
+    assert!(matches!(error, BlobError::Refused(Refusal::DiskFull)), "{error}");
+    disk.heal();
+    let next = add(&store, s, 1, &content(2, 1_000), T0);
+    assert_ne!(next.segment(), first.segment());
+    store.commit(T0).expect("committed");
 }
