@@ -234,7 +234,8 @@ impl Step {
         loop {
             let quotient = (a / b).round();
             let error = a_error + quotient * b_error;
-            if error * 4.0 > b {
+            // Values that are further apart than a number can say have no divisor.
+            if error * 4.0 > b || error.is_nan() || b.is_nan() {
                 return None;
             }
             let rest = (a - quotient * b).abs();
@@ -306,5 +307,7 @@ mod tests {
         assert!(learn(&[f64::NAN, f64::INFINITY]).is_none());
         assert!(learn(&[1.5f64; 20]).is_none());
         assert!(learn(&[f64::MAX, f64::MIN, 1.0, 5e-324]).is_none());
+        assert!(learn(&[-1e308, 1e308]).is_none());
+        assert!(learn(&[-1e308, -1.0, 0.0, 1.0, 1e308]).is_none());
     }
 }
