@@ -146,24 +146,22 @@ impl Lane {
         else {
             return false;
         };
-        match time.saturating_sub(door.from.0) {
+        if time <= door.from.0 {
             // No line leads there; the value at that instant is the one stored.
-            ..=0 => (value - door.from.1).abs() <= self.room(bound, value, door.from.1),
-            duration => {
-                let slope = (value - door.from.1) / duration as f64;
-                slope.is_finite() && door.low <= slope && slope <= door.high
-            }
+            return (value - door.from.1).abs() <= self.room(bound, value, door.from.1);
         }
+        let slope = (value - door.from.1) / time.abs_diff(door.from.0) as f64;
+        slope.is_finite() && door.low <= slope && slope <= door.high
     }
 
     /// Leaves out a value that the door passes.
     fn narrow(&mut self, bits: u64, time: i64, bound: f64) {
         let (Some(door), Some(value)) = (self.door, point(Value::from_bits(self.field.kind, bits))) else { return };
         self.open = true;
-        let duration = time.saturating_sub(door.from.0);
-        if duration > 0 {
+        if time > door.from.0 {
             let room = self.room(bound, value, door.from.1);
-            let slope = |to: f64| (to - door.from.1) / duration as f64;
+            let duration = time.abs_diff(door.from.0) as f64;
+            let slope = |to: f64| (to - door.from.1) / duration;
             self.door =
                 Some(Door { low: door.low.max(slope(value - room)), high: door.high.min(slope(value + room)), ..door });
         }
@@ -250,6 +248,18 @@ mod tests {
                 lane.store(Offer::Unknown, time, time as u64);
             }
             assert!(!lane.leaves_out(Offer::Value(1f64.to_bits(), &[]), 9), "{reduction}");
+        }
+    }
+
+    #[test]
+    fn a_door_is_as_long_as_time_goes() {
+        let mut lane = Lane::new(0, Field::new(0, 0, ChannelType::F64), Reduction::SwingingDoor { bound: 0.01 });
+        let (from, year) = (i64::MIN / 2, 365 * 86_400 * 1_000_000_000i64);
+        lane.store(Offer::Value(0f64.to_bits(), &[]), from, 0);
+        for years in [100, 250, 300, 400, 430] {
+            let time = from.saturating_add(290 * year).saturating_add((years - 290) * year);
+            let value = years as f64;
+            assert!(lane.leaves_out(Offer::Value(value.to_bits(), &[]), time), "after {years} years");
         }
     }
 
