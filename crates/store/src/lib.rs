@@ -46,6 +46,7 @@ mod group;
 mod held;
 mod intervals;
 mod lane;
+mod large_sum;
 mod layout;
 mod leaps;
 mod ledger;

@@ -474,7 +474,9 @@ fn says_all(statistics: &ColumnStatistics) -> bool {
         Some(Sum::Integer(_)) => true,
         None => false,
     };
-    finite && statistics.integral.is_some() && statistics.unknowns + statistics.nans + statistics.infinities == 0
+    // One that is too large for a number says nothing of values that make up for each other.
+    let weighed = statistics.integral.is_some_and(|integral| integral.value_ns.is_finite());
+    finite && weighed && statistics.unknowns + statistics.nans + statistics.infinities == 0
 }
 
 /// A value in the channel's type.

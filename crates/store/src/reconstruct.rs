@@ -6,6 +6,7 @@
 use crate::batch::Batch;
 use crate::held::Held;
 use crate::lane::{KEY_ROWS, point};
+use crate::large_sum::on_way;
 use crate::reduction::Reduction;
 use crate::refusal::ScanError;
 use crate::state::{OwnedValue, StateCell};
@@ -18,7 +19,7 @@ use crate::view::{Scan, StreamView, View};
 pub(crate) fn on_line(from: (i64, Value<'_>), to: (i64, Value<'_>), time: i64) -> Option<Value<'static>> {
     let (a, b) = (point(from.1)?, point(to.1)?);
     let share = time.abs_diff(from.0) as f64 / to.0.abs_diff(from.0) as f64;
-    let value = a + (b - a) * share;
+    let value = on_way(a, b, share);
     Some(match from.1.channel_type() {
         ChannelType::F64 => Value::F64(value),
         ChannelType::F32 => Value::F32(value as f32),

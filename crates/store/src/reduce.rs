@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::directory::{BlockRef, Segment};
+use crate::large_sum::LargeSum;
 use crate::limits::STATISTICS_MIN_ROWS;
 use crate::pyramid::Pyramid;
 use crate::refusal::ScanError;
@@ -68,8 +69,7 @@ struct Filling {
     bucket: Bucket,
     first_at: i64,
     last_at: (i64, u64),
-    sum: f64,
-    lost: f64,
+    sum: LargeSum,
 }
 
 /// Whether `a` is less than `b`, exactly, for values of one type; false for NaN and text.
@@ -104,7 +104,7 @@ impl Filling {
         let first = OwnedValue::of(first);
         let last = first.clone();
         let bucket = Bucket { time: start, count: 0, first, last, min: None, max: None, finite: 0, mean: None };
-        Filling { bucket, first_at: time, last_at: (time, row), sum: 0.0, lost: 0.0 }
+        Filling { bucket, first_at: time, last_at: (time, row), sum: LargeSum::default() }
     }
 
     fn add(&mut self, value: Value<'_>, time: i64, row: u64) {
@@ -119,7 +119,7 @@ impl Filling {
         }
         let Some(number) = value.as_f64() else { return };
         if number.is_finite() {
-            self.add_to_sum(number);
+            self.sum.add(number);
             self.bucket.finite += 1;
         }
         if !is_nan(&value) {
@@ -140,7 +140,7 @@ impl Filling {
             self.bucket.last = OwnedValue::of(block.last.value);
         }
         if block.finite > 0 {
-            self.add_to_sum(block.sum);
+            self.sum.add(block.sum);
             self.bucket.finite += block.finite;
         }
         if let Some((min, max)) = block.range {
@@ -157,16 +157,9 @@ impl Filling {
         }
     }
 
-    /// Neumaier's compensated sum.
-    fn add_to_sum(&mut self, number: f64) {
-        let sum = self.sum + number;
-        self.lost += if self.sum.abs() >= number.abs() { (self.sum - sum) + number } else { (number - sum) + self.sum };
-        self.sum = sum;
-    }
-
     fn finish(mut self) -> Bucket {
         if self.bucket.finite > 0 {
-            self.bucket.mean = Some((self.sum + self.lost) / self.bucket.finite as f64);
+            self.bucket.mean = Some(self.sum.over(self.bucket.finite as f64));
         }
         self.bucket
     }

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use crate::intervals::between;
+use crate::large_sum::{LargeSum, on_way};
 use crate::points::{Found, Point, Points};
 use crate::reduce::less;
 use crate::refusal::ScanError;
@@ -26,15 +27,15 @@ pub struct Weight {
     pub max: Option<Sample>,
     /// Value over time, where it is known within the span: by the channel's interpolation between two values, and held up
     /// to the newest frame that has the channel. Not where frames are known missing, nor from or (on a line) to what is
-    /// unknown or no finite number.
+    /// unknown or no finite number. Infinite where it is larger than a number can be.
     pub integral: Integral,
 }
 
 impl Weight {
-    /// Mean over the time for which the value is known.
+    /// Mean over the time for which the value is known; none where the integral is larger than a number can be.
     pub fn time_mean(&self) -> Option<f64> {
         let Integral { value_ns, known_ns } = self.integral;
-        (known_ns > 0).then(|| value_ns / known_ns as f64)
+        (known_ns > 0 && value_ns.is_finite()).then(|| value_ns / known_ns as f64)
     }
 }
 
@@ -43,8 +44,8 @@ struct Scale {
     span: Range<i64>,
     linear: bool,
     weight: Weight,
-    /// What the rounding of the integral lost.
-    lost: f64,
+    /// Value over time, as far as it is counted.
+    sum: LargeSum,
     /// The newest point, from which the next piece of time begins.
     last: Option<Point>,
 }
@@ -65,7 +66,7 @@ impl View {
         let linear = points.channel().interpolation == Interpolation::Linear;
         let kind = points.channel().channel_type;
         points.whole_blocks(time.clone());
-        let mut scale = Scale { span: time, linear, weight, lost: 0.0, last: None };
+        let mut scale = Scale { span: time, linear, weight, sum: LargeSum::default(), last: None };
         loop {
             match points.next()? {
                 Some(Found::Point(point)) => {
@@ -87,7 +88,8 @@ impl View {
                     }
                     scale.weight.count += statistics.values();
                     if let Some(integral) = statistics.integral {
-                        scale.count(integral.value_ns, integral.known_ns);
+                        scale.sum.add(integral.value_ns);
+                        scale.weight.integral.known_ns += integral.known_ns;
                     }
                     scale.last = Some(point(last, false));
                 }
@@ -99,7 +101,7 @@ impl View {
                 }
             }
         }
-        scale.weight.integral.value_ns += scale.lost;
+        scale.weight.integral.value_ns = scale.sum.value();
         Ok(scale.weight)
     }
 }
@@ -133,8 +135,8 @@ impl Scale {
             _ => None,
         };
         let (first, last) = (at_start.then(|| value(start)).flatten(), at_end.then(|| value(end)).flatten());
-        if known && let Some(value_ns) = self.area(&from, to, start, end) {
-            self.count(value_ns, end.abs_diff(start));
+        if known && let Some(level) = self.level(&from, to, start, end) {
+            self.count(level, end.abs_diff(start));
         }
         first.into_iter().for_each(|value| self.enclose(value, self.span.start));
         last.into_iter().for_each(|value| self.enclose(value, self.span.end));
@@ -153,40 +155,32 @@ impl Scale {
         let end = Point { time: to, gap: false, ..from.clone() };
         let (start, end_at) = (from.time.max(self.span.start), to.min(self.span.end));
         if start < end_at
-            && let Some(value_ns) = self.area(&from, &end, start, end_at)
+            && let Some(level) = self.level(&from, &end, start, end_at)
         {
-            self.count(value_ns, end_at.abs_diff(start));
+            self.count(level, end_at.abs_diff(start));
         }
     }
 
-    /// Value over time between two neighbouring points; none where it is not known.
-    fn area(&self, from: &Point, to: &Point, start: i64, end: i64) -> Option<f64> {
+    /// Mean value over time between two neighbouring points; none where it is not known.
+    fn level(&self, from: &Point, to: &Point, start: i64, end: i64) -> Option<f64> {
         let number = |point: &Point| match &point.value {
             Some(OwnedValue::Plain(value)) => value.as_f64().filter(|v| v.is_finite()),
             _ => None,
         };
         let a = number(from)?;
-        let duration = end.abs_diff(start) as f64;
         if !self.linear {
-            return Some(a * duration);
+            return Some(a);
         }
         let b = number(to)?;
         let whole = to.time.abs_diff(from.time) as f64;
-        let at = |time: i64| a + (b - a) * (time.abs_diff(from.time) as f64 / whole);
-        Some((at(start) / 2.0 + at(end) / 2.0) * duration)
+        let at = |time: i64| on_way(a, b, time.abs_diff(from.time) as f64 / whole);
+        Some(at(start) / 2.0 + at(end) / 2.0)
     }
 
-    /// Adds to the integral (Neumaier's compensated sum).
-    fn count(&mut self, value_ns: f64, known_ns: u64) {
-        let integral = &mut self.weight.integral;
-        let sum = integral.value_ns + value_ns;
-        let (large, small) = match integral.value_ns.abs() >= value_ns.abs() {
-            true => (integral.value_ns, value_ns),
-            false => (value_ns, integral.value_ns),
-        };
-        self.lost += (large - sum) + small;
-        integral.value_ns = sum;
-        integral.known_ns += known_ns;
+    /// Adds to the integral.
+    fn count(&mut self, level: f64, known_ns: u64) {
+        self.sum.add_product(level, known_ns as f64);
+        self.weight.integral.known_ns += known_ns;
     }
 
     fn enclose(&mut self, value: Value<'static>, time: i64) {

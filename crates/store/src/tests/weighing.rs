@@ -269,3 +269,47 @@ fn whatever_is_lost_statistics_say_what_rows_say() {
         bench.compare_all(&format!("seed {seed}"));
     }
 }
+
+/// The largest numbers there are: what they come to is right, or said to be too large, never no number.
+#[test]
+fn the_largest_numbers_are_weighed_interpolated_and_averaged() {
+    let second = 1_000_000_000;
+    for sealed in [false, true] {
+        let store = FaultDisk::new(4).open_store(options(), T0).expect("opened");
+        let stream = |name: &str, values: &[f64]| {
+            let spec = StreamSpec {
+                key: StreamKey::new(name, []),
+                source: "test".into(),
+                clock: Clock::Receive,
+                expected_period_ns: None,
+                sequence_modulus: None,
+                channels: vec![ChannelSpec::new("value", ChannelType::F64)],
+            };
+            let id = store.resolve(&spec, T0).expect("resolved").0.id;
+            let mut batch = FrameBatch::new();
+            for (n, value) in values.iter().enumerate() {
+                let receive_time = T0 + n as i64 * second;
+                batch.begin(FrameHead { stream: id, receive_time, source_time: None, sequence: None });
+                batch.push(VALUE, Value::F64(*value));
+                batch.end();
+            }
+            store.append(&batch, T0);
+            store.commit(T0).expect("committed");
+            while sealed && store.maintain(T0 + 1_000 * second).expect("maintained") {}
+            let span = T0..T0 + (values.len() as i64 - 1) * second;
+            let weight = store.view().weigh(id, VALUE, span.clone()).expect("weighed");
+            let buckets = store.view().reduce(id, VALUE, span.start..span.end + 1, 1).expect("reduced");
+            (id, weight, buckets[0].mean)
+        };
+        let (_, weight, mean) = stream("large", &[1e300; 3]);
+        assert_eq!((weight.integral.value_ns, weight.time_mean(), mean), (f64::INFINITY, None, Some(1e300)));
+        let values: Vec<f64> = (0..401).map(|n| if n % 2 == 0 { 1e308 } else { -1e308 }).collect();
+        let (id, weight, mean) = stream("both", &values);
+        assert!(weight.integral.value_ns.abs() < 1e303, "{weight:?}");
+        assert!(mean.is_some_and(|mean| (mean / (1e308 / 401.0) - 1.0).abs() < 1e-9), "{mean:?}");
+        let between = store.view().weigh(id, VALUE, T0 + second / 2..T0 + second).expect("weighed");
+        assert!(between.max.is_some_and(|max| max.value.as_f64().is_some_and(|v| v.abs() < 1e300)), "{between:?}");
+        let (_, _, mean) = stream("equal", &[1e308, 1e308]);
+        assert_eq!(mean, Some(1e308));
+    }
+}
