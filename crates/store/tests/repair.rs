@@ -491,3 +491,33 @@ fn sequences_go_on_where_they_were() {
     assert_eq!(outcomes, [Outcome::Duplicate, Outcome::Stored { row: 299 }, Outcome::Stored { row: 300 }]);
     assert_eq!((counts.filled, counts.open_before, counts.duplicate), (1, 1, 1), "{counts:?}");
 }
+
+/// The checkpoint alone knows that a clock leapt after what is in a segment was stored: a new store that went by the
+/// blocks would drop it as if it were as old as the wrong clock said.
+#[test]
+fn what_counts_as_stored_at_a_leap_does_so_in_the_repaired_store() {
+    let (dir, into) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let open = |path: &Path, now| Store::open(path, options(), now).expect("opened");
+    let store = open(dir.path(), T0);
+    fill(&store, 20);
+    store.close(T0).expect("closed");
+    // Nobody can tell whether so long nothing ran or a clock was wrong before.
+    let leap = T0 + 900 * 86_400_000_000_000;
+    let store = open(dir.path(), leap);
+    while store.maintain(leap).expect("kept up") {}
+    store.close(leap).expect("closed");
+    let stored = |store: &Store| -> BTreeMap<u64, i64> {
+        let sealed = store.segments().into_iter().filter(|segment| segment.sealed);
+        sealed.filter_map(|segment| Some((segment.id, segment.stored?.1))).collect()
+    };
+    let store = open(dir.path(), leap);
+    let before = stored(&store);
+    store.close(leap).expect("closed");
+    assert!(before.values().filter(|newest| **newest >= leap).count() > 3, "{before:?}");
+    let into = into.path().join("new");
+    repair(dir.path(), &into, leap).expect("repaired");
+    let after = stored(&open(&into, leap));
+    for (id, newest) in before {
+        assert_eq!(after.get(&id), Some(&newest), "segment {id}");
+    }
+}
