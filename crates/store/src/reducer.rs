@@ -44,7 +44,8 @@ pub(crate) struct Reducer {
     before: VecDeque<(u64, u64)>,
     /// Commit under way in which it was written, where, and its words.
     written: Option<(u64, (usize, usize))>,
-    /// Frames left out in each of the newest commits, which may not be durable yet, and their smallest and largest `time`.
+    /// Frames left out in each of the newest commits, which may not be durable yet, and their smallest and largest
+    /// `time`.
     left_out: VecDeque<(u64, u64, (i64, i64))>,
     /// Hashes of the frames taken last, of streams whose `time` is the source's.
     recent: VecDeque<u64>,

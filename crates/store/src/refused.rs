@@ -52,7 +52,7 @@ pub(crate) struct RefusedFrames {
 }
 
 impl RefusedFrames {
-    /// Id of the row that tells of refused frames of this stream. `misses`: whether any between two sequences of a session
+    /// Id of the row that tells of refused frames of this stream. `misses`: whether any of these sequences of a session
     /// are missing for another reason.
     pub(crate) fn id_of(
         &mut self,

@@ -25,10 +25,11 @@ struct Void {
 
 impl Store {
     /// Takes over from the store that was open on the same folder before its disk failed; call it before
-    /// anything is appended, when nothing is appended to `before` any more. Streams and channels keep their
-    /// numbers and all counts continue. Frames of `before` that were not durable, those that it reduced among them, are
-    /// counted as rejected and lost, and told in `strongback.gaps` as `not recorded`, as are frames that it refused; they fill that gap when they
-    /// come again. The program's own tables (`strongback.`) lose nothing. Returns how many frames went back.
+    /// anything is appended, when nothing is appended to `before` any more. Streams and channels keep their numbers
+    /// and all counts continue. Frames of `before` that were not durable, those that it reduced among them, are
+    /// counted as rejected and lost, and told in `strongback.gaps` as `not recorded`, as are frames that it
+    /// refused; they fill that gap when they come again. The program's own tables (`strongback.`) lose nothing.
+    /// Returns how many frames went back.
     ///
     /// # Errors
     /// The log has no room for what is taken over, or the disk fails again.

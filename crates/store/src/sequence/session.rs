@@ -223,8 +223,8 @@ impl Session {
         self.missing.get(at).is_some_and(|i| i.from <= to)
     }
 
-    /// Finds what was seen here and not in `durable`, in its order: frames that went back with a disk that failed. What a
-    /// stream with reductions left out in between is not distinguished from what was never seen.
+    /// Finds what was seen here and not in `durable`, in its order: frames that went back with a disk that failed. What
+    /// a stream with reductions left out in between is not distinguished from what was never seen.
     pub(crate) fn give_up(&mut self, durable: Option<&Session>, reduced: bool) -> Vec<(i64, i64)> {
         let mut void = Vec::new();
         let Some((lowest, highest)) = self.range else { return void };
