@@ -16,6 +16,7 @@ pub mod machine;
 pub mod past;
 pub mod rate;
 pub mod rule;
+mod start;
 pub mod words;
 
 use std::collections::HashMap;
@@ -38,7 +39,7 @@ use crate::reception::{replay, turns};
 use crate::webhook::Webhooks;
 
 use book::{ActError, Alarm, Book, Step, StepKind, Taken};
-use judge::{Judge, Sighting};
+use judge::{Judge, Sighting, Verdict};
 use rule::Rule;
 
 /// How long frames are held back, so that what came over different ways is judged in the order of reception.
@@ -49,6 +50,9 @@ const CATCH_UP_ROWS: u64 = 65_536;
 const WAITING_MAX: usize = 10_000;
 /// Time between two events that say that frames came late.
 const TELL_EACH_NS: i64 = 60_000_000_000;
+/// Time between two marks of what was judged, while values come and while none do.
+const MARK_EACH_NS: i64 = 1_000_000_000;
+const MARK_IDLE_NS: i64 = 60_000_000_000;
 /// Time between two looks for shelves whose time is over.
 const SWEEP_EACH_NS: i64 = 1_000_000_000;
 
@@ -59,6 +63,8 @@ pub struct Limits {
     book: Mutex<Book>,
     /// Number of the next step.
     next_number: AtomicU64,
+    /// Where an earlier opening of the store left off.
+    left: Mutex<Option<start::Left>>,
     /// Who is told of alarms over HTTP.
     pub webhooks: Webhooks,
     /// What counts.
@@ -99,8 +105,11 @@ struct Work {
     clock: Leaps,
     /// The catalog that was looked at.
     catalog: Option<Arc<Catalog>>,
-    /// Opening of the store that numbers are of.
+    /// Opening of the store that numbers are of, and since when.
     reopenings: u64,
+    since: i64,
+    /// Whether what was there at the start was looked at.
+    is_started: bool,
     /// Row of each stream up to which its frames were seen when its limits were last looked at.
     seen: HashMap<StreamId, u64>,
     /// Steps that are not recorded yet, with their numbers.
@@ -111,6 +120,8 @@ struct Work {
     not_told: (u64, u64),
     told_at: i64,
     swept_at: i64,
+    /// When what was judged was marked, and how many frames were.
+    marked: (i64, u64),
 }
 
 impl Limits {
@@ -120,6 +131,7 @@ impl Limits {
             rules: rules.into(),
             book: Mutex::default(),
             next_number: AtomicU64::new(0),
+            left: Mutex::default(),
             webhooks,
             counters: LimitCounters::default(),
         }
@@ -136,9 +148,18 @@ impl Limits {
     /// A scan that ends early; what was read until then is kept.
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
         let mut book = self.book.lock();
+        let view = store.view();
+        let mut left = history::mark(&view).map(|mark| mark.map(start::Left::at)).unwrap_or_else(|error| {
+            tracing::error!(%error, "where limits left off cannot be read");
+            None
+        });
         // What was reported before is not reported again.
-        let next = history::steps(&store.view(), |step| _ = book.take(step));
+        let next = history::steps(&view, |step| {
+            book.take(step);
+            left.iter_mut().for_each(|left| left.note(step));
+        });
         book.pass(now_ns());
+        *self.left.lock() = left;
         self.next_number.store(next?, Relaxed);
         Ok(())
     }
@@ -160,14 +181,15 @@ impl Limits {
         let mut book = self.book.lock();
         let step = act(&book, now_ns())?;
         let numbered = (self.next_number.fetch_add(1, Relaxed), step);
-        let ticket = history::record(ingest, std::slice::from_ref(&numbered))?;
+        let ticket = history::record(ingest, std::slice::from_ref(&numbered), None)?;
         let step = numbered.1;
         let taken = book.take(&step);
         self.notify(ingest, &book, &step, taken);
         Ok(ticket)
     }
 
-    /// Starts the thread of the limits: what is appended from now on is judged. It ends when the server stops.
+    /// Starts the thread of the limits: what was recorded and not judged yet is, and what is appended from now on. It ends
+    /// with `stopping`, which is for when nothing is appended any more.
     ///
     /// # Errors
     /// No thread.
@@ -183,7 +205,7 @@ impl Limits {
         })
     }
 
-    /// Looks at all streams there are; frames count from now on.
+    /// Looks at all streams there are; goes on where limits left off.
     fn begin(&self, ingest: &Ingest, now: i64) -> Work {
         let mut work = Work {
             judge: Judge::new(self.rules.clone()),
@@ -191,16 +213,50 @@ impl Limits {
             clock: Leaps::default(),
             catalog: None,
             reopenings: ingest.reopenings(),
+            since: now,
+            is_started: false,
             seen: HashMap::new(),
             waiting: Vec::new(),
             late: Vec::new(),
             not_told: (0, 0),
             told_at: i64::MIN,
             swept_at: i64::MIN,
+            marked: (i64::MIN, 0),
         };
-        ingest.live().fanout().tap.clear();
         self.adopt(&mut work, ingest, now);
+        work.is_started = true;
         work
+    }
+
+    /// The store was opened again: what came before is judged by the numbers that it has; what is known of channels goes
+    /// on under the new ones.
+    fn reopened(&self, work: &mut Work, ingest: &Ingest, now: i64) {
+        work.reopenings = ingest.reopenings();
+        // Nothing was put aside since the store was replaced.
+        let (seen, lost) = ingest.live().fanout().tap.take();
+        self.count_unjudged(work, lost.len() as u64);
+        seen.into_iter().for_each(|frame| self.hold(work, frame, now));
+        self.judge_all(work);
+        // These rows may be others' now.
+        work.late.clear();
+        work.judge.forget_numbers();
+        (work.catalog, work.since) = (None, now);
+        work.seen.clear();
+        self.adopt(work, ingest, now);
+    }
+
+    fn count_unjudged(&self, work: &mut Work, frames: u64) {
+        self.counters.unjudged.fetch_add(frames, Relaxed);
+        work.not_told.1 += frames;
+    }
+
+    /// Judges all that is held.
+    fn judge_all(&self, work: &mut Work) {
+        while let Some(frame) = work.order.pop() {
+            self.counters.judged.fetch_add(1, Relaxed);
+            work.judge.frame(&frame);
+        }
+        work.order = Order::default();
     }
 
     /// Looks at streams and channels that are new.
@@ -210,10 +266,7 @@ impl Limits {
             return;
         }
         let catalog = store.catalog();
-        // At a start, limits go on from where they were told to be.
-        let looked = work.catalog.replace(catalog.clone());
-        let at_start = looked.is_none();
-        let looked = looked.unwrap_or_default();
+        let looked = work.catalog.replace(catalog.clone()).unwrap_or_default();
         let mut found = Vec::new();
         let changed = || catalog.streams.changed_since(&looked.streams).filter(|stream| stream.source != "internal");
         changed().for_each(|stream| work.judge.note(stream));
@@ -238,15 +291,20 @@ impl Limits {
             }
             ingest.store().view()
         };
+        if !work.is_started {
+            return self.go_on(work, ingest, (&view, &found), now);
+        }
         for (stream, channels, before) in found {
             let next = view.next_row(stream.id);
-            let from = work.seen.insert(stream.id, next).unwrap_or(if at_start { next } else { 0 });
+            // All that this opening of the store brought, unless it was put aside.
+            let from = work.seen.insert(stream.id, next).unwrap_or_else(|| store.opened_row(stream.id));
             if from >= next {
                 continue;
             }
             // What came before anybody asked for it.
             let new = channels[before..].to_vec();
             let rows = from.max(next.saturating_sub(CATCH_UP_ROWS))..next;
+            self.count_unjudged(work, rows.start - from);
             for batch in view.scan(Scan { rows, ..Scan::all(stream.id, new.clone()) }) {
                 match batch {
                     Ok(batch) => replay::sightings(&batch, &new).for_each(|frame| self.hold(work, frame, now)),
@@ -261,11 +319,7 @@ impl Limits {
 
     /// Judges all that is held, and goes on by the clock, which was set by `by_ns`.
     fn leap(&self, work: &mut Work, by_ns: i64) {
-        while let Some(frame) = work.order.pop() {
-            self.counters.judged.fetch_add(1, Relaxed);
-            work.judge.frame(&frame);
-        }
-        work.order = Order::default();
+        self.judge_all(work);
         work.judge.leap(by_ns);
         (work.told_at, work.swept_at) = (i64::MIN, i64::MIN);
     }
@@ -294,14 +348,11 @@ impl Limits {
             self.leap(work, by_ns);
         }
         if work.reopenings != ingest.reopenings() {
-            let waiting = std::mem::take(&mut work.waiting);
-            let clock = std::mem::take(&mut work.clock);
-            *work = Work { waiting, clock, ..self.begin(ingest, now) };
+            self.reopened(work, ingest, now);
         }
         self.adopt(work, ingest, now);
         let (seen, lost) = ingest.live().fanout().tap.take();
-        self.counters.unjudged.fetch_add(lost.len() as u64, Relaxed);
-        work.not_told.1 += lost.len() as u64;
+        self.count_unjudged(work, lost.len() as u64);
         work.late.extend(lost.into_iter().filter_map(|(stream, row)| Some((stream, row?, None))));
         seen.into_iter().for_each(|frame| self.hold(work, frame, now));
         let watermark = now.saturating_sub(align_ns);
@@ -309,16 +360,9 @@ impl Limits {
             self.counters.judged.fetch_add(1, Relaxed);
             work.judge.frame(&frame);
         }
-        let steps: Vec<Step> = work.judge.pass(watermark).into_iter().map(Step::of).collect();
-        if !steps.is_empty() {
-            let mut book = self.book.lock();
-            for step in &steps {
-                let taken = book.take(step);
-                self.notify(ingest, &book, step, taken);
-            }
-        }
-        work.waiting.extend(steps.into_iter().map(|step| (self.next_number.fetch_add(1, Relaxed), step)));
-        self.record(work, ingest);
+        let verdicts = work.judge.pass(watermark);
+        self.tell(work, ingest, verdicts);
+        self.record(work, ingest, (now, watermark), align_ns == 0);
         if now.saturating_sub(work.swept_at) >= SWEEP_EACH_NS {
             work.swept_at = now;
             self.book.lock().pass(now);
@@ -326,8 +370,31 @@ impl Limits {
         Self::tell_late(work, ingest, ledger, now);
     }
 
-    fn record(&self, work: &mut Work, ingest: &Ingest) {
-        if work.waiting.is_empty() || ingest.refusal().is_some() {
+    /// Takes what changed into the book, and tells it.
+    fn tell(&self, work: &mut Work, ingest: &Ingest, verdicts: Vec<Verdict>) {
+        if verdicts.is_empty() {
+            return;
+        }
+        let steps: Vec<Step> = verdicts.into_iter().map(Step::of).collect();
+        {
+            let mut book = self.book.lock();
+            for step in &steps {
+                let taken = book.take(step);
+                self.notify(ingest, &book, step, taken);
+            }
+        }
+        work.waiting.extend(steps.into_iter().map(|step| (self.next_number.fetch_add(1, Relaxed), step)));
+    }
+
+    /// Records steps, and with them, or now and then, up to where all was judged: what comes later is judged at a start.
+    fn record(&self, work: &mut Work, ingest: &Ingest, (now, watermark): (i64, i64), is_last: bool) {
+        let judged = self.counters.judged.load(Relaxed);
+        let each = if judged == work.marked.1 { MARK_IDLE_NS } else { MARK_EACH_NS };
+        let is_due = is_last || now.saturating_sub(work.marked.0) >= each;
+        if work.waiting.is_empty() && !is_due {
+            return;
+        }
+        if ingest.refusal().is_some() {
             let over = work.waiting.len().saturating_sub(WAITING_MAX);
             if over > 0 {
                 self.counters.unrecorded.fetch_add(over as u64, Relaxed);
@@ -335,13 +402,18 @@ impl Limits {
             }
             return;
         }
-        match history::record(ingest, &work.waiting) {
-            Ok(_) => work.waiting.clear(),
+        let mark = history::Mark { judged_until: watermark, since: work.since };
+        match history::record(ingest, &work.waiting, Some(mark)) {
+            Ok(_) => {
+                work.waiting.clear();
+                work.marked = (now, judged);
+            }
             Err(Reject::Refused(_)) => {}
             Err(error) => {
                 tracing::error!(%error, "{} steps of alarms cannot be recorded", work.waiting.len());
                 self.counters.unrecorded.fetch_add(work.waiting.len() as u64, Relaxed);
                 work.waiting.clear();
+                work.marked = (now, judged);
             }
         }
     }
@@ -403,80 +475,113 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use strongback_sources::Sink;
-    use strongback_store::{
-        ChannelSpec, ChannelType, FrameBatch, FrameHead, StoreOptions, StreamKey, StreamSpec, Value,
-    };
+    use strongback_store::{ChannelSpec, FaultDisk, FrameBatch, FrameHead, StoreOptions, StreamKey, StreamSpec, Value};
 
     use super::rule::tests::all;
     use super::*;
     use crate::live::Live;
+    use crate::opening::Opening;
 
-    const MS: i64 = 1_000_000;
-    const S: i64 = 1_000 * MS;
+    pub(super) const MS: i64 = 1_000_000;
+    pub(super) const S: i64 = 1_000 * MS;
     const T0: i64 = 1_780_000_000 * S;
 
-    /// A server's limits over one channel, and its two clocks.
-    struct Rig {
-        limits: Limits,
+    pub(super) const RULES: &str = r#"
+        [[limit]]
+        name = "high"
+        channels = ["a.x"]
+        critical = { high = 10 }
+        [[limit]]
+        name = "persists"
+        channels = ["a.x"]
+        warning = { high = 10 }
+        persist_ms = 500
+        [[limit]]
+        name = "stale"
+        channels = ["a.x"]
+        stale_ms = 1000
+        [[limit]]
+        name = "high b"
+        channels = ["b.x"]
+        critical = { high = 10 }
+        [[limit]]
+        name = "stale b"
+        channels = ["b.x"]
+        stale_ms = 1000
+    "#;
+
+    /// A server's limits over a few channels, and its two clocks.
+    pub(super) struct Rig {
+        pub(super) limits: Limits,
         work: Work,
-        ingest: Arc<Ingest>,
+        pub(super) ingest: Arc<Ingest>,
         ledger: Ledger,
-        steady: i64,
+        pub(super) steady: i64,
         off: i64,
-        _folder: tempfile::TempDir,
+        pub(super) disk: FaultDisk,
+        pub(super) text: &'static str,
     }
 
     impl Rig {
-        fn new() -> Rig {
-            let text = r#"
-                [[limit]]
-                name = "high"
-                channels = ["a.x"]
-                critical = { high = 10 }
-                [[limit]]
-                name = "persists"
-                channels = ["a.x"]
-                warning = { high = 10 }
-                persist_ms = 500
-                [[limit]]
-                name = "stale"
-                channels = ["a.x"]
-                stale_ms = 1000
-            "#;
-            let folder = tempfile::tempdir().expect("a folder");
-            let live = Arc::new(Live::default());
-            let ingest = Ingest::open(folder.path().to_owned(), StoreOptions::default(), Vec::new(), live);
+        pub(super) fn new() -> Rig {
+            Rig::on(RULES, FaultDisk::new(1), 0)
+        }
+
+        pub(super) fn on(text: &'static str, disk: FaultDisk, steady: i64) -> Rig {
+            let (live, on) = (Arc::new(Live::default()), disk.clone());
+            let options = || StoreOptions { log_bytes: 16 << 20, ..StoreOptions::default() };
+            let mut opening = Opening::new(move |now| on.open_store(options(), now));
+            opening.reopen_waits = vec![Duration::ZERO; 3];
+            let ingest = Ingest::open_by(opening, PathBuf::from("disk"), Vec::new(), live);
             let ingest = Arc::new(ingest.expect("a store"));
             let webhooks = Webhooks::new(Vec::new(), 1, 1).expect("none");
             let limits = Limits::new(all(text).to_vec(), webhooks);
-            let work = limits.begin(&ingest, T0);
-            Rig { limits, work, ingest, ledger: Ledger::default(), steady: 0, off: 0, _folder: folder }
+            limits.load(&ingest.store()).expect("alarms");
+            let work = limits.begin(&ingest, T0 + steady);
+            Rig { limits, work, ingest, ledger: Ledger::default(), steady, off: 0, disk, text }
         }
 
-        fn now(&self) -> i64 {
+        pub(super) fn now(&self) -> i64 {
             T0 + self.steady + self.off
         }
 
-        /// Sends a value each 20 ms for so long, or none, and looks as the server does.
-        fn pass(&mut self, span: i64, value: Option<f64>) {
+        /// Sends a value of a channel, received now.
+        pub(super) fn send(&self, table: &str, channel: &str, value: Value<'_>) {
+            self.send_all(table, channel, [value]);
+        }
+
+        /// Sends values of a channel at once.
+        pub(super) fn send_all<'v>(&self, table: &str, channel: &str, values: impl IntoIterator<Item = Value<'v>>) {
+            let mut values = values.into_iter().peekable();
+            let Some(kind) = values.peek().map(Value::channel_type) else { return };
             let spec = StreamSpec {
-                key: StreamKey::new("a", []),
+                key: StreamKey::new(table, []),
                 source: "test".to_owned(),
                 clock: Clock::Source,
                 expected_period_ns: None,
                 sequence_modulus: None,
-                channels: vec![ChannelSpec::new("x", ChannelType::F64)],
+                channels: vec![ChannelSpec::new(channel, kind)],
             };
             let (stream, channels) = self.ingest.resolve(&spec).expect("a stream");
+            let mut batch = FrameBatch::new();
+            let receive_time = self.now();
+            for (after, value) in values.enumerate() {
+                let receive_time = receive_time + after as i64;
+                batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: None });
+                batch.push(channels[0], value);
+                batch.end();
+            }
+            let _ = self.ingest.accept(&batch);
+        }
+
+        /// Sends a value each 20 ms for so long, or none, and looks as the server does.
+        pub(super) fn pass(&mut self, span: i64, value: Option<f64>) {
             for turn in 0..span / (10 * MS) {
                 if let Some(value) = value.filter(|_| turn % 2 == 0) {
-                    let mut batch = FrameBatch::new();
-                    let receive_time = self.now();
-                    batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: None });
-                    batch.push(channels[0], Value::F64(value));
-                    batch.end();
-                    let _ = self.ingest.accept(&batch);
+                    self.send("a", "x", Value::F64(value));
                 }
                 self.steady += 10 * MS;
                 let clocks = (self.now(), Duration::from_nanos(self.steady.unsigned_abs()));
@@ -485,7 +590,7 @@ mod tests {
         }
 
         /// Limits whose alarm is raised.
-        fn alarms(&self) -> Vec<String> {
+        pub(super) fn alarms(&self) -> Vec<String> {
             let raised = self.limits.alarms().into_iter().filter(|alarm| alarm.state == "raised");
             let name = |alarm| json!(alarm)["limit"].as_str().unwrap_or_default().to_owned();
             let mut names: Vec<String> = raised.map(name).collect();

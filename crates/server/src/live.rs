@@ -478,6 +478,8 @@ impl Live {
     pub fn rewind(fanout: &mut Fanout, epoch: u32, next_row: impl Fn(StreamId) -> u64) {
         fanout.lost.clear();
         fanout.arrivals.clear();
+        // What was put aside is judged by the numbers of before; what comes from now on is read from its rows.
+        fanout.tap.clear();
         for subscription in &fanout.subscriptions {
             subscription.rewind(epoch, &next_row);
         }

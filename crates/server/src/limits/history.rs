@@ -1,5 +1,6 @@
 //! `strongback.alarms`: a row for each step in the life of an alarm. `strongback.late`: rows
-//! that were judged after their turn, or not; and those that came too late for a derived channel.
+//! that were judged after their turn, or not; and those that came too late for a derived channel. `strongback.judged`: up
+//! to where limits have judged.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,9 +16,19 @@ use crate::ingest::{Ingest, Ticket};
 
 const ALARMS: &str = "strongback.alarms";
 const LATE: &str = "strongback.late";
+const JUDGED: &str = "strongback.judged";
 
 /// A row of a stream, and when it was judged, if it was.
 pub type Late = (StreamId, u64, Option<i64>);
+
+/// Up to where limits have judged, nanoseconds since 1970 UTC by the clock of reception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// What was received before was judged.
+    pub judged_until: i64,
+    /// Since when they were at work, in this opening of the store.
+    pub since: i64,
+}
 
 /// Most rows of the history that are read at a start.
 const ROWS_MAX: u64 = 200_000;
@@ -95,13 +106,28 @@ fn cells(step: &Step) -> Vec<(&'static str, Value<'_>)> {
     cells
 }
 
-/// Appends steps to `strongback.alarms`, each with its number, which no other step of the store has.
+/// Appends steps to `strongback.alarms`, each with its number, which no other step of the store has, and to
+/// `strongback.judged` up to where all was judged.
 ///
 /// # Errors
 /// The store refuses them.
-pub fn record(ingest: &Ingest, steps: &[(u64, Step)]) -> Result<Ticket, Reject> {
-    let (stream, channels) = ingest.resolve_own(&spec(ALARMS, CHANNELS))?;
+pub fn record(ingest: &Ingest, steps: &[(u64, Step)], mark: Option<Mark>) -> Result<Ticket, Reject> {
     let mut batch = FrameBatch::new();
+    if !steps.is_empty() {
+        add(ingest, steps, &mut batch)?;
+    }
+    if let Some(Mark { judged_until, since }) = mark {
+        let (stream, channels) = ingest.resolve_own(&spec(JUDGED, [("since_ns", ChannelType::I64)]))?;
+        let (receive_time, source_time) = (judged_until, Some(judged_until));
+        batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
+        batch.push(channels[0], Value::I64(since));
+        batch.end();
+    }
+    append(ingest, &batch)
+}
+
+fn add(ingest: &Ingest, steps: &[(u64, Step)], batch: &mut FrameBatch) -> Result<(), Reject> {
+    let (stream, channels) = ingest.resolve_own(&spec(ALARMS, CHANNELS))?;
     for (number, step) in steps {
         let (receive_time, source_time) = (step.receive_time, Some(step.time));
         batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
@@ -112,7 +138,7 @@ pub fn record(ingest: &Ingest, steps: &[(u64, Step)]) -> Result<Ticket, Reject> 
         }
         batch.end();
     }
-    append(ingest, &batch)
+    Ok(())
 }
 
 /// Appends to `strongback.late` rows that had another turn than that of their reception: when, nanoseconds since 1970 UTC,
@@ -144,14 +170,14 @@ pub fn record_late(ingest: &Ingest, rows: &[Late], derived: Option<&str>, now: i
     append(ingest, &batch).map(drop)
 }
 
-/// Hands over the rows of one of these streams, from its newest [`ROWS_MAX`] on.
-fn rows(view: &View, table: &str, mut each: impl FnMut(Row<'_>)) -> Result<(), ScanError> {
+/// Hands over the rows of one of these streams, from its newest `most` on.
+fn rows(view: &View, table: &str, most: u64, mut each: impl FnMut(Row<'_>)) -> Result<(), ScanError> {
     let own = |stream: &&Stream| stream.key.table == table && stream.key.tags.is_empty();
     let catalog = view.catalog();
     let Some(stream) = catalog.streams.iter().map(|stream| &**stream).find(own) else { return Ok(()) };
     let next = view.next_row(stream.id);
     let columns = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();
-    let scan = Scan { rows: next.saturating_sub(ROWS_MAX)..next, ..Scan::all(stream.id, columns) };
+    let scan = Scan { rows: next.saturating_sub(most)..next, ..Scan::all(stream.id, columns) };
     for batch in view.scan(scan) {
         let batch = batch?;
         (0..batch.len()).for_each(|row| each(Row { stream, batch: &batch, row }));
@@ -212,7 +238,7 @@ impl<'a> Row<'a> {
 /// A scan that ends early.
 pub fn steps(view: &View, mut each: impl FnMut(&Step)) -> Result<u64, ScanError> {
     let mut next = 0;
-    rows(view, ALARMS, |row| {
+    rows(view, ALARMS, ROWS_MAX, |row| {
         if let Some(step) = row.step() {
             each(&step);
         }
@@ -223,13 +249,27 @@ pub fn steps(view: &View, mut each: impl FnMut(&Step)) -> Result<u64, ScanError>
     Ok(next)
 }
 
+/// Up to where limits have judged, as it was marked last.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn mark(view: &View) -> Result<Option<Mark>, ScanError> {
+    let mut found = None;
+    rows(view, JUDGED, 1, |row| {
+        if let Some(Value::I64(since)) = row.get("since_ns") {
+            found = Some(Mark { judged_until: row.batch.time(row.row), since });
+        }
+    })?;
+    Ok(found)
+}
+
 /// The rows that had another turn than that of their reception, and which.
 ///
 /// # Errors
 /// A scan that ends early.
 pub fn late(view: &View) -> Result<HashMap<(StreamId, u64), Option<i64>>, ScanError> {
     let mut found = HashMap::new();
-    rows(view, LATE, |row| {
+    rows(view, LATE, ROWS_MAX, |row| {
         if row.get("derived").is_some() {
             return;
         }
@@ -250,7 +290,7 @@ pub fn late(view: &View) -> Result<HashMap<(StreamId, u64), Option<i64>>, ScanEr
 /// A scan that ends early.
 pub fn late_for(view: &View, derived: &str) -> Result<HashSet<(StreamId, u64)>, ScanError> {
     let mut found = HashSet::new();
-    rows(view, LATE, |row| {
+    rows(view, LATE, ROWS_MAX, |row| {
         if let (Some(Value::U32(stream)), Some(Value::U64(of))) = (row.get("stream"), row.get("row"))
             && row.text("derived") == derived
         {

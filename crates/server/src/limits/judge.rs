@@ -39,10 +39,36 @@ struct Judged {
 #[derive(Debug)]
 struct Switch {
     channel: String,
-    /// Its newest reading.
-    reading: Option<Reading>,
+    /// Its newest reading, and when it was received.
+    reading: Option<(Reading, i64)>,
     /// What is judged only while it says so.
     judged: Vec<usize>,
+}
+
+impl Switch {
+    /// Takes a reading; returns what changes by it.
+    fn turn(
+        &mut self,
+        reading: &Reading,
+        receive_time: i64,
+        rules: &[Rule],
+        judged: &mut [Judged],
+    ) -> Vec<(usize, Change)> {
+        let mut found = Vec::new();
+        if self.reading.as_ref().is_some_and(|(before, _)| before == reading) {
+            return found;
+        }
+        self.reading = Some((reading.clone(), receive_time));
+        let mut changes = Vec::new();
+        for &at in &self.judged {
+            let Judged { rule, machine, .. } = &mut judged[at];
+            let rule = &rules[*rule];
+            let holds = rule.context.as_ref().is_some_and(|context| context.holds(reading));
+            machine.context(rule, holds, receive_time, &mut changes);
+            found.extend(changes.drain(..).map(|change| (at, change)));
+        }
+        found
+    }
 }
 
 /// What is done with a channel's readings.
@@ -65,6 +91,8 @@ pub struct Judge {
     known: HashMap<StreamId, usize>,
     /// Full names of channels under limits, each with the channel that had it first.
     named: HashMap<String, ChannelId>,
+    /// What was judged in an opening of the store whose numbers no longer hold, by limit and name.
+    kept: HashMap<(usize, Arc<str>), usize>,
     left_out: u64,
     changes: Vec<Change>,
     verdicts: Vec<(usize, Change)>,
@@ -87,6 +115,7 @@ impl Judge {
             streams: HashMap::new(),
             known: HashMap::new(),
             named: HashMap::new(),
+            kept: HashMap::new(),
             left_out: 0,
             changes: Vec::new(),
             verdicts: Vec::new(),
@@ -133,13 +162,17 @@ impl Judge {
                 if !rule.channels.iter().any(|pattern| pattern.matches(&stream.key, &channel.name)) {
                     continue;
                 }
+                if let Some(at) = self.kept.remove(&(number, Arc::from(full.as_str()))) {
+                    judged.push(at);
+                    continue;
+                }
                 if self.judged.len() >= MACHINES_MAX {
                     self.left_out += 1;
                     continue;
                 }
                 let mut machine = Machine::new(rule);
                 if let Some((level, why)) = told(&rule.name, &full) {
-                    machine.resume(level, why);
+                    machine.resume(rule, level, why);
                 }
                 judged.push(self.judged.len());
                 self.judged.push(Judged { rule: number, name: full.as_str().into(), machine });
@@ -161,11 +194,54 @@ impl Judge {
     fn switch(&mut self, judged: usize, context: &Context) {
         for switch in self.switches.iter_mut().filter(|switch| switch.channel == context.channel) {
             switch.judged.push(judged);
-            let holds = switch.reading.as_ref().is_some_and(|reading| context.holds(reading));
-            let rule = &self.rules[self.judged[judged].rule];
-            // It has no value yet: nothing is told.
-            self.judged[judged].machine.context(rule, holds, i64::MIN, &mut self.changes);
+            // Without a value of the channel nobody knows.
+            let Some((reading, received)) = &switch.reading else { continue };
+            let Judged { rule, machine, .. } = &mut self.judged[judged];
+            machine.context(&self.rules[*rule], context.holds(reading), *received, &mut self.changes);
+            self.verdicts.extend(self.changes.drain(..).map(|change| (judged, change)));
         }
+    }
+
+    /// Takes the newest readings that were recorded before the judge began, each with its stream and times: those that say
+    /// whether limits hold first.
+    pub fn prime(&mut self, newest: &[(StreamId, ChannelIndex, (i64, i64), Reading)]) {
+        for of_switches in [true, false] {
+            for (stream, channel, times, reading) in newest {
+                let uses = self.streams.get(stream).and_then(|uses| uses.iter().find(|uses| uses.channel == *channel));
+                let Some(Uses { judged, switch, .. }) = uses else { continue };
+                if of_switches {
+                    switch.iter().for_each(|at| {
+                        let changed = self.switches[*at].turn(reading, times.1, &self.rules, &mut self.judged);
+                        self.verdicts.extend(changed);
+                    });
+                    continue;
+                }
+                for &at in judged {
+                    let Judged { rule, machine, .. } = &mut self.judged[at];
+                    machine.prime(&self.rules[*rule], *times, reading.clone(), &mut self.changes);
+                    self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+                }
+            }
+        }
+    }
+
+    /// Goes on at an instant of reception, after the record: see [`Machine::go_on`]. `told` is what alarms say.
+    pub fn go_on(&mut self, receive_time: i64, told: impl Fn(&str, &str) -> Option<(Level, Option<Why>)>) {
+        for (at, Judged { rule, name, machine }) in self.judged.iter_mut().enumerate() {
+            let rule = &self.rules[*rule];
+            let told = told(&rule.name, name).unwrap_or_default();
+            machine.go_on(rule, receive_time, told, &mut self.changes);
+            self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+        }
+    }
+
+    /// The store was opened again: numbers of streams and channels no longer hold, what is known of them does.
+    pub fn forget_numbers(&mut self) {
+        self.streams.clear();
+        self.known.clear();
+        self.named.clear();
+        let kept = self.judged.iter().enumerate();
+        self.kept = kept.map(|(at, judged)| ((judged.rule, judged.name.clone()), at)).collect();
     }
 
     /// A frame; they come in the order of reception.
@@ -180,17 +256,7 @@ impl Judge {
                 self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
             }
             let Some(switch) = uses.switch.map(|at| &mut self.switches[at]) else { continue };
-            if switch.reading.as_ref() == Some(reading) {
-                continue;
-            }
-            switch.reading = Some(reading.clone());
-            for &at in &switch.judged {
-                let Judged { rule, machine, .. } = &mut self.judged[at];
-                let rule = &self.rules[*rule];
-                let holds = rule.context.as_ref().is_some_and(|context| context.holds(reading));
-                machine.context(rule, holds, frame.receive_time, &mut self.changes);
-                self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
-            }
+            self.verdicts.extend(switch.turn(reading, frame.receive_time, &self.rules, &mut self.judged));
         }
     }
 
@@ -208,6 +274,11 @@ impl Judge {
             machine.pass(&self.rules[*rule], receive_time, &mut self.changes);
             self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
         }
+        self.take()
+    }
+
+    /// All that changed since the last call, in the order in which it did.
+    pub fn take(&mut self) -> Vec<Verdict> {
         // Those of one channel under one limit are in order already.
         let judged = &self.judged;
         let key = |(at, change): &(usize, Change)| (change.receive_time, &judged[*at].name, judged[*at].rule);

@@ -38,8 +38,8 @@ pub struct Machine {
     of_values: Level,
     is_stale: bool,
     rate: Rate,
-    /// Whether the limit holds now.
-    holds: bool,
+    /// Whether the limit holds now; none while its context has no value: nothing is judged, and what was told stays.
+    holds: Option<bool>,
     told: (Level, Option<Why>),
 }
 
@@ -53,19 +53,74 @@ impl Machine {
             of_values: Level::Normal,
             is_stale: false,
             rate: Rate::default(),
-            holds: rule.context.is_none(),
+            holds: rule.context.is_none().then_some(true),
             told: (Level::Normal, None),
         }
     }
 
     /// Goes on at a level that was told before a restart.
-    pub fn resume(&mut self, level: Level, why: Option<Why>) {
+    pub fn resume(&mut self, rule: &Rule, level: Level, why: Option<Why>) {
         self.told = (level, why);
         match why {
-            Some(Why::Stale) => self.is_stale = true,
+            Some(Why::Stale) => {
+                self.is_stale = true;
+                // A silence is no worse than its own level: the values were.
+                let is_worse = rule.stale.is_none_or(|(_, of_silence)| level > of_silence);
+                self.of_values = if is_worse { level } else { Level::Normal };
+            }
             Some(why @ (Why::Slow | Why::Fast)) => self.rate.off = Some(Off { why, rate_hz: None, bound: None }),
             _ => self.of_values = level,
         }
+    }
+
+    /// Takes the newest value that was recorded before the judge began, as if it came at these times: silence counts from
+    /// there. What was told is never lowered by it, as what came after it may not be recorded.
+    pub fn prime(&mut self, rule: &Rule, (time, receive_time): (i64, i64), value: Reading, out: &mut Vec<Change>) {
+        let told = self.told.0;
+        self.newest = Some((time, receive_time));
+        if self.is_stale || self.rate.off.is_some() {
+            // The level of the values beside that of the silence or the rate, which hid it.
+            let beyond = |at: &usize| rule.bounds[*at].beyond(&value, rule.hysteresis).is_some();
+            let hidden = (0..TROUBLE.len()).rev().find(|at| TROUBLE[*at] <= told && beyond(at));
+            self.of_values = self.of_values.max(hidden.map_or(Level::Normal, |at| TROUBLE[at]));
+        }
+        self.value = Some(value);
+        if self.holds != Some(true) {
+            return;
+        }
+        let before = self.of_values;
+        self.assess(rule, time);
+        if !self.is_stale {
+            self.settle(rule, time);
+            self.of_values = self.of_values.max(before);
+            if self.of_values > told {
+                self.tell(rule, (time, receive_time), out);
+            }
+        }
+    }
+
+    /// Goes on at an instant of reception after a time of which nothing is known: no silence, and nothing persisted, in
+    /// it. `told` is what was told of the channel: where that is not what was found, the change is told now.
+    pub fn go_on(&mut self, rule: &Rule, receive_time: i64, told: (Level, Option<Why>), out: &mut Vec<Change>) {
+        let Some((newest, received)) = &mut self.newest else { return };
+        let by = receive_time.saturating_sub(*received).max(0);
+        *newest = newest.saturating_add(by);
+        *received = received.saturating_add(by);
+        let at = (*newest, *received);
+        self.since.iter_mut().flatten().for_each(|since| *since = since.saturating_add(by));
+        if self.told != told {
+            self.told = told;
+            self.tell(rule, at, out);
+        }
+    }
+
+    /// What was told last: the level, and why.
+    pub fn told(&self) -> (Level, Option<Why>) {
+        self.told
+    }
+
+    fn is_held(&self) -> bool {
+        self.holds == Some(true)
     }
 
     /// A value; calls come in the order of `receive_time`.
@@ -76,7 +131,7 @@ impl Machine {
         self.persist_until(rule, time, receive_time, out);
         self.newest = Some((time, receive_time));
         self.value = Some(value);
-        if self.holds {
+        if self.is_held() {
             self.is_stale = false;
             if let Some(expected) = &rule.rate {
                 self.rate.begin(expected, receive_time);
@@ -104,7 +159,7 @@ impl Machine {
 
     /// The clock of reception has passed everything before `receive_time`.
     pub fn pass(&mut self, rule: &Rule, receive_time: i64, out: &mut Vec<Change>) {
-        if let Some(expected) = rule.rate.as_ref().filter(|_| self.holds) {
+        if let Some(expected) = rule.rate.as_ref().filter(|_| self.is_held()) {
             while let Some(end) = self.rate.due(expected, receive_time) {
                 // What became due before comes first.
                 self.pass_values(rule, end, out);
@@ -119,7 +174,7 @@ impl Machine {
 
     /// Silence, and values that persist.
     fn pass_values(&mut self, rule: &Rule, receive_time: i64, out: &mut Vec<Change>) {
-        let Some((newest, received)) = self.newest.filter(|_| self.holds) else { return };
+        let Some((newest, received)) = self.newest.filter(|_| self.is_held()) else { return };
         let stale = rule.stale.filter(|_| !self.is_stale).map(|(after, _)| after);
         let silent = stale.filter(|after| received.saturating_add(*after) < receive_time);
         let line = newest.saturating_add(receive_time.saturating_sub(received));
@@ -140,24 +195,36 @@ impl Machine {
 
     /// The context says whether the limit holds, from `receive_time` on.
     pub fn context(&mut self, rule: &Rule, holds: bool, receive_time: i64, out: &mut Vec<Change>) {
-        if holds == self.holds {
+        if self.holds == Some(holds) {
             return;
         }
         self.pass(rule, receive_time, out);
-        self.holds = holds;
-        let Some((newest, received)) = &mut self.newest else { return };
+        // Before its context had a value, the limit may have held all the time: what was told before a restart stays.
+        let goes_on = self.holds.is_none() && holds;
+        self.holds = Some(holds);
+        let Some((newest, received)) = &mut self.newest else {
+            if !holds {
+                (self.of_values, self.is_stale, self.rate) = (Level::Normal, false, Rate::default());
+                self.tell(rule, (receive_time, receive_time), out);
+            }
+            return;
+        };
         // The line goes on from here: silence while nobody asked is none.
         *newest = newest.saturating_add(receive_time.saturating_sub(*received).max(0));
         *received = receive_time.max(*received);
         let time = *newest;
-        (self.since, self.of_values, self.is_stale) = ([None; TROUBLE.len()], Level::Normal, false);
-        self.rate = Rate::default();
+        if !goes_on {
+            (self.since, self.of_values, self.is_stale) = ([None; TROUBLE.len()], Level::Normal, false);
+            self.rate = Rate::default();
+        }
         if holds {
             if let Some(expected) = &rule.rate {
                 self.rate.begin(expected, receive_time);
             }
             self.assess(rule, time);
-            self.settle(rule, time);
+            if !self.is_stale {
+                self.settle(rule, time);
+            }
         }
         self.tell(rule, (time, receive_time), out);
     }
@@ -184,7 +251,7 @@ impl Machine {
 
     /// Tells what persisted before `time`, none of it later than `receive_time`.
     fn persist_until(&mut self, rule: &Rule, time: i64, receive_time: i64, out: &mut Vec<Change>) {
-        let Some((newest, received)) = self.newest.filter(|_| self.holds && !self.is_stale) else { return };
+        let Some((newest, received)) = self.newest.filter(|_| self.is_held() && !self.is_stale) else { return };
         loop {
             let due = |at: usize| {
                 let due = self.since[at]?.saturating_add(rule.persist_ns);
@@ -366,8 +433,69 @@ mod tests {
     fn what_was_told_before_a_restart_is_not_told_again() {
         let rule = rule("warning = { high = 5 }\npersist_ms = 100").expect("a rule");
         let mut machine = Machine::new(&rule);
-        machine.resume(Level::Warning, Some(Why::High));
+        machine.resume(&rule, Level::Warning, Some(Why::High));
         assert_eq!(run(&mut machine, &rule, &[(10, 6.0)]), []);
         assert_eq!(run(&mut machine, &rule, &[(20, 4.0)]), [(20, Level::Normal, None, None)]);
+    }
+
+    fn primed(rule: &Rule, told: (Level, Option<Why>), value: f64) -> (Machine, Vec<(i64, Level, Option<Why>)>) {
+        let (mut machine, mut out) = (Machine::new(rule), Vec::new());
+        machine.resume(rule, told.0, told.1);
+        machine.prime(rule, (100, 100), Reading::Number(value), &mut out);
+        (machine, out.into_iter().map(|c| (c.time, c.to, c.why)).collect())
+    }
+
+    #[test]
+    fn a_channel_that_never_comes_again_after_a_restart_is_stale() {
+        let rule = rule("warning = { high = 5 }\nstale_ms = 1\nstale = \"critical\"").expect("a rule");
+        let (mut machine, told) = primed(&rule, (Level::Normal, None), 1.0);
+        assert_eq!(told, []);
+        let mut out = Vec::new();
+        machine.go_on(&rule, 5_000_000, (Level::Normal, None), &mut out);
+        machine.pass(&rule, 5_999_999, &mut out);
+        assert_eq!(out, [], "silence counts from the start");
+        machine.pass(&rule, 7_000_000, &mut out);
+        let told: Vec<_> = out.iter().map(|c| (c.receive_time, c.to, c.why)).collect();
+        assert_eq!(told, [(6_000_000, Level::Critical, Some(Why::Stale))]);
+    }
+
+    #[test]
+    fn the_level_of_values_behind_a_silence_lives_through_a_restart() {
+        let rule =
+            rule("warning = { high = 5 }\ncritical = { high = 9 }\npersist_ms = 1\nstale_ms = 1").expect("a rule");
+        for (level, value) in [(Level::Critical, 9.5), (Level::Warning, 6.0)] {
+            let (mut machine, told) = primed(&rule, (level, Some(Why::Stale)), value);
+            assert_eq!(told, []);
+            // It comes back as it was: no second wait, and no lower level between.
+            let told = run(&mut machine, &rule, &[(200, value)]);
+            let levels: Vec<_> = told.iter().map(|(_, to, why, _)| (*to, *why)).collect();
+            assert_eq!(levels, [(level, Some(Why::High))]);
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_raises_at_a_start_and_lowers_nothing() {
+        let rule = rule("warning = { high = 5 }\ncritical = { high = 9 }").expect("a rule");
+        assert_eq!(primed(&rule, (Level::Normal, None), 6.0).1, [(100, Level::Warning, Some(Why::High))]);
+        let (mut machine, told) = primed(&rule, (Level::Critical, Some(Why::High)), 1.0);
+        assert_eq!(told, []);
+        assert_eq!(run(&mut machine, &rule, &[(200, 1.0)]), [(200, Level::Normal, None, None)]);
+    }
+
+    #[test]
+    fn a_context_that_is_not_known_keeps_what_was_told() {
+        let rule = rule("watch = { low = 0 }\npersist_ms = 1\nwhile = { channel = \"m.s\", is = [\"RUN\"] }");
+        let rule = rule.expect("a rule");
+        for holds in [true, false] {
+            let (mut machine, told) = primed(&rule, (Level::Watch, Some(Why::Low)), -1.0);
+            assert_eq!(told, []);
+            let mut out = Vec::new();
+            machine.pass(&rule, 9_000_000, &mut out);
+            assert_eq!(out, [], "not known");
+            machine.context(&rule, holds, 9_000_000, &mut out);
+            let told: Vec<_> = out.iter().map(|c| (c.receive_time, c.to)).collect();
+            let cleared = [(9_000_000, Level::Normal)];
+            assert_eq!(told, cleared[..usize::from(!holds)]);
+        }
     }
 }

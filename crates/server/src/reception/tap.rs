@@ -50,7 +50,7 @@ impl<R: Reading> Tap<R> {
         self.wanted[at] = Some(Wanted { source_clock, is_wanted, every });
     }
 
-    /// Forgets what was asked for: numbers of streams and channels no longer hold.
+    /// Forgets what was asked for: numbers of streams and channels no longer hold. What was put aside stays.
     pub fn clear(&mut self) {
         self.wanted.clear();
     }
