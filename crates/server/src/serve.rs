@@ -197,6 +197,9 @@ pub struct Running {
     reading: Vec<ads::Running>,
     listener: Option<Listener>,
     threads: Vec<JoinHandle<()>>,
+    /// The thread of the limits, and what ends it.
+    limits: Option<JoinHandle<()>>,
+    judging: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     sql: tokio::task::JoinHandle<()>,
     serving: tokio::task::JoinHandle<()>,
@@ -273,7 +276,7 @@ impl Running {
             tracing::error!(%error, "alarms of earlier openings cannot all be read");
         }
         let derived = Arc::new(Derived::new(Book::open(ingest.dir(), &config.derived, now_ns())?));
-        let stopping = watch::Sender::new(false);
+        let (stopping, judging) = (watch::Sender::new(false), watch::Sender::new(false));
 
         let commits = ingest.clone();
         let interval = Duration::from_millis(config.commit_interval_ms);
@@ -295,9 +298,10 @@ impl Running {
         }
         drop(store);
         limits.webhooks.start(&ingest, &ledger)?;
-        if !limits.rules().is_empty() {
-            threads.push(limits.clone().start(ingest.clone(), ledger.clone(), stopping.subscribe())?);
-        }
+        let judge = match limits.rules().is_empty() {
+            true => None,
+            false => Some(limits.clone().start(ingest.clone(), ledger.clone(), judging.subscribe())?),
+        };
 
         threads.push(derived.clone().start(ingest.clone(), ledger.clone(), stopping.subscribe())?);
 
@@ -384,7 +388,23 @@ impl Running {
         ];
         let sql = tokio::spawn(sql.serve());
         let serving = tokio::spawn(http::serve(http_listener, server.clone()));
-        Ok(Running { server, http, ilp, pg, packets, plcs, sources, reading, listener, threads, tasks, sql, serving })
+        Ok(Running {
+            server,
+            http,
+            ilp,
+            pg,
+            packets,
+            plcs,
+            sources,
+            reading,
+            listener,
+            threads,
+            limits: judge,
+            judging,
+            tasks,
+            sql,
+            serving,
+        })
     }
 
     /// Where everything is, for people.
@@ -473,10 +493,12 @@ impl Running {
         self.server.roster.finish(&self.server.ingest, now_ns());
         self.server.ingest.stop();
         let threads = std::mem::take(&mut self.threads);
-        let server = self.server.clone();
+        let (server, limits, judging) = (self.server.clone(), self.limits.take(), self.judging.clone());
         let closed = tokio::task::spawn_blocking(move || {
             server.playbacks.stop();
-            for thread in threads {
+            // Nothing comes in behind derived channels: limits judge to the end.
+            let limits = limits.into_iter().inspect(|_| _ = judging.send_replace(true));
+            for thread in threads.into_iter().chain(limits) {
                 if thread.join().is_err() {
                     tracing::error!("a thread of the store ended by a defect");
                 }
