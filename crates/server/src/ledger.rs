@@ -5,13 +5,14 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, RwLock};
 use strongback_query::{EventOrigin, EventRow, GapRow};
 use strongback_sources::Sink;
 use strongback_store::{
-    Batch, ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Reject, Scan, ScanError,
-    Store, Stream, StreamId, StreamKey, StreamList, StreamSpec, Value,
+    Appended, Batch, ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Reject, Scan,
+    ScanError, Store, Stream, StreamId, StreamKey, StreamList, StreamSpec, Value,
 };
 
 use crate::clock::now_ns;
@@ -23,6 +24,8 @@ use crate::starts;
 pub const ROWS_MAX: usize = 100_000;
 /// Bytes of the gaps, and of the events, that are kept in memory.
 pub const BYTES_MAX: usize = 32 << 20;
+/// Events of the server that wait for a store that refuses, at most.
+pub const WAITING_MAX: usize = 1_000;
 /// Longest text of an event in bytes.
 pub const EVENT_TEXT_MAX: usize = 4096;
 /// Longest source of an event in bytes.
@@ -43,6 +46,9 @@ pub const LEVELS: [&str; 4] = ["info", "watch", "warning", "critical"];
 pub struct Ledger {
     rows: RwLock<Rows>,
     own: Mutex<OwnStreams>,
+    waiting: Mutex<VecDeque<EventRow>>,
+    /// Events of the server that are in the log alone.
+    unrecorded: AtomicU64,
 }
 
 /// Where gaps and events are in the catalog.
@@ -234,50 +240,101 @@ impl Ledger {
         self.rows.read().events.iter().filter_map(starts::outage).collect()
     }
 
-    /// As [`Ledger::record`]; an event that cannot be recorded, because nothing is now, is in the log alone.
+    /// Appends an event of the server, without waiting for anything: where the store takes nothing now, the event waits, and
+    /// is offered again with the next one and by [`Ledger::retry`]. One that finds no room, or that cannot be an event, is
+    /// in the log alone, and counted.
     pub fn record_or_say(&self, ingest: &Ingest, event: &EventRow) {
-        if let Err(error) = self.record(ingest, event) {
-            tracing::warn!(source = event.source, "not among the events: {error}: {}", event.text);
+        let mut waiting = self.waiting.lock();
+        waiting.push_back(event.clone());
+        self.offer(ingest, &mut waiting);
+        while waiting.len() > WAITING_MAX {
+            if let Some(oldest) = waiting.pop_front() {
+                self.leave_out(&oldest, "too many wait for the store");
+            }
         }
     }
 
-    /// Appends an event to `strongback.events`; it reaches memory and screens by the follower.
+    /// Offers again the events that wait.
+    pub fn retry(&self, ingest: &Ingest) {
+        self.offer(ingest, &mut self.waiting.lock());
+    }
+
+    /// Offers them for the last time: what the store does not take is in the log alone.
+    pub fn finish(&self, ingest: &Ingest) {
+        let mut waiting = self.waiting.lock();
+        self.offer(ingest, &mut waiting);
+        waiting.drain(..).for_each(|event| self.leave_out(&event, "the server stops"));
+    }
+
+    /// Events of the server that are in the log alone since start.
+    pub fn unrecorded(&self) -> u64 {
+        self.unrecorded.load(Relaxed)
+    }
+
+    /// Appends those that wait, in their order, until the store refuses.
+    fn offer(&self, ingest: &Ingest, waiting: &mut VecDeque<EventRow>) {
+        while let Some(event) = waiting.front() {
+            match append(ingest, event, |batch| ingest.accept(batch)) {
+                Ok(_) => {}
+                Err(EventError::Refused(Reject::Refused(_))) => return,
+                Err(error) => self.leave_out(event, &error.to_string()),
+            }
+            waiting.pop_front();
+        }
+    }
+
+    fn leave_out(&self, event: &EventRow, why: &str) {
+        self.unrecorded.fetch_add(1, Relaxed);
+        tracing::warn!(source = event.source, "not among the events: {why}: {}", event.text);
+    }
+
+    /// Appends an event of a client to `strongback.events`, and waits while the store's log is full; it reaches memory and
+    /// screens by the follower.
     ///
     /// # Errors
     /// If the event cannot be, or the store refuses it.
     pub fn record(&self, ingest: &Ingest, event: &EventRow) -> Result<Ticket, EventError> {
-        if event.text.is_empty() || event.text.len() > EVENT_TEXT_MAX {
-            return Err(EventError::Text { size_bytes: event.text.len() });
-        }
-        if !LEVELS.contains(&event.level.as_str()) {
-            return Err(EventError::Level { level: event.level.clone() });
-        }
-        check_source(event)?;
-        let channel = |name| ChannelSpec::new(name, ChannelType::String);
-        let spec = StreamSpec {
-            key: StreamKey::new(EVENTS, []),
-            source: "internal".to_owned(),
-            clock: Clock::Source,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: ["text", "level", "source", ORIGIN].map(channel).into(),
-        };
-        let (stream, channels) = ingest.resolve_own(&spec)?;
-        let mut batch = FrameBatch::new();
-        let head =
-            FrameHead { stream: stream.id, receive_time: now_ns(), source_time: Some(event.time_ns), sequence: None };
-        batch.begin(head);
-        let origin = event.origin.name();
-        for (channel, text) in channels.iter().zip([event.text.as_str(), &event.level, &event.source, origin]) {
-            batch.push(*channel, Value::String(text));
-        }
-        batch.end();
-        let generation = ingest.generation_now();
-        let appended = ingest.accept_waiting(&batch);
-        match appended.outcomes.into_iter().next() {
-            Some(Outcome::Rejected(reject)) => Err(reject.into()),
-            _ => Ok(generation.ticket(appended.commit)),
-        }
+        append(ingest, event, |batch| ingest.accept_waiting(batch))
+    }
+}
+
+/// Appends an event to `strongback.events`.
+fn append(
+    ingest: &Ingest,
+    event: &EventRow,
+    accept: impl FnOnce(&FrameBatch) -> Appended,
+) -> Result<Ticket, EventError> {
+    if event.text.is_empty() || event.text.len() > EVENT_TEXT_MAX {
+        return Err(EventError::Text { size_bytes: event.text.len() });
+    }
+    if !LEVELS.contains(&event.level.as_str()) {
+        return Err(EventError::Level { level: event.level.clone() });
+    }
+    check_source(event)?;
+    let channel = |name| ChannelSpec::new(name, ChannelType::String);
+    let spec = StreamSpec {
+        key: StreamKey::new(EVENTS, []),
+        source: "internal".to_owned(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: ["text", "level", "source", ORIGIN].map(channel).into(),
+    };
+    let (stream, channels) = ingest.resolve_own(&spec)?;
+    let mut batch = FrameBatch::new();
+    let head =
+        FrameHead { stream: stream.id, receive_time: now_ns(), source_time: Some(event.time_ns), sequence: None };
+    batch.begin(head);
+    let origin = event.origin.name();
+    for (channel, text) in channels.iter().zip([event.text.as_str(), &event.level, &event.source, origin]) {
+        batch.push(*channel, Value::String(text));
+    }
+    batch.end();
+    let generation = ingest.generation_now();
+    let appended = accept(&batch);
+    match appended.outcomes.into_iter().next() {
+        Some(Outcome::Rejected(reject)) => Err(reject.into()),
+        _ => Ok(generation.ticket(appended.commit)),
     }
 }
 
@@ -481,5 +538,55 @@ impl<'a> From<&'a EventRow> for EventCard<'a> {
             source: &event.source,
             origin: event.origin.name(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use strongback_store::{FaultDisk, StoreOptions};
+
+    use super::*;
+    use crate::live::Live;
+    use crate::opening::Opening;
+
+    /// Nobody commits: an event that waited for room in the log would do so for ever.
+    #[test]
+    fn events_of_the_server_wait_beside_a_full_log_and_are_recorded_when_there_is_room() {
+        let disk = FaultDisk::new(1);
+        let on = disk.clone();
+        let options = || StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() };
+        let opening = Opening::new(move |now| on.open_store(options(), now));
+        let ingest = Ingest::open_by(opening, PathBuf::from("disk"), Vec::new(), Arc::new(Live::default()));
+        let (ingest, ledger) = (ingest.expect("a store"), Ledger::default());
+        let event = |number: usize| EventRow {
+            time_ns: number as i64,
+            level: "info".to_owned(),
+            source: "test".to_owned(),
+            text: format!("{number} {}", "x".repeat(EVENT_TEXT_MAX - 10)),
+            origin: EventOrigin::Server,
+        };
+        let mut told = 0;
+        while ledger.waiting.lock().is_empty() {
+            ledger.record_or_say(&ingest, &event(told));
+            told += 1;
+        }
+        (told..told + WAITING_MAX).for_each(|number| ledger.record_or_say(&ingest, &event(number)));
+        assert_eq!((ledger.waiting.lock().len(), ledger.unrecorded()), (WAITING_MAX, 1));
+        while !ledger.waiting.lock().is_empty() {
+            let before = ledger.waiting.lock().len();
+            ingest.store().commit(1).expect("committed");
+            while ingest.store().maintain(1).expect("sealed") {}
+            ledger.retry(&ingest);
+            assert!(ledger.waiting.lock().len() < before, "{before} wait");
+        }
+        ledger.follow(&ingest.store()).expect("read");
+        let times: Vec<i64> = ledger.events(&(0..i64::MAX), usize::MAX).iter().map(|event| event.time_ns).collect();
+        // All in their order but the oldest that waited.
+        let last = (told + WAITING_MAX) as i64;
+        let oldest = told as i64 - 1;
+        assert_eq!(times, (0..last).filter(|number| *number != oldest).collect::<Vec<_>>());
     }
 }

@@ -128,7 +128,11 @@ pub async fn follow(server: Arc<Server>) {
     loop {
         ticks.tick().await;
         let following = server.clone();
-        let news = match server.upkeep.spawn(move || following.ledger.follow(&following.ingest.store())).await {
+        let look = move || {
+            following.ledger.retry(&following.ingest);
+            following.ledger.follow(&following.ingest.store())
+        };
+        let news = match server.upkeep.spawn(look).await {
             Ok(Ok(news)) => news,
             Ok(Err(error)) => {
                 tracing::error!(%error, "new gaps and events cannot be read");

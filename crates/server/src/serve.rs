@@ -503,6 +503,7 @@ impl Running {
                     tracing::error!("a thread of the store ended by a defect");
                 }
             }
+            server.ledger.finish(&server.ingest);
             let closed = server.ingest.store().close(now_ns());
             // What is recorded is safe first: a receiver may take its time.
             server.limits.webhooks.stop();

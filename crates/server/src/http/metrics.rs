@@ -323,6 +323,11 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     webhooks(&mut all, server)?;
     derived(&mut all, server)?;
     all.counter("strongback_gaps_total", "Gaps found since start.", server.ledger.gaps_found())?;
+    all.counter(
+        "strongback_events_unrecorded_total",
+        "Events of the server that are in its log alone.",
+        server.ledger.unrecorded(),
+    )?;
 
     let stats = server.ingest.store().stats();
     all.counter("strongback_commits_total", "Commits since start.", stats.commits)?;
