@@ -11,9 +11,10 @@ use std::path::Path;
 
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
-use strongback_store::{CommitNumber, FrameBatch, Outcome, Refusal, Reject, StreamId, StreamKey};
+use strongback_store::{CommitNumber, Outcome, Refusal, Reject, StreamId, StreamKey};
 
 use crate::capture::{self, CaptureError, Captured, Datagram, End};
+use crate::inetx::append::Frames;
 use crate::inetx::source::reason;
 use crate::inetx::{DecodeError, Decoder, Packet};
 use crate::layout::SourceLayout;
@@ -203,7 +204,7 @@ pub fn run(
             import.end_second_before(datagram.time);
         }
         import.packet(captured);
-        if import.batch.size_bytes() >= BATCH_BYTES {
+        if import.frames.batch.size_bytes() >= BATCH_BYTES {
             import.hand_over();
         }
         if import.refusal.is_some() {
@@ -237,7 +238,7 @@ pub fn run(
 struct Import<'a> {
     sink: &'a dyn Sink,
     decoders: Vec<Decoder>,
-    batch: FrameBatch,
+    frames: Frames,
     /// Index into the report of each stream of the store.
     by_stream: HashMap<StreamId, usize>,
     report: ImportReport,
@@ -251,7 +252,7 @@ impl<'a> Import<'a> {
         let mut import = Import {
             sink,
             decoders: Vec::new(),
-            batch: FrameBatch::new(),
+            frames: Frames::default(),
             by_stream: HashMap::new(),
             report: ImportReport::default(),
             second: None,
@@ -338,44 +339,50 @@ impl<'a> Import<'a> {
             return;
         };
         let decoder = &mut self.decoders[decoder];
-        if let Err(error) = decoder.decode_packet(&packet, datagram.time, &mut self.batch) {
-            *self.report.rejected.entry(reason(&error)).or_default() += 1;
-            let streams = match error {
-                DecodeError::ShortPayload { layout, .. } => decoder.streams_of(layout).take(usize::MAX),
-                DecodeError::Block { layout, .. } => decoder.streams_of(layout).take(1),
-                DecodeError::Packet(_) | DecodeError::UnknownStream { .. } => return,
-            };
-            for stream in streams {
-                self.sink.count_rejected(stream, 1);
+        match decoder.decode_packet(&packet, datagram.time, &mut self.frames.batch) {
+            Ok(decoded) => self.frames.note(&decoded),
+            Err(error) => {
+                *self.report.rejected.entry(reason(&error)).or_default() += 1;
+                // A datagram counts once, however many tables it would have fed.
+                if let DecodeError::ShortPayload { layout, .. } | DecodeError::Block { layout, .. } = error
+                    && let Some(stream) = decoder.streams_of(layout).next()
+                {
+                    self.sink.count_rejected(stream, 1);
+                }
             }
         }
     }
 
     fn hand_over(&mut self) {
-        if self.batch.is_empty() {
+        if self.frames.batch.is_empty() {
             return;
         }
-        let appended = self.sink.accept_waiting(&self.batch);
-        self.report.commit = self.report.commit.max(Some(appended.commit));
-        for (frame, outcome) in self.batch.frames().zip(appended.outcomes) {
-            let head = frame.head();
-            let Some(stream) = self.by_stream.get(&head.stream).map(|i| &mut self.report.streams[*i]) else { continue };
-            stream.frames += 1;
-            let t = head.receive_time;
-            stream.time = Some(stream.time.map_or((t, t), |(first, last)| (first.min(t), last.max(t))));
-            match outcome {
-                Outcome::Stored { .. } | Outcome::Reduced { .. } => stream.stored += 1,
-                Outcome::Duplicate => stream.duplicate += 1,
-                Outcome::Rejected(reject) => {
-                    stream.rejected += 1;
-                    *self.report.rejected.entry(reject.reason()).or_default() += 1;
-                    if let Reject::Refused(refusal) = reject {
-                        self.refusal = Some(refusal);
+        let Import { sink, frames, report, by_stream, refusal, .. } = self;
+        frames.hand_over(
+            *sink,
+            |batch| sink.accept_waiting(batch),
+            |batch, appended| {
+                report.commit = report.commit.max(Some(appended.commit));
+                for (frame, outcome) in batch.frames().zip(appended.outcomes) {
+                    let head = frame.head();
+                    let Some(stream) = by_stream.get(&head.stream).map(|i| &mut report.streams[*i]) else { continue };
+                    stream.frames += 1;
+                    let t = head.receive_time;
+                    stream.time = Some(stream.time.map_or((t, t), |(first, last)| (first.min(t), last.max(t))));
+                    match outcome {
+                        Outcome::Stored { .. } | Outcome::Reduced { .. } => stream.stored += 1,
+                        Outcome::Duplicate => stream.duplicate += 1,
+                        Outcome::Rejected(reject) => {
+                            stream.rejected += 1;
+                            *report.rejected.entry(reject.reason()).or_default() += 1;
+                            if let Reject::Refused(why) = reject {
+                                *refusal = Some(why);
+                            }
+                        }
                     }
                 }
-            }
-        }
-        self.batch.clear();
+            },
+        );
     }
 }
 

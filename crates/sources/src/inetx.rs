@@ -1,5 +1,6 @@
 //! iNET-X: the packet format of airborne acquisition chassis, over UDP.
 
+pub(crate) mod append;
 pub mod blocks;
 pub mod decoder;
 #[cfg(any(test, feature = "fuzzing"))]

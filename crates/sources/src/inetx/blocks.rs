@@ -110,31 +110,6 @@ impl<'a> Iterator for Blocks<'a> {
     }
 }
 
-/// Packets seen lately. Blocks have no numbers of their own that the store could tell copies by, so a packet that comes
-/// again is told here: by its sequence and its stamp, among as many as the store looks back for late ones.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    /// Sequence and stamp, at the place of the sequence.
-    packets: Box<[Option<(u32, u32, u32)>]>,
-}
-
-/// Packets that are remembered: the store's window for late frames.
-const SEEN_PACKETS: usize = 1_024;
-
-impl Default for Seen {
-    fn default() -> Self {
-        Seen { packets: vec![None; SEEN_PACKETS].into() }
-    }
-}
-
-impl Seen {
-    /// Whether a packet came before; it is remembered.
-    pub(crate) fn came_before(&mut self, sequence: u32, stamp: (u32, u32)) -> bool {
-        let packet = Some((sequence, stamp.0, stamp.1));
-        std::mem::replace(&mut self.packets[sequence as usize % SEEN_PACKETS], packet) == packet
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,17 +140,5 @@ mod tests {
             assert_eq!(error, BlockError::Length { block: 1, offset: 12, words, most_words: 3 });
             assert_eq!(error.offset(), 12);
         }
-    }
-
-    #[test]
-    fn a_packet_is_known_by_its_sequence_and_stamp() {
-        let mut seen = Seen::default();
-        assert!(!seen.came_before(7, (1, 2)));
-        assert!(seen.came_before(7, (1, 2)));
-        // A source that began anew.
-        assert!(!seen.came_before(7, (3, 2)));
-        assert!(!seen.came_before(7 + SEEN_PACKETS as u32, (4, 0)));
-        assert!(!seen.came_before(7, (3, 2)));
-        assert!(!seen.came_before(8, (3, 2)));
     }
 }

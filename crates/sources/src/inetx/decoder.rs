@@ -2,7 +2,7 @@
 
 use strongback_store::{ChannelIndex, Clock, FrameBatch, FrameHead, Reject, StreamId, Value};
 
-use super::blocks::{Block, BlockError, Blocks, Seen};
+use super::blocks::{Block, BlockError, Blocks};
 use super::packet::{Packet, PacketError};
 use crate::clock::is_never_set;
 use crate::config::{BlockHeader, PtpScale};
@@ -71,6 +71,9 @@ pub struct Decoded {
     pub layout: usize,
     /// Frames added to the batch.
     pub frames: u32,
+    /// Those of blocks, behind that of their packet: copies of a packet have them too, and nothing in them tells copies
+    /// apart. They are to be stored only if the packet's frame was.
+    pub block_frames: u32,
     /// The chassis marked the payload as erroneous.
     pub payload_error: bool,
     /// Messages the chassis says it lost.
@@ -102,8 +105,6 @@ pub struct Decoder {
     layout: SourceLayout,
     /// For each stream of the layout, one for each of its tables.
     bound: Vec<Vec<Bound>>,
-    /// Packets seen lately, of streams whose frames have no sequence.
-    seen: Vec<Option<Seen>>,
     generation: u64,
 }
 
@@ -123,8 +124,7 @@ impl Decoder {
             }
             bound.push(tables);
         }
-        let seen = layout.streams.iter().map(|stream| stream.blocks.as_ref().map(|_| Seen::default())).collect();
-        Ok(Decoder { layout, bound, seen, generation })
+        Ok(Decoder { layout, bound, generation })
     }
 
     /// Binds the layout anew if the sink's numbers changed since.
@@ -133,14 +133,7 @@ impl Decoder {
     /// The first stream that the sink refuses; the decoder keeps its old numbers then.
     pub fn rebind_if_stale(&mut self, sink: &dyn Sink) -> Result<(), Reject> {
         if sink.generation() != self.generation {
-            let seen = std::mem::take(&mut self.seen);
-            match Decoder::bind(self.layout.clone(), sink) {
-                Ok(bound) => *self = Decoder { seen, ..bound },
-                Err(reject) => {
-                    self.seen = seen;
-                    return Err(reject);
-                }
-            }
+            *self = Decoder::bind(self.layout.clone(), sink)?;
         }
         Ok(())
     }
@@ -204,12 +197,12 @@ impl Decoder {
             decoded.timeout = pif.timeout();
         }
         let bound = &self.bound[layout];
-        if let (Some(blocks), Some(seen)) = (&stream.blocks, &mut self.seen[layout]) {
+        if let Some(blocks) = &stream.blocks {
             let error = |source: BlockError| {
                 let header_bytes = packet.packet_bytes as usize - packet.payload.len();
                 DecodeError::Block { stream_id, layout, offset: header_bytes + source.offset(), source }
             };
-            append_blocks(stream, blocks, seen, bound, packet, receive_time, source_time, &mut decoded, batch)
+            append_blocks(stream, blocks, bound, packet, receive_time, source_time, &mut decoded, batch)
                 .map_err(error)?;
             return Ok(decoded);
         }
@@ -243,13 +236,11 @@ impl Decoder {
     }
 }
 
-/// Appends the frames of a parser-aligned packet: one of the packet, then one for each block in their order. A packet that
-/// came before makes only the first, which the store knows by its sequence.
+/// Appends the frames of a parser-aligned packet: one of the packet, then one for each block in their order.
 #[expect(clippy::too_many_arguments, reason = "all of them belong to one packet")]
 fn append_blocks(
     stream: &StreamLayout,
     blocks: &BlockLayout,
-    seen: &mut Seen,
     bound: &[Bound],
     packet: &Packet<'_>,
     receive_time: i64,
@@ -273,9 +264,6 @@ fn append_blocks(
     }
     batch.end();
     decoded.frames += 1;
-    if seen.came_before(packet.sequence, (packet.ptp_s, packet.ptp_ns)) {
-        return Ok(());
-    }
     for block in Blocks::new(packet.payload) {
         let block = block?;
         let Some(at) = blocks.table_of_bus[usize::from(block.bus_id)] else {
@@ -298,6 +286,7 @@ fn append_blocks(
         }
         batch.end();
         decoded.frames += 1;
+        decoded.block_frames += 1;
     }
     Ok(())
 }

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use strongback_store::{FrameBatch, Outcome};
+use strongback_store::Outcome;
 
+use super::append::Frames;
 use super::decoder::{DecodeError, Decoder};
 use super::packet::PacketError;
 use super::tally::Watch;
@@ -68,7 +69,7 @@ pub(crate) struct Intake {
     sink: Arc<dyn Sink>,
     counts: Arc<PacketCounts>,
     now: Now,
-    batch: FrameBatch,
+    frames: Frames,
     /// Reception of the newest datagram.
     newest: i64,
     log: Throttle,
@@ -88,7 +89,7 @@ impl Intake {
         let (watch, tallies) = Watch::new(decoder.layout());
         // Set by nobody else: the counters are this source's own.
         let _ = counts.tallies.set(tallies);
-        Intake { name, decoder, sink, counts, now, batch: FrameBatch::new(), newest: 0, log, watch }
+        Intake { name, decoder, sink, counts, now, frames: Frames::default(), newest: 0, log, watch }
     }
 
     fn refuse(&mut self, error: &DecodeError, bytes: &[u8], receive_time: i64, peer: &Peer) {
@@ -106,13 +107,9 @@ impl Intake {
                 }
                 return;
             }
-            DecodeError::ShortPayload { layout, .. } => {
-                for stream in self.decoder.streams_of(*layout) {
-                    self.sink.count_rejected(stream, 1);
-                }
-            }
-            // Of the packet's own table: which blocks it would have had nobody knows.
-            DecodeError::Block { layout, .. } => {
+            // A datagram is one that was rejected, however many tables it would have fed: it counts for the first. Which
+            // blocks it would have had nobody knows.
+            DecodeError::ShortPayload { layout, .. } | DecodeError::Block { layout, .. } => {
                 for stream in self.decoder.streams_of(*layout).take(1) {
                     self.sink.count_rejected(stream, 1);
                 }
@@ -156,9 +153,9 @@ pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome], now: i
 impl Datagrams for Intake {
     fn datagram(&mut self, bytes: &[u8], receive_time: i64, peer: &Peer) {
         self.newest = receive_time;
-        match self.decoder.decode(bytes, receive_time, &mut self.batch) {
+        match self.decoder.decode(bytes, receive_time, &mut self.frames.batch) {
             Ok(decoded) => {
-                counts::add(&self.counts.frames, decoded.frames.into());
+                self.frames.note(&decoded);
                 if let Some(tally) = self.counts.tallies().get(decoded.layout) {
                     self.watch.packet(&decoded, receive_time, tally, &self.counts.notes);
                 }
@@ -168,12 +165,18 @@ impl Datagrams for Intake {
     }
 
     fn batch_end(&mut self) {
-        if self.batch.is_empty() {
+        if self.frames.batch.is_empty() {
             return;
         }
-        let appended = self.sink.accept(&self.batch);
-        count_outcomes(&self.counts, &appended.outcomes, self.newest);
-        self.batch.clear();
+        let (counts, newest) = (&self.counts, self.newest);
+        self.frames.hand_over(
+            self.sink.as_ref(),
+            |batch| self.sink.accept(batch),
+            |batch, appended| {
+                counts::add(&counts.frames, batch.len() as u64);
+                count_outcomes(counts, &appended.outcomes, newest);
+            },
+        );
         if let Err(error) = self.decoder.rebind_if_stale(self.sink.as_ref())
             && let Some(held) = self.log.pass((self.now)())
         {

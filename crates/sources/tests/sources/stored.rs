@@ -19,7 +19,7 @@ use strongback_store::{
 };
 
 use crate::import::sample_layout;
-use crate::packets::inetx;
+use crate::packets::{ethernet, inetx, ipv4, pcap};
 use crate::recording::{Kept, eventually};
 
 const NOW: i64 = 1_700_000_000_000_000_000;
@@ -220,6 +220,41 @@ fn packets_on_redundant_paths_are_kept_once() {
         assert_eq!((counts.lost, counts.restarts), (counts.filled, 0), "{name}");
     }
     assert_eq!(counts("blocks").stored, 600);
+}
+
+/// Copies of a packet behind others, further than any memory of the decoder's would be asked for.
+#[test]
+fn blocks_on_redundant_paths_are_kept_once_however_late_the_copy() {
+    let text = "name = 'fti'\nkind = 'inetx'\nlisten = '127.0.0.1:4440'\n[[stream]]\nid = 0xA00\ntable = 'packets'\n\
+                payload = 'parser-aligned'\n[[stream.block]]\ntable = 'blocks'\n\
+                channel = [{ name = 'word', offset = 0, type = 'u32' }]";
+    let layout = toml::from_str::<SourceConfig>(text).unwrap().compile("source").unwrap();
+    let packet = |number: u32| {
+        let block = [0, 3, 0, 7, 0, 0, 0, 5].into_iter().chain(number.to_be_bytes());
+        let datagram = inetx(0xA00, number, (1_700_000_000 + number, 0), &block.collect::<Vec<u8>>());
+        (1_700_000_000 + number, 0, ethernet(&[], &ipv4(4440, 0, &datagram)))
+    };
+    // Of two numbers that share a place of 1,024 the older one's copy comes between, and again behind.
+    let order = [5, 1_029, 5, 1_029, 5, 6, 6];
+    let captured: Vec<_> = (0..5).chain(order).map(packet).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("blocks.pcap");
+    std::fs::write(&path, pcap(false, 1, &captured)).unwrap();
+    let sink = Stored::new();
+    let config = ImportConfig { run: "one".to_owned(), sources: vec![layout] };
+    let report = import::run(&path, &config, sink.as_ref(), |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(report.packets, 12);
+    let mut words: Vec<i64> = sink
+        .rows("blocks{run=one}")
+        .iter()
+        .map(|(_, row)| match &row[0].1 {
+            Kept::Plain(Value::U32(word)) => i64::from(*word),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    words.sort_unstable();
+    assert_eq!(words, [0, 1, 2, 3, 4, 5, 6, 1_029]);
+    assert_eq!(sink.store.counts(sink.stream("packets{run=one}").id).duplicate, 4);
 }
 
 #[test]
