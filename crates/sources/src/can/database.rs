@@ -35,8 +35,6 @@ pub(super) struct Message {
     pub(super) name: String,
     pub(super) is_j1939: bool,
     pub(super) signals: Vec<Signal>,
-    /// The signal that says which of the multiplexed ones are there.
-    switch: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,8 +49,17 @@ pub(super) struct Signal {
     coding: Coding,
     factor: f64,
     offset: f64,
-    /// There only where the switch has this value.
-    only_at: Option<u64>,
+    /// Where it is multiplexed: when it is there.
+    only_at: Option<OnlyAt>,
+}
+
+/// A signal is there only where its multiplexor is there, with one of these values.
+#[derive(Clone, Debug)]
+struct OnlyAt {
+    /// The signal; none: the message has none.
+    multiplexor: Option<usize>,
+    /// First and last of each range.
+    values: Vec<(u64, u64)>,
 }
 
 /// How the bits of a signal are a number.
@@ -91,7 +98,8 @@ impl Database {
             let signals: Result<Vec<Signal>, String> =
                 message.signals.iter().map(|signal| Signal::new(&dbc, message.id, signal)).collect();
             let signals = signals.map_err(|reason| error(format!("message {}: {reason}", message.name)))?;
-            let plain_switch = |s: &can_dbc::Signal| s.multiplexer_indicator == MultiplexIndicator::Multiplexor;
+            let signals = multiplexed(&dbc, message, signals)
+                .map_err(|reason| error(format!("message {}: {reason}", message.name)))?;
             let index = database.messages.len();
             let is_j1939 = is_j1939(&dbc, message.id);
             match message.id {
@@ -99,8 +107,7 @@ impl Database {
                 MessageId::Extended(id) if is_j1939 => database.by_group.insert(parameter_group(id), index),
                 MessageId::Extended(id) => database.by_id.insert(CanId::Extended(id), index),
             };
-            let switch = message.signals.iter().position(plain_switch);
-            database.messages.push(Message { name: message.name.clone(), is_j1939, signals, switch });
+            database.messages.push(Message { name: message.name.clone(), is_j1939, signals });
         }
         Ok(database)
     }
@@ -141,6 +148,55 @@ fn is_j1939(dbc: &Dbc, id: MessageId) -> bool {
     protocol.is_some_and(|attribute| matches!(&attribute.value, AttributeValue::String(text) if text.contains("J1939")))
 }
 
+/// Finds for each signal of a message when it is there: by `SG_MUL_VAL_`, which may name several multiplexors, each there
+/// only at values of another, or by the one multiplexor that there is.
+fn multiplexed(dbc: &Dbc, message: &can_dbc::Message, mut signals: Vec<Signal>) -> Result<Vec<Signal>, String> {
+    use MultiplexIndicator::{MultiplexedSignal, Multiplexor, MultiplexorAndMultiplexedSignal};
+    let multiplexors: Vec<usize> = (0..signals.len())
+        .filter(|at| {
+            let indicator = &message.signals[*at].multiplexer_indicator;
+            matches!(indicator, Multiplexor | MultiplexorAndMultiplexedSignal(_))
+        })
+        .collect();
+    for at in 0..signals.len() {
+        let name = &signals[at].name;
+        let extended: Vec<&can_dbc::ExtendedMultiplex> =
+            dbc.extended_multiplex.iter().filter(|of| of.message_id == message.id && of.signal_name == *name).collect();
+        let only_at = match (&message.signals[at].multiplexer_indicator, extended.as_slice()) {
+            (_, [of]) => {
+                let by = &of.multiplexor_signal_name;
+                let multiplexor = multiplexors.iter().copied().find(|at| signals[*at].name == *by);
+                if multiplexor.is_none() {
+                    return Err(format!("signal {name}: SG_MUL_VAL_ names the multiplexor {by}, which is none of it"));
+                }
+                let values = of.mappings.iter().map(|range| (range.min_value, range.max_value)).collect();
+                Some(OnlyAt { multiplexor, values })
+            }
+            (_, [_, _, ..]) => return Err(format!("signal {name}: more than one SG_MUL_VAL_")),
+            (MultiplexedSignal(value) | MultiplexorAndMultiplexedSignal(value), []) => {
+                if multiplexors.len() > 1 {
+                    return Err(format!("signal {name}: no SG_MUL_VAL_ says which of its multiplexors it belongs to"));
+                }
+                let multiplexor = multiplexors.first().copied();
+                Some(OnlyAt { multiplexor, values: vec![(*value, *value)] })
+            }
+            (_, []) => None,
+        };
+        signals[at].only_at = only_at;
+    }
+    for signal in &signals {
+        // As many steps upwards as there are signals lead to the top, or in a circle.
+        let mut above = signal.only_at.as_ref().and_then(|of| of.multiplexor);
+        for _ in 0..signals.len() {
+            above = above.and_then(|at| signals[at].only_at.as_ref()?.multiplexor);
+        }
+        if above.is_some() {
+            return Err(format!("signal {}: its multiplexors depend on each other", signal.name));
+        }
+    }
+    Ok(signals)
+}
+
 impl Signal {
     fn new(dbc: &Dbc, id: MessageId, signal: &can_dbc::Signal) -> Result<Signal, String> {
         let name = &signal.name;
@@ -163,12 +219,6 @@ impl Signal {
             Coding::F32 if whole => F32,
             _ => F64,
         };
-        let only_at = match signal.multiplexer_indicator {
-            MultiplexIndicator::MultiplexedSignal(at) | MultiplexIndicator::MultiplexorAndMultiplexedSignal(at) => {
-                Some(at)
-            }
-            _ => None,
-        };
         Ok(Signal {
             name: name.clone(),
             kind,
@@ -180,7 +230,7 @@ impl Signal {
             coding,
             factor: signal.factor,
             offset: signal.offset,
-            only_at,
+            only_at: None,
         })
     }
 
@@ -234,11 +284,23 @@ impl Signal {
 }
 
 impl Message {
+    /// Whether a frame has a signal, as its multiplexors say.
+    fn is_there<'m>(&'m self, mut signal: &'m Signal, data: &[u8]) -> bool {
+        while let Some(OnlyAt { multiplexor, values }) = &signal.only_at {
+            let Some(above) = multiplexor.and_then(|at| self.signals.get(at)) else { return false };
+            let Some(raw) = above.raw(data) else { return false };
+            if !values.iter().any(|(first, last)| (*first..=*last).contains(&raw)) {
+                return false;
+            }
+            signal = above;
+        }
+        true
+    }
+
     /// Signals that a frame has: the number of each, and its value or that it is unknown.
     pub(super) fn decode(&self, data: &[u8], out: &mut Vec<(usize, Cell<'static>)>) {
-        let switch = self.switch.and_then(|switch| self.signals[switch].raw(data));
         for (index, signal) in self.signals.iter().enumerate() {
-            if signal.only_at.is_some() && signal.only_at != switch {
+            if !self.is_there(signal, data) {
                 continue;
             }
             let Some(raw) = signal.raw(data) else { continue };
@@ -295,6 +357,51 @@ mod tests {
         assert_eq!(decoded(&database, mixed, &[0x05]), [("Switch".to_owned(), cell(Value::U8(5)))]);
         let single = decoded(&database, CanId::Standard(292), &1.5f32.to_le_bytes());
         assert_eq!(single, [("Single".to_owned(), cell(Value::F32(1.5)))]);
+    }
+
+    /// Two levels, with ranges: `B` is there where `A` is 1 or from 4 to 5, and says which of `C` and `D` is.
+    const NESTED: &str = "VERSION \"\"\n\nNS_ :\n\nBS_:\n\nBU_: A\n\n\
+        BO_ 5 Nested: 8 A\n \
+        SG_ A M : 0|8@1+ (1,0) [0|0] \"\" A\n \
+        SG_ B m1M : 8|8@1+ (1,0) [0|0] \"\" A\n \
+        SG_ C m0 : 16|8@1+ (1,0) [0|0] \"\" A\n \
+        SG_ D m2 : 16|8@1+ (1,0) [0|0] \"\" A\n \
+        SG_ E m2 : 8|8@1+ (1,0) [0|0] \"\" A\n\n";
+
+    #[test]
+    fn multiplexors_of_multiplexors_and_ranges_say_what_is_there() {
+        let said = "SG_MUL_VAL_ 5 B A 1-1, 4-5;\nSG_MUL_VAL_ 5 C B 0-1;\nSG_MUL_VAL_ 5 D B 2-255;\n\
+                    SG_MUL_VAL_ 5 E A 2-2;\n";
+        let database = Database::parse(format!("{NESTED}{said}").as_bytes(), "t.dbc").unwrap();
+        for (data, want) in [
+            ([1, 0, 9], "A B C"),
+            ([5, 1, 9], "A B C"),
+            ([4, 2, 9], "A B D"),
+            ([2, 2, 9], "A E"),
+            ([3, 0, 9], "A"),
+            // What was the value of the whole without SG_MUL_VAL_.
+            ([0, 0, 9], "A"),
+        ] {
+            let names: Vec<String> =
+                decoded(&database, CanId::Standard(5), &data).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names.join(" "), want, "{data:?}");
+        }
+    }
+
+    #[test]
+    fn multiplexing_that_cannot_be_meant_is_refused_with_message_and_signal() {
+        for (said, reason) in [
+            ("", "signal B: no SG_MUL_VAL_ says which of its multiplexors it belongs to"),
+            ("SG_MUL_VAL_ 5 B C 1-1;\n", "signal B: SG_MUL_VAL_ names the multiplexor C, which is none of it"),
+            (
+                "SG_MUL_VAL_ 5 A B 1-1;\nSG_MUL_VAL_ 5 B A 1-1;\nSG_MUL_VAL_ 5 C B 0-0;\nSG_MUL_VAL_ 5 D B 2-2;\n\
+                 SG_MUL_VAL_ 5 E A 2-2;\n",
+                "signal A: its multiplexors depend on each other",
+            ),
+        ] {
+            let error = Database::parse(format!("{NESTED}{said}").as_bytes(), "t.dbc").unwrap_err().to_string();
+            assert_eq!(error, format!("t.dbc: message Nested: {reason}"));
+        }
     }
 
     #[test]
