@@ -177,6 +177,15 @@ impl Expectation {
         self.learnt.map(|period| period as i64)
     }
 
+    /// Begins to wait for a stream that came until the server before ended: its silence counts from this start on.
+    pub fn begin(&mut self, start: i64) {
+        if self.newest.is_none() {
+            self.newest = Some(Newest { frames: 0, received: start, source: None, time: start });
+            (self.looked, self.since) = (start, start);
+            self.set(Status::Ok, start);
+        }
+    }
+
     /// Moves all instants of reception by `by_ns`: the wall clock was set by that.
     pub fn leap(&mut self, by_ns: i64) {
         let set = |at: &mut i64| *at = at.saturating_add(by_ns);
@@ -211,7 +220,8 @@ impl Expectation {
         if self.given.is_some() || !seen.may_learn {
             self.learnt = None;
         }
-        let Some(newest) = self.newest_at(seen) else { return Turn::default() };
+        let waited = self.newest.filter(|newest| newest.frames == 0);
+        let Some(newest) = self.newest_at(seen).or(waited) else { return Turn::default() };
         let received = newest.received;
         let before = self.newest.filter(|before| before.frames <= seen.frames);
         let mut turn = Turn::default();
@@ -288,7 +298,7 @@ impl Expectation {
         if is_pause {
             self.samples.clear();
             self.pause(newest.received);
-        } else if span > 0.0 && is_paced(before, &newest, span) {
+        } else if before.frames > 0 && span > 0.0 && is_paced(before, &newest, span) {
             if self.samples.len() == SAMPLES {
                 self.samples.remove(0);
             }

@@ -398,6 +398,36 @@ impl Roster {
         done
     }
 
+    /// Waits from `start` on for each stream with a given period that came since the server before started, at `began`: a
+    /// silence that goes on over a start is told and counted on both sides.
+    ///
+    /// # Errors
+    /// What keeps the newest frame of a stream from being read; the other streams are waited for all the same.
+    pub fn expect(&self, view: &View, began: i64, start: i64) -> Result<(), ScanError> {
+        let live: Vec<String> =
+            self.sources.read().iter().filter(|s| is_live(s.kind)).map(|s| s.name.clone()).collect();
+        let mut done = Ok(());
+        for stream in view.catalog().streams.iter().filter(|s| live.contains(&s.source)) {
+            if stream.expected_period_ns.is_none_or(|period| period <= 0) {
+                continue;
+            }
+            let newest = Scan { newest_first: true, batch_rows: 1, ..Scan::all(stream.id, Vec::new()) };
+            match view.scan(newest).next() {
+                Some(Ok(batch)) if batch.receive_time.first().is_some_and(|at| *at >= began) => {
+                    let mut streams = self.streams.lock();
+                    let at = stream.id.0 as usize;
+                    if streams.expectations.len() <= at {
+                        streams.expectations.resize_with(at + 1, Expectation::default);
+                    }
+                    streams.expectations[at].begin(start);
+                }
+                Some(Err(error)) => done = done.and(Err(error)),
+                _ => {}
+            }
+        }
+        done
+    }
+
     /// Looks at one stream of a kind of source.
     fn look_at(streams: &mut Streams, store: &Store, stream: &Stream, kind: &str, newest: Option<Newest>, now: i64) {
         if !is_live(kind) {

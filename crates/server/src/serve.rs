@@ -289,10 +289,8 @@ impl Running {
         let store = ingest.store();
         let last_commit = store.recovery().last_commit;
         // What the server left that was cut off, if one was, and when that started.
-        let cut_off = last_commit.filter(|_| !store.recovery().clean).map(|last| {
-            let began = ledger.outages().last().map_or(i64::MIN, |outage| outage.1);
-            (store.view(), began, last)
-        });
+        let before = (store.view(), ledger.outages().last().map_or(i64::MIN, |outage| outage.1));
+        let cut_off = last_commit.filter(|_| !store.recovery().clean);
         if let Some(last) = last_commit.filter(|_| store.stats().streams > 0) {
             ledger.record_or_say(&ingest, &starts::event(store.epoch(), last, now_ns()));
         }
@@ -364,13 +362,14 @@ impl Running {
             stopping,
             config,
         });
-        if let Some((view, began, until)) = cut_off {
-            let counting = server.clone();
+        {
+            let (counting, (view, began), start) = (server.clone(), before, now_ns());
             // Beside what starts: of many quiet streams it may take a while.
             drop(server.readers.spawn(move || {
-                let store = counting.ingest.store();
-                if let Err(error) = counting.roster.finish_cut_off(&store, &view, began, until) {
-                    tracing::error!(%error, "silences before this start cannot all be counted");
+                let (roster, store) = (&counting.roster, counting.ingest.store());
+                let counted = cut_off.map_or(Ok(()), |until| roster.finish_cut_off(&store, &view, began, until));
+                if let Err(error) = counted.and(roster.expect(&view, began, start)) {
+                    tracing::error!(%error, "silences before and since this start cannot all be counted");
                 }
             }));
         }

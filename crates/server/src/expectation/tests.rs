@@ -292,3 +292,35 @@ fn a_silence_is_one_by_a_clock_that_is_set_too() {
         }
     }
 }
+
+#[test]
+fn a_stream_that_came_before_a_start_is_waited_for_from_there_on() {
+    let seen = |now: i64, frames: u64, received: Option<i64>| Seen {
+        now,
+        frames,
+        received,
+        source: None,
+        time: received,
+        given_ns: Some(S / 10),
+        may_learn: true,
+    };
+    let mut of = Expectation::default();
+    assert_eq!(of.look(&seen(START, 0, None)), Turn::default());
+    of.begin(START);
+    assert_eq!(of.look(&seen(START + S, 0, None)), Turn::default());
+    let began = of.look(&seen(START + 3 * S, 0, None)).began.expect("silent");
+    assert_eq!((began.status, began.since), (Status::Silent, START));
+    // It is counted when it ends, by what comes and by the end of the server.
+    let ended = of.clone().finish(START + 10 * S).expect("ended");
+    assert_eq!(ended.missing, Some((99, START, START + 10 * S)));
+    let came = START + 10 * S;
+    let ended = of.look(&seen(came, 1, Some(came))).ended.expect("ended");
+    assert_eq!(ended.missing, Some((99, START, came)));
+    // What comes in time is not silent.
+    let mut of = Expectation::default();
+    of.begin(START);
+    (1..50).for_each(|n| {
+        let at = START + n * S / 2;
+        assert_eq!(of.look(&seen(at, 5 * n as u64, Some(at))), Turn::default());
+    });
+}
