@@ -12,6 +12,7 @@ use serde_json::json;
 use super::answer::{self, Failure, Parameters};
 use super::notes::range;
 use crate::clock::now_ns;
+use crate::json::Big;
 use crate::limits::book::{ActError, Book, Step};
 use crate::limits::{ActFailure, past};
 use crate::readers::Leave;
@@ -117,14 +118,18 @@ pub(super) async fn past(
     let (rules, view) = (server.limits.rules().clone(), server.ingest.store().view());
     let read = move |leave: &Leave| {
         let (mut steps, mut truncated) = (Vec::new(), false);
-        past::judge(&view, rules, time, now_ns(), leave, |verdict| {
+        let known_from = past::judge(&view, rules, time, now_ns(), leave, |verdict| {
             truncated = steps.len() == limit;
             if !truncated {
                 steps.push(Step::of(verdict).card());
             }
             !truncated
         })?;
-        Ok::<_, Failure>(answer::json(&json!({ "changes": steps, "truncated": truncated })))
+        Ok::<_, Failure>(answer::json(&json!({
+            "changes": steps,
+            "truncated": truncated,
+            "late_known_from": known_from.map(Big),
+        })))
     };
     server.scans.read(server.patience(), read).await
 }

@@ -30,7 +30,7 @@ pub struct Mark {
     pub since: i64,
 }
 
-/// Most rows of the history that are read at a start.
+/// Most rows of a history that are read: the newest.
 const ROWS_MAX: u64 = 200_000;
 
 /// Channels of `strongback.alarms`.
@@ -263,13 +263,30 @@ pub fn mark(view: &View) -> Result<Option<Mark>, ScanError> {
     Ok(found)
 }
 
-/// The rows that had another turn than that of their reception, and which.
+/// Rows that had another turn than that of their reception.
+#[derive(Debug, Default)]
+pub struct LateRows {
+    /// Which; none: it was not judged.
+    pub turns: HashMap<(StreamId, u64), Option<i64>>,
+    /// Where there are more than are read: since when all of them are known, nanoseconds since 1970 UTC by the clock of
+    /// reception.
+    pub known_from: Option<i64>,
+}
+
+/// The newest rows that had another turn than that of their reception: [`ROWS_MAX`] of `strongback.late`.
 ///
 /// # Errors
 /// A scan that ends early.
-pub fn late(view: &View) -> Result<HashMap<(StreamId, u64), Option<i64>>, ScanError> {
-    let mut found = HashMap::new();
-    rows(view, LATE, ROWS_MAX, |row| {
+pub fn late(view: &View) -> Result<LateRows, ScanError> {
+    late_of(view, ROWS_MAX)
+}
+
+fn late_of(view: &View, most: u64) -> Result<LateRows, ScanError> {
+    let (mut found, mut first) = (HashMap::new(), None);
+    rows(view, LATE, most, |row| {
+        if first.is_none() {
+            first = Some((row.batch.rows[row.row], row.batch.receive_time[row.row]));
+        }
         if row.get("derived").is_some() {
             return;
         }
@@ -281,7 +298,7 @@ pub fn late(view: &View) -> Result<HashMap<(StreamId, u64), Option<i64>>, ScanEr
             found.insert((StreamId(stream), of), judged);
         }
     })?;
-    Ok(found)
+    Ok(LateRows { turns: found, known_from: first.filter(|(row, _)| *row > 0).map(|(_, received)| received) })
 }
 
 /// The rows that came too late for an evaluation of a derived channel.
@@ -298,4 +315,23 @@ pub fn late_for(view: &View, derived: &str) -> Result<HashSet<(StreamId, u64)>, 
         }
     })?;
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Rig;
+    use super::*;
+
+    #[test]
+    fn where_not_all_late_rows_are_read_it_is_said_since_when_they_are() {
+        let rig = Rig::new();
+        for (row, now) in [(5, 100), (6, 200), (7, 300)] {
+            record_late(&rig.ingest, &[(StreamId(1), row, Some(now))], None, now).expect("recorded");
+        }
+        let view = rig.ingest.store().view();
+        let all = late_of(&view, 3).expect("read");
+        assert_eq!((all.turns.len(), all.known_from), (3, None));
+        let newest = late_of(&view, 2).expect("read");
+        assert_eq!((newest.turns.len(), newest.known_from), (2, Some(200)));
+    }
 }

@@ -23,7 +23,8 @@ const PASS_NS: i64 = 100_000_000;
 
 /// What limits say of the frames of a span of `time` (nanoseconds since 1970 UTC, end exclusive), from nothing known
 /// before it on, and of what did not come until the end of the span or until `now`, whichever was first. `each` is told;
-/// it says whether to go on. Rows that came late have the turn that they had then.
+/// it says whether to go on. Rows that came late have the turn that they had then. Returned is since when all of those are
+/// known, if not since ever.
 ///
 /// # Errors
 /// A scan that ends early, or its leave has ended.
@@ -34,7 +35,7 @@ pub fn judge(
     now: i64,
     leave: &Leave,
     mut each: impl FnMut(Verdict) -> bool,
-) -> Result<(), ReadError> {
+) -> Result<Option<i64>, ReadError> {
     let late = history::late(view)?;
     let mut judge = Judge::new(rules);
     let mut streams: Vec<Frames> = Vec::new();
@@ -64,7 +65,7 @@ pub fn judge(
         }
         let Some(mut frame) = waiting[at].take() else { continue };
         let time_of_newest = frame.time;
-        let turn = match frame.row.and_then(|row| late.get(&(stream, row))) {
+        let turn = match frame.row.and_then(|row| late.turns.get(&(stream, row))) {
             None => Some(order.turn(receive_time)),
             Some(turn) => *turn,
         };
@@ -86,7 +87,7 @@ pub fn judge(
         if watermark.saturating_sub(passed) >= PASS_NS {
             passed = watermark;
             if !judge.pass(watermark).into_iter().all(&mut each) {
-                return Ok(());
+                return Ok(late.known_from);
             }
         }
     }
@@ -97,7 +98,7 @@ pub fn judge(
     let rest = time.end.saturating_sub(newest_time).max(0);
     let until = newest.saturating_add(rest).min(now).max(newest);
     judge.pass(until).into_iter().all(&mut each);
-    Ok(())
+    Ok(late.known_from)
 }
 
 #[cfg(test)]
