@@ -9,6 +9,8 @@ use strongback_sources::{layout, multicast};
 use crate::cli::CheckArgs;
 use crate::config::{Config, ConfigError};
 use crate::outcome::{Outcome, sentence};
+use crate::webhook::Webhooks;
+use crate::webhook::table::receivers;
 
 /// A configuration with every key.
 const EXAMPLE: &str = include_str!("../../../examples/strongback.toml");
@@ -68,6 +70,9 @@ fn here(config: &Config) -> Vec<String> {
         })),
         Err(error) => wrong.push(sentence(&error)),
     }
+    // As the server reads them when it starts; the tables themselves were checked with the text.
+    let receivers = receivers(&config.webhook).unwrap_or_default();
+    wrong.extend(receivers.into_iter().filter_map(|receiver| Webhooks::new(vec![receiver], 0, 0).err()));
     wrong
 }
 
@@ -78,10 +83,14 @@ mod tests {
     #[test]
     fn what_this_machine_has_not_is_told_all_of_it() {
         let text = "auth_token_file = \"/nowhere/token\"\n[[source]]\nname = \"fti\"\nkind = \"inetx\"\n\
-                    listen = \"239.1.2.3:4440\"\ninterface = \"eth99\"\n";
+                    listen = \"239.1.2.3:4440\"\ninterface = \"eth99\"\n\
+                    [[webhook]]\nname = \"ops\"\nurl = \"http://ops.example\"\ntoken_file = \"/nowhere/ops\"\n\
+                    [[webhook]]\nname = \"duty\"\nurl = \"https://duty.example\"\nca_file = \"/nowhere/ca.pem\"\n";
         let wrong = here(&Config::parse(text, "x").unwrap());
-        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert_eq!(wrong.len(), 4, "{wrong:?}");
         assert!(wrong[0].contains("auth_token_file = \"/nowhere/token\": the token cannot be read"), "{wrong:?}");
         assert!(wrong[1].contains("eth99") && wrong[1].contains("it has") && wrong[1].contains("lo"), "{wrong:?}");
+        assert!(wrong[2].contains("\"ops\": token_file: /nowhere/ops"), "{wrong:?}");
+        assert!(wrong[3].contains("\"duty\": ca_file: /nowhere/ca.pem"), "{wrong:?}");
     }
 }

@@ -57,6 +57,9 @@ impl Config {
             ("http.max_connections_per_address", self.http.max_connections_per_address),
             ("ilp.max_connections", self.ilp.max_connections),
             ("ilp.max_connections_per_address", self.ilp.max_connections_per_address),
+            ("pg.max_connections", self.pg.max_connections),
+            ("live.max_clients", self.live.max_clients),
+            ("live.max_clients_per_address", self.live.max_clients_per_address),
         ] {
             if !(1..=1 << 20).contains(&count) {
                 return wrong(key.into(), format!("{count} is not within 1 to 1048576"));
