@@ -252,7 +252,7 @@ pub struct Layouts {
 pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
     let mut layouts = Layouts::default();
     let mut names = HashSet::new();
-    let mut addresses = HashSet::new();
+    let mut addresses: Vec<(usize, Listen)> = Vec::new();
     let mut plcs = HashSet::new();
     let mut keys: HashMap<StreamKey, String> = HashMap::new();
     for (i, source) in sources.iter().enumerate() {
@@ -277,12 +277,21 @@ pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
             SourceKind::Inetx => {
                 let layout = source.compile(&path)?;
                 for listen in layout.listen.iter().filter(|listen| listen.address.port() != 0) {
-                    if !addresses.insert(listen.clone()) {
+                    let others = || {
+                        addresses
+                            .iter()
+                            .filter(|(of, other): &&(usize, Listen)| *of != i && other.address == listen.address)
+                    };
+                    let is_apart = |other: &Listen| listen.interface.is_some() && other.interface.is_some();
+                    if others().any(|(_, other)| !is_apart(other) || other.interface == listen.interface) {
+                        let each = "; give each of the sources an interface of its own";
+                        let hint = if listen.address.ip().is_multicast() { each } else { "" };
                         return Err(LayoutError::new(
                             format!("{path}.listen"),
-                            format!("{} belongs to another source too", listen.address),
+                            format!("{} belongs to another source too{hint}", listen.address),
                         ));
                     }
+                    addresses.push((i, listen.clone()));
                 }
                 for (s, stream) in layout.streams.iter().enumerate() {
                     for table in &stream.tables {

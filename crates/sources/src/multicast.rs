@@ -45,6 +45,19 @@ impl Membership {
         Ok(Some(membership))
     }
 
+    /// The group.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listen.address
+    }
+
+    /// The number of the interface that was named, as it was when it was joined; none where none was named. One that is
+    /// gone has the number 0, which none has.
+    pub(crate) fn interface_index(&self) -> Option<u32> {
+        let interface = self.listen.interface.as_deref()?;
+        let index = self.index.or_else(|| index_of(self.listen.address, interface).ok());
+        Some(index.unwrap_or(0))
+    }
+
     /// The group and its interface, for people.
     pub fn words(&self) -> String {
         match &self.listen.interface {

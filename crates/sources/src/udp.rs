@@ -76,6 +76,9 @@ struct Socket {
     receive_buffer_bytes: usize,
     /// Datagrams that the kernel dropped so far, modulo 2³².
     kernel_drops: u32,
+    /// Of a group that is joined on interfaces that are named: their numbers. The kernel hands over what comes on any
+    /// interface on which anybody joined it; what came on others is another network's, and not taken.
+    only_from: Option<Vec<u32>>,
 }
 
 impl Socket {
@@ -88,6 +91,11 @@ impl Socket {
         if address.ip().is_multicast() {
             // Several receivers of one group may run on one machine. Of another address the newest would get all packets.
             setsockopt(&fd, sockopt::ReuseAddr, &true).map_err(errno("cannot share the address"))?;
+            let told = match address.is_ipv4() {
+                true => setsockopt(&fd, sockopt::Ipv4PacketInfo, &true),
+                false => setsockopt(&fd, sockopt::Ipv6RecvPacketInfo, &true),
+            };
+            told.map_err(errno("no interfaces of datagrams"))?;
         }
         setsockopt(&fd, sockopt::ReceiveTimestampns, &true).map_err(errno("no kernel stamps"))?;
         setsockopt(&fd, sockopt::RxqOvfl, &1).map_err(errno("no drop counter"))?;
@@ -105,7 +113,7 @@ impl Socket {
                 "small receive buffer: bursts may be lost; raise it with `sysctl -w net.core.rmem_max={asked_bytes}`"
             );
         }
-        Ok(Socket { socket, receive_buffer_bytes: got, kernel_drops: 0 })
+        Ok(Socket { socket, receive_buffer_bytes: got, kernel_drops: 0, only_from: None })
     }
 
     fn local_addr(&self) -> std::io::Result<SocketAddr> {
@@ -139,6 +147,8 @@ pub trait Datagrams: Send {
 #[derive(Debug)]
 pub struct Sockets {
     sockets: Vec<Socket>,
+    /// What each was to listen on.
+    addresses: Vec<SocketAddr>,
     memberships: Vec<Membership>,
 }
 
@@ -148,17 +158,27 @@ impl Sockets {
     /// # Errors
     /// Where an address cannot be bound, a group not joined, an interface not found.
     pub fn open(listens: &[Listen], receive_buffer_bytes: usize) -> Result<Sockets, SocketError> {
-        let mut opened = Sockets { sockets: Vec::new(), memberships: Vec::new() };
-        let mut addresses: Vec<SocketAddr> = Vec::new();
+        let mut opened = Sockets { sockets: Vec::new(), addresses: Vec::new(), memberships: Vec::new() };
         for listen in listens {
             // A group on two interfaces is one socket: each datagram comes once from each.
-            if listen.address.port() == 0 || !addresses.contains(&listen.address) {
-                addresses.push(listen.address);
+            if listen.address.port() == 0 || !opened.addresses.contains(&listen.address) {
+                opened.addresses.push(listen.address);
                 opened.sockets.push(Socket::open(listen.address, receive_buffer_bytes)?);
             }
             opened.memberships.extend(Membership::join(listen)?);
         }
+        opened.note_interfaces();
         Ok(opened)
+    }
+
+    /// Notes on which interfaces the datagrams of each group are to come: their numbers change when they go and come back.
+    fn note_interfaces(&mut self) {
+        for (socket, address) in self.sockets.iter_mut().zip(&self.addresses) {
+            let of_group = self.memberships.iter().filter(|membership| membership.address() == *address);
+            // Where one of them is left to the routes of the system, any may be it.
+            let only: Option<Vec<u32>> = of_group.map(Membership::interface_index).collect();
+            socket.only_from = only.filter(|only| !only.is_empty());
+        }
     }
 
     /// Where they listen: the ports they got where they asked for 0.
@@ -236,6 +256,7 @@ fn receive_until_woken(
             for membership in &mut receiving.memberships {
                 look_at(membership, counts, now);
             }
+            receiving.note_interfaces();
         }
         if received {
             continue;
@@ -305,12 +326,14 @@ fn receive_batch(
         buffer.chunks_exact_mut(DATAGRAM_BYTES).map(|chunk| [IoSliceMut::new(chunk)]).collect();
     // Made anew for each call: the kernel shortens the control lengths it fills, and a reused header would cut
     // off the drop counter, which comes only with the first drop.
-    let mut headers =
-        MultiHeaders::<SockaddrStorage>::preallocate(BATCH_DATAGRAMS, Some(nix::cmsg_space!(TimeSpec, u32)));
+    let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(
+        BATCH_DATAGRAMS,
+        Some(nix::cmsg_space!(TimeSpec, u32, nix::libc::in6_pktinfo)),
+    );
     let messages = recvmmsg(socket.socket.as_raw_fd(), &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
     let mut last = None;
     for message in messages {
-        let mut stamp = None;
+        let (mut stamp, mut interface) = (None, None);
         for control in message.cmsgs().into_iter().flatten() {
             match control {
                 ControlMessageOwned::ScmTimestampns(t) => {
@@ -320,8 +343,15 @@ fn receive_batch(
                     counts::add(&counts.kernel_drops, total.wrapping_sub(socket.kernel_drops) as u64);
                     socket.kernel_drops = total;
                 }
+                ControlMessageOwned::Ipv4PacketInfo(info) => interface = u32::try_from(info.ipi_ifindex).ok(),
+                ControlMessageOwned::Ipv6PacketInfo(info) => interface = Some(info.ipi6_ifindex),
                 _ => {}
             }
+        }
+        if let (Some(only), Some(interface)) = (&socket.only_from, interface)
+            && !only.contains(&interface)
+        {
+            continue;
         }
         let receive_time = stamp.unwrap_or_else(|| {
             counts::add(&counts.unstamped, 1);

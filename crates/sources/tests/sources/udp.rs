@@ -128,6 +128,42 @@ fn multicast_groups_are_joined_on_an_interface() {
 }
 
 #[test]
+fn a_group_on_two_interfaces_is_two_networks() {
+    let is_v4 = |i: &nix::ifaddrs::InterfaceAddress| i.address.is_some_and(|a| a.as_sockaddr_in().is_some());
+    let other = nix::ifaddrs::getifaddrs().unwrap().find(|i| i.interface_name != "lo" && is_v4(i));
+    // Machines with one interface cannot say.
+    let Some(other) = other.map(|i| i.interface_name) else { return };
+    let (ours, foreign) = (Recording::new(), Recording::new());
+    let running = start(&ours, layout("239.192.7.3:0", "interface = 'lo'"));
+    let address = running.addresses[0];
+    let mut elsewhere = start(&foreign, layout(&address.to_string(), &format!("interface = '{other}'")));
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    sender.send_to(&packet(9), address).unwrap();
+    assert_eq!(ours.wait_for_frames(1)[0].sequence, Some(9));
+    // What the kernel has for it is taken at a stop.
+    elsewhere.stop();
+    assert_eq!(foreign.frames().len(), 0);
+}
+
+#[test]
+fn a_group_of_two_sources_is_on_interfaces_that_are_named_and_others() {
+    let group = |name: &str, interface: &str| {
+        let text = format!(
+            "name = '{name}'\nkind = 'inetx'\nlisten = '239.192.7.4:4440'\n{interface}\n[[stream]]\nid = 1\ntable = '{name}'\n\
+             channel = [{{ name = 'c', offset = 0, type = 'u8' }}]"
+        );
+        toml::from_str::<SourceConfig>(&text).unwrap()
+    };
+    let both = |one: &str, two: &str| strongback_sources::layout::compile_all(&[group("one", one), group("two", two)]);
+    assert!(both("interface = 'eth0'", "interface = 'eth1'").is_ok());
+    for (one, two) in [("interface = 'eth0'", "interface = 'eth0'"), ("interface = 'eth0'", ""), ("", "")] {
+        let error = both(one, two).unwrap_err();
+        assert_eq!(error.path, "source[1].listen");
+        assert!(error.reason.contains("an interface of its own"), "{error}");
+    }
+}
+
+#[test]
 fn ipv6_works_like_ipv4() {
     // Machines without IPv6 cannot say.
     if UdpSocket::bind("[::1]:0").is_err() {
