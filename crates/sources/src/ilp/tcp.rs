@@ -302,9 +302,6 @@ impl Reader {
                 return;
             }
         }
-        while !self.skipping && self.give_up_string() {
-            self.parse((self.now)());
-        }
         // A line without its line feed may be cut in the middle of a value.
         if !self.skipping && self.buffer[..self.filled].iter().any(|b| !b.is_ascii_whitespace()) {
             self.reject_pending(Fault::Truncated);
@@ -341,17 +338,6 @@ impl Reader {
             self.shift(from + n + 1);
         }
         let full = self.filled == self.buffer.len();
-        self.parse(receive_time);
-        if full && self.buffer.len() < FULL_BUFFER_BYTES {
-            self.grow(self.buffer.len() * 2);
-        }
-        self.bound_pending();
-        true
-    }
-
-    /// Parses the lines that are whole, and drops them.
-    fn parse(&mut self, receive_time: i64) {
-        let counts = Arc::clone(self.ingress.counts());
         let mut report = WriteReport::default();
         let unit_ns = Precision::Nanoseconds.unit_ns();
         let consumed =
@@ -373,17 +359,10 @@ impl Reader {
         }
         self.lines_before += memchr::memchr_iter(b'\n', &self.buffer[..consumed]).count() as u64;
         self.shift(consumed);
-    }
-
-    /// Where what waits is a line whose string does not end, and others behind it: counts that line alone as rejected, and
-    /// drops it. Whether it was.
-    fn give_up_string(&mut self) -> bool {
-        let Some(end) = memchr(b'\n', &self.buffer[..self.filled]) else { return false };
-        let filled = std::mem::replace(&mut self.filled, end);
-        self.reject_pending(Fault::OpenString);
-        self.filled = filled;
-        self.lines_before += 1;
-        self.shift(end + 1);
+        if full && self.buffer.len() < FULL_BUFFER_BYTES {
+            self.grow(self.buffer.len() * 2);
+        }
+        self.bound_pending();
         true
     }
 
@@ -436,12 +415,16 @@ impl Reader {
         if self.skipping {
             self.filled = 0;
         } else if self.filled > MAX_LINE_BYTES {
-            self.give_up();
+            self.reject_pending(Fault::TooLong);
+            self.skipping = true;
+            self.filled = 0;
         }
         if self.filled == self.buffer.len() {
             let grown = (self.buffer.len() * 2).min(MAX_LINE_BYTES + SLACK_BYTES);
             if !self.grow(grown) {
-                self.give_up();
+                self.reject_pending(Fault::TooLong);
+                self.skipping = true;
+                self.filled = 0;
             }
         } else if self.buffer.len() > FULL_BUFFER_BYTES && self.filled < FIRST_BUFFER_BYTES {
             let given = self.buffer.len() - FULL_BUFFER_BYTES;
@@ -450,19 +433,6 @@ impl Reader {
             self.reserved -= given;
             self.ingress.release(given);
         }
-    }
-
-    /// Gives up what waits: the first line of it, where a string hides the lines behind, which are taken; all of it and
-    /// what comes of it, where it is one line.
-    fn give_up(&mut self) {
-        if self.give_up_string() {
-            // Each string that is given up ends at the next quote: what is parsed again is parsed a few times at most.
-            self.parse((self.now)());
-            return;
-        }
-        self.reject_pending(Fault::TooLong);
-        self.skipping = true;
-        self.filled = 0;
     }
 
     /// Counts the line at the start of the buffer as rejected.

@@ -105,11 +105,6 @@ impl From<FaultAt> for Rejection {
     }
 }
 
-/// Where what follows the next line feed begins, in a string or not.
-fn next_row(buffer: &[u8], start: usize) -> usize {
-    memchr(b'\n', &buffer[start..]).map_or(buffer.len(), |n| start + n + 1)
-}
-
 /// Turns lines into frames of a sink. Kept between bodies for its cache.
 pub(crate) struct Writer {
     sink: Arc<dyn Sink>,
@@ -160,8 +155,9 @@ impl Writer {
                 Next::Open { start, .. } if !last => break start,
                 Next::Open { start, .. } => {
                     // A string that never ends has swallowed what follows: go on after the line it began in.
+                    let end = memchr(b'\n', &buffer[start..]).map_or(buffer.len(), |n| start + n + 1);
                     reject(report, start, Rejection::Fault(FaultAt { fault: Fault::OpenString, offset: 0 }));
-                    position = next_row(buffer, start);
+                    position = end;
                 }
                 Next::Line(found) => {
                     let text = match valid.get(found.start..found.end) {
@@ -175,14 +171,9 @@ impl Writer {
                         Ok(_) => Err(FaultAt { fault: Fault::TooLong, offset: MAX_LINE_BYTES }.into()),
                         Err(offset) => Err(FaultAt { fault: Fault::InvalidUtf8, offset }.into()),
                     };
-                    position = found.next;
                     match done {
                         Ok(()) => self.offsets.push(found.start),
                         Err(rejection) => {
-                            // So does a string that took the first quote of a line behind it for its end.
-                            if matches!(&rejection, Rejection::Fault(at) if at.fault == Fault::AfterString) {
-                                position = next_row(buffer, found.start).min(found.next);
-                            }
                             self.batch.abort();
                             if let Rejection::NoStream(refusal) = &rejection {
                                 report.refusal = Some(refusal.clone());
@@ -190,6 +181,7 @@ impl Writer {
                             reject(report, found.start, rejection);
                         }
                     }
+                    position = found.next;
                 }
             }
             if self.batch.size_bytes() >= BATCH_BYTES {

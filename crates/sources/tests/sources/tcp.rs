@@ -97,31 +97,6 @@ fn a_line_without_end_is_given_up_and_the_next_one_taken() {
 }
 
 #[test]
-fn a_string_without_end_takes_no_line_with_it() {
-    let sink = Recording::new();
-    let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
-    let mut stream = connect(&listener);
-    // It would end at the next quote, which begins another string.
-    stream.write_all(b"m s=\"open\nm s=\"whole\" 2\nm v=3 3\n").unwrap();
-    sink.wait_for_frames(2);
-    assert_eq!(ingress.counts().rejected.snapshot(), [("syntax", 1)]);
-    // No quote comes any more: what is behind it waits for one as long as a line may be.
-    stream.write_all(b"m s=\"open\n").unwrap();
-    let lines: String = (0..30_000).map(|n| format!("m v={n},text_without_quotes=1 {}\n", 1_000 + n)).collect();
-    assert!(lines.len() > 1 << 20);
-    stream.write_all(lines.as_bytes()).unwrap();
-    sink.wait_for_frames(30_002);
-    // Or as long as the connection.
-    stream.write_all(b"m s=\"open\nm v=1 100000\nm s=\"open\nm v=2 100001\nm s=\"open").unwrap();
-    stream.shutdown(Shutdown::Write).unwrap();
-    assert!(closed_by_peer(&mut stream));
-    sink.wait_for_frames(30_004);
-    let rejected = || ingress.counts().rejected.snapshot() == [("syntax", 4), ("truncated", 1)];
-    eventually("the rejected lines", || rejected().then_some(()));
-    assert_eq!(ingress.counts().received.load(Relaxed), 30_009);
-}
-
-#[test]
 fn too_many_connections_are_refused_and_the_silent_make_room() {
     let sink = Recording::new();
     let time = Arc::new(AtomicI64::new(1_000_000_000_000));
