@@ -60,6 +60,9 @@ const FRAME_ROWS: u64 = 100_000;
 /// Most rows that a sort joins before it works out what to sort by: of the narrowest ones, in a mebibyte.
 const SORT_ROWS: u64 = (1 << 20) / 8;
 
+/// Partitions of an operator that run at once.
+const PARTITIONS_MAX: usize = 64;
+
 /// Constants of a statement that is explained, in bytes: the plan is written once for each rule of the optimiser.
 const EXPLAINED_BYTES_MAX: usize = 256 << 10;
 
@@ -373,7 +376,7 @@ impl ExecutionPlan for Guard {
         let joins = is_join(self.input.as_ref());
         let inner = if joins { joining(self.input.as_ref(), &context) } else { context.clone() };
         let input = match self.input.downcast_ref::<CoalescePartitionsExec>() {
-            Some(parts) if is_beyond(parts.input(), &inner) => one_by_one(parts, inner),
+            Some(parts) if is_beyond(parts.input()) => one_by_one(parts, inner),
             _ => self.input.execute(partition, inner)?,
         };
         Ok(Box::pin(Guarded {
@@ -395,10 +398,10 @@ impl ExecutionPlan for Guard {
     }
 }
 
-/// Whether an operator has more partitions than should run at once: each runs as a task of its own, beyond the turns of
-/// its query.
-fn is_beyond(input: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> bool {
-    input.output_partitioning().partition_count() > 2 * context.session_config().target_partitions()
+/// Whether an operator has more partitions than run at once: each does as a task of its own, beyond the turns of its
+/// query. A table has fewer, and so has a union of some queries, whose partitions may feed each other.
+fn is_beyond(input: &Arc<dyn ExecutionPlan>) -> bool {
+    input.output_partitioning().partition_count() > PARTITIONS_MAX
 }
 
 /// Runs the partitions that an operator joins one after the other.
