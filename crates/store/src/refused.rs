@@ -11,20 +11,17 @@ use crate::append::{Taken, Writer, new_tracker, reserve_bytes};
 use crate::frame::{FrameHead, FrameRef};
 use crate::ledger::{Gap, GapCause, gaps_spec};
 use crate::log::unit_bytes;
-use crate::sequence::Seen;
 use crate::sequence::session::INTERVALS_MAX;
+use crate::sequence::{Run, Seen};
 use crate::stream::Stream;
 use crate::waiting_gaps::ROW_SPACING_NS;
 use crate::{Refusal, Reject};
 
-/// Runs of refused frames of one stream that wait apart; so many losses lie between them as are remembered of it. Those
-/// beyond join, and what is lost in between gets its row with theirs.
+/// Most runs of refused frames of one stream that wait apart: half as many as the losses that its session remembers, as
+/// one lies between each two. Later ones join, and what is lost in between gets its row with theirs.
 const RUNS_MAX: u32 = INTERVALS_MAX as u32 / 2;
 /// Runs of all streams that wait apart.
 const ALL_RUNS_MAX: usize = 16_384;
-
-/// First and last of consecutive sequences, and their session.
-pub(crate) type Run = (u32, i64, i64);
 
 /// What was refused of one stream since its last row.
 #[derive(Clone, Copy, Debug)]

@@ -26,6 +26,9 @@ const REORDER_NS: i64 = 2_000_000_000;
 /// A leap forward over more frames is a restart, not a loss.
 const LEAP_FRAMES: i64 = 1 << 24;
 
+/// A session, and first and last of its sequences that are meant.
+pub(crate) type Run = (u32, i64, i64);
+
 /// What a frame's sequence says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
@@ -265,7 +268,7 @@ impl SequenceTracker {
         &mut self,
         before: &SequenceTracker,
         reduced: bool,
-        mut gap_of: impl FnMut(&SequenceTracker, (u32, i64, i64)) -> u64,
+        mut gap_of: impl FnMut(&SequenceTracker, Run) -> u64,
     ) {
         let durable = std::mem::replace(self, before.clone());
         (self.sealed, self.unsaved) = (durable.sealed, true);
@@ -284,7 +287,7 @@ impl SequenceTracker {
     }
 
     /// Whether any of these sequences of a session are missing.
-    pub(crate) fn misses(&self, (number, from, to): (u32, i64, i64)) -> bool {
+    pub(crate) fn misses(&self, (number, from, to): Run) -> bool {
         self.sessions().find(|s| s.number == number).is_some_and(|session| session.misses(from, to))
     }
 
