@@ -56,7 +56,7 @@ enum Growth {
     Resize,
     /// A pattern for each value, whose signs become words.
     Format,
-    /// Time, not size, by the product of two values, of which so many bytes are worked on at a time.
+    /// Time, not size: each byte of one value is compared with each of another, `at_a_time` bytes in one step.
     Product { at_a_time: usize },
     /// Time, not size: each element of the first list is looked for in the second.
     Elements,
@@ -425,8 +425,8 @@ fn large_call(
     while row < args.number_rows {
         let mut rows = (args.number_rows - row).min((args.number_rows * (RESULT_BYTES_MAX / 8) / all).max(1));
         let (part, estimate) = loop {
-            let part: Vec<ColumnarValue> = args.args.iter().map(|arg| slice(arg, row, rows)).collect();
-            let estimate = growth.estimate(&part, rows)?;
+            let part = part_of(&args, row, rows);
+            let estimate = growth.estimate(&part.args, rows)?;
             if estimate <= RESULT_BYTES_MAX {
                 break (part, estimate);
             }
@@ -436,7 +436,6 @@ fn large_call(
             rows /= 2;
         };
         room.resize(bytes.saturating_add(estimate))?;
-        let part = ScalarFunctionArgs { args: part, number_rows: rows, ..args.clone() };
         let result = call(part)?.into_array(rows)?;
         bytes += Size::of(&result).total;
         if bytes > RESULT_BYTES_MAX {
@@ -453,11 +452,13 @@ fn large_call(
     Ok(ColumnarValue::Array(room.keep(result)?))
 }
 
-pub(crate) fn slice(value: &ColumnarValue, row: usize, rows: usize) -> ColumnarValue {
-    match value {
+/// The arguments of some rows.
+pub(crate) fn part_of(args: &ScalarFunctionArgs, row: usize, rows: usize) -> ScalarFunctionArgs {
+    let slice = |value: &ColumnarValue| match value {
         ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(row, rows)),
         scalar => scalar.clone(),
-    }
+    };
+    ScalarFunctionArgs { args: args.args.iter().map(slice).collect(), number_rows: rows, ..args.clone() }
 }
 
 fn size(value: &ColumnarValue, rows: usize) -> Size {

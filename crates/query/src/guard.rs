@@ -138,21 +138,32 @@ fn constant_bytes(value: &ScalarValue) -> usize {
 /// Puts guards into a plan.
 pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let inputs: Vec<Guard> = node.children().into_iter().map(|child| Guard::new(child.clone())).collect();
-        let inputs: Vec<Guard> = if let Some(keeps) = kept_by(&node, batch_rows)? {
-            inputs.into_iter().map(|input| Guard { keeps: Some(keeps.clone()), ..input }).collect()
-        } else if let Some(multiplied) = Multiplied::by(&node) {
-            let guarded = |(input, multiplied)| Guard { multiplied: Some(multiplied), ..input };
-            inputs.into_iter().zip(multiplied).map(guarded).collect()
+        let taken: Vec<Taken> = if let Some(keeps) = kept_by(&node, batch_rows)? {
+            vec![Taken::Kept(keeps); node.children().len()]
         } else {
-            return Ok(Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn ExecutionPlan>));
+            Multiplied::by(&node).into_iter().flatten().map(Taken::Multiplied).collect()
         };
-        let inputs = inputs.into_iter().map(|input| Arc::new(input) as Arc<dyn ExecutionPlan>).collect();
+        if taken.is_empty() {
+            return Ok(Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn ExecutionPlan>));
+        }
+        let guarded = |(input, taken): (&Arc<dyn ExecutionPlan>, Taken)| {
+            Arc::new(Guard { taken: Some(taken), ..Guard::new(input.clone()) }) as Arc<dyn ExecutionPlan>
+        };
+        let inputs = node.children().into_iter().zip(taken).map(guarded).collect();
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         let node = node.replace_children(inputs, options)?;
         Ok(Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn ExecutionPlan>))
     })
     .data()
+}
+
+/// What the operator above takes memory for, and does not count itself.
+#[derive(Clone, Debug)]
+enum Taken {
+    /// A window or a sort for what it keeps.
+    Kept(Keeps),
+    /// A join or an unnest for what it makes.
+    Multiplied(Multiplied),
 }
 
 /// What a window or a sort keeps of its input, as far as it does not count that itself.
@@ -314,14 +325,13 @@ fn rows_of(frame: &WindowFrame) -> u64 {
 struct Guard {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
-    keeps: Option<Keeps>,
-    multiplied: Option<Multiplied>,
+    taken: Option<Taken>,
 }
 
 impl Guard {
     fn new(input: Arc<dyn ExecutionPlan>) -> Guard {
         let properties = input.properties().clone();
-        Guard { input, properties, keeps: None, multiplied: None }
+        Guard { input, properties, taken: None }
     }
 }
 
@@ -357,22 +367,19 @@ impl ExecutionPlan for Guard {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => {
-                let (keeps, multiplied) = (self.keeps.clone(), self.multiplied.clone());
-                Ok(Arc::new(Guard { keeps, multiplied, ..Guard::new(input) }))
-            }
+            (Some(input), true) => Ok(Arc::new(Guard { taken: self.taken.clone(), ..Guard::new(input) })),
             _ => Err(DataFusionError::Internal("a guard has one input".to_owned())),
         }
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let name = match (&self.multiplied, &self.keeps) {
-            (Some(multiplied), _) => multiplied.name(),
-            (None, Some(_)) => "a window or an order",
-            (None, None) => self.input.name(),
+        let name = match &self.taken {
+            Some(Taken::Multiplied(multiplied)) => multiplied.name(),
+            Some(Taken::Kept(_)) => "a window or an order",
+            None => self.input.name(),
         };
         let reservation = MemoryConsumer::new(name).register(context.memory_pool());
-        let context = if self.multiplied.is_some() { joined(context) } else { context };
+        let context = if matches!(self.taken, Some(Taken::Multiplied(_))) { joined(context) } else { context };
         let joins = is_join(self.input.as_ref());
         let inner = if joins { joining(self.input.as_ref(), &context) } else { context.clone() };
         let input = match self.input.downcast_ref::<CoalescePartitionsExec>() {
@@ -386,8 +393,7 @@ impl ExecutionPlan for Guard {
             since: None,
             batch_rows: context.session_config().batch_size().max(1),
             reservation,
-            keeps: self.keeps.clone(),
-            multiplied: self.multiplied.clone(),
+            taken: self.taken.clone(),
             made_bytes: 0,
             kept_rows: 0,
             kept_bytes: 0,
@@ -428,13 +434,12 @@ struct Guarded {
     since: Option<Instant>,
     batch_rows: usize,
     reservation: MemoryReservation,
-    keeps: Option<Keeps>,
-    multiplied: Option<Multiplied>,
+    taken: Option<Taken>,
     /// The most that is made of a batch of its rows.
     made_bytes: usize,
     kept_rows: u64,
     kept_bytes: usize,
-    /// Of all rows so far, the arguments that `keeps` names.
+    /// Of all rows so far, the arguments of what is kept.
     arguments: Size,
     wide_bytes: usize,
     /// What is left of a batch that is handed on in parts, and the rows of a part.
@@ -463,18 +468,16 @@ impl Guarded {
             }
         }
         let mut rows_max = self.batch_rows;
-        match &self.keeps {
-            None => {
-                let mut bytes = size.total;
-                if let Some(multiplied) = &self.multiplied {
-                    let made = multiplied.measure(batch);
-                    rows_max = rows_max.min(made.rows);
-                    self.made_bytes = self.made_bytes.max(made.bytes);
-                    bytes = bytes.saturating_add(self.made_bytes);
-                }
-                self.reservation.try_resize(if bytes > COUNTED_BYTES { bytes } else { 0 })?;
+        let in_flight = |bytes: usize| if bytes > COUNTED_BYTES { bytes } else { 0 };
+        match &self.taken {
+            None => self.reservation.try_resize(in_flight(size.total))?,
+            Some(Taken::Multiplied(multiplied)) => {
+                let made = multiplied.measure(batch);
+                rows_max = rows_max.min(made.rows);
+                self.made_bytes = self.made_bytes.max(made.bytes);
+                self.reservation.try_resize(in_flight(size.total.saturating_add(self.made_bytes)))?;
             }
-            Some(keeps) => {
+            Some(Taken::Kept(keeps)) => {
                 self.kept_rows += rows as u64;
                 self.kept_bytes = self.kept_bytes.saturating_add(size.total.saturating_mul(keeps.times));
                 let arguments = keeps.measure(batch)?;
@@ -512,7 +515,7 @@ impl Stream for Guarded {
         if self.rest.is_none() {
             let Some(batch) = ready!(self.input.poll_next_unpin(context)?) else {
                 // What is kept, or made of its rows, goes on when there are no more.
-                if self.keeps.is_none() && self.multiplied.is_none() {
+                if self.taken.is_none() {
                     self.reservation.free();
                 }
                 return Poll::Ready(None);

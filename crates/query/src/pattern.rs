@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 use regex::RegexBuilder;
 
 use crate::error::{QueryError, sqlstate};
-use crate::growth::slice;
+use crate::growth::part_of;
 
 /// Largest pattern when it is compiled, in bytes.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -57,9 +57,7 @@ pub(crate) fn call_in_parts(
     }
     let (mut results, mut row): (Vec<ArrayRef>, usize) = (Vec::with_capacity(parts.len()), 0);
     for rows in parts {
-        let part = args.args.iter().map(|arg| slice(arg, row, rows)).collect();
-        let part = ScalarFunctionArgs { args: part, number_rows: rows, ..args.clone() };
-        results.push(call(part)?.into_array(rows)?);
+        results.push(call(part_of(&args, row, rows))?.into_array(rows)?);
         row += rows;
     }
     let results: Vec<&dyn Array> = results.iter().map(AsRef::as_ref).collect();
@@ -107,7 +105,7 @@ fn weight(name: &str, pattern: &str) -> Result<usize> {
             Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion())
         }
         // What is no pattern the function says itself.
-        _ => Ok::<usize, DataFusionError>(COMPILED_BYTES_MAX + USED_BYTES),
+        _ => Ok(COMPILED_BYTES_MAX + USED_BYTES),
     }
 }
 
