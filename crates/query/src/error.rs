@@ -3,7 +3,7 @@
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
-use strongback_store::{PatternError, ScanError};
+use strongback_store::{PatternError, ScanError, TooCostly};
 
 /// SQLSTATE codes in use (PostgreSQL, appendix A).
 pub mod sqlstate {
@@ -135,6 +135,12 @@ impl QueryError {
 
     pub(crate) fn into_datafusion(self) -> DataFusionError {
         DataFusionError::External(Box::new(self))
+    }
+}
+
+impl From<TooCostly> for QueryError {
+    fn from(error: TooCostly) -> Self {
+        QueryError::new(sqlstate::INVALID_PARAMETER, error.to_string())
     }
 }
 

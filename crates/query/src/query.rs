@@ -188,7 +188,10 @@ impl Query {
 
 impl Inner {
     /// Runs something on the threads of queries.
-    pub(crate) fn spawn_heavy(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    pub(crate) fn spawn_heavy<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
         self.heavy.handle().spawn(work)
     }
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use strongback_store::{
-    ChannelIndex, Clock, OwnedValue, PATTERN_STEPS_MAX, Pattern, StateCell, Stream, Value, View, matching,
-};
+use strongback_store::{ChannelIndex, Clock, OwnedValue, Pattern, StateCell, Stream, Value, View, matching};
 
 use crate::error::QueryError;
 use crate::system::SystemRows;
@@ -116,21 +114,6 @@ fn float_text(value: f64, finite: String) -> String {
     }
 }
 
-/// A stream and those of its channels that were chosen.
-pub(crate) type Chosen = (Arc<Stream>, Vec<ChannelIndex>);
-
-/// The channels that patterns choose in a view, stream by stream; each once.
-pub(crate) fn chosen(view: &View, patterns: &[Pattern]) -> Result<Vec<Chosen>, QueryError> {
-    let (mut all, mut steps) = (Vec::new(), PATTERN_STEPS_MAX);
-    for stream in &view.catalog().streams {
-        let channels = matching(patterns, stream, &mut steps)?;
-        if !channels.is_empty() {
-            all.push((stream.clone(), channels));
-        }
-    }
-    Ok(all)
-}
-
 /// Returns how old a value is at an instant. The state of a past instant has the ages of that time line: where `time` is
 /// the source's, data that was written long after its `time` is as old as it was then. Now, it is the reception that
 /// counts, whatever the source's clock says.
@@ -165,7 +148,7 @@ pub(crate) fn state(
     patterns: &[Pattern],
 ) -> Result<Vec<StateRow>, QueryError> {
     let mut rows = Vec::new();
-    for (stream, channels) in chosen(view, patterns)? {
+    for (stream, channels) in matching(view.catalog(), patterns)? {
         let cells = match until_ns > at_ns {
             true => view.latest(stream.id, at_ns, until_ns, &channels)?,
             false => view.state_at(stream.id, until_ns, &channels)?,

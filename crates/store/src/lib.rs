@@ -108,7 +108,7 @@ pub use grid::{GRID_MAX, Grid, Resample};
 pub use intervals::{Interval, Intervals, Reading};
 pub use ledger::{Gap, GapCause};
 pub use options::{Keep, RetentionGroup, StoreOptions};
-pub use pattern::{PATTERN_STEPS_MAX, Pattern, PatternError, matching};
+pub use pattern::{Chosen, Pattern, PatternError, Steps, TooCostly, matching};
 pub use reduce::{Bucket, Pieces, Reduced};
 pub use reduction::Reduction;
 pub use refusal::{OpenError, Refusal, Reject, ScanError};

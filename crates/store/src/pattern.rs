@@ -6,12 +6,15 @@
 //! listed are free. A tag or a value in double quotes is no glob but that word itself, as
 //! [`StreamKey::channel_name`] quotes it. A channel's full name, however odd its characters, always matches that channel.
 
+use std::sync::Arc;
+
+use crate::catalog::Catalog;
 use crate::stream::{ChannelIndex, Stream, StreamKey, read_quoted};
 
 /// Longest pattern accepted, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
 /// Steps of comparing patterns that one look at channels may take: about a second of a thread.
-pub const PATTERN_STEPS_MAX: u64 = 300_000_000;
+const STEPS_MAX: u64 = 300_000_000;
 
 /// A parsed channel pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,10 +44,35 @@ pub enum PatternError {
         /// The part of it.
         part: String,
     },
-    /// Comparing takes more steps than [`PATTERN_STEPS_MAX`].
-    #[error("the patterns take too long to compare with all channels; name channels in full, or use fewer wildcards")]
-    TooCostly,
 }
+
+/// Why patterns are not compared with all channels: they would take too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the patterns take too long to compare with all channels; name channels in full, or use fewer wildcards")]
+pub struct TooCostly;
+
+/// Steps of comparing that are left to one look at channels.
+#[derive(Debug)]
+pub struct Steps(u64);
+
+impl Steps {
+    /// Steps for all channels and patterns of one look.
+    pub fn of_look() -> Steps {
+        Steps(STEPS_MAX)
+    }
+
+    /// Takes what a comparison cost.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn take(&mut self, steps: u64) -> Result<(), TooCostly> {
+        self.0 = self.0.checked_sub(steps).ok_or(TooCostly)?;
+        Ok(())
+    }
+}
+
+/// A stream and those of its channels that patterns choose.
+pub type Chosen = (Arc<Stream>, Vec<ChannelIndex>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Glyph {
@@ -134,31 +162,33 @@ impl Pattern {
     }
 }
 
-/// Returns the channels of a stream that match any of some patterns, and takes what that cost from the steps that are
-/// left: [`PATTERN_STEPS_MAX`] to begin with.
+/// Returns the channels of a catalog that match any of some patterns, stream by stream; each once.
 ///
 /// # Errors
-/// [`PatternError::TooCostly`] when no steps are left.
-pub fn matching(
-    patterns: &[Pattern],
-    stream: &Stream,
-    steps_left: &mut u64,
-) -> Result<Vec<ChannelIndex>, PatternError> {
-    let mut take = |steps: u64| {
-        *steps_left = steps_left.checked_sub(steps).ok_or(PatternError::TooCostly)?;
-        Ok(())
-    };
+/// If comparing takes too long.
+pub fn matching(catalog: &Catalog, patterns: &[Pattern]) -> Result<Vec<Chosen>, TooCostly> {
+    let (mut chosen, mut steps) = (Vec::new(), Steps::of_look());
+    for stream in &catalog.streams {
+        let channels = matching_of(stream, patterns, &mut steps)?;
+        if !channels.is_empty() {
+            chosen.push((stream.clone(), channels));
+        }
+    }
+    Ok(chosen)
+}
+
+fn matching_of(stream: &Stream, patterns: &[Pattern], steps: &mut Steps) -> Result<Vec<ChannelIndex>, TooCostly> {
     let key = &stream.key;
     // Tags are those of all its channels.
-    let mut steps = patterns.len() as u64;
-    let fits: Vec<bool> = patterns.iter().map(|pattern| pattern.matches_tags_in(key, &mut steps)).collect();
-    take(steps)?;
+    let mut taken = patterns.len() as u64;
+    let fits: Vec<bool> = patterns.iter().map(|pattern| pattern.matches_tags_in(key, &mut taken)).collect();
+    steps.take(taken)?;
     let mut found = Vec::new();
     for (index, channel) in stream.layout.channels.iter().enumerate() {
         for (pattern, fits) in patterns.iter().zip(&fits) {
-            let mut steps = 1;
-            let matches = *fits && pattern.matches_name(key, &channel.name, &mut steps);
-            take(steps)?;
+            let mut taken = 1;
+            let matches = *fits && pattern.matches_name(key, &channel.name, &mut taken);
+            steps.take(taken)?;
             if matches || pattern.names(key, &channel.name) {
                 found.push(ChannelIndex(index as u16));
                 break;
@@ -283,8 +313,6 @@ fn matches(glob: &[Glyph], pieces: &[&[u8]], steps: &mut u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::stream::Layout;
     use crate::{ChannelType, Clock, StreamId};
@@ -416,13 +444,13 @@ mod tests {
         };
         let patterns: Vec<Pattern> =
             ["x.*", "t.c?", "t.c9*"].iter().map(|text| Pattern::parse(text).unwrap()).collect();
-        let mut steps = 5_000;
-        let found = matching(&patterns, &stream, &mut steps).unwrap();
+        let mut steps = Steps(5_000);
+        let found = matching_of(&stream, &patterns, &mut steps).unwrap();
         assert_eq!(found.len(), 20);
-        assert!(steps < 5_000);
-        while let Ok(found) = matching(&patterns, &stream, &mut steps) {
+        assert!(steps.0 < 5_000);
+        while let Ok(found) = matching_of(&stream, &patterns, &mut steps) {
             assert_eq!(found.len(), 20);
         }
-        assert!(steps < 5_000);
+        assert!(steps.0 < 5_000);
     }
 }

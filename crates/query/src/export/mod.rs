@@ -27,14 +27,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::Stream as FuturesStream;
-use strongback_store::{Batch, ChannelIndex, Pattern, Scan, Stream, View};
-use tokio::sync::{mpsc, oneshot};
+use strongback_store::{Batch, ChannelIndex, Chosen, Pattern, Scan, Stream, View, matching};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::answer::put_text;
 use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
-use crate::state::{Chosen, chosen};
 use crate::system::GapRow;
 
 use head::Head;
@@ -125,14 +124,10 @@ impl Query {
     /// stream.
     pub async fn export(&self, request: ExportRequest) -> Result<ExportStream, QueryError> {
         let view = self.inner.store.view();
-        let (found, finding) = oneshot::channel();
         let (of, patterns) = (view.clone(), request.patterns.clone());
-        self.inner.spawn_heavy(async move {
-            // Who asked may have gone.
-            let _ = found.send(chosen(&of, &patterns).and_then(Columns::new));
-        });
-        let columns =
-            finding.await.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))??;
+        let chosen = self.inner.spawn_heavy(async move { matching(of.catalog(), &patterns) }).await;
+        let chosen = chosen.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))?;
+        let columns = Columns::new(chosen?)?;
         let gaps = self.inner.system.gaps(request.time.clone());
         let (sender, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let task = self.inner.spawn_heavy(async move {

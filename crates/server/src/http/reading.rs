@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use strongback_query::{StateRow, sqlstate};
-use strongback_store::{PATTERN_STEPS_MAX, Pattern, ScanError, matching};
+use strongback_store::{Pattern, ScanError, matching};
 
 use super::answer::{self, Failure, Parameters};
 use super::bounded::Held;
@@ -121,15 +121,8 @@ fn read_history(
     mut reserved: Reservation,
 ) -> Result<(Vec<u8>, Reservation), Failure> {
     let view = server.ingest.store().view();
-    let (mut chosen, mut count, mut steps) = (Vec::new(), 0, PATTERN_STEPS_MAX);
-    for stream in &view.catalog().streams {
-        let columns =
-            matching(patterns, stream, &mut steps).map_err(|error| Failure::bad_request(error.to_string()))?;
-        count += columns.len();
-        if !columns.is_empty() {
-            chosen.push((stream.clone(), columns));
-        }
-    }
+    let chosen = matching(view.catalog(), patterns).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let count: usize = chosen.iter().map(|(_, columns)| columns.len()).sum();
     let points = extent.points;
     if count.saturating_mul(points) > BUCKETS_MAX {
         let message = format!("{count} channels of {points} points are more than {BUCKETS_MAX} buckets: ask for fewer");

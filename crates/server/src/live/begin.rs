@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Deserialize;
-use strongback_store::View;
+use strongback_store::{Steps, View};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use super::place::Round;
 use super::resume::Resume;
 use super::scene::Scene;
 use super::snapshot;
-use super::subscription::{Held, Match, PatternSet, Steps, Subscription, Taken, Turn};
+use super::subscription::{Held, Match, PatternSet, Subscription, Taken, Turn};
 use crate::budget::Reservation;
 use crate::channel::ChannelCard;
 use crate::clock::now_ns;
@@ -218,7 +218,7 @@ impl Begin {
         }
         let mut used = set.marks();
         let subscription = Arc::new(Subscription::new(id, set, wake, 0));
-        let found = subscription.find_new(&catalog.streams, Some(&mut used), Steps::of_subscription());
+        let found = subscription.find_new(&catalog.streams, Some(&mut used), Steps::of_look());
         let mut found = found.map_err(|costly| costly.to_string())?;
         let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
         allow(server, matched, budget)?;
@@ -384,7 +384,7 @@ pub fn match_new(
     let catalog = server.ingest.store().catalog();
     let mut budget = budget;
     for subscription in subscriptions.iter().map(|listed| listed.subscription()) {
-        let mut found = match subscription.find_new(&catalog.streams, None, Steps::of_subscription()) {
+        let mut found = match subscription.find_new(&catalog.streams, None, Steps::of_look()) {
             Ok(found) => found,
             Err(costly) => {
                 done.messages.push(Told::error(Some(subscription.id), &costly.to_string()));

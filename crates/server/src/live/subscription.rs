@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use strongback_store::{CellState, ChannelId, ChannelIndex, Pattern, Stream, StreamId, StreamList, Value};
+use strongback_store::{
+    CellState, ChannelId, ChannelIndex, Pattern, Steps, Stream, StreamId, StreamList, TooCostly, Value,
+};
 use tokio::sync::Notify;
 
 use super::pace::Rhythm;
@@ -26,27 +28,6 @@ pub struct PatternSet {
     /// Those with wildcards, each once, with their places among the texts.
     globs: Vec<(Pattern, Vec<usize>)>,
     texts: Vec<String>,
-}
-
-/// Why patterns are not compared with all channels: they would take too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the patterns take too long to compare with all channels; name channels in full, or use fewer wildcards")]
-pub struct TooCostly;
-
-/// Steps of comparisons that are left.
-#[derive(Debug)]
-pub struct Steps(u64);
-
-impl Steps {
-    /// Steps for all channels and patterns of one subscription.
-    pub fn of_subscription() -> Steps {
-        Steps(strongback_store::PATTERN_STEPS_MAX)
-    }
-
-    fn take(&mut self, steps: u64) -> Result<(), TooCostly> {
-        self.0 = self.0.checked_sub(steps).ok_or(TooCostly)?;
-        Ok(())
-    }
 }
 
 impl PatternSet {

@@ -43,7 +43,7 @@ impl Stage {
         let wanted = (0..CHANNELS).step_by(step).map(|n| format!("bay.c{n:02}")).collect();
         let patterns = PatternSet::parse(wanted).unwrap();
         let subscription = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
-        let mut found = [subscription.find(&self.stream, None, &mut Steps::of_subscription()).unwrap().unwrap()];
+        let mut found = [subscription.find(&self.stream, None, &mut Steps::of_look()).unwrap().unwrap()];
         self.live.add(subscription.clone());
         self.live.adopt(&subscription, &mut found, false, || self.store.clone());
         subscription
@@ -403,7 +403,7 @@ fn patterns_are_compared_once_and_each_is_marked() {
     let set = PatternSet::parse(texts.map(str::to_owned).to_vec()).unwrap();
     assert_eq!(set.globs(), 5);
     let mut used = set.marks();
-    let steps = &mut Steps::of_subscription();
+    let steps = &mut Steps::of_look();
     assert_eq!(set.matching(&stream, 0, Some(&mut used), steps), Ok(vec![0, 1, 2]));
     assert_eq!(set.unused(&used), ["t.*{rig=B}", "*{rig=B}", "u.*"]);
     assert_eq!(set.matching(&stream, 2, None, steps), Ok(vec![2]));
@@ -414,8 +414,8 @@ fn patterns_that_take_too_long_are_refused_whatever_their_number() {
     let (_dir, stream) = layout("t", &[], (0..200).map(|n| format!("{}{n}", "a".repeat(200))));
     let slow: Vec<String> = (0..2000).map(|n| format!("*{}b{n}*", "a".repeat(100))).collect();
     let set = PatternSet::parse(slow).unwrap();
-    assert_eq!(set.matching(&stream, 0, None, &mut Steps::of_subscription()), Err(TooCostly));
+    assert_eq!(set.matching(&stream, 0, None, &mut Steps::of_look()), Err(TooCostly));
     let quick: Vec<String> = (0..2000).map(|n| format!("t.{n}*")).collect();
     let set = PatternSet::parse(quick).unwrap();
-    assert_eq!(set.matching(&stream, 0, None, &mut Steps::of_subscription()), Ok(Vec::new()));
+    assert_eq!(set.matching(&stream, 0, None, &mut Steps::of_look()), Ok(Vec::new()));
 }

@@ -1,14 +1,14 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
-use strongback_store::StoreOptions;
+use strongback_store::{Steps, StoreOptions};
 use tokio::sync::Notify;
 
 use super::super::replay::tests::{append, options, store_of};
 use super::super::session::Patience;
 use super::*;
 use crate::live::place::Round;
-use crate::live::subscription::{Match, PatternSet, Steps, Subscription, Taken};
+use crate::live::subscription::{Match, PatternSet, Subscription, Taken};
 
 const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
@@ -64,11 +64,8 @@ impl Bench {
 
     fn watch(&mut self) {
         let catalog = self.store.catalog();
-        let mut found: Vec<Match> = catalog
-            .streams
-            .iter()
-            .filter_map(|s| self.viewer.find(s, None, &mut Steps::of_subscription()).unwrap())
-            .collect();
+        let mut found: Vec<Match> =
+            catalog.streams.iter().filter_map(|s| self.viewer.find(s, None, &mut Steps::of_look()).unwrap()).collect();
         let live = self.deck.live();
         live.add(self.viewer.clone());
         live.adopt(&self.viewer, &mut found, true, || self.store.clone());
@@ -194,7 +191,7 @@ fn who_joins_late_is_held_at_the_place_and_misses_nothing_behind_it() {
     let other = Arc::new(Subscription::new(2, patterns, Arc::new(Notify::new()), 0));
     let catalog = bench.store.catalog();
     let mut found: Vec<Match> =
-        catalog.streams.iter().filter_map(|s| other.find(s, None, &mut Steps::of_subscription()).unwrap()).collect();
+        catalog.streams.iter().filter_map(|s| other.find(s, None, &mut Steps::of_look()).unwrap()).collect();
     bench.deck.live().add(other.clone());
     bench.deck.live().adopt(&other, &mut found, true, || bench.store.clone());
     let (_, held) = other.held();
