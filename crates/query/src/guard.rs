@@ -23,21 +23,23 @@ use datafusion::logical_expr::{ColumnarValue, LogicalPlan, WindowFrame, WindowFr
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr};
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::limit::LimitStream;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use datafusion::prelude::Expr;
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt};
 
 use crate::error::{QueryError, sqlstate};
-use crate::multiplied::{Multiplied, has_any_width, is_join, joined, joining};
+use crate::multiplied::{Multiplied, is_join};
+use crate::narrow::{NARROW_ROWS, has_any_width, holds_back, narrow, narrowed, outer};
 use crate::size::Size;
+use crate::subquery::{Repeated, Results};
 
 /// Largest batch handed on, in bytes; larger ones are cut by rows.
 const BATCH_BYTES: usize = 16 << 20;
@@ -59,9 +61,6 @@ const WORK: Duration = Duration::from_millis(10);
 const FRAME_ROWS: u64 = 100_000;
 /// Most rows that a sort joins before it works out what to sort by: of the narrowest ones, in a mebibyte.
 const SORT_ROWS: u64 = (1 << 20) / 8;
-
-/// Partitions of an operator that run at once.
-const PARTITIONS_MAX: usize = 64;
 
 /// Constants of a statement that is explained, in bytes: the plan is written once for each rule of the optimiser.
 const EXPLAINED_BYTES_MAX: usize = 256 << 10;
@@ -137,24 +136,50 @@ fn constant_bytes(value: &ScalarValue) -> usize {
 
 /// Puts guards into a plan.
 pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
-        let taken: Vec<Taken> = if let Some(keeps) = kept_by(&node, batch_rows)? {
-            vec![Taken::Kept(keeps); node.children().len()]
-        } else {
-            Multiplied::by(&node).into_iter().flatten().map(Taken::Multiplied).collect()
-        };
-        if taken.is_empty() {
+    let results = Results::new(plan.is::<AnalyzeExec>().then_some(EXPLAINED_BYTES_MAX));
+    let plan = plan.transform_up(|node| {
+        let node = narrowed(node)?;
+        let mut inputs: Vec<Arc<dyn ExecutionPlan>> = node.children().into_iter().cloned().collect();
+        let repeated = Repeated::by(&node)?;
+        let taken = taken_by(&node, batch_rows, &results)?;
+        if repeated.is_none() && taken.is_empty() {
             return Ok(Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn ExecutionPlan>));
         }
-        let guarded = |(input, taken): (&Arc<dyn ExecutionPlan>, Taken)| {
-            Arc::new(Guard { taken: Some(taken), ..Guard::new(input.clone()) }) as Arc<dyn ExecutionPlan>
-        };
-        let inputs = node.children().into_iter().zip(taken).map(guarded).collect();
+        for (at, input) in inputs.iter_mut().enumerate() {
+            let own = repeated.clone().map(Taken::Repeated);
+            for taken in own.into_iter().chain(taken.get(at).cloned().flatten()) {
+                *input = Arc::new(Guard { taken: Some(taken), ..Guard::new(input.clone()) });
+            }
+        }
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         let node = node.replace_children(inputs, options)?;
         Ok(Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn ExecutionPlan>))
+    });
+    let plan = plan.data()?;
+    Ok(match plan.output_partitioning().partition_count() {
+        0 | 1 => plan,
+        _ => Arc::new(Guard::new(Arc::new(CoalescePartitionsExec::new(plan)))),
     })
-    .data()
+}
+
+/// What an operator takes for each of its inputs; empty if it takes nothing.
+fn taken_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize, results: &Results) -> Result<Vec<Option<Taken>>> {
+    let inputs = node.children().len();
+    if let Some(keeps) = kept_by(node, batch_rows)? {
+        return Ok(vec![Some(Taken::Kept(keeps)); inputs]);
+    }
+    if node.is::<ScalarSubqueryExec>() {
+        // The first input is the query itself.
+        let of_subquery = |at| (at > 0).then(|| Taken::Result(results.clone()));
+        return Ok((0..inputs).map(of_subquery).collect());
+    }
+    if holds_back(node) {
+        let count = |node: &dyn ExecutionPlan| node.output_partitioning().partition_count();
+        let read: usize = node.children().iter().map(|input| count(input.as_ref())).sum();
+        let rows = NARROW_ROWS.min(batch_rows).saturating_mul(count(node.as_ref())).div_ceil(read.max(1));
+        return Ok(vec![Some(Taken::HeldBack { rows }); inputs]);
+    }
+    Ok(Multiplied::by(node).into_iter().flatten().map(|multiplied| Some(Taken::Multiplied(multiplied))).collect())
 }
 
 /// What the operator above takes memory for, and does not count itself.
@@ -164,6 +189,12 @@ enum Taken {
     Kept(Keeps),
     /// A join or an unnest for what it makes.
     Multiplied(Multiplied),
+    /// A filter or a repartitioning for the rows of a batch that is not full yet, and for the batch.
+    HeldBack { rows: usize },
+    /// Any operator for the values of subqueries in its expressions.
+    Repeated(Repeated),
+    /// The query around a subquery for its result.
+    Result(Results),
 }
 
 /// What a window or a sort keeps of its input, as far as it does not count that itself.
@@ -222,6 +253,12 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Ke
         let mut keeps = Keeps { rows: SORT_ROWS, ..Keeps::default() };
         order.iter().for_each(|key| keeps.take_constants(&key.expr));
         return Ok((keeps.constant_bytes > 0).then_some(keeps));
+    }
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        // It counts the views that it collects, not what they show.
+        let keeps_views = aggregate.aggr_expr().iter().any(|each| !KEEP_LITTLE.contains(&each.fun().name()))
+            && aggregate.input().schema().fields().iter().any(|field| has_view(field.data_type()));
+        return Ok(keeps_views.then(|| Keeps { times: 1, ..Keeps::default() }));
     }
     let (windows, input, whole) = if let Some(all) = node.downcast_ref::<WindowAggExec>() {
         // It keeps all batches and joins them.
@@ -294,6 +331,18 @@ const KEEP_LITTLE: [&str; 26] = [
     "regr_r2",
     "regr_count",
 ];
+
+/// Whether values of a type show bytes that they share with others.
+fn has_view(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Utf8View | DataType::BinaryView => true,
+        DataType::List(inner) | DataType::LargeList(inner) | DataType::FixedSizeList(inner, _) => {
+            has_view(inner.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().any(|field| has_view(field.data_type())),
+        _ => false,
+    }
+}
 
 /// The name of a window's aggregate, and whether it keeps distinct values.
 fn aggregate_of(window: &dyn WindowExpr) -> Option<(String, bool)> {
@@ -375,17 +424,16 @@ impl ExecutionPlan for Guard {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let name = match &self.taken {
             Some(Taken::Multiplied(multiplied)) => multiplied.name(),
-            Some(Taken::Kept(_)) => "a window or an order",
-            None => self.input.name(),
+            Some(Taken::Kept(_)) => "a window, an order or an aggregate",
+            Some(Taken::HeldBack { .. }) => "rows held back",
+            Some(Taken::Repeated(_)) => "the value of a subquery",
+            Some(Taken::Result(_)) | None => self.input.name(),
         };
+        let context = outer(context);
         let reservation = MemoryConsumer::new(name).register(context.memory_pool());
-        let context = if matches!(self.taken, Some(Taken::Multiplied(_))) { joined(context) } else { context };
         let joins = is_join(self.input.as_ref());
-        let inner = if joins { joining(self.input.as_ref(), &context) } else { context.clone() };
-        let input = match self.input.downcast_ref::<CoalescePartitionsExec>() {
-            Some(parts) if is_beyond(parts.input()) => one_by_one(parts, inner),
-            _ => self.input.execute(partition, inner)?,
-        };
+        let inner = narrow(&self.input, &context);
+        let input = self.input.execute(partition, inner)?;
         Ok(Box::pin(Guarded {
             schema: input.schema(),
             input,
@@ -394,6 +442,7 @@ impl ExecutionPlan for Guard {
             batch_rows: context.session_config().batch_size().max(1),
             reservation,
             taken: self.taken.clone(),
+            context,
             made_bytes: 0,
             kept_rows: 0,
             kept_bytes: 0,
@@ -401,27 +450,6 @@ impl ExecutionPlan for Guard {
             wide_bytes: 0,
             rest: None,
         }))
-    }
-}
-
-/// Whether an operator has more partitions than run at once: each does as a task of its own, beyond the turns of its
-/// query. A table has fewer, and so has a union of some queries, whose partitions may feed each other.
-fn is_beyond(input: &Arc<dyn ExecutionPlan>) -> bool {
-    input.output_partitioning().partition_count() > PARTITIONS_MAX
-}
-
-/// Runs the partitions that an operator joins one after the other.
-fn one_by_one(parts: &CoalescePartitionsExec, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-    let (input, schema) = (parts.input().clone(), parts.input().schema());
-    let partitions = 0..input.output_partitioning().partition_count();
-    let rows = stream::iter(partitions).map(move |partition| input.execute(partition, context.clone())).try_flatten();
-    let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
-    match parts.fetch() {
-        None => rows,
-        most => {
-            let metrics = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-            Box::pin(LimitStream::new(rows, 0, most, metrics))
-        }
     }
 }
 
@@ -435,6 +463,7 @@ struct Guarded {
     batch_rows: usize,
     reservation: MemoryReservation,
     taken: Option<Taken>,
+    context: Arc<TaskContext>,
     /// The most that is made of a batch of its rows.
     made_bytes: usize,
     kept_rows: u64,
@@ -477,6 +506,20 @@ impl Guarded {
                 self.made_bytes = self.made_bytes.max(made.bytes);
                 self.reservation.try_resize(in_flight(size.total.saturating_add(self.made_bytes)))?;
             }
+            Some(Taken::HeldBack { rows: most }) => {
+                self.kept_bytes = self.kept_bytes.saturating_add(size.total);
+                let held = self.kept_bytes.min(size.widest.saturating_mul(*most));
+                self.made_bytes = self.made_bytes.max(held.saturating_mul(2));
+                self.reservation.try_resize(in_flight(size.total.saturating_add(self.made_bytes)))?;
+            }
+            Some(Taken::Repeated(repeated)) => {
+                let made = repeated.measure(batch, self.kept_rows)?;
+                self.kept_rows += rows as u64;
+                rows_max = rows_max.min(made.rows);
+                self.made_bytes = self.made_bytes.max(made.bytes);
+                self.reservation.try_resize(in_flight(size.total.saturating_add(self.made_bytes)))?;
+            }
+            Some(Taken::Result(results)) => results.add(size.total, &self.context)?,
             Some(Taken::Kept(keeps)) => {
                 self.kept_rows += rows as u64;
                 self.kept_bytes = self.kept_bytes.saturating_add(size.total.saturating_mul(keeps.times));

@@ -9,17 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::CrossJoinExec;
 use datafusion::physical_plan::unnest::UnnestExec;
 
+use crate::narrow::NARROW_ROWS;
 use crate::size::Size;
 
-/// Rows of a batch of a join where values have any width.
-const JOINED_ROWS: usize = 512;
 /// What a join makes at a time, in bytes, as far as its input decides that.
-const MADE_BYTES: usize = 16 << 20;
+pub(crate) const MADE_BYTES: usize = 16 << 20;
 
 /// What an operator makes of the rows of one of its inputs.
 #[derive(Clone, Debug)]
@@ -83,7 +81,7 @@ impl Multiplied {
                 let both: usize = widest.iter().map(|side| side.load(Ordering::Relaxed)).sum();
                 let rows = (MADE_BYTES / both.max(1)).max(1);
                 // It works out a condition for as many rows as it hands on.
-                let bytes = if *whole { both.saturating_mul(2) } else { own.saturating_mul(2 * JOINED_ROWS) };
+                let bytes = if *whole { both.saturating_mul(2) } else { own.saturating_mul(2 * NARROW_ROWS) };
                 Made { rows, bytes }
             }
             Multiplied::Unnested { lists, nested } => {
@@ -113,41 +111,6 @@ impl Multiplied {
 /// Whether an operator puts rows beside each other.
 pub(crate) fn is_join(node: &dyn ExecutionPlan) -> bool {
     node.name().contains("Join")
-}
-
-/// The context of the operators below a join, which reads batches as large as any.
-struct Outer(Arc<TaskContext>);
-
-/// The context in which a join runs: it makes smaller batches where it reads values of any width.
-pub(crate) fn joining(join: &dyn ExecutionPlan, context: &Arc<TaskContext>) -> Arc<TaskContext> {
-    let wide = |side: &&Arc<dyn ExecutionPlan>| side.schema().fields().iter().any(|f| has_any_width(f.data_type()));
-    let any_width = join.children().iter().any(wide);
-    let config = context.session_config();
-    if !any_width || config.batch_size() <= JOINED_ROWS {
-        return context.clone();
-    }
-    let mut config = config.clone().with_batch_size(JOINED_ROWS);
-    config.set_extension(Arc::new(Outer(context.clone())));
-    Arc::new(TaskContext::new(
-        context.task_id(),
-        context.session_id(),
-        config,
-        context.scalar_functions().clone(),
-        context.higher_order_functions().clone(),
-        context.aggregate_functions().clone(),
-        context.window_functions().clone(),
-        context.runtime_env(),
-    ))
-}
-
-/// The context of what a join reads.
-pub(crate) fn joined(context: Arc<TaskContext>) -> Arc<TaskContext> {
-    context.session_config().get_extension::<Outer>().map_or(context, |outer| outer.0.clone())
-}
-
-/// Whether values of a type differ in their size.
-pub(crate) fn has_any_width(data_type: &DataType) -> bool {
-    data_type.is_nested() || data_type.is_string() || data_type.is_binary()
 }
 
 fn longest_list(lists: &ArrayRef) -> usize {

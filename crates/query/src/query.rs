@@ -16,6 +16,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as DataFusionStatement;
@@ -46,6 +47,7 @@ use crate::pg_catalog::{self, FormatType};
 use crate::plan_cache::{CachedPlan, PlanCache};
 use crate::planning::Planning;
 use crate::runtime::Threads;
+use crate::serial::SerialUnions;
 use crate::setting::{SERVER_VERSION, Settings, SharedSettings};
 use crate::size::Size;
 use crate::sized;
@@ -215,6 +217,8 @@ fn template(
     settings.optimizer.enable_sort_pushdown = false;
     // It makes room for as many groups as a LIMIT says, and counts none of them.
     settings.optimizer.enable_topk_aggregation = false;
+    // Who collects views counts what they take, not what they show.
+    settings.sql_parser.map_string_types_to_utf8view = false;
     settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
     // Each query gets its own memory when it runs.
     let runtime = RuntimeEnvBuilder::new()
@@ -249,7 +253,10 @@ fn template(
     let mut state = context.state();
     growth::bound_functions(&mut state, &LargeCalls::new(options.queries_max, memory.clone()))?;
     integer::check_integers(&mut state)?;
+    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(SerialUnions)];
+    rules.extend(state.physical_optimizers().iter().cloned());
     Ok(SessionStateBuilder::new_from_existing(state)
+        .with_physical_optimizer_rules(rules)
         .with_type_planner(Arc::new(Types))
         .with_physical_optimizer_rule(Arc::new(SortedScan))
         .with_physical_optimizer_rule(Arc::new(Cooperation))

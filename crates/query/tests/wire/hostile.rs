@@ -200,11 +200,77 @@ fn statements() -> Vec<String> {
         "select count(*) from ({}) u",
         vec!["select v from generate_series(1, 3000000) g(v)"; 90].join(" union all ")
     ));
+    all.extend(of_subqueries());
+    all.extend(of_wide_rows());
     all.push("\0".into());
     all.push("'".into());
     all.push("/*".repeat(100_000));
     all.push("$".repeat(100_000));
     all.push("a.".repeat(30_000));
+    all
+}
+
+/// Values of subqueries stand in every row, and are held as long as the query runs.
+fn of_subqueries() -> Vec<String> {
+    let mut all = Vec::new();
+    let one = "from generate_series(1, 1) g(v)";
+    for put in [
+        "select #, x from pad",
+        "select coalesce(#, x::text) from pad",
+        "select count(*) from pad where # || x::text = 'a'",
+        "select max(#) over (order by x) from pad",
+        "select max(x::text || #) over () from pad",
+        "select x from pad order by # || x::text limit 5",
+        "select a.x from pad a join pad b on a.x = b.x and coalesce(a.x::text, #) > b.x::text",
+        "select sum(length(#)) from pad group by # || (x % 7)::text",
+        "explain analyze select #",
+        "explain analyze verbose select #, # || x::text from pad",
+    ] {
+        for times in [100, 1_000, 30_000] {
+            all.push(put.replace('#', &format!("(select repeat(repeat(v::text, 1000), {times}) {one})")));
+        }
+    }
+    all.push(format!("select (select range(0, v * 1000000) {one}) l, x from pad"));
+    all.push(format!("select repeat((select v::text {one}), 1000000), x from pad"));
+    all.push(format!("select (select v::text {one}) || repeat((select v::text {one}), 1000000), x from pad"));
+    let lengths = (0..60).map(|n| format!("length((select repeat(repeat(v::text, 1000), {}) {one})) l{n}", 30_000 + n));
+    all.push(format!("select {}", lengths.collect::<Vec<_>>().join(", ")));
+    let lists = (0..200).map(|n| format!("array_length((select range(0, v * 1000000 + {n}) {one})) l{n}"));
+    all.push(format!("select {}", lists.collect::<Vec<_>>().join(", ")));
+    all
+}
+
+/// Rows that are wide, but not so wide that any of them is refused.
+fn of_wide_rows() -> Vec<String> {
+    let mut all = Vec::new();
+    // Made a few at a time, as a join of texts hands them on.
+    let made = "from generate_series(1000, 1040) g(v) cross join (select x, x::text s from pad) p";
+    let wide = format!("(select v, x, repeat(v::text, 15000) || s t {made}) w");
+    for read in [
+        "select max(t) from # where length(t) > v",
+        "select t from # where length(t) > v order by v desc limit 3",
+        "select count(*) from (select t, count(*) from # group by t) c",
+        "select count(*) from (select distinct t, v from # where v % 2 = 0) c",
+        "select count(*) from # join pad on w.v = pad.x",
+        "select max(length(t)) from (select t, row_number() over (partition by v order by t) r from #) c",
+    ] {
+        all.push(read.replace('#', &wide));
+    }
+    for kind in ["Utf8View", "BinaryView", "LargeUtf8"] {
+        let text = format!("arrow_cast(repeat(v::text, 15000) || s, '{kind}')");
+        all.push(format!("select cardinality(array_agg({text})) {made}"));
+        all.push(format!("select cardinality(array_agg({text})) {made} group by v % 3"));
+        all.push(format!("select count(distinct {text}) {made} group by v % 3"));
+    }
+    all.push("select array_length(array_distinct(range(0, v * 3900000))) from generate_series(1, 1) g(v)".into());
+    all.push(
+        "select array_length(array_union(range(0, v * 1900000), range(v, 1900000))) from generate_series(1, 1) g(v)"
+            .into(),
+    );
+    let parts = vec!["select v, v::text || 'a' t from generate_series(1, 2000000) g(v)"; 90].join(" union all ");
+    all.push(parts.clone());
+    all.push(format!("{parts} order by v limit 3"));
+    all.push(format!("select t, count(*) from ({parts}) u group by t"));
     all
 }
 
