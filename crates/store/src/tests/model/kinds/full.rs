@@ -433,6 +433,8 @@ impl Full {
             self.world.now += SECOND;
             self.maintain(50)?;
         }
+        // What a full disk kept from being committed may fill the log.
+        self.commit()?;
         let stored = self.append(100)?;
         ensure(stored >= 100, || format!("refuses on a disk that is well: {:?}", self.world.store().refusal()))?;
         self.commit()?;
