@@ -27,6 +27,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::large::{LARGE_BYTES, LargeCalls};
 use crate::pattern;
 use crate::size::Size;
+use crate::stopped::Stopped;
 
 /// Largest result of one call for one batch of rows, in bytes.
 const RESULT_BYTES_MAX: usize = 64 << 20;
@@ -406,7 +407,8 @@ fn bounded_call(
     if all <= LARGE_BYTES {
         return call(args);
     }
-    large.run(|| large_call(name, growth, large, all, args, call))
+    let stopped = Stopped::of(&args.config_options);
+    large.run(&stopped, || large_call(name, growth, large, all, args, call, &stopped))
 }
 
 /// The same of a call whose result may be large: by the estimate it takes `all` bytes.
@@ -417,6 +419,7 @@ fn large_call(
     all: usize,
     args: ScalarFunctionArgs,
     call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue>,
+    stopped: &Stopped,
 ) -> Result<ColumnarValue> {
     let mut room = large.room(name);
     if all <= RESULT_BYTES_MAX {
@@ -426,6 +429,7 @@ fn large_call(
     }
     let (mut results, mut bytes, mut row): (Vec<ArrayRef>, usize, _) = (Vec::new(), 0, 0);
     while row < args.number_rows {
+        stopped.check()?;
         let mut rows = (args.number_rows - row).min((args.number_rows * (RESULT_BYTES_MAX / 8) / all).max(1));
         let (part, estimate) = loop {
             let part = part_of(&args, row, rows);

@@ -6,6 +6,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use datafusion::arrow::array::{Array, ArrayRef, make_array};
@@ -16,9 +17,13 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::error::{QueryError, sqlstate};
 use crate::memory::{Share, SharedMemory};
+use crate::stopped::Stopped;
 
 /// Smallest large result, in bytes.
 pub(crate) const LARGE_BYTES: usize = 1 << 20;
+
+/// Between two looks of a call that waits at whether its statement is over.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The large calls of an engine.
 #[derive(Clone, Debug)]
@@ -40,21 +45,28 @@ impl LargeCalls {
         LargeCalls(Arc::new(Inner { free: Mutex::new(at_a_time.max(1)), ended: Condvar::new(), memory }))
     }
 
-    /// Makes a call when it may begin. A thread of a runtime does nothing else meanwhile: another one takes its place.
-    pub(crate) fn run<T>(&self, call: impl FnOnce() -> T) -> T {
+    /// Makes a call of a statement when it may begin. A thread of a runtime does nothing else meanwhile: another one
+    /// takes its place.
+    ///
+    /// # Errors
+    /// As the call has them, and if the statement is over before it may begin.
+    pub(crate) fn run<T>(&self, stopped: &Stopped, call: impl FnOnce() -> Result<T>) -> Result<T> {
         let run = || {
-            let _place = self.begin();
+            let _place = self.begin(stopped)?;
             call()
         };
         let is_worker = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         if Handle::try_current().is_ok_and(is_worker) { tokio::task::block_in_place(run) } else { run() }
     }
 
-    fn begin(&self) -> LargeCall<'_> {
+    fn begin(&self, stopped: &Stopped) -> Result<LargeCall<'_>> {
         let mut free = self.0.free.lock();
-        self.0.ended.wait_while(&mut free, |free| *free == 0);
+        while *free == 0 {
+            stopped.check()?;
+            self.0.ended.wait_for(&mut free, LOOK);
+        }
         *free -= 1;
-        LargeCall(&self.0)
+        Ok(LargeCall(&self.0))
     }
 
     /// The room of a result of a function, which takes none yet.
@@ -170,10 +182,12 @@ mod tests {
             for _ in 0..6 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        calls.run(|| {
+                        let call = || {
                             assert!(under_way.fetch_add(1, Ordering::SeqCst) < 2);
                             under_way.fetch_sub(1, Ordering::SeqCst);
-                        });
+                            Ok(())
+                        };
+                        calls.run(&Stopped::default(), call).unwrap();
                     }
                 });
             }
@@ -189,7 +203,7 @@ mod tests {
         for _ in 0..4 {
             let (end, ended) = std::sync::mpsc::channel::<()>();
             let calls = calls.clone();
-            under_way.push(tokio::spawn(async move { calls.run(|| ended.recv().is_err()) }));
+            under_way.push(tokio::spawn(async move { calls.run(&Stopped::default(), || Ok(ended.recv().is_err())) }));
             ends.push(end);
         }
         for _ in 0..100 {
@@ -197,7 +211,22 @@ mod tests {
         }
         drop(ends);
         for call in under_way {
-            assert!(call.await.unwrap());
+            assert!(call.await.unwrap().unwrap());
         }
+    }
+
+    #[test]
+    fn a_call_of_a_statement_that_is_over_waits_no_longer() {
+        let calls = LargeCalls::new(1, SharedMemory::new(1));
+        let stopped = Stopped::default();
+        let error = calls.run(&Stopped::default(), || {
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| calls.run(&stopped, || Ok(())));
+                stopped.stop();
+                Ok(waits.join().unwrap().unwrap_err().to_string())
+            })
+        });
+        assert!(error.unwrap().contains("cancel"));
+        calls.run(&Stopped::default(), || Ok(())).unwrap();
     }
 }

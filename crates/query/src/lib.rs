@@ -80,6 +80,7 @@ mod sized;
 mod sorted;
 mod state;
 mod statement;
+mod stopped;
 mod subquery;
 mod system;
 mod system_table;

@@ -53,6 +53,7 @@ use crate::size::Size;
 use crate::sized;
 use crate::sorted::SortedScan;
 use crate::state::{self, StateRow};
+use crate::stopped::Stopped;
 use crate::system::SystemRows;
 use crate::table::PinnedView;
 use crate::turn::{OVERDUE_MAX, SHORT_TURNS, Turn, Turns};
@@ -317,12 +318,15 @@ impl Session {
         let (inner, account) = (&self.query.inner, &self.account);
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
         // Before the turn: who waits to be planned keeps nobody from running.
-        let planned = inner.planning.run(account, plan.text_bytes, move |_| planner.physical(&state, &logical, values));
+        let planned = inner.planning.run(account, plan.text_bytes, move |stopped| {
+            planner.physical(&state, &logical, values, Stopped::by(stopped))
+        });
         let planned = planned.await?;
+        let stopped = planned.stopped.clone();
         let turn = inner.turns.begin(account).await;
         let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
         let task = inner.heavy.handle().spawn(produce(planned, sender, turn));
-        Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task), under_way: None })
+        Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task), stopped, under_way: None })
     }
 
     /// A view of the store as it is now.
@@ -365,7 +369,13 @@ impl Inner {
         Ok(Arc::new(Plan { version, logical, schema, parameters, reusable, direct, text_bytes, weight }))
     }
 
-    fn physical(&self, state: &SessionState, plan: &Plan, values: Vec<ScalarValue>) -> Result<Planned, QueryError> {
+    fn physical(
+        &self,
+        state: &SessionState,
+        plan: &Plan,
+        values: Vec<ScalarValue>,
+        stopped: Stopped,
+    ) -> Result<Planned, QueryError> {
         let logical = if values.is_empty() {
             plan.logical.clone()
         } else {
@@ -374,6 +384,7 @@ impl Inner {
         };
         let mut state = state.clone();
         state.config_mut().set_extension(Arc::new(PinnedView(self.store.view())));
+        state.config_mut().options_mut().extensions.insert(stopped.clone());
         state.mark_start_execution();
         guard::check_explained(&logical, &state)?;
         let logical = state.optimize(&logical)?;
@@ -387,7 +398,7 @@ impl Inner {
         let context = TaskContext::from(&state).with_runtime(Arc::new(runtime));
         let memory = MemoryConsumer::new("plan").register(context.memory_pool());
         memory.try_grow(plan.weight.saturating_mul(PLANS_HELD))?;
-        Ok(Planned { physical: guard::guard(physical, rows)?, context: Arc::new(context), _memory: memory })
+        Ok(Planned { physical: guard::guard(physical, rows)?, context: Arc::new(context), stopped, _memory: memory })
     }
 }
 
@@ -395,6 +406,7 @@ impl Inner {
 struct Planned {
     physical: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
+    stopped: Stopped,
     /// What the plan takes itself.
     _memory: MemoryReservation,
 }
@@ -442,6 +454,7 @@ pub(crate) struct Rows {
     pub(crate) schema: SchemaRef,
     receiver: mpsc::Receiver<UnderWay>,
     task: Option<JoinHandle<()>>,
+    stopped: Stopped,
     /// What the rows count for that were given last.
     under_way: Option<MemoryReservation>,
 }
@@ -469,6 +482,7 @@ impl Rows {
 impl Drop for Rows {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
+            self.stopped.stop();
             task.abort();
         }
     }
