@@ -23,6 +23,7 @@ use datafusion::logical_expr::{
     ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 
+use crate::constant;
 use crate::error::{QueryError, sqlstate};
 use crate::large::{LARGE_BYTES, LargeCalls};
 use crate::pattern;
@@ -79,6 +80,7 @@ const FUNCTIONS: [(Growth, &[&str]); 12] = [
             "array_sort",
             "array_reverse",
             "array_slice",
+            "array_has",
             "array_pop_back",
             "array_pop_front",
             "flatten",
@@ -399,6 +401,7 @@ fn bounded_call(
         if one > CONSTANT_BYTES_MAX {
             return Err(too_large(name, one, CONSTANT_BYTES_MAX));
         }
+        constant::check_folded(name, one, args.return_field.data_type())?;
         // Arguments that are known only now: the result stands in each row.
         let all = one.saturating_mul(args.number_rows);
         return if all <= RESULT_BYTES_MAX { call(args) } else { Err(too_large(name, all, RESULT_BYTES_MAX)) };

@@ -191,7 +191,7 @@ enum Taken {
     Multiplied(Multiplied),
     /// A filter or a repartitioning for the rows of a batch that is not full yet, and for the batch.
     HeldBack { rows: usize },
-    /// Any operator for the values of subqueries in its expressions.
+    /// Any operator for values that it puts into each row.
     Repeated(Repeated),
     /// The query around a subquery for its result.
     Result(Results),
@@ -426,7 +426,7 @@ impl ExecutionPlan for Guard {
             Some(Taken::Multiplied(multiplied)) => multiplied.name(),
             Some(Taken::Kept(_)) => "a window, an order or an aggregate",
             Some(Taken::HeldBack { .. }) => "rows held back",
-            Some(Taken::Repeated(_)) => "the value of a subquery",
+            Some(Taken::Repeated(_)) => "a value that stands in each row",
             Some(Taken::Result(_)) | None => self.input.name(),
         };
         let context = outer(context);
@@ -513,7 +513,7 @@ impl Guarded {
                 self.reservation.try_resize(in_flight(size.total.saturating_add(self.made_bytes)))?;
             }
             Some(Taken::Repeated(repeated)) => {
-                let made = repeated.measure(batch, self.kept_rows)?;
+                let made = repeated.measure(batch, self.kept_rows);
                 self.kept_rows += rows as u64;
                 rows_max = rows_max.min(made.rows);
                 self.made_bytes = self.made_bytes.max(made.bytes);

@@ -44,6 +44,7 @@ mod answer;
 mod catalog;
 mod clock;
 mod column;
+mod constant;
 mod cooperation;
 mod dialect;
 mod direct;

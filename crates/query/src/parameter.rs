@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Statem
 use pgwire::api::Type;
 
 use crate::column::{UTC, timestamp_type};
+use crate::constant;
 use crate::error::{QueryError, sqlstate};
 use crate::walk::{Look, Step, walk};
 
@@ -19,6 +20,9 @@ const PARAMETERS_MAX: usize = u16::MAX as usize;
 pub(crate) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, QueryError> {
     let mut types = Vec::new();
     for (name, field) in plan.get_parameter_fields()? {
+        if constant::is_text(&name) {
+            continue;
+        }
         let number = number(&name)?;
         if types.len() < number {
             types.resize(number, None);

@@ -14,6 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::constant;
 use crate::error::{QueryError, sqlstate};
 use crate::fair::{Account, Place, Places};
 
@@ -85,7 +86,7 @@ impl Planning {
         let (sender, receiver) = oneshot::channel();
         let (held, flag) = (turn.clone(), stopped.clone());
         let job = move || {
-            let result = catch_unwind(AssertUnwindSafe(|| step(&flag)));
+            let result = catch_unwind(AssertUnwindSafe(|| constant::planning(|| step(&flag))));
             held.done();
             // A client that has gone needs no answer.
             let _ = sender.send(result);

@@ -30,6 +30,7 @@ use tokio::task::JoinHandle;
 
 use crate::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
 use crate::clock::now_ns;
+use crate::constant::LongTexts;
 use crate::cooperation::Cooperation;
 use crate::error::{QueryError, sqlstate};
 use crate::extent;
@@ -279,6 +280,8 @@ pub(crate) struct Plan {
     pub(crate) version: u64,
     /// With placeholders, not yet optimised.
     pub(crate) logical: LogicalPlan,
+    /// What stands for the long texts of the statement.
+    texts: LongTexts,
     /// Columns of its result.
     pub(crate) schema: SchemaRef,
     /// Types of `$1`, `$2`, … as far as they are known.
@@ -340,6 +343,7 @@ impl Inner {
         let tables = self.database.tables();
         let mut statement = statement.clone();
         let functions = parameter::table_functions(&mut statement)?;
+        let texts = LongTexts::take(&mut statement)?;
         // A session's own functions stay with the session.
         let reusable = !functions.any && !statement.to_string().to_ascii_lowercase().contains("current_setting");
         if !functions.parameters.is_empty() {
@@ -366,7 +370,7 @@ impl Inner {
         let direct = crate::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, text_bytes)?;
         let version = tables.version;
-        Ok(Arc::new(Plan { version, logical, schema, parameters, reusable, direct, text_bytes, weight }))
+        Ok(Arc::new(Plan { version, logical, texts, schema, parameters, reusable, direct, text_bytes, weight }))
     }
 
     fn physical(
@@ -376,12 +380,11 @@ impl Inner {
         values: Vec<ScalarValue>,
         stopped: Stopped,
     ) -> Result<Planned, QueryError> {
-        let logical = if values.is_empty() {
-            plan.logical.clone()
-        } else {
+        let mut logical = plan.texts.bind(plan.logical.clone(), &values)?;
+        if !values.is_empty() {
             let values = ParamValues::List(values.into_iter().map(Into::into).collect());
-            plan.logical.clone().with_param_values(values)?
-        };
+            logical = logical.with_param_values(values)?;
+        }
         let mut state = state.clone();
         state.config_mut().set_extension(Arc::new(PinnedView(self.store.view())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());

@@ -1,18 +1,20 @@
-//! Values of subqueries that stand in expressions: a subquery runs once, its value stands in every row.
+//! Values that are known only when a query runs and are the same in every row: those of subqueries, and long constants.
 //!
-//! The value is known only when the query runs. An operator that puts it into its rows is handed fewer of them at a
+//! An operator that puts it into its rows is handed fewer of them at a
 //! time; one that joins rows of many batches first is counted for all of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::ColumnarValue;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
@@ -22,27 +24,28 @@ use parking_lot::Mutex;
 use crate::error::{QueryError, sqlstate};
 use crate::multiplied::{MADE_BYTES, Made, is_join};
 use crate::narrow::{NARROW_ROWS, has_any_width};
+use crate::size::Size;
 
-/// Values of subqueries that an operator puts into its rows.
+/// Values that an operator works out once for a batch and puts into each of its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Repeated {
     values: Vec<Arc<dyn PhysicalExpr>>,
+    /// Bytes of all of them.
+    bytes: Arc<OnceLock<usize>>,
     /// Most rows that it works out together; none: those of the batch that it is handed.
     rows: Option<usize>,
 }
 
 impl Repeated {
-    /// What an operator repeats; none if it reads no value of a subquery that may be large.
+    /// What an operator repeats; none if nothing of it may be large.
     pub(crate) fn by(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Repeated>> {
-        let mut values: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
+        let mut values = Vec::new();
         let schema = node.schema();
         node.apply_expressions(&mut |expr| {
-            expr.apply(|part| {
-                if part.is::<ScalarSubqueryExpr>() && has_any_width(&part.data_type(&schema)?) {
-                    values.push(part.clone());
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
+            if collect(expr, &schema, &mut values)? {
+                take(expr, &schema, &mut values)?;
+            }
+            Ok(TreeNodeRecursion::Continue)
         })?;
         let by_batch = node.is::<ProjectionExec>() || node.is::<FilterExec>() || node.is::<AggregateExec>();
         let rows = match (by_batch, is_join(node.as_ref())) {
@@ -50,26 +53,65 @@ impl Repeated {
             (false, true) => Some(NARROW_ROWS),
             (false, false) => Some(usize::MAX),
         };
-        Ok((!values.is_empty()).then_some(Repeated { values, rows }))
+        Ok((!values.is_empty()).then(|| Repeated { values, bytes: Arc::default(), rows }))
+    }
+
+    /// The values of a row, which are the same in all.
+    fn row_bytes(&self, batch: &RecordBatch) -> usize {
+        if batch.num_rows() == 0 {
+            return 0;
+        }
+        *self.bytes.get_or_init(|| {
+            let row = batch.slice(0, 1);
+            // What fails here fails where it is needed, if it is.
+            let size = |value: &Arc<dyn PhysicalExpr>| match value.evaluate(&row) {
+                Ok(ColumnarValue::Scalar(value)) => value.size(),
+                Ok(ColumnarValue::Array(values)) => Size::of(&values).total,
+                Err(_) => 0,
+            };
+            self.values.iter().map(size).fold(0, usize::saturating_add)
+        })
     }
 
     /// What a batch comes to, after `before` rows.
-    pub(crate) fn measure(&self, batch: &RecordBatch, before: u64) -> Result<Made> {
-        let mut bytes = 0_usize;
-        for value in &self.values {
-            if let ColumnarValue::Scalar(value) = value.evaluate(batch)? {
-                bytes = bytes.saturating_add(value.size());
-            }
-        }
+    pub(crate) fn measure(&self, batch: &RecordBatch, before: u64) -> Made {
+        let bytes = self.row_bytes(batch);
         let cut = (MADE_BYTES / bytes.max(1)).max(1);
-        Ok(match self.rows {
+        match self.rows {
             None => Made { rows: cut, bytes: bytes.saturating_mul(2 * cut.min(batch.num_rows())) },
             Some(most) => {
                 let rows = usize::try_from(before).unwrap_or(usize::MAX).saturating_add(batch.num_rows()).min(most);
                 Made { rows: usize::MAX, bytes: bytes.saturating_mul(rows).saturating_mul(2) }
             }
-        })
+        }
     }
+}
+
+/// Whether an expression is the same for all rows. If it is not, takes those in it that are.
+fn collect(expr: &Arc<dyn PhysicalExpr>, schema: &Schema, values: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<bool> {
+    let parts = expr.children();
+    if parts.is_empty() {
+        return Ok(expr.is::<Literal>() || expr.is::<ScalarSubqueryExpr>() || expr.is::<ScalarFunctionExpr>());
+    }
+    let mut constant = Vec::with_capacity(parts.len());
+    for part in &parts {
+        constant.push(collect(part, schema, values)?);
+    }
+    if constant.iter().all(|constant| *constant) {
+        return Ok(true);
+    }
+    for (part, _) in parts.into_iter().zip(constant).filter(|(_, constant)| *constant) {
+        take(part, schema, values)?;
+    }
+    Ok(false)
+}
+
+/// Takes a value that is not known before the query runs and may have any width.
+fn take(value: &Arc<dyn PhysicalExpr>, schema: &Schema, values: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<()> {
+    if !value.is::<Literal>() && has_any_width(&value.data_type(schema)?) {
+        values.push(value.clone());
+    }
+    Ok(())
 }
 
 /// The results of the subqueries of a query, counted for as long as it runs.

@@ -201,6 +201,7 @@ fn statements() -> Vec<String> {
         vec!["select v from generate_series(1, 3000000) g(v)"; 90].join(" union all ")
     ));
     all.extend(of_subqueries());
+    all.extend(of_constants());
     all.extend(of_wide_rows());
     all.push("\0".into());
     all.push("'".into());
@@ -237,6 +238,32 @@ fn of_subqueries() -> Vec<String> {
     all.push(format!("select {}", lengths.collect::<Vec<_>>().join(", ")));
     let lists = (0..200).map(|n| format!("array_length((select range(0, v * 1000000 + {n}) {one})) l{n}"));
     all.push(format!("select {}", lists.collect::<Vec<_>>().join(", ")));
+    all
+}
+
+/// Constants that are long, or become long when they are worked out, and are used often.
+fn of_constants() -> Vec<String> {
+    let mut all = Vec::new();
+    let text = "x".repeat(300_000);
+    let uses =
+        |count: usize, used: &str| (0..count).map(|n| used.replace('#', &n.to_string())).collect::<Vec<_>>().join(", ");
+    for constant in [format!("'{text}'"), "repeat('x', 15000000)".into(), format!("upper('{text}')")] {
+        all.push(format!("select {} from (select {constant} a from pad) t", uses(400, "a a#")));
+        all.push(format!(
+            "select {} from (select {constant} a, x from pad) t",
+            uses(400, "length(a || (x + #)::text) a#")
+        ));
+        all.push(format!("select {} from (select {constant} a, x from pad) t", uses(400, "a || (x + #)::text a#")));
+        all.push(format!("select max({constant}), x from pad group by x, {constant} || x::text"));
+        all.push(format!("select count(*) from pad where x::text in ({}, {constant})", uses(100, "'#'")));
+    }
+    all.push(format!("select {}", uses(400, "length(repeat('x', 15000000 + #)) l#")));
+    all.push(format!("select {}", uses(400, "repeat('x', 15000000 + #) l#")));
+    all.push(format!("select {} from pad", uses(400, "repeat('x', 15000000 + #) l#")));
+    all.push(format!("values {}", uses(400, "(repeat('x', 15000000 + #))")));
+    all.push(format!("select {} from pad", uses(5_000, "length(repeat('x', 1000 + #)) l#")));
+    all.push("select count(*) from pad where array_has(range(0, 1000000), x)".into());
+    all.push("select count(*) from pad where x = any(range(0, 4000))".into());
     all
 }
 
@@ -442,4 +469,42 @@ async fn endless_queries_keep_nobody_out() {
     for (_, query) in endless {
         assert_eq!(query.await.unwrap().unwrap_err().code(), Some(&SqlState::QUERY_CANCELED));
     }
+}
+
+#[tokio::test]
+async fn long_constants_are_answered_as_short_ones() {
+    let fixture = Fixture::start().await;
+    fixture.pad(3);
+    let client = fixture.client().await;
+    let (text, other) = ("x".repeat(5_000), "y".repeat(5_000));
+    let one = |sql: String| {
+        let client = &client;
+        async move {
+            let rows = client.simple_query(&sql).await.unwrap_or_else(|error| panic!("{:.200}: {error:?}", sql));
+            rows.iter().find_map(|message| match message {
+                tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                _ => None,
+            })
+        }
+    };
+    assert_eq!(one(format!("select '{text}'")).await, Some(text.clone()));
+    assert_eq!(one(format!("select $${text}$$ || x::text from pad order by x")).await, Some(format!("{text}0")));
+    assert_eq!(one(format!("select upper(E'{text}\\n')")).await, Some(format!("{}\n", text.to_uppercase())));
+    assert_eq!(one(format!("select length('{text}') + length('{other}')")).await, Some("10000".into()));
+    assert_eq!(one(format!("select max('{text}') || max('{other}') from pad")).await, Some(format!("{text}{other}")));
+    assert_eq!(one(format!("select count(*) from pad where '{text}' = repeat('x', 5000)")).await, Some("3".into()));
+    assert_eq!(one(format!("select count(*) from pad where x::text in ('1', '{text}')")).await, Some("1".into()));
+    assert_eq!(one(format!("select count(*) from pad where x::text like '{text}%'")).await, Some("0".into()));
+    assert_eq!(one(format!("select count(*) from latest('{}')", &text[..3_000])).await, Some("0".into()));
+    assert_eq!(
+        one(format!("select text '{text}' || a from (select '{other}' a) t")).await,
+        Some(format!("{text}{other}"))
+    );
+    let prepared =
+        client.prepare("select $1 || length($2::text)::text || x::text, $1 from pad order by x").await.unwrap();
+    let rows = client.query(&prepared, &[&text, &other]).await.unwrap();
+    assert_eq!((rows[2].get::<_, String>(0), rows[0].get::<_, String>(1)), (format!("{text}50002"), text.clone()));
+    let mixed = format!("select length($1::text || '{other}')");
+    let row = client.query_one(&mixed, &[&text]).await.unwrap();
+    assert_eq!(row.get::<_, i32>(0), 10_000);
 }
