@@ -99,8 +99,8 @@ impl Machine {
         }
     }
 
-    /// Goes on at an instant of reception after a time of which nothing is known: no silence, and nothing persisted, in
-    /// it. `told` is what was told of the channel: where that is not what was found, the change is told now.
+    /// Goes on at an instant of reception after a time of which nothing is known: no silence, no rate, and nothing
+    /// persisted, in it. `told` is what was told of the channel: where that is not what was found, the change is told now.
     pub fn go_on(&mut self, rule: &Rule, receive_time: i64, told: (Level, Option<Why>), out: &mut Vec<Change>) {
         let Some((newest, received)) = &mut self.newest else { return };
         let by = receive_time.saturating_sub(*received).max(0);
@@ -108,6 +108,9 @@ impl Machine {
         *received = received.saturating_add(by);
         let at = (*newest, *received);
         self.since.iter_mut().flatten().for_each(|since| *since = since.saturating_add(by));
+        if let Some(expected) = rule.rate.as_ref().filter(|_| self.holds == Some(true)) {
+            self.rate.go_on(expected, at.1);
+        }
         if self.told != told {
             self.told = told;
             self.tell(rule, at, out);

@@ -53,6 +53,8 @@ pub struct Off {
 pub struct Rate {
     /// Since when values are counted; none: not yet.
     since: Option<i64>,
+    /// Whether the first value is still to come, from which on they are counted.
+    waits: bool,
     /// End of the step that is being counted.
     end: i64,
     open: u32,
@@ -68,11 +70,19 @@ pub struct Rate {
 impl Rate {
     /// Counts from an instant of reception on (nanoseconds since 1970 UTC), if it does not yet.
     pub fn begin(&mut self, expected: &Expected, receive_time: i64) {
-        if self.since.is_none() {
+        if self.since.is_none() || std::mem::take(&mut self.waits) {
             self.since = Some(receive_time);
             let before = receive_time.saturating_sub(1).div_euclid(expected.step_ns);
             self.end = before.saturating_add(1).saturating_mul(expected.step_ns);
         }
+    }
+
+    /// Goes on at an instant of reception after a time of which nothing is known: a window without a value from there on is
+    /// judged; where a value comes before, it is the first that counts. How the rate was off stays.
+    pub fn go_on(&mut self, expected: &Expected, receive_time: i64) {
+        *self = Rate { off: self.off, ..Rate::default() };
+        self.begin(expected, receive_time);
+        self.waits = true;
     }
 
     /// Moves all instants by `by_ns`: the clock of reception was set by that. The step that is being counted ends where one

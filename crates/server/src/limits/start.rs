@@ -163,6 +163,32 @@ mod tests {
         assert_eq!(rig.alarms(), ["stale"]);
     }
 
+    const RATE: &str = "[[limit]]\nname = \"rate\"\nchannels = [\"a.x\"]\nwarning = { high = 10 }\n\
+                        rate_hz = { low = 40 }\nrate_window_ms = 500";
+
+    #[test]
+    fn the_time_without_a_server_is_no_low_rate() {
+        let mut rig = Rig::on(RATE, FaultDisk::new(1), 0);
+        rig.pass(3 * S, Some(1.0));
+        let mut rig = start_again(rig);
+        let steps = rig.limits.next_number.load(Relaxed);
+        // Its first value comes some time after the start.
+        rig.pass(300 * MS, None);
+        rig.pass(3 * S, Some(1.0));
+        assert_eq!((rig.alarms(), rig.limits.next_number.load(Relaxed)), (vec![], steps));
+        // What does not come again is slow, after a window, and stays it over a start until it is well for one.
+        let mut rig = start_again(rig);
+        rig.pass(400 * MS, None);
+        assert_eq!(rig.alarms(), [""; 0]);
+        rig.pass(300 * MS, None);
+        assert_eq!(rig.alarms(), ["rate"]);
+        let mut rig = start_again(rig);
+        rig.pass(400 * MS, Some(1.0));
+        assert_eq!(rig.alarms(), ["rate"]);
+        rig.pass(2 * S, Some(1.0));
+        assert_eq!(rig.alarms(), [""; 0]);
+    }
+
     #[test]
     fn a_context_that_was_said_once_holds_after_a_start() {
         let text = "[[limit]]\nname = \"high\"\nchannels = [\"a.x\"]\nwarning = { high = 10 }\n\
