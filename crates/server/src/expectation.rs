@@ -472,6 +472,9 @@ fn is_paced(before: &Newest, newest: &Newest, span: f64) -> bool {
 /// Frames missing between two looks of which `frames` came, by what both clocks say, and the `time`s around them: what
 /// comes late with the time it was to come at is not missing, nor is what a clock leaps over.
 fn missing(before: &Newest, newest: &Newest, frames: u64, period: f64) -> Option<(u64, i64, i64)> {
+    // What is waited for since a start came then by this clock alone.
+    let begun = Newest { time: newest.time.saturating_sub(newest.received.saturating_sub(before.received)), ..*before };
+    let before = if before.frames == 0 { &begun } else { before };
     let by = |from: i64, to: i64| (to.saturating_sub(from) as f64 / period).round() - frames as f64;
     let missing = by(before.time, newest.time).min(by(before.received, newest.received));
     let after = newest.time.saturating_sub(((frames - 1) as f64 * period) as i64).max(before.time);

@@ -316,6 +316,14 @@ fn a_stream_that_came_before_a_start_is_waited_for_from_there_on() {
     let came = START + 10 * S;
     let ended = of.look(&seen(came, 1, Some(came))).ended.expect("ended");
     assert_eq!(ended.missing, Some((99, START, came)));
+    // So it is where the clock of the source is not this one.
+    for off in [-3_600 * S, 3_600 * S] {
+        let mut of = Expectation::default();
+        of.begin(START);
+        of.look(&seen(START + 3 * S, 0, None));
+        let first = Seen { time: Some(came + off), source: Some(came + off), ..seen(came, 1, Some(came)) };
+        assert_eq!(of.look(&first).ended.expect("ended").missing, Some((99, START + off, came + off)));
+    }
     // What comes in time is not silent.
     let mut of = Expectation::default();
     of.begin(START);
