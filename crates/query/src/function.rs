@@ -292,24 +292,25 @@ impl ScalarUDFImpl for CurrentSetting {
             Some(ColumnarValue::Scalar(ScalarValue::Boolean(Some(ok)))) => *ok,
             _ => false,
         };
-        let names = args.args[0].to_array(args.number_rows)?;
         let settings = self.settings.lock();
-        let values = names
-            .as_string::<i32>()
-            .iter()
-            .map(|name| match name {
-                None => Ok(None),
-                Some(name) => match settings.get(name) {
-                    Some(value) => Ok(Some(value)),
-                    None if missing_ok => Ok(None),
-                    None => Err(QueryError::new(
-                        sqlstate::UNDEFINED_OBJECT,
-                        format!("unrecognized configuration parameter \"{name}\""),
-                    )
-                    .into_datafusion()),
-                },
-            })
-            .collect::<Result<Vec<Option<String>>, DataFusionError>>()?;
+        let value_of = |name: &str| match settings.get(name) {
+            Some(value) => Ok(Some(value)),
+            None if missing_ok => Ok(None),
+            None => {
+                let text = format!("unrecognized configuration parameter \"{name}\"");
+                Err(QueryError::new(sqlstate::UNDEFINED_OBJECT, text).into_datafusion())
+            }
+        };
+        let names = match &args.args[0] {
+            // Not a copy for each row.
+            ColumnarValue::Scalar(name) => {
+                let value = name.try_as_str().flatten().map_or(Ok(None), value_of)?;
+                return Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value)));
+            }
+            ColumnarValue::Array(names) => names,
+        };
+        let values = names.as_string::<i32>().iter().map(|name| name.map_or(Ok(None), value_of));
+        let values = values.collect::<Result<Vec<Option<String>>, DataFusionError>>()?;
         Ok(ColumnarValue::Array(Arc::new(StringArray::from_iter(values))))
     }
 }

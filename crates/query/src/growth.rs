@@ -207,6 +207,14 @@ impl FunctionRewrite for BoundFunctions {
                 };
                 Ok(Transformed::yes(self.matched(*left, *right, negated, ignores_case)))
             }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if matches(op).is_some() => {
+                if let Expr::Literal(pattern, _) = right.as_ref()
+                    && let Some(pattern) = pattern.try_as_str().flatten()
+                {
+                    pattern::check(pattern)?;
+                }
+                Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+            }
             Expr::SimilarTo(like) if like.escape_char.is_none() && !is_constant(&like.pattern) => {
                 Ok(Transformed::yes(self.matched(*like.expr, *like.pattern, like.negated, like.case_insensitive)))
             }

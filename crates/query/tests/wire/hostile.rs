@@ -194,6 +194,16 @@ fn statements() -> Vec<String> {
             all.push(format!("select count(*) from pad where {}", matched.replace('#', pattern)));
         }
     }
+    for matched in [
+        "'a' ~ (repeat('\\w', 29) || x::text)",
+        "regexp_like('a', 'x', repeat('i', x))",
+        "regexp_like('a', '\\w{20}', repeat('i', x))",
+        "regexp_count('a', repeat('[^a]', 12) || x::text, 1, repeat('s', x % 50)) > 0",
+    ] {
+        all.push(format!("select count(*) from pad where {matched}"));
+    }
+    let constants = (0..700).map(|n| format!("x::text ~ '\\w{{150}}{n}'")).collect::<Vec<_>>().join(" or ");
+    all.push(format!("select count(*) from pad where {constants}"));
     all.push("select strpos(repeat(x::text, 30000000), repeat(x::text, 15000000) || 'b') from pad".into());
     all.push("select array_has_any(range(0, x * 1000000), range(2000000, 3000000)) from pad".into());
     all.push(format!(
