@@ -18,6 +18,7 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Documentation, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
@@ -34,6 +35,8 @@ use crate::stopped::Stopped;
 const RESULT_BYTES_MAX: usize = 64 << 20;
 /// Largest result of a call with constants, which is worked out while a statement is planned, in bytes.
 const CONSTANT_BYTES_MAX: usize = 16 << 20;
+/// Longest constant list whose values become expressions.
+const LISTED_MAX: usize = 10_000;
 /// Bytes of a value beside its contents.
 const VALUE_BYTES: usize = 24;
 
@@ -252,6 +255,24 @@ fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
+/// Whether a call may become an operator: one of a constant pattern that is not too large, or of a short constant list.
+fn simplifies(name: &str, args: &[Expr]) -> Result<bool> {
+    Ok(match (name, args) {
+        ("regexp_like", [_, constants @ ..]) if constants.iter().all(|arg| matches!(arg, Expr::Literal(..))) => {
+            if let Some(Expr::Literal(pattern, _)) = constants.first()
+                && let Some(pattern) = pattern.try_as_str().flatten()
+            {
+                pattern::check(pattern)?;
+            }
+            true
+        }
+        ("array_has", [Expr::Literal(list, _), _]) => {
+            size(&ColumnarValue::Scalar(list.clone()), 1).elements <= LISTED_MAX
+        }
+        _ => false,
+    })
+}
+
 /// A function with a bound.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Bounded {
@@ -283,6 +304,14 @@ impl ScalarUDFImpl for Bounded {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         self.inner.return_field_from_args(args)
+    }
+
+    fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        if simplifies(self.name(), &args)? {
+            self.inner.inner().simplify(args, context)
+        } else {
+            Ok(ExprSimplifyResult::Original(args))
+        }
     }
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -620,7 +649,8 @@ mod tests {
             let context = SessionContext::new_with_state(state);
             let run = async { context.sql(sql).await?.collect().await };
             let batches = run.await.map_err(|error| QueryError::from(error).to_string())?;
-            let text = datafusion::arrow::util::display::array_value_to_string(batches[0].column(0), 0);
+            let shown = if sql.starts_with("explain") { 1 } else { 0 };
+            let text = datafusion::arrow::util::display::array_value_to_string(batches[0].column(shown), 0);
             text.map_err(|error| error.to_string())
         })
     }
@@ -653,6 +683,24 @@ mod tests {
         ] {
             assert_eq!(call(sql).as_deref(), Ok(result), "{sql}");
         }
+    }
+
+    #[test]
+    fn constant_patterns_and_lists_become_operators() {
+        let plan = |sql: &str| call(&format!("explain {sql}")).unwrap();
+        let values = "from (values ('ab', 1)) v(x, n)";
+        for (condition, operator) in [
+            ("regexp_like(x, '^a')", "LIKE"),
+            ("regexp_like(x, '^a.*b', 'i')", "~*"),
+            ("array_has(make_array(1, 2, 3), n)", "column2 = Int64(1)"),
+        ] {
+            let plan = plan(&format!("select count(*) {values} where {condition}"));
+            assert!(plan.contains(operator), "{condition}: {plan}");
+        }
+        let plan = plan(&format!("select count(*) {values} where array_has(range(0, 100000), n)"));
+        assert!(plan.contains("array_has"), "{plan}");
+        let large = call(&format!("select count(*) {values} where regexp_like(x, '\\w{{150}}')"));
+        assert!(large.unwrap_err().contains("takes more than"));
     }
 
     #[test]

@@ -57,6 +57,7 @@ mod filter;
 mod function;
 mod growth;
 mod guard;
+mod inlined;
 mod integer;
 mod large;
 mod memory;

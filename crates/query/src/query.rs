@@ -38,6 +38,7 @@ use crate::fair::Account;
 use crate::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
 use crate::growth;
 use crate::guard;
+use crate::inlined;
 use crate::integer;
 use crate::large::LargeCalls;
 use crate::memory::{QueryMemory, SharedMemory};
@@ -359,6 +360,7 @@ impl Inner {
             .with_allow_statements(false)
             .verify_plan(&logical)?;
         sized::check(&logical)?;
+        inlined::check(&logical)?;
         let mut parameters = parameter::types(&logical)?;
         for (number, kind) in functions.parameters {
             if parameters.len() < number {
