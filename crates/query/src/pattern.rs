@@ -1,9 +1,9 @@
 //! Regular expressions that come from rows, a few at a time.
 //!
-//! A function keeps each pattern that it has compiled until the end of a batch, and a short one may take megabytes, as
-//! `\w{150}` does. So a batch with many patterns is worked out in parts, and a pattern has a bound when it is compiled.
+//! A function keeps each pattern that it has compiled until the end of a batch, one for each of its flags, and a short
+//! one may take megabytes, as `\w{150}` does. So a batch with many patterns is worked out in parts, and a pattern has a bound when it is compiled.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::{cast, concat};
@@ -14,18 +14,23 @@ use regex::RegexBuilder;
 
 use crate::error::{QueryError, sqlstate};
 use crate::growth::part_of;
+use crate::stopped::Stopped;
 
 /// Largest pattern when it is compiled, in bytes.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 /// What a pattern takes beside that while it is used, in bytes.
 const USED_BYTES: usize = 2 << 20;
-/// The same of a pattern that is short, without classes of characters and repetitions of a counted number.
+/// What a short pattern of plain characters takes, in bytes.
 const LIGHT_BYTES: usize = 128 << 10;
 /// Longest such pattern, in bytes.
 const LIGHT_LENGTH: usize = 64;
+/// Largest pattern that is compiled in less than a millisecond, when it is compiled, in bytes.
+const SMALL_BYTES: usize = 32 << 10;
+/// What such a pattern takes while it is used, in bytes.
+const SMALL_USED_BYTES: usize = 1 << 20;
 /// Patterns held at a time, in bytes.
 const HELD_BYTES: usize = 48 << 20;
-/// Most patterns of a batch that are not light: to compile one takes milliseconds.
+/// Most patterns of a batch that are larger: to compile one takes milliseconds.
 const HEAVY_MAX: usize = 256;
 
 /// Whether a function takes a regular expression as its second argument.
@@ -33,120 +38,152 @@ pub(crate) fn takes_pattern(name: &str) -> bool {
     matches!(name, "regexp_like" | "regexp_count" | "regexp_instr" | "regexp_match" | "regexp_replace")
 }
 
+/// The index of the flags among the arguments of such a function.
+fn flags_index(name: &str) -> usize {
+    match name {
+        "regexp_instr" => 4,
+        "regexp_count" | "regexp_replace" => 3,
+        _ => 2,
+    }
+}
+
 /// Calls such a function for as many rows at a time as their patterns allow.
 ///
 /// # Errors
-/// If a pattern is too large, or too many of a batch may be.
+/// If a pattern is too large, or too many of a batch may be, or the statement is over.
 pub(crate) fn call_in_parts(
     name: &str,
     args: ScalarFunctionArgs,
     call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue>,
 ) -> Result<ColumnarValue> {
-    let Some(patterns) = args.args.get(1) else { return call(args) };
-    let flags = flags_at(name).and_then(|at| args.args.get(at));
-    let is_scalar = |arg: &ColumnarValue| matches!(arg, ColumnarValue::Scalar(_));
-    if is_scalar(patterns) && flags.is_none_or(is_scalar) {
-        if let ColumnarValue::Scalar(pattern) = patterns
-            && let Some(pattern) = pattern.try_as_str().flatten()
-        {
-            weight(name, pattern)?;
+    let stopped = Stopped::of(&args.config_options);
+    stopped.check()?;
+    let (Some(patterns), flags) = (args.args.get(1), args.args.get(flags_index(name))) else { return call(args) };
+    if let (ColumnarValue::Scalar(pattern), None | Some(ColumnarValue::Scalar(_))) = (patterns, flags) {
+        if let Some(pattern) = pattern.try_as_str().flatten() {
+            let flags = match flags {
+                Some(ColumnarValue::Scalar(flags)) => flags.try_as_str().flatten(),
+                _ => None,
+            };
+            weight(name, pattern, flags)?;
         }
         return call(args);
     }
-    let flags = flags.map(|flags| flags.to_array(args.number_rows)).transpose()?;
-    let parts = parts(name, &patterns.to_array(args.number_rows)?, flags.as_ref())?;
-    if parts.len() <= 1 {
-        return call(args);
-    }
-    let (mut results, mut row): (Vec<ArrayRef>, usize) = (Vec::with_capacity(parts.len()), 0);
-    for rows in parts {
+    let patterns = texts(patterns, args.number_rows)?;
+    let flags = flags.map(|flags| texts(flags, args.number_rows)).transpose()?;
+    let mut parts = Parts::new(name, &patterns, flags.as_ref());
+    let (mut results, mut row): (Vec<ArrayRef>, usize) = (Vec::new(), 0);
+    while let Some(rows) = parts.next()? {
+        if rows == args.number_rows {
+            return call(args);
+        }
+        stopped.check()?;
         results.push(call(part_of(&args, row, rows))?.into_array(rows)?);
         row += rows;
+    }
+    if results.is_empty() {
+        return call(args);
     }
     let results: Vec<&dyn Array> = results.iter().map(AsRef::as_ref).collect();
     Ok(ColumnarValue::Array(concat(&results)?))
 }
 
-/// Which argument of such a function is its flags: a pattern is compiled for each of them.
-fn flags_at(name: &str) -> Option<usize> {
-    match name {
-        "regexp_like" | "regexp_match" => Some(2),
-        "regexp_count" | "regexp_replace" => Some(3),
-        "regexp_instr" => Some(5),
-        _ => None,
-    }
-}
-
-/// Refuses a constant pattern that is too large, for the operator that matches with it.
-///
-/// # Errors
-/// If it is.
-pub(crate) fn check(pattern: &str) -> Result<()> {
-    weight("~", pattern).map(drop)
+/// The texts of an argument, one for each row.
+fn texts(value: &ColumnarValue, rows: usize) -> Result<ArrayRef> {
+    Ok(cast(&value.to_array(rows)?, &DataType::Utf8)?)
 }
 
 /// How many rows to take at a time.
-fn parts(name: &str, patterns: &ArrayRef, flags: Option<&ArrayRef>) -> Result<Vec<usize>> {
-    let patterns = cast(patterns, &DataType::Utf8)?;
-    let flags = flags.map(|flags| cast(flags, &DataType::Utf8)).transpose()?;
-    let flag = |row: usize| match &flags {
-        Some(flags) if flags.is_valid(row) => flags.as_string::<i32>().value(row),
-        _ => "",
-    };
-    let (mut parts, mut rows, mut held, mut heavy) = (Vec::new(), 0, 0, 0);
-    let mut known = HashSet::new();
-    for (row, pattern) in patterns.as_string::<i32>().iter().enumerate() {
-        if let Some(pattern) = pattern.filter(|pattern| !known.contains(&(*pattern, flag(row)))) {
-            let bytes = weight(name, pattern)?;
-            heavy += usize::from(bytes > LIGHT_BYTES);
-            if heavy > HEAVY_MAX {
-                let text = format!("{name} with more than {HEAVY_MAX} long patterns in a batch of rows");
-                return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text)
-                    .with_hint(
-                        "Long are patterns beyond 64 bytes, and those with counts or classes: \"a{2,5}\", \"\\w\".",
-                    )
-                    .into_datafusion());
-            }
-            if held + bytes > HELD_BYTES {
-                parts.push(std::mem::take(&mut rows));
-                held = 0;
-                known.clear();
-            }
-            held += bytes;
-            known.insert((pattern, flag(row)));
-        }
-        rows += 1;
+struct Parts<'a> {
+    name: &'a str,
+    patterns: &'a ArrayRef,
+    flags: Option<&'a ArrayRef>,
+    row: usize,
+    heavy: usize,
+    /// What each pattern takes with its flags.
+    weights: HashMap<(&'a str, Option<&'a str>), usize>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(name: &'a str, patterns: &'a ArrayRef, flags: Option<&'a ArrayRef>) -> Parts<'a> {
+        Parts { name, patterns, flags, row: 0, heavy: 0, weights: HashMap::new() }
     }
-    parts.push(rows);
-    Ok(parts)
+
+    /// Rows of the next part.
+    fn next(&mut self) -> Result<Option<usize>> {
+        let patterns = self.patterns.as_string::<i32>();
+        let flags = self.flags.map(|flags| flags.as_string::<i32>());
+        let (first, mut held, mut known) = (self.row, 0, HashSet::new());
+        while self.row < patterns.len() {
+            let flags = flags.filter(|flags| flags.is_valid(self.row)).map(|flags| flags.value(self.row));
+            let key = (patterns.value(self.row), flags);
+            if patterns.is_valid(self.row) && !known.contains(&key) {
+                let bytes = self.weight(key)?;
+                if held + bytes > HELD_BYTES {
+                    break;
+                }
+                held += bytes;
+                known.insert(key);
+            }
+            self.row += 1;
+        }
+        Ok((self.row > first).then_some(self.row - first))
+    }
+
+    fn weight(&mut self, key: (&'a str, Option<&'a str>)) -> Result<usize> {
+        if let Some(bytes) = self.weights.get(&key) {
+            return Ok(*bytes);
+        }
+        let (name, bytes) = (self.name, weight(self.name, key.0, key.1)?);
+        self.heavy += usize::from(is_heavy(bytes));
+        if self.heavy > HEAVY_MAX {
+            let text = format!("{name} with more than {HEAVY_MAX} long patterns in a batch of rows");
+            return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text)
+                .with_hint("Long are patterns that take more than 32 KiB when they are compiled, as \"\\w{5}\" does.")
+                .into_datafusion());
+        }
+        self.weights.insert(key, bytes);
+        Ok(bytes)
+    }
 }
 
-/// Whether a pattern has no counts, flags or classes: a class is a program of its own, `\w` one of kilobytes.
-fn is_plain(pattern: &str) -> bool {
-    let signs = pattern.as_bytes();
-    let follows = |at: usize| signs.get(at + 1).copied().unwrap_or(b'a');
-    signs.iter().enumerate().all(|(at, sign)| match sign {
-        b'{' | b'[' => false,
-        b'(' => follows(at) != b'?',
-        b'\\' => !follows(at).is_ascii_alphanumeric(),
-        _ => true,
-    })
+/// Whether a pattern of that weight takes milliseconds to compile.
+pub(crate) fn is_heavy(bytes: usize) -> bool {
+    bytes > SMALL_BYTES + SMALL_USED_BYTES
 }
 
-/// What a pattern takes, in bytes.
-fn weight(name: &str, pattern: &str) -> Result<usize> {
-    if pattern.len() <= LIGHT_LENGTH && is_plain(pattern) {
+/// What a pattern takes with its flags, in bytes.
+///
+/// # Errors
+/// If it is too large, or the flags are none.
+pub(crate) fn weight(name: &str, pattern: &str, flags: Option<&str>) -> Result<usize> {
+    let flags = flags.unwrap_or_default();
+    // Functions put them before the pattern: what else they hold would be a pattern itself.
+    if flags.bytes().any(|flag| !flag.is_ascii_alphabetic()) {
+        let shown: String = flags.chars().take(40).collect();
+        let text = format!("{name}: invalid regular expression flags \"{shown}\"");
+        return Err(QueryError::new(sqlstate::INVALID_PARAMETER, text).into_datafusion());
+    }
+    let is_special = |c: char| matches!(c, '\\' | '[' | '.' | '{' | '(' | '?' | '*' | '+');
+    if pattern.len() <= LIGHT_LENGTH && !pattern.contains(is_special) {
         return Ok(LIGHT_BYTES);
     }
-    match RegexBuilder::new(pattern).size_limit(COMPILED_BYTES_MAX).build() {
-        Err(regex::Error::CompiledTooBig(_)) => {
-            let shown: String = pattern.chars().take(40).collect();
-            let text = format!("{name}: the pattern \"{shown}\" takes more than {COMPILED_BYTES_MAX} bytes");
-            Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion())
-        }
-        // What is no pattern the function says itself.
-        _ => Ok(COMPILED_BYTES_MAX + USED_BYTES),
+    let flags = flags.replace('g', "");
+    let pattern = if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") };
+    let too_big = |bytes| {
+        let built = RegexBuilder::new(&pattern).size_limit(bytes).build();
+        matches!(built, Err(regex::Error::CompiledTooBig(_)))
+    };
+    // What is no pattern the function says itself.
+    if !too_big(SMALL_BYTES) {
+        return Ok(SMALL_BYTES + SMALL_USED_BYTES);
     }
+    if !too_big(COMPILED_BYTES_MAX) {
+        return Ok(COMPILED_BYTES_MAX + USED_BYTES);
+    }
+    let shown: String = pattern.chars().take(40).collect();
+    let text = format!("{name}: the pattern \"{shown}\" takes more than {COMPILED_BYTES_MAX} bytes");
+    Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion())
 }
 
 #[cfg(test)]
@@ -158,33 +195,60 @@ mod tests {
     use super::*;
 
     fn parts_of(patterns: Vec<String>) -> Result<Vec<usize>> {
-        parts("f", &(Arc::new(StringArray::from(patterns)) as ArrayRef), None)
+        parts_with(patterns, None)
+    }
+
+    fn parts_with(patterns: Vec<String>, flags: Option<Vec<&str>>) -> Result<Vec<usize>> {
+        let patterns = Arc::new(StringArray::from(patterns)) as ArrayRef;
+        let flags = flags.map(|flags| Arc::new(StringArray::from(flags)) as ArrayRef);
+        let (mut parts, mut all) = (Parts::new("f", &patterns, flags.as_ref()), Vec::new());
+        while let Some(rows) = parts.next()? {
+            all.push(rows);
+        }
+        Ok(all)
     }
 
     #[test]
     fn few_patterns_are_one_part_and_many_are_several() {
         assert_eq!(parts_of((0..1_000).map(|n| format!("x{}", n % 7)).collect()).unwrap(), [1_000]);
         assert_eq!(parts_of((0..1_000).map(|n| format!("x{n}")).collect()).unwrap(), [384, 384, 232]);
-        for long in ["a{2}", "\\w", "[^x]", "(?i)a", "\\pL"] {
-            assert_eq!(parts_of((0..40).map(|n| format!("{long}{n}")).collect()).unwrap(), [16, 16, 8], "{long}");
-        }
-        assert_eq!(parts_of((0..400).map(|n| format!("^a\\.b(c|.)+{n}$")).collect()).unwrap(), [384, 16]);
-    }
-
-    #[test]
-    fn a_pattern_counts_once_for_each_of_its_flags() {
-        let patterns: ArrayRef = Arc::new(StringArray::from(vec!["x"; 800]));
-        let flags: ArrayRef = Arc::new(StringArray::from((0..800).map(|n| "i".repeat(n % 400)).collect::<Vec<_>>()));
-        assert_eq!(parts("f", &patterns, None).unwrap(), [800]);
-        assert_eq!(parts("f", &patterns, Some(&flags)).unwrap(), [384, 384, 32]);
+        assert_eq!(parts_of((0..40).map(|n| format!("\\w{{4}}{n}")).collect()).unwrap(), [16, 16, 8]);
     }
 
     #[test]
     fn patterns_that_take_too_much_are_refused() {
         let large = parts_of(vec!["\\w{150}".into()]).unwrap_err().to_string();
         assert!(large.contains("f: the pattern \"\\w{150}\" takes more than"), "{large}");
-        let many = parts_of((0..300).map(|n| format!("a{{2}}{n}")).collect()).unwrap_err().to_string();
+        let many = parts_of((0..300).map(|n| format!("\\w{{4}}{n}")).collect()).unwrap_err().to_string();
         assert!(many.contains("more than 256 long patterns"), "{many}");
         assert_eq!(parts_of(vec!["(".repeat(100)]).unwrap(), [1]);
+    }
+
+    #[test]
+    fn a_pattern_weighs_what_it_compiles_to() {
+        let heavy = |pattern: &str, flags| weight("f", pattern, flags).map(is_heavy).unwrap();
+        assert!(heavy(&"\\w".repeat(9), None));
+        assert!(weight("f", &"\\w".repeat(29), None).is_err());
+        assert!(!heavy("^ch\\.[a-z]+(_raw)?$", Some("i")));
+        assert_eq!(parts_of((0..64).map(|n| format!("{}{n}", "\\w".repeat(9))).collect()).unwrap(), [16; 4]);
+    }
+
+    #[test]
+    fn a_pattern_with_other_flags_is_another_one() {
+        let flags = ["", "i", "m", "s", "im", "is", "ms", "ims"].repeat(10);
+        let parts = parts_with(vec!["\\w{4}".into(); 80], Some(flags)).unwrap();
+        assert_eq!(parts, [80]);
+        let flags = " i m s U x im is iU ix ms mU mx sU sx Ux mi si Ui xi sm Um xm Us";
+        let flags: Vec<&str> = flags.split(' ').collect();
+        let parts = parts_with(vec!["\\w{4}".into(); flags.len()], Some(flags)).unwrap();
+        assert_eq!(parts, [16, 8]);
+    }
+
+    #[test]
+    fn flags_that_are_patterns_are_refused() {
+        for flags in ["i)\\w{900}(", "x){", "-u:\\w{9})("] {
+            let error = weight("f", "a", Some(flags)).unwrap_err().to_string();
+            assert!(error.contains("f: invalid regular expression flags"), "{error}");
+        }
     }
 }
