@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
 use crate::constant;
 use crate::error::{QueryError, sqlstate};
 use crate::large::{LARGE_BYTES, LargeCalls};
+use crate::like::LikeFunction;
 use crate::pattern;
 use crate::size::Size;
 use crate::stopped::Stopped;
@@ -179,13 +180,14 @@ impl BoundFunctions {
         Transformed::yes(Expr::ScalarFunction(ScalarFunction { func: self.concatenation.clone(), args }))
     }
 
-    /// Texts matched against patterns of the same rows, as a call whose patterns are bounded.
-    fn matched(&self, text: Expr, pattern: Expr, negated: bool, ignores_case: bool) -> Expr {
+    /// Texts matched against patterns, as a call whose patterns are bounded.
+    fn matched(&self, text: Expr, pattern: Expr, of_like: bool, negated: bool, ignores_case: bool) -> Expr {
         let mut args = vec![text, pattern];
-        if ignores_case {
+        if ignores_case && !of_like {
             args.push(lit("i"));
         }
-        let found = Expr::ScalarFunction(ScalarFunction { func: self.regexp_like.clone(), args });
+        let func = if of_like { LikeFunction::new(ignores_case) } else { self.regexp_like.clone() };
+        let found = Expr::ScalarFunction(ScalarFunction { func, args });
         if negated { Expr::Not(Box::new(found)) } else { found }
     }
 }
@@ -204,44 +206,58 @@ impl FunctionRewrite for BoundFunctions {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
                 Ok(self.concatenation(*left, *right, schema))
             }
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if !is_constant(&right) => {
-                let Some((negated, ignores_case)) = matches(op) else {
-                    return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
-                };
-                Ok(Transformed::yes(self.matched(*left, *right, negated, ignores_case)))
-            }
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if matches(op).is_some() => {
-                if let Expr::Literal(pattern, _) = right.as_ref()
-                    && let Some(pattern) = pattern.try_as_str().flatten()
-                {
-                    pattern::check(pattern)?;
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => Ok(match matches(op) {
+                Some((of_like, negated, ignores_case)) if !is_light(&right, of_like, ignores_case) => {
+                    Transformed::yes(self.matched(*left, *right, of_like, negated, ignores_case))
                 }
-                Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+                _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+            }),
+            Expr::SimilarTo(like)
+                if like.escape_char.is_none() && !is_light(&like.pattern, false, like.case_insensitive) =>
+            {
+                Ok(Transformed::yes(self.matched(
+                    *like.expr,
+                    *like.pattern,
+                    false,
+                    like.negated,
+                    like.case_insensitive,
+                )))
             }
-            Expr::SimilarTo(like) if like.escape_char.is_none() && !is_constant(&like.pattern) => {
-                Ok(Transformed::yes(self.matched(*like.expr, *like.pattern, like.negated, like.case_insensitive)))
+            Expr::Like(like)
+                if like.escape_char.is_none_or(|escape| escape == '\\')
+                    && !is_light(&like.pattern, true, like.case_insensitive) =>
+            {
+                Ok(Transformed::yes(self.matched(*like.expr, *like.pattern, true, like.negated, like.case_insensitive)))
             }
             other => Ok(Transformed::no(other)),
         }
     }
 }
 
-/// Whether an expression is the same for all rows.
-fn is_constant(expr: &Expr) -> bool {
-    match expr {
-        Expr::Literal(..) | Expr::Placeholder(_) => true,
-        Expr::Cast(cast) => is_constant(&cast.expr),
+/// Whether a pattern is the same for all rows, and may be compiled for each batch of them.
+fn is_light(pattern: &Expr, of_like: bool, ignores_case: bool) -> bool {
+    match pattern {
+        Expr::Literal(value, _) => {
+            let pattern = value.try_as_str().flatten();
+            pattern.is_none_or(|pattern| !pattern::is_heavy_constant(pattern, of_like, ignores_case))
+        }
+        Expr::Placeholder(_) => true,
+        Expr::Cast(cast) => is_light(&cast.expr, of_like, ignores_case),
         _ => false,
     }
 }
 
-/// Whether an operator that matches a regular expression is negated, and whether it ignores case.
-fn matches(op: Operator) -> Option<(bool, bool)> {
+/// Whether an operator that matches a pattern is one of `LIKE`, whether it is negated, and whether it ignores case.
+fn matches(op: Operator) -> Option<(bool, bool, bool)> {
     Some(match op {
-        Operator::RegexMatch => (false, false),
-        Operator::RegexIMatch => (false, true),
-        Operator::RegexNotMatch => (true, false),
-        Operator::RegexNotIMatch => (true, true),
+        Operator::RegexMatch => (false, false, false),
+        Operator::RegexIMatch => (false, false, true),
+        Operator::RegexNotMatch => (false, true, false),
+        Operator::RegexNotIMatch => (false, true, true),
+        Operator::LikeMatch => (true, false, false),
+        Operator::ILikeMatch => (true, false, true),
+        Operator::NotLikeMatch => (true, true, false),
+        Operator::NotILikeMatch => (true, true, true),
         _ => return None,
     })
 }
@@ -672,6 +688,12 @@ mod tests {
             ("select count(*) from (values ('ab', '^a'), ('AB', '^a'), ('ab', null)) v(x, p) where x ~* p", "2"),
             ("select count(*) from (values ('ab', '^a'), ('AB', '^a'), ('ab', null)) v(x, p) where x !~ p", "1"),
             ("select count(*) from (values ('ab', '^a'), ('AB', 'x'), ('ab', null)) v(x, p) where x !~* p", "1"),
+            ("select count(*) from (values ('ab', 'a%'), ('AB', 'a_'), ('ab', null)) v(x, p) where x like p", "1"),
+            ("select count(*) from (values ('ab', 'a%'), ('AB', 'a_'), ('ab', null)) v(x, p) where x ilike p", "2"),
+            ("select count(*) from (values ('ab', 'a%'), ('AB', 'a_'), ('ab', null)) v(x, p) where x not like p", "1"),
+            ("select count(*) from (values ('a'), ('ab'), (null)) v(p) where 'ab' like p || '%' and 'a' !~~* p", "1"),
+            ("select count(*) from (values (repeat('ab', 900)), ('a')) v(x) where x like repeat('a_', 900)", "1"),
+            ("select count(*) from generate_series(1, 200) v(x) where x::text like ('_%' || x::text)", "0"),
             ("select count(*) from generate_series(1, 2000) v(x) where x::text ~ ('^' || x::text || '$')", "2000"),
             ("select strpos('héllo', 'l'), strpos('a', 'b')", "3"),
             ("select array_has_any(make_array(1, 2), make_array(2, 3))", "true"),
@@ -722,6 +744,22 @@ mod tests {
         ] {
             let error = call(sql).unwrap_err();
             assert!(error.contains("bytes at a time, at most"), "{sql}: {error}");
+        }
+    }
+
+    #[test]
+    fn patterns_that_take_too_much_are_errors() {
+        let long = |part: &str| format!("'{}'", part.repeat(20_000));
+        for matched in [
+            "'a' || x::text ~ '\\w{150}'".to_owned(),
+            "'a' || x::text similar to '\\w{150}'".to_owned(),
+            format!("'a' || x::text like {}", long("_a")),
+            format!("'a' || x::text not ilike {}", long("_a")),
+            "'a' || x::text like repeat('_', 20000) || 'a'".to_owned(),
+            "'a' like repeat('_', 20000) || x::text".to_owned(),
+        ] {
+            let error = call(&format!("select count(*) from generate_series(1, 3) v(x) where {matched}")).unwrap_err();
+            assert!(error.contains("takes more than 1048576 bytes"), "{matched:.60}: {error}");
         }
     }
 

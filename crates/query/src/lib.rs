@@ -60,6 +60,7 @@ mod guard;
 mod inlined;
 mod integer;
 mod large;
+mod like;
 mod memory;
 mod merge;
 mod multiplied;

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
@@ -14,6 +14,7 @@ use regex::RegexBuilder;
 
 use crate::error::{QueryError, sqlstate};
 use crate::growth::part_of;
+use crate::like;
 use crate::stopped::Stopped;
 
 /// Largest pattern when it is compiled, in bytes.
@@ -69,9 +70,9 @@ pub(crate) fn call_in_parts(
         }
         return call(args);
     }
-    let patterns = texts(patterns, args.number_rows)?;
-    let flags = flags.map(|flags| texts(flags, args.number_rows)).transpose()?;
-    let mut parts = Parts::new(name, &patterns, flags.as_ref());
+    let (patterns, flags) = (texts(patterns)?, flags.map(texts).transpose()?);
+    let mut parts = Parts::new(name, &patterns, flags.as_ref(), args.number_rows);
+    parts.rows_max = rows_max(&args);
     let (mut results, mut row): (Vec<ArrayRef>, usize) = (Vec::new(), 0);
     while let Some(rows) = parts.next()? {
         if rows == args.number_rows {
@@ -88,9 +89,27 @@ pub(crate) fn call_in_parts(
     Ok(ColumnarValue::Array(concat(&results)?))
 }
 
-/// The texts of an argument, one for each row.
-fn texts(value: &ColumnarValue, rows: usize) -> Result<ArrayRef> {
-    Ok(cast(&value.to_array(rows)?, &DataType::Utf8)?)
+/// The texts of an argument: one for each row, or one for all.
+fn texts(value: &ColumnarValue) -> Result<ArrayRef> {
+    Ok(match value {
+        ColumnarValue::Array(array) => cast(array, &DataType::Utf8)?,
+        ColumnarValue::Scalar(scalar) => cast(&scalar.to_array()?, &DataType::Utf8)?,
+    })
+}
+
+/// Most rows of a part: functions copy what is one for all rows into each.
+fn rows_max(args: &ScalarFunctionArgs) -> usize {
+    let bytes = |value: &ColumnarValue| match value {
+        ColumnarValue::Scalar(scalar) => scalar.try_as_str().flatten().map_or(0, str::len),
+        ColumnarValue::Array(_) => 0,
+    };
+    (HELD_BYTES / args.args.iter().map(bytes).sum::<usize>().max(1)).max(1)
+}
+
+/// The text of a row, or the one for all rows.
+fn text_of(texts: &StringArray, row: usize) -> Option<&str> {
+    let row = if texts.len() == 1 { 0 } else { row };
+    texts.is_valid(row).then(|| texts.value(row))
 }
 
 /// How many rows to take at a time.
@@ -99,14 +118,16 @@ struct Parts<'a> {
     patterns: &'a ArrayRef,
     flags: Option<&'a ArrayRef>,
     row: usize,
+    rows: usize,
+    rows_max: usize,
     heavy: usize,
     /// What each pattern takes with its flags.
     weights: HashMap<(&'a str, Option<&'a str>), usize>,
 }
 
 impl<'a> Parts<'a> {
-    fn new(name: &'a str, patterns: &'a ArrayRef, flags: Option<&'a ArrayRef>) -> Parts<'a> {
-        Parts { name, patterns, flags, row: 0, heavy: 0, weights: HashMap::new() }
+    fn new(name: &'a str, patterns: &'a ArrayRef, flags: Option<&'a ArrayRef>, rows: usize) -> Parts<'a> {
+        Parts { name, patterns, flags, row: 0, rows, rows_max: rows, heavy: 0, weights: HashMap::new() }
     }
 
     /// Rows of the next part.
@@ -114,10 +135,10 @@ impl<'a> Parts<'a> {
         let patterns = self.patterns.as_string::<i32>();
         let flags = self.flags.map(|flags| flags.as_string::<i32>());
         let (first, mut held, mut known) = (self.row, 0, HashSet::new());
-        while self.row < patterns.len() {
-            let flags = flags.filter(|flags| flags.is_valid(self.row)).map(|flags| flags.value(self.row));
-            let key = (patterns.value(self.row), flags);
-            if patterns.is_valid(self.row) && !known.contains(&key) {
+        while self.row < self.rows && self.row - first < self.rows_max {
+            let flags = flags.and_then(|flags| text_of(flags, self.row));
+            let key = text_of(patterns, self.row).map(|pattern| (pattern, flags));
+            if let Some(key) = key.filter(|key| !known.contains(key)) {
                 let bytes = self.weight(key)?;
                 if held + bytes > HELD_BYTES {
                     break;
@@ -148,8 +169,16 @@ impl<'a> Parts<'a> {
 }
 
 /// Whether a pattern of that weight takes milliseconds to compile.
-pub(crate) fn is_heavy(bytes: usize) -> bool {
+fn is_heavy(bytes: usize) -> bool {
     bytes > SMALL_BYTES + SMALL_USED_BYTES
+}
+
+/// Whether a constant takes milliseconds to compile, as a regular expression or else as a pattern of `LIKE`: operators
+/// compile it for each batch of rows.
+pub(crate) fn is_heavy_constant(pattern: &str, of_like: bool, ignores_case: bool) -> bool {
+    let expression = if of_like { like::expression(pattern, ignores_case) } else { Some(pattern.to_owned()) };
+    let flags = ignores_case.then_some("i");
+    expression.is_some_and(|expression| weight("", &expression, flags).map_or(true, is_heavy))
 }
 
 /// What a pattern takes with its flags, in bytes.
@@ -190,8 +219,6 @@ pub(crate) fn weight(name: &str, pattern: &str, flags: Option<&str>) -> Result<u
 mod tests {
     use std::sync::Arc;
 
-    use datafusion::arrow::array::StringArray;
-
     use super::*;
 
     fn parts_of(patterns: Vec<String>) -> Result<Vec<usize>> {
@@ -201,7 +228,7 @@ mod tests {
     fn parts_with(patterns: Vec<String>, flags: Option<Vec<&str>>) -> Result<Vec<usize>> {
         let patterns = Arc::new(StringArray::from(patterns)) as ArrayRef;
         let flags = flags.map(|flags| Arc::new(StringArray::from(flags)) as ArrayRef);
-        let (mut parts, mut all) = (Parts::new("f", &patterns, flags.as_ref()), Vec::new());
+        let (mut parts, mut all) = (Parts::new("f", &patterns, flags.as_ref(), patterns.len()), Vec::new());
         while let Some(rows) = parts.next()? {
             all.push(rows);
         }

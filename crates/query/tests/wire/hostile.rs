@@ -201,6 +201,12 @@ fn statements() -> Vec<String> {
     ] {
         all.push(format!("select count(*) from pad where {called}"));
     }
+    all.push("select count(*) from pad where x::text like repeat('_%', 12000) || x::text".into());
+    all.push("select count(*) from pad where 'a' ilike repeat('x', 20000) || '_' || x::text".into());
+    for matched in ["x::text ~ '\\w{#}a?'", "x::text ilike '%\\_b_##%'", "x::text similar to '\\w{20}#'"] {
+        let matched = (100..400).map(|n| matched.replace('#', &n.to_string())).collect::<Vec<_>>().join(" or ");
+        all.push(format!("select count(*) from pad where {matched}"));
+    }
     all.push("select strpos(repeat(x::text, 30000000), repeat(x::text, 15000000) || 'b') from pad".into());
     all.push("select array_has_any(range(0, x * 1000000), range(2000000, 3000000)) from pad".into());
     all.push(format!(
