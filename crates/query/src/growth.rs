@@ -271,22 +271,17 @@ fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// Whether a call may become an operator: one of a constant pattern that is not too large, or of a short constant list.
-fn simplifies(name: &str, args: &[Expr]) -> Result<bool> {
-    Ok(match (name, args) {
+/// Whether a call may become an operator: one of a constant pattern that is light, or of a short constant list.
+fn simplifies(name: &str, args: &[Expr]) -> bool {
+    match (name, args) {
         ("regexp_like", [_, constants @ ..]) if constants.iter().all(|arg| matches!(arg, Expr::Literal(..))) => {
-            if let Some(Expr::Literal(pattern, _)) = constants.first()
-                && let Some(pattern) = pattern.try_as_str().flatten()
-            {
-                pattern::check(pattern)?;
-            }
-            true
+            constants.first().is_some_and(|pattern| is_light(pattern, false, false))
         }
         ("array_has", [Expr::Literal(list, _), _]) => {
             size(&ColumnarValue::Scalar(list.clone()), 1).elements <= LISTED_MAX
         }
         _ => false,
-    })
+    }
 }
 
 /// A function with a bound.
@@ -323,7 +318,7 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        if simplifies(self.name(), &args)? {
+        if simplifies(self.name(), &args) {
             self.inner.inner().simplify(args, context)
         } else {
             Ok(ExprSimplifyResult::Original(args))
