@@ -4,12 +4,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, Float64Array, IntervalMonthDayNanoArray, RecordBatch, StringArray};
+use datafusion::arrow::array::{
+    ArrayRef, AsArray, Float64Array, IntervalMonthDayNanoArray, RecordBatch, StringArray, StringBuilder,
+};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano, IntervalUnit, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TableType,
@@ -22,6 +24,7 @@ use strongback_store::{Pattern, Store};
 use crate::clock::now_ns;
 use crate::column::{UTC, timestamp_type};
 use crate::error::{QueryError, sqlstate};
+use crate::large::LARGE_BYTES;
 use crate::setting::SharedSettings;
 use crate::state::{StateRow, state};
 use crate::system::SystemRows;
@@ -260,6 +263,16 @@ impl CurrentSetting {
         );
         CurrentSetting { signature, settings }
     }
+
+    fn value(&self, name: &str, missing_ok: bool) -> Result<Option<String>> {
+        match self.settings.lock().get(name) {
+            None if !missing_ok => {
+                let text = format!("unrecognized configuration parameter \"{name}\"");
+                Err(QueryError::new(sqlstate::UNDEFINED_OBJECT, text).into_datafusion())
+            }
+            value => Ok(value),
+        }
+    }
 }
 
 impl PartialEq for CurrentSetting {
@@ -292,26 +305,37 @@ impl ScalarUDFImpl for CurrentSetting {
             Some(ColumnarValue::Scalar(ScalarValue::Boolean(Some(ok)))) => *ok,
             _ => false,
         };
-        let settings = self.settings.lock();
-        let value_of = |name: &str| match settings.get(name) {
-            Some(value) => Ok(Some(value)),
-            None if missing_ok => Ok(None),
-            None => {
-                let text = format!("unrecognized configuration parameter \"{name}\"");
-                Err(QueryError::new(sqlstate::UNDEFINED_OBJECT, text).into_datafusion())
-            }
-        };
         let names = match &args.args[0] {
-            // Not a copy for each row.
             ColumnarValue::Scalar(name) => {
-                let value = name.try_as_str().flatten().map_or(Ok(None), value_of)?;
+                let name = name.try_as_str().flatten();
+                let value = name.map(|name| self.value(name, missing_ok)).transpose()?.flatten();
                 return Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value)));
             }
             ColumnarValue::Array(names) => names,
         };
-        let values = names.as_string::<i32>().iter().map(|name| name.map_or(Ok(None), value_of));
-        let values = values.collect::<Result<Vec<Option<String>>, DataFusionError>>()?;
-        Ok(ColumnarValue::Array(Arc::new(StringArray::from_iter(values))))
+        let mut values = StringBuilder::new();
+        for name in names.as_string::<i32>() {
+            let value = name.map(|name| self.value(name, missing_ok)).transpose()?.flatten();
+            values.append_option(value);
+            if values.values_slice().len() > LARGE_BYTES {
+                let text =
+                    format!("current_setting: the settings of a batch of rows take more than {LARGE_BYTES} bytes");
+                return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion());
+            }
+        }
+        Ok(ColumnarValue::Array(Arc::new(values.finish())))
+    }
+
+    /// As a constant it counts where it is copied into rows.
+    fn simplify(&self, args: Vec<Expr>, _: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        let value = match args.as_slice() {
+            [Expr::Literal(name, _)] => name.try_as_str().flatten().and_then(|name| self.settings.lock().get(name)),
+            _ => None,
+        };
+        Ok(match value {
+            Some(value) => ExprSimplifyResult::Simplified(Expr::Literal(ScalarValue::Utf8(Some(value)), None)),
+            None => ExprSimplifyResult::Original(args),
+        })
     }
 }
 

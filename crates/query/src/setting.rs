@@ -19,6 +19,10 @@ const CUSTOM_SETTINGS_MAX: usize = 256;
 /// Longest name and value of a setting together, in bytes.
 const SETTING_BYTES_MAX: usize = 4 << 10;
 
+/// Longest name and longest value of a setting, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+const VALUE_BYTES_MAX: usize = 4 << 10;
+
 /// Settings by lower-case name.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -123,6 +127,14 @@ impl Settings {
     /// # Errors
     /// If there is no such setting, it cannot be set, or not to this value.
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), QueryError> {
+        if name.len() > NAME_BYTES_MAX {
+            let text = format!("the name of a setting has at most {NAME_BYTES_MAX} bytes");
+            return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, text));
+        }
+        if value.is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
+            let text = format!("the value of setting \"{name}\" has at most {VALUE_BYTES_MAX} bytes");
+            return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, text));
+        }
         let name = name.to_ascii_lowercase();
         let invalid = |value: &str| {
             QueryError::new(sqlstate::INVALID_PARAMETER, format!("invalid value for parameter \"{name}\": \"{value}\""))
@@ -271,5 +283,39 @@ mod tests {
         settings.reset();
         assert_eq!(settings.get("my.own"), None);
         assert_eq!(settings.statement_timeout, None);
+    }
+
+    #[test]
+    fn names_and_values_of_settings_have_a_bound() {
+        let mut settings = Settings::new(None);
+        let (name, value) = (format!("my.{}", "x".repeat(253)), "y".repeat(4_096));
+        settings.set(&name, Some(&value)).unwrap();
+        settings.set("application_name", Some(&value)).unwrap();
+        for (name, value) in [
+            (format!("{name}x"), "y".to_owned()),
+            ("my.own".into(), format!("{value}y")),
+            ("application_name".into(), format!("{value}y")),
+        ] {
+            assert_eq!(settings.set(&name, Some(&value)).unwrap_err().sqlstate, "54000", "{name}");
+        }
+        assert_eq!(settings.get("application_name"), Some(value));
+    }
+
+    #[test]
+    fn settings_are_not_copied_into_rows_without_a_bound() {
+        use datafusion::logical_expr::ScalarUDF;
+        use datafusion::prelude::SessionContext;
+        let mut settings = Settings::new(None);
+        settings.set("my.own", Some(&"y".repeat(4_096))).unwrap();
+        let context = SessionContext::new();
+        context.register_udf(ScalarUDF::from(crate::function::CurrentSetting::new(settings.shared())));
+        let run = |sql: &str| {
+            let run = async { context.sql(sql).await?.collect().await };
+            tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run)
+        };
+        let error =
+            run("select current_setting('my.' || 'own' || left(v::text, 0)) from generate_series(1, 8000) g(v)");
+        assert!(error.unwrap_err().to_string().contains("take more than 1048576 bytes"));
+        run("select sum(length(current_setting('my.own'))) from generate_series(1, 8000) g(v)").unwrap();
     }
 }
