@@ -186,7 +186,7 @@ impl BoundFunctions {
         if ignores_case && !of_like {
             args.push(lit("i"));
         }
-        let func = if of_like { LikeFunction::new(ignores_case) } else { self.regexp_like.clone() };
+        let func = if of_like { LikeFunction::shared(ignores_case) } else { self.regexp_like.clone() };
         let found = Expr::ScalarFunction(ScalarFunction { func, args });
         if negated { Expr::Not(Box::new(found)) } else { found }
     }

@@ -28,7 +28,8 @@ pub(crate) struct LikeFunction {
 }
 
 impl LikeFunction {
-    pub(crate) fn new(ignores_case: bool) -> Arc<ScalarUDF> {
+    /// For one statement.
+    pub(crate) fn shared(ignores_case: bool) -> Arc<ScalarUDF> {
         let signature = Signature::user_defined(Volatility::Immutable);
         Arc::new(ScalarUDF::from(LikeFunction { ignores_case, signature }))
     }
