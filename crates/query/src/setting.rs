@@ -16,8 +16,6 @@ pub(crate) type SharedSettings = Arc<Mutex<Settings>>;
 
 /// Most settings a session can make up (`SET a.b = …`).
 const CUSTOM_SETTINGS_MAX: usize = 256;
-/// Longest name and value of a setting together, in bytes.
-const SETTING_BYTES_MAX: usize = 4 << 10;
 
 /// Longest name and longest value of a setting, in bytes.
 const NAME_BYTES_MAX: usize = 256;
@@ -139,11 +137,6 @@ impl Settings {
         let invalid = |value: &str| {
             QueryError::new(sqlstate::INVALID_PARAMETER, format!("invalid value for parameter \"{name}\": \"{value}\""))
         };
-        let bytes = name.len() + value.map_or(0, str::len);
-        if bytes > SETTING_BYTES_MAX {
-            let text = format!("a setting of {bytes} bytes, at most {SETTING_BYTES_MAX} with its name");
-            return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, text));
-        }
         if FIXED.iter().any(|(fixed, _)| *fixed == name) {
             if name.starts_with("transaction_") {
                 return match value {
@@ -275,10 +268,6 @@ mod tests {
         assert_eq!(settings.set("server_version", Some("9")).unwrap_err().sqlstate, "55P02");
         assert_eq!(settings.set("no_such", Some("1")).unwrap_err().sqlstate, "42704");
         settings.set("my.own", Some("x")).unwrap();
-        let long = "x".repeat(SETTING_BYTES_MAX);
-        for name in ["my.own", "application_name", long.as_str()] {
-            assert_eq!(settings.set(name, Some(&long)).unwrap_err().sqlstate, "54000", "{name:.20}");
-        }
         assert_eq!(settings.get("my.own").as_deref(), Some("x"));
         settings.reset();
         assert_eq!(settings.get("my.own"), None);
