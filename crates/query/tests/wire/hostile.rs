@@ -207,6 +207,18 @@ fn statements() -> Vec<String> {
         let matched = (100..400).map(|n| matched.replace('#', &n.to_string())).collect::<Vec<_>>().join(" or ");
         all.push(format!("select count(*) from pad where {matched}"));
     }
+    for doubled in ["a + a", "concat(a, a)", "case when a = 1 then a else a end"] {
+        for levels in [13, 24, 100] {
+            let chain = (1..=levels).map(|n| format!(", t{n} as (select {doubled} a from t{})", n - 1));
+            let chain: String = chain.collect();
+            all.push(format!("with t0 as (select x a from pad){chain} select count(*) from t{levels} where a = '7'"));
+        }
+    }
+    let list = (0..15_000).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    for parts in [60, 300] {
+        let union = vec!["select x from pad"; parts].join(" union all ");
+        all.push(format!("select count(*) from ({union}) u where x in ({list})"));
+    }
     all.push("select strpos(repeat(x::text, 30000000), repeat(x::text, 15000000) || 'b') from pad".into());
     all.push("select array_has_any(range(0, x * 1000000), range(2000000, 3000000)) from pad".into());
     all.push(format!(
