@@ -327,3 +327,108 @@ fn frames_that_were_left_out_and_went_back_are_lost_and_not_reduced() {
         check_identity(&again);
     }
 }
+
+/// The disk fails again while a store takes over: the one after that has all of it still, and no lost commit is
+/// acknowledged.
+#[test]
+fn what_a_failed_succession_was_to_tell_the_next_one_tells() {
+    let disk = FaultDisk::new(11);
+    let store = open(&disk);
+    let s = store.resolve(&spec("sequenced", Some(1 << 32)), T0).expect("resolved").0.id;
+    send(&store, s, 0..10);
+    store.commit(T0).expect("committed");
+    send(&store, s, 12..14);
+    let lost = CommitNumber(store.committed().0 + 1);
+    disk.fail_syncs("log", 1);
+    store.commit(T0).expect_err("the sync failed");
+    store.close(T0).expect_err("poisoned");
+    // Refused between close and reopening.
+    send(&store, s, 14..20);
+    let mut next = open(&disk);
+    disk.fail_syncs("log", 1);
+    next.take_over(&store, T0 + SECOND).expect_err("the disk failed again");
+    next.close(T0 + SECOND).expect_err("poisoned");
+    next = open(&disk);
+    assert_eq!(next.take_over(&store, T0 + 2 * SECOND).expect("taken over"), 2);
+    assert!(matches!(next.wait_committed(lost, std::time::Duration::ZERO), Err(Refusal::Poisoned(_))));
+    check_identity(&next);
+    assert_eq!((next.counts(s).lost, next.counts(s).rejected), (10, 8));
+    next.commit(T0 + 4 * SECOND).expect("committed");
+    let of = |cause: &str| gaps(&next).iter().filter(|r| r.cause == cause).map(|r| r.count).sum::<u64>();
+    assert_eq!((of("sequence"), of("not recorded")), (2, 8), "{:?}", gaps(&next));
+}
+
+/// The write of a commit fails, and all of it is on the disk: the frames that it left out are durable.
+#[test]
+fn frames_left_out_in_a_commit_that_is_found_after_all_are_not_lost() {
+    let mut found = 0;
+    for seed in 0..60 {
+        let disk = FaultDisk::new(seed);
+        let store = open(&disk);
+        let (s, send) = stepped(&store);
+        send(&store, 0..3);
+        store.commit(T0).expect("committed");
+        send(&store, 3..8);
+        let commit = store.committed().0 + 1;
+        disk.tear_writes("log", 1);
+        store.commit(T0).expect_err("the write failed");
+        store.close(T0).expect_err("poisoned");
+        let again = open(&disk);
+        let whole = again.inner.found_commit(store.epoch()) == Some(commit);
+        found += u64::from(whole);
+        let lost = if whole { 0 } else { 5 };
+        assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), lost, "seed {seed}");
+        check_identity(&again);
+        let counts = again.counts(s);
+        assert_eq!((counts.stored, counts.reduced, counts.lost), (1, 7 - lost, lost), "seed {seed}");
+    }
+    assert!(found > 0, "no write arrived whole");
+}
+
+/// A held frame that is durable gets a row with the end of a store that failed, and has none in the next one.
+#[test]
+fn a_held_frame_that_is_durable_is_not_lost_with_its_row() {
+    for openings in 1..4 {
+        let disk = FaultDisk::new(12);
+        let mut store = open(&disk);
+        let (s, send) = stepped(&store);
+        send(&store, 0..3);
+        store.commit(T0).expect("committed");
+        for _ in 0..openings {
+            disk.fail_syncs("log", 1);
+            send_text(&store);
+            store.commit(T0).expect_err("the sync failed");
+            store.close(T0).expect_err("poisoned");
+            let again = open(&disk);
+            again.take_over(&store, T0 + SECOND).expect("taken over");
+            check_identity(&again);
+            let counts = again.counts(s);
+            assert_eq!((counts.received, counts.stored, counts.reduced, counts.lost), (3, 1, 2, 0));
+            again.commit(T0 + SECOND).expect("committed");
+            store = again;
+        }
+        assert!(gaps(&store).iter().all(|gap| gap.stream != u64::from(s.0)), "{:?}", gaps(&store));
+    }
+}
+
+/// A stream that keeps steps alone, and what sends it frames of one value.
+fn stepped(store: &Store) -> (StreamId, impl Fn(&Store, std::ops::Range<u64>) + use<>) {
+    let step = ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("x", ChannelType::U64) };
+    let s = store.resolve(&StreamSpec { channels: vec![step], ..spec("stepped", None) }, T0).expect("resolved").0.id;
+    let send = move |store: &Store, frames: std::ops::Range<u64>| {
+        let mut batch = FrameBatch::new();
+        for n in frames {
+            batch.begin(FrameHead { stream: s, receive_time: T0 + n as i64, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::U64(7));
+            batch.end();
+        }
+        store.append(&batch, T0);
+    };
+    (s, send)
+}
+
+/// Something to commit, of another stream.
+fn send_text(store: &Store) {
+    let other = store.resolve(&spec("other", None), T0).expect("resolved").0.id;
+    send(store, other, 0..1);
+}
