@@ -34,8 +34,8 @@ impl Committer {
 }
 
 impl Inner {
-    /// Passes the numbers of commits behind `durable` up to `last`: a store before this one gave them out for frames that
-    /// are lost.
+    /// Passes the numbers of commits behind `durable` up to `last`: a store before this one gave them out for
+    /// frames that are lost.
     pub(crate) fn pass_commits(&self, durable: u64, last: u64, now: i64) -> Result<(), Refusal> {
         while self.committed.load(Ordering::Acquire) < last {
             let writer = self.writer.lock();
@@ -54,7 +54,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns the newest commit that the opening found of an epoch, or of those before it if it found none of that one.
+    /// Returns the newest commit that the opening found of an epoch, or of those before it if it found none.
     pub(crate) fn found_commit(&self, epoch: u32) -> Option<u64> {
         self.epochs.iter().rev().find(|(of, _)| *of <= epoch).map(|(_, commit)| *commit)
     }

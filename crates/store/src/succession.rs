@@ -119,8 +119,8 @@ fn take_definition(old: &Writer, new: &mut Writer, id: usize) -> Result<(), Reje
     Ok(())
 }
 
-/// Whether the first of some rows, which the log does not have, is that of the frame which it has as held: durable without
-/// the row that it got since.
+/// Whether the first of some rows, which the log does not have, is that of the frame which it has as held:
+/// durable without the row that it got since.
 fn is_held(view: &View, rows: &std::ops::Range<u64>, stream: &StreamWriter) -> bool {
     let held = stream.reducer.as_ref().and_then(|reducer| reducer.held.as_ref());
     let Some(held) = held.filter(|held| held.row == rows.start && !rows.is_empty()) else { return false };
