@@ -257,7 +257,7 @@ fn a_string_that_ends_in_a_later_line_costs_its_line_only() {
 #[test]
 fn lines_behind_open_strings_are_read_again_at_most_once() {
     for line in ["m=\" s=\"a\"x,\\\n", "m=\" s=\",\\\na\"x,\\\n"] {
-        let report = write(&Recording::new(), &line.repeat(2_000));
+        let report = write(&Recording::new(), line.repeat(2_000));
         assert!(report.rejected <= 4, "{line:?}: {}", report.rejected);
     }
 }
