@@ -149,12 +149,10 @@ impl Limits {
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
         let mut book = self.book.lock();
         let view = store.view();
-        let mark = history::mark(&view).unwrap_or_else(|error| {
+        let mut left = history::mark(&view).map(|mark| mark.map(start::Left::at)).unwrap_or_else(|error| {
             tracing::error!(%error, "where limits left off cannot be read");
             None
         });
-        let recorded = store.recovery().last_commit.unwrap_or(i64::MIN);
-        let mut left = mark.and_then(|mark| start::Left::at(mark, recorded));
         // What was reported before is not reported again.
         let next = history::steps(&view, |step| {
             book.take(step);
@@ -324,9 +322,6 @@ impl Limits {
         self.judge_all(work);
         work.judge.leap(by_ns);
         (work.told_at, work.swept_at) = (i64::MIN, i64::MIN);
-        // A mark by the clock as it was says nothing of what comes.
-        work.since = work.since.saturating_add(by_ns);
-        work.marked.0 = i64::MIN;
     }
 
     /// Puts a frame where its turn is, and notes one whose turn is over.
@@ -525,9 +520,7 @@ mod tests {
         pub(super) ingest: Arc<Ingest>,
         ledger: Ledger,
         pub(super) steady: i64,
-        pub(super) off: i64,
-        /// By how much the clock of what is sent is behind; none: it sends no time.
-        pub(super) behind: Option<i64>,
+        off: i64,
         pub(super) disk: FaultDisk,
         pub(super) text: &'static str,
     }
@@ -548,7 +541,7 @@ mod tests {
             let limits = Limits::new(all(text).to_vec(), webhooks);
             limits.load(&ingest.store()).expect("alarms");
             let work = limits.begin(&ingest, T0 + steady);
-            Rig { limits, work, ingest, ledger: Ledger::default(), steady, off: 0, behind: None, disk, text }
+            Rig { limits, work, ingest, ledger: Ledger::default(), steady, off: 0, disk, text }
         }
 
         pub(super) fn now(&self) -> i64 {
@@ -577,8 +570,7 @@ mod tests {
             let receive_time = self.now();
             for (after, value) in values.enumerate() {
                 let receive_time = receive_time + after as i64;
-                let source_time = self.behind.map(|by| receive_time - by);
-                batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
+                batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: None });
                 batch.push(channels[0], value);
                 batch.end();
             }

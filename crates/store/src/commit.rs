@@ -34,9 +34,8 @@ impl Committer {
 }
 
 impl Inner {
-    /// Passes the numbers of commits behind `durable` up to `last`: a store before this one gave them out for
-    /// frames that are lost.
-    pub(crate) fn pass_commits(&self, durable: u64, last: u64, now: i64) -> Result<(), Refusal> {
+    /// Passes the numbers of commits up to one that a store before it gave out for frames that are lost.
+    pub(crate) fn pass_commits(&self, last: u64, now: i64) -> Result<(), Refusal> {
         while self.committed.load(Ordering::Acquire) < last {
             let writer = self.writer.lock();
             if !writer.is_free(writer.pending.len() * 8, 0) {
@@ -49,14 +48,9 @@ impl Inner {
                 None => self.write_unit(&mut log, now, 0, true)?,
             };
         }
-        let passed = last.min(self.committed.load(Ordering::Acquire)).max(durable);
-        *self.void_commits.lock() = durable + 1..passed + 1;
+        let mut void = self.void_commits.lock();
+        void.end = (last + 1).min(self.committed.load(Ordering::Acquire) + 1).max(void.start);
         Ok(())
-    }
-
-    /// Returns the newest commit that the opening found of an epoch, or of those before it if it found none.
-    pub(crate) fn found_commit(&self, epoch: u32) -> Option<u64> {
-        self.epochs.iter().rev().find(|(of, _)| *of <= epoch).map(|(_, commit)| *commit)
     }
 
     pub(crate) fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {

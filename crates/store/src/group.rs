@@ -20,7 +20,7 @@ use crate::pattern::Pattern;
 use crate::stream::StreamKey;
 
 /// Tables of the server's own that are measurements, one row after the other: they go with what sources send.
-const MEASURED: [&str; 3] = ["strongback.clocks", "strongback.node_clock", "strongback.judged"];
+const MEASURED: [&str; 2] = ["strongback.clocks", "strongback.node_clock"];
 
 /// Number of a retention group. The first three are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -286,7 +286,7 @@ mod tests {
         for table in ["strongback.gaps", "strongback.events", "strongback.imports", "strongback.definitions"] {
             assert_eq!(of(&groups, table), Group::LEDGER, "{table}");
         }
-        for table in ["strongback.clocks", "strongback.node_clock", "strongback.judged", "fti.bay"] {
+        for table in ["strongback.clocks", "strongback.node_clock", "fti.bay"] {
             assert_eq!(of(&groups, table), Group::DATA, "{table}");
         }
         groups.set_gaps_apart(true);

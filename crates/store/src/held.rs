@@ -63,11 +63,6 @@ impl Held {
         }
     }
 
-    /// Its unwrapped sequence.
-    pub(crate) fn sequence(&self) -> Option<i64> {
-        self.shape.has_sequence.then(|| self.words[2] as i64).filter(|&sequence| sequence != NONE)
-    }
-
     /// State of a cell; absent beyond the shape.
     pub(crate) fn state(&self, channel: usize) -> CellState {
         if channel >= self.shape.fields.len() {

@@ -62,8 +62,8 @@ pub(crate) struct Opened {
     pub(crate) log: LogWriter,
     /// When the last commit was made.
     pub(crate) last_commit: Option<i64>,
-    /// Each epoch of the log and its newest commit, oldest first.
-    pub(crate) epochs: Vec<(u32, u64)>,
+    /// Number of the last commit that was found.
+    pub(crate) found_commit: u64,
     /// Where each unit of the log begins.
     pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
@@ -188,7 +188,7 @@ pub(crate) fn open(
     let mut opened = Opened {
         log: LogWriter::new(ring.clone(), superblock.now.tail),
         last_commit: None,
-        epochs: vec![(superblock.now.tail.epoch, superblock.now.tail.commit)],
+        found_commit: 0,
         links: VecDeque::from([superblock.now.tail]),
         checkpoint,
         segments: Vec::new(),
@@ -295,6 +295,7 @@ pub(crate) fn open(
             lost.push(LostRows { rows, ..missing });
         }
     }
+    opened.found_commit = link.commit;
     let unread = recent_file::load(disk_ref, link.commit, writer).map_err(io_error(disk_ref, recent_file::FILE))?;
     report.damaged.extend(unread);
 
@@ -613,10 +614,6 @@ fn replay(
         let Some((header, bytes)) = unit else { break };
         report.clean = header.flags & log::CLEAN != 0;
         opened.links.push_back(header.link());
-        match opened.epochs.last_mut() {
-            Some((epoch, commit)) if *epoch == header.epoch => *commit = header.commit,
-            _ => opened.epochs.push((header.epoch, header.commit)),
-        }
         opened.last_commit = Some(header.instant);
         writer.head = header.position;
         let fits = apply_unit(writer, bytes, &mut scratch, header.instant, report, lost);

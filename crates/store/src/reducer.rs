@@ -39,8 +39,6 @@ pub(crate) struct Reducer {
     pub(crate) held: Option<Arc<Held>>,
     /// The held frame is from the log, and nothing is known of the rows before it.
     recovered: bool,
-    /// The first row since the opening is that of a held frame that the opening found.
-    pub(crate) began_held: bool,
     /// Position of the unit with its newest record, and of those before with the commits that replaced them.
     logged: Option<u64>,
     before: VecDeque<(u64, u64)>,
@@ -75,7 +73,6 @@ impl Reducer {
                 newest,
                 held: None,
                 recovered: false,
-                began_held: false,
                 logged: None,
                 before: VecDeque::new(),
                 written: None,
@@ -179,8 +176,8 @@ impl Writer {
         let newest = before.as_ref().map_or_else(|| stream.slot.newest_time(), |r| r.newest);
         stream.reducer = Reducer::new(&definition.layout, &stream.shape, newest);
         if let (Some(reducer), Some(before)) = (&mut stream.reducer, before) {
-            let Reducer { held, recovered, began_held, logged, before, written, left_out, recent, .. } = *before;
-            (reducer.held, reducer.recovered, reducer.began_held) = (held, recovered, began_held);
+            let Reducer { held, recovered, logged, before, written, left_out, recent, .. } = *before;
+            (reducer.held, reducer.recovered) = (held, recovered);
             (reducer.logged, reducer.before, reducer.written) = (logged, before, written);
             (reducer.left_out, reducer.recent) = (left_out, recent);
         }
@@ -476,7 +473,6 @@ impl Writer {
             reducer.newest = stream.slot.newest_time().min(latest);
             reducer.held = reducer.held.take().filter(|held| held.row == stream.next_row);
             reducer.recovered = reducer.held.is_some();
-            reducer.began_held = reducer.recovered;
             match (&reducer.held, reducer.logged) {
                 (Some(held), Some(position)) => {
                     reducer.newest = reducer.newest.max(held.time());

@@ -60,8 +60,6 @@ pub(crate) struct Inner {
     pub(crate) max_age_ns: Option<i64>,
     pub(crate) settle_age_ns: i64,
     pub(crate) committed: AtomicU64,
-    /// Each epoch that the opening found in the log and its newest commit, oldest first.
-    pub(crate) epochs: Vec<(u32, u64)>,
     /// Numbers of commits that a store before this one gave out and never made durable.
     pub(crate) void_commits: Mutex<std::ops::Range<u64>>,
     pub(crate) waiting: Mutex<Option<Refusal>>,
@@ -152,6 +150,7 @@ impl Store {
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
         let (origin, identity) = (opened.superblock.now.origin, opened.superblock.now.identity);
+        let void_commits = Mutex::new(opened.found_commit + 1..opened.found_commit + 1);
         let newest_stored = shared.segments.load().newest_stored().into_iter().chain(opened.last_commit);
         let clock = WallClock::new(options.clock_confirm, now, newest_stored);
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare, clock);
@@ -190,8 +189,7 @@ impl Store {
             max_age_ns,
             settle_age_ns,
             committed,
-            epochs: opened.epochs,
-            void_commits: Mutex::default(),
+            void_commits,
             waiting: Mutex::new(None),
             condition: Condvar::new(),
             closed: AtomicBool::new(false),

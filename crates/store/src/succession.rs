@@ -4,8 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::append::{StreamWriter, Writer};
-use crate::batch::OptionalTimes;
+use crate::append::Writer;
 use crate::catalog;
 use crate::clock::Caller;
 use crate::fields::Take;
@@ -22,8 +21,6 @@ struct Void {
     reduced: u64,
     /// Smallest and largest `time`.
     time: (i64, i64),
-    /// Whether one got a row that counts, and is held again without it.
-    unstored: bool,
 }
 
 impl Store {
@@ -38,17 +35,6 @@ impl Store {
     /// The log has no room for what is taken over, or the disk fails again.
     pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
         self.inner.shared.paces.tell(Caller::Append, now);
-        let committed = before.inner.committed.load(Ordering::Acquire);
-        // What failed may be on the disk after all.
-        let durable = self.inner.found_commit(before.inner.epoch).map_or(committed, |found| found.max(committed));
-        let given_out = {
-            let old = before.inner.writer.lock();
-            let knows = |id: u32| old.streams.get(id as usize).is_some_and(|stream| stream.tracker.is_some());
-            self.inner.writer.lock().gaps.forget_known(knows);
-            old.pending_commit
-        };
-        // First: where the disk fails again, the next store finds all that is taken over in `before` still.
-        self.inner.pass_commits(durable, given_out, now).map_err(Reject::Refused)?;
         let old_view = before.view();
         let mut old = before.inner.writer.lock();
         let mut new = self.inner.writer.lock();
@@ -59,17 +45,14 @@ impl Store {
         let mut voids = Vec::with_capacity(old.streams.len());
         for id in 0..old.streams.len() {
             take_definition(&old, &mut new, id)?;
-            let mut rows = new.streams[id].next_row..old.streams[id].next_row;
-            let held = is_held(&old_view, &rows, &new.streams[id]);
-            let counted = !old.streams[id].reducer.as_ref().is_some_and(|reducer| reducer.began_held)
-                || old.streams[id].opened_row != rows.start;
-            rows.start += u64::from(held);
+            let rows = new.streams[id].next_row..old.streams[id].next_row;
             let stream = old.streams[id].slot.stream.load_full();
             let own = old.streams[id].slot.group.is_own();
-            let reduced = old.streams[id].reducer.as_ref().and_then(|reducer| reducer.undurable(durable));
+            let committed = before.inner.committed.load(Ordering::Acquire);
+            let reduced = old.streams[id].reducer.as_ref().and_then(|reducer| reducer.undurable(committed));
             let (reduced, reduced_time) = reduced.map_or((0, None), |(frames, time)| (frames, Some(time)));
             let of_rows = if own { 0 } else { rows.end.saturating_sub(rows.start) };
-            let mut void = Void { rows: of_rows, reduced, time: (now, now), unstored: held && counted };
+            let mut void = Void { rows: of_rows, reduced, time: (now, now) };
             if !rows.is_empty() {
                 let columns = if own { stream.layout.indices() } else { vec![] };
                 // They are in memory still: rows leave it only when they are durable.
@@ -82,12 +65,16 @@ impl Store {
             }
             voids.push(void);
         }
+        let Writer { gaps, streams, .. } = &mut *old;
         let commit = new.pending_commit;
-        new.gaps.take_over(&mut old.gaps, commit);
+        new.gaps.take_over(gaps, commit, |id| streams.get(id as usize).is_some_and(|stream| stream.tracker.is_some()));
         new.refused.take_over(&mut old.refused);
         for (id, void) in voids.iter().enumerate() {
             take_counts(&old, &mut new, id, void);
         }
+        let given_out = old.pending_commit;
+        drop((old, new));
+        self.inner.pass_commits(given_out, now).map_err(Reject::Refused)?;
         Ok(voids.iter().map(|v| v.rows + v.reduced).sum())
     }
 }
@@ -117,19 +104,6 @@ fn take_definition(old: &Writer, new: &mut Writer, id: usize) -> Result<(), Reje
     debug_assert!(applied.is_some(), "a stream's own definition reads back");
     new.changed.push(id as u32);
     Ok(())
-}
-
-/// Whether the first of some rows, which the log does not have, is that of the frame which it has as held:
-/// durable without the row that it got since.
-fn is_held(view: &View, rows: &std::ops::Range<u64>, stream: &StreamWriter) -> bool {
-    let held = stream.reducer.as_ref().and_then(|reducer| reducer.held.as_ref());
-    let Some(held) = held.filter(|held| held.row == rows.start && !rows.is_empty()) else { return false };
-    let scan = Scan { rows: rows.start..rows.start + 1, ..Scan::all(stream.slot.stream.load().id, vec![]) };
-    let Some(Ok(batch)) = view.scan(scan).next() else { return false };
-    let first = |column: &Option<OptionalTimes>| column.as_ref().and_then(|column| column.get(0));
-    batch.receive_time.first() == Some(&held.receive_time())
-        && first(&batch.source_time) == held.source_time()
-        && first(&batch.sequence) == held.sequence()
 }
 
 /// Smallest and largest `time` of rows; those of the program's own tables are appended again, under the same
@@ -181,9 +155,8 @@ fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
     let (before, stream) = (&old.streams[id], &mut streams[id]);
     let lost = void.rows + void.reduced;
     stream.counts = before.counts;
-    let unstored = u64::from(void.unstored);
-    stream.counts.stored = stream.counts.stored.saturating_sub(void.rows + unstored);
-    stream.counts.reduced = stream.counts.reduced.saturating_sub(void.reduced) + unstored;
+    stream.counts.stored = stream.counts.stored.saturating_sub(void.rows);
+    stream.counts.reduced = stream.counts.reduced.saturating_sub(void.reduced);
     stream.counts.rejected += lost;
     stream.counts.lost += lost;
     let reduced = stream.slot.stream.load().layout.channels.iter().any(|c| c.reduction != Reduction::None);

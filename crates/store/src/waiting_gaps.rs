@@ -289,16 +289,11 @@ impl WaitingGaps {
         }
     }
 
-    /// Forgets the losses that an opening found of streams of which the store before it knows all that they lost
-    /// (`knows`): they would be counted twice.
-    pub(crate) fn forget_known(&mut self, knows: impl Fn(u32) -> bool) {
-        self.found.retain(|gap| gap.cause != GapCause::Sequence || !gap.stream.is_some_and(&knows));
-        self.note_places();
-    }
-
-    /// Takes over what another one has no durable rows for yet: those that it had written come with `commit`.
-    pub(crate) fn take_over(&mut self, before: &mut WaitingGaps, commit: u64) {
+    /// Takes over what another one has no durable rows for yet: those that it had written come with `commit`. `knows`:
+    /// whether that one knows all that a stream lost, so that what opening found of it would be counted twice.
+    pub(crate) fn take_over(&mut self, before: &mut WaitingGaps, commit: u64, knows: impl Fn(u32) -> bool) {
         self.written.extend(before.written.drain(..).map(|(_, id)| (commit, id)));
+        self.found.retain(|gap| gap.cause != GapCause::Sequence || !gap.stream.is_some_and(&knows));
         self.found.append(&mut before.found);
         self.note_places();
     }

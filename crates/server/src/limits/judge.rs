@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use strongback_store::{Channel, ChannelId, ChannelIndex, Pattern, Stream, StreamId};
 
-use super::machine::{Change, Machine, Newest};
+use super::machine::{Change, Machine};
 use super::rule::{Context, Level, Reading, Rule, Why};
 use crate::reception;
 
@@ -202,28 +202,23 @@ impl Judge {
         }
     }
 
-    /// Takes the newest values that were recorded before the judge began: those that say whether limits hold first.
-    pub fn prime(&mut self, newest: &[Newest]) {
+    /// Takes the newest readings that were recorded before the judge began, each with its stream and times: those that say
+    /// whether limits hold first.
+    pub fn prime(&mut self, newest: &[(StreamId, ChannelIndex, (i64, i64), Reading)]) {
         for of_switches in [true, false] {
-            for newest in newest {
-                let uses = self.streams.get(&newest.stream);
-                let uses = uses.and_then(|uses| uses.iter().find(|uses| uses.channel == newest.channel));
+            for (stream, channel, times, reading) in newest {
+                let uses = self.streams.get(stream).and_then(|uses| uses.iter().find(|uses| uses.channel == *channel));
                 let Some(Uses { judged, switch, .. }) = uses else { continue };
                 if of_switches {
                     switch.iter().for_each(|at| {
-                        let changed = self.switches[*at].turn(
-                            &newest.reading,
-                            newest.receive_time,
-                            &self.rules,
-                            &mut self.judged,
-                        );
+                        let changed = self.switches[*at].turn(reading, times.1, &self.rules, &mut self.judged);
                         self.verdicts.extend(changed);
                     });
                     continue;
                 }
                 for &at in judged {
                     let Judged { rule, machine, .. } = &mut self.judged[at];
-                    machine.prime(&self.rules[*rule], newest, &mut self.changes);
+                    machine.prime(&self.rules[*rule], *times, reading.clone(), &mut self.changes);
                     self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
                 }
             }

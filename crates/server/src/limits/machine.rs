@@ -4,13 +4,8 @@
 //! reception. What becomes due between two values (a value that stays beyond a bound, a channel that falls silent) is
 //! stamped with the instant at which it became due on that line, whether the next value or the clock brings it to light.
 
-use strongback_store::{ChannelIndex, StreamId};
-
 use super::rate::{Off, Rate};
 use super::rule::{Level, Reading, Rule, TROUBLE, Why};
-
-/// A channel that did not come for longer than this before a start is not waited for.
-const RETIRED_NS: i64 = 86_400_000_000_000;
 
 /// A change of level.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,23 +26,6 @@ pub struct Change {
     pub bound: Option<f64>,
 }
 
-/// The newest value of a channel that was recorded before the judge began.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Newest {
-    /// Its stream.
-    pub stream: StreamId,
-    /// The channel in it.
-    pub channel: ChannelIndex,
-    /// As if it came then.
-    pub time: i64,
-    /// The same instant by the clock of reception.
-    pub receive_time: i64,
-    /// For how long no other had come when the server before ended.
-    pub idle_ns: i64,
-    /// The value.
-    pub reading: Reading,
-}
-
 /// What is known of the channel.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -60,8 +38,6 @@ pub struct Machine {
     of_values: Level,
     is_stale: bool,
     rate: Rate,
-    /// Whether the channel did not come for long before the judge began, and has not come since: it is not waited for.
-    is_retired: bool,
     /// Whether the limit holds now; none while its context has no value: nothing is judged, and what was told stays.
     holds: Option<bool>,
     told: (Level, Option<Why>),
@@ -77,7 +53,6 @@ impl Machine {
             of_values: Level::Normal,
             is_stale: false,
             rate: Rate::default(),
-            is_retired: false,
             holds: rule.context.is_none().then_some(true),
             told: (Level::Normal, None),
         }
@@ -99,13 +74,9 @@ impl Machine {
     }
 
     /// Takes the newest value that was recorded before the judge began, as if it came at these times: silence counts from
-    /// there, unless nothing had come for a day (or for as long as makes the channel stale, if that is longer) when the
-    /// server before ended, `idle_ns` after the value: such a channel is waited for when it has come again. What was told
-    /// is never lowered by the value, as what came after it may not be recorded.
-    pub fn prime(&mut self, rule: &Rule, newest: &Newest, out: &mut Vec<Change>) {
-        let (time, receive_time, value) = (newest.time, newest.receive_time, newest.reading.clone());
+    /// there. What was told is never lowered by it, as what came after it may not be recorded.
+    pub fn prime(&mut self, rule: &Rule, (time, receive_time): (i64, i64), value: Reading, out: &mut Vec<Change>) {
         let told = self.told.0;
-        self.is_retired = newest.idle_ns > RETIRED_NS.max(rule.stale.map_or(0, |(after, _)| after));
         self.newest = Some((time, receive_time));
         if self.is_stale || self.rate.off.is_some() {
             // The level of the values beside that of the silence or the rate, which hid it.
@@ -137,7 +108,7 @@ impl Machine {
         *received = received.saturating_add(by);
         let at = (*newest, *received);
         self.since.iter_mut().flatten().for_each(|since| *since = since.saturating_add(by));
-        if let Some(expected) = rule.rate.as_ref().filter(|_| self.holds == Some(true) && !self.is_retired) {
+        if let Some(expected) = rule.rate.as_ref().filter(|_| self.holds == Some(true)) {
             self.rate.go_on(expected, at.1);
         }
         if self.told != told {
@@ -163,7 +134,6 @@ impl Machine {
         self.persist_until(rule, time, receive_time, out);
         self.newest = Some((time, receive_time));
         self.value = Some(value);
-        self.is_retired = false;
         if self.is_held() {
             self.is_stale = false;
             if let Some(expected) = &rule.rate {
@@ -208,7 +178,7 @@ impl Machine {
     /// Silence, and values that persist.
     fn pass_values(&mut self, rule: &Rule, receive_time: i64, out: &mut Vec<Change>) {
         let Some((newest, received)) = self.newest.filter(|_| self.is_held()) else { return };
-        let stale = rule.stale.filter(|_| !self.is_stale && !self.is_retired).map(|(after, _)| after);
+        let stale = rule.stale.filter(|_| !self.is_stale).map(|(after, _)| after);
         let silent = stale.filter(|after| received.saturating_add(*after) < receive_time);
         let line = newest.saturating_add(receive_time.saturating_sub(received));
         match silent {
@@ -474,9 +444,7 @@ mod tests {
     fn primed(rule: &Rule, told: (Level, Option<Why>), value: f64) -> (Machine, Vec<(i64, Level, Option<Why>)>) {
         let (mut machine, mut out) = (Machine::new(rule), Vec::new());
         machine.resume(rule, told.0, told.1);
-        let (stream, channel, reading) = (StreamId(1), ChannelIndex(0), Reading::Number(value));
-        let newest = Newest { stream, channel, time: 100, receive_time: 100, idle_ns: 0, reading };
-        machine.prime(rule, &newest, &mut out);
+        machine.prime(rule, (100, 100), Reading::Number(value), &mut out);
         (machine, out.into_iter().map(|c| (c.time, c.to, c.why)).collect())
     }
 

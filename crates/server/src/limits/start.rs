@@ -2,26 +2,21 @@
 //! before it is known.
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use strongback_store::{ChannelIndex, Reduction, Scan, ScanError, Stream, StreamId, View};
+use strongback_store::{ChannelIndex, Scan, ScanError, Stream, StreamId, View};
 
 use super::book::{Step, StepKind};
 use super::history::Mark;
 use super::judge::Sighting;
-use super::machine::Newest;
 use super::rule::Reading;
-use super::{CATCH_UP_ROWS, Limits, MARK_IDLE_NS, Work};
-use crate::clock::LEAP_NS;
+use super::{CATCH_UP_ROWS, Limits, Work};
 use crate::ingest::Ingest;
 use crate::reception::Reading as _;
 use crate::reception::replay;
 
 /// By how much frames may have been appended after others of their time were judged.
 const BEFORE_NS: i64 = 2_000_000_000;
-/// Rows of a stream that are looked through for the newest values in the first look.
-const NEWEST_ROWS: u64 = 64;
 /// Rows of a stream that are looked through for where the mark was, at most, in the first look and in all.
 const LOOK_ROWS: u64 = 1_024;
 const LOOK_ROWS_MAX: u64 = 1 << 20;
@@ -36,12 +31,10 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// By the newest mark, unless much was recorded after it, until `recorded`: by a server without limits, as limits at
-    /// work mark where they are. What came shortly before it is judged again, for what came late; what was told is known.
-    pub(super) fn at(mark: Mark, recorded: i64) -> Option<Left> {
+    /// By the newest mark. What came shortly before it is judged again, for what came late; what was told is known.
+    pub(super) fn at(mark: Mark) -> Left {
         let cut = mark.judged_until.saturating_sub(BEFORE_NS).max(mark.since);
-        let is_newest = recorded.saturating_sub(mark.judged_until) <= 2 * MARK_IDLE_NS;
-        is_newest.then(|| Left { cut, told: HashMap::new() })
+        Left { cut, told: HashMap::new() }
     }
 
     /// A step that was recorded; they come in their order.
@@ -55,15 +48,12 @@ impl Left {
 /// A stream, its channels that are wanted, and how many of them were before.
 pub(super) type Found = (Arc<Stream>, Vec<ChannelIndex>, usize);
 
-/// `time` and `receive_time` of a reading, and itself.
-type Value = (i64, i64, Reading);
-
-/// Frames of a stream that were received in `span`, and how many more are not read.
+/// Frames of a stream that were received from `cut` on, and how many more are not read.
 fn since(
     view: &View,
     stream: StreamId,
     channels: &[ChannelIndex],
-    span: &RangeInclusive<i64>,
+    cut: i64,
 ) -> Result<(Vec<Sighting>, u64), ScanError> {
     let next = view.next_row(stream);
     let (mut frames, mut unjudged, mut end, mut most) = (Vec::new(), 0, next, LOOK_ROWS);
@@ -79,8 +69,8 @@ fn since(
         let mut part = Vec::new();
         for batch in view.scan(Scan { rows, ..Scan::all(stream, channels.to_vec()) }) {
             let batch = batch?;
-            is_passed |= batch.receive_time.iter().any(|received| !span.contains(received));
-            let new = replay::sightings(&batch, channels).filter(|frame: &Sighting| span.contains(&frame.receive_time));
+            is_passed |= batch.receive_time.iter().any(|received| *received < cut);
+            let new = replay::sightings(&batch, channels).filter(|frame: &Sighting| frame.receive_time >= cut);
             match is_read {
                 true => part.extend(new),
                 false => unjudged += new.count() as u64,
@@ -94,62 +84,17 @@ fn since(
     }
 }
 
-/// The newest reading of each of these channels in rows before `end`, with `time` and `receive_time`, in the order of
-/// reception: by `time` it would be an older one where a clock was set. Looks through [`CATCH_UP_ROWS`] rows; a channel
-/// that none of them has, and one with a reduction, whose newest value may have no row, as the state at `until` says.
-fn newest(
-    view: &View,
-    stream: &Stream,
-    channels: &[ChannelIndex],
-    (end, until): (u64, i64),
-) -> Result<Vec<Option<Value>>, ScanError> {
-    let is_reduced = |channel: &ChannelIndex| stream.layout.channel(*channel).reduction != Reduction::None;
-    let mut found: Vec<Option<Value>> = vec![None; channels.len()];
-    let (mut rows_end, mut most) = (end, NEWEST_ROWS);
-    loop {
-        let open = |at: &usize| found[*at].is_none() && !is_reduced(&channels[*at]);
-        let open: Vec<usize> = (0..channels.len()).filter(open).collect();
-        let rows = rows_end.saturating_sub(most)..rows_end;
-        if open.is_empty() || rows.is_empty() || end - rows_end >= CATCH_UP_ROWS {
-            break;
-        }
-        (rows_end, most) = (rows.start, (most * 8).min(CATCH_UP_ROWS));
-        let columns: Vec<ChannelIndex> = open.iter().map(|at| channels[*at]).collect();
-        for batch in view.scan(Scan { rows, ..Scan::all(stream.id, columns.clone()) }) {
-            let batch = batch?;
-            for frame in replay::sightings::<Reading>(&batch, &columns) {
-                for (channel, reading) in frame.readings {
-                    if let Some(at) = open.iter().find(|at| channels[**at] == channel) {
-                        found[*at] = Some((frame.time, frame.receive_time, reading));
-                    }
-                }
-            }
-        }
-    }
-    let open: Vec<usize> = (0..channels.len()).filter(|at| found[*at].is_none()).collect();
-    let columns: Vec<ChannelIndex> = open.iter().map(|at| channels[*at]).collect();
-    for (at, cell) in open.into_iter().zip(view.state_at(stream.id, until, &columns)?) {
-        let Some(cell) = cell else { continue };
-        let value = cell.value.as_ref().map(|value| value.as_value());
-        found[at] = value.and_then(Reading::of).map(|reading| (cell.time, cell.receive_time, reading));
-    }
-    Ok(found)
-}
-
 impl Limits {
     /// Goes on at a start, by what `view` has of these streams.
     pub(super) fn go_on(&self, work: &mut Work, ingest: &Ingest, (view, found): (&View, &[Found]), now: i64) {
         let left = self.left.lock().take();
         // Limits that were never at work judge from now on.
         let cut = left.as_ref().map_or(i64::MAX, |left| left.cut);
-        let recorded = ingest.store().recovery().last_commit.unwrap_or(now);
-        // What is stamped later than all ends came before the clock was set back, and was judged then.
-        let span = cut..=recorded.saturating_add(LEAP_NS);
         let mut primed = Vec::new();
         for (stream, channels, _) in found {
             work.seen.insert(stream.id, view.next_row(stream.id));
             let new = match left.is_some() {
-                true => since(view, stream.id, channels, &span),
+                true => since(view, stream.id, channels, cut),
                 false => Ok(Default::default()),
             };
             let (frames, unjudged) = new.unwrap_or_else(|error| {
@@ -157,23 +102,18 @@ impl Limits {
                 Default::default()
             });
             self.count_unjudged(work, unjudged);
-            let end = frames.first().and_then(|frame| frame.row).unwrap_or_else(|| view.next_row(stream.id));
-            let until = frames.iter().map(|frame| frame.time).min().unwrap_or(i64::MAX).saturating_sub(1);
-            let values = newest(view, stream, channels, (end, until)).unwrap_or_else(|error| {
+            let before = frames.iter().map(|frame| frame.time).min().unwrap_or(i64::MAX).saturating_sub(1);
+            let cells = view.state_at(stream.id, before, channels).unwrap_or_else(|error| {
                 tracing::error!(%error, "the newest values of {} are not known to limits", stream.key);
                 Vec::new()
             });
-            for (channel, value) in channels.iter().zip(values) {
-                let Some((time, received, reading)) = value else { continue };
-                let at = received.max(cut).min(now);
-                primed.push(Newest {
-                    stream: stream.id,
-                    channel: *channel,
-                    time: time.saturating_add(at.saturating_sub(received)),
-                    receive_time: at,
-                    idle_ns: recorded.saturating_sub(received),
-                    reading,
-                });
+            for (channel, cell) in channels.iter().zip(cells) {
+                let Some(cell) = cell else { continue };
+                let value = cell.value.as_ref().map(|value| value.as_value());
+                let Some(reading) = value.and_then(Reading::of) else { continue };
+                let at = cell.receive_time.max(cut).min(now);
+                let by = at.saturating_sub(cell.receive_time);
+                primed.push((stream.id, *channel, (cell.time.saturating_add(by), at), reading));
             }
             frames.into_iter().for_each(|frame| self.hold(work, frame, now));
         }
@@ -247,62 +187,6 @@ mod tests {
         assert_eq!(rig.alarms(), ["rate"]);
         rig.pass(2 * S, Some(1.0));
         assert_eq!(rig.alarms(), [""; 0]);
-    }
-
-    #[test]
-    fn the_newest_value_is_the_one_received_last_whatever_the_clock_of_its_source_says() {
-        let mut rig = Rig::new();
-        rig.pass(S, Some(99.0));
-        rig.pass(4 * S, Some(1.0));
-        assert_eq!(rig.alarms(), [""; 0]);
-        let steps = rig.limits.next_number.load(Relaxed);
-        // Set back to before a time at which the value was too high.
-        rig.behind = Some(4_500 * MS);
-        rig.pass(100 * MS, Some(1.0));
-        let mut rig = start_again(rig);
-        rig.pass(100 * MS, Some(1.0));
-        assert_eq!((rig.alarms(), rig.limits.next_number.load(Relaxed)), (vec![], steps));
-    }
-
-    #[test]
-    fn what_came_while_no_limits_were_at_work_is_not_judged() {
-        let mut rig = Rig::new();
-        rig.pass(S, Some(1.0));
-        for value in [1.0, 99.0, 1.0] {
-            rig.steady += 300 * S;
-            rig.send("a", "x", Value::F64(value));
-        }
-        let rig = start_again(rig);
-        assert_eq!((rig.limits.alarms().len(), rig.limits.next_number.load(Relaxed)), (0, 0));
-        assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
-    }
-
-    #[test]
-    fn a_channel_that_did_not_come_for_long_before_a_start_is_not_waited_for() {
-        let mut rig = Rig::new();
-        rig.send("a", "x", Value::F64(1.0));
-        rig.steady += 90_000 * S;
-        rig.send("b", "x", Value::F64(1.0));
-        let mut rig = start_again(rig);
-        rig.pass(2 * S, None);
-        assert_eq!(rig.alarms(), ["stale b"]);
-        // Until it comes again.
-        rig.pass(S, Some(1.0));
-        rig.pass(2 * S, None);
-        assert_eq!(rig.alarms(), ["stale", "stale b"]);
-    }
-
-    #[test]
-    fn what_was_not_judged_after_the_clock_was_set_back_is_judged_at_a_start() {
-        let mut rig = Rig::new();
-        rig.pass(S, Some(1.0));
-        rig.off = -7_200 * S;
-        rig.pass(S, Some(1.0));
-        rig.send("a", "x", Value::F64(99.0));
-        rig.send("a", "x", Value::F64(1.0));
-        let rig = start_again(rig);
-        let states: Vec<_> = rig.limits.alarms().iter().map(|alarm| alarm.state).collect();
-        assert_eq!(states, ["cleared"]);
     }
 
     #[test]

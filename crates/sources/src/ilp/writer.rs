@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use memchr::{memchr, memchr_iter, memrchr_iter};
+use memchr::{memchr, memchr_iter};
 use strongback_store::{
     Channel, ChannelIndex, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Layout, Outcome,
     Refusal, Reject, StreamKey, StreamSpec, Value,
 };
 
 use super::cache::{Cache, Entry, KnownField, SharedCache};
-use super::parser::{self, Fault, FaultAt, Field, FieldValue, Found, Line, MAX_FIELDS, Next};
+use super::parser::{self, Fault, FaultAt, Field, FieldValue, Line, MAX_FIELDS, Next};
 use super::{IlpConfig, MAX_LINE_BYTES};
 use crate::naming::free_tag;
 use crate::sink::Sink;
@@ -149,7 +149,6 @@ impl Writer {
         };
         let last = origin == Origin::Body;
         let mut position = 0;
-        let mut rereads_left = buffer.len();
         let consumed = loop {
             match parser::next_line(buffer, position, last) {
                 Next::End => break buffer.len(),
@@ -172,23 +171,17 @@ impl Writer {
                         Ok(_) => Err(FaultAt { fault: Fault::TooLong, offset: MAX_LINE_BYTES }.into()),
                         Err(offset) => Err(FaultAt { fault: Fault::InvalidUtf8, offset }.into()),
                     };
-                    position = found.next;
                     match done {
                         Ok(()) => self.offsets.push(found.start),
                         Err(rejection) => {
                             self.batch.abort();
-                            if let Some(next) = row_behind_string(buffer, found, &rejection) {
-                                // Read the rows behind it again, while no more is read again than the buffer holds.
-                                if let Some(left) = rereads_left.checked_sub(found.next - next) {
-                                    (position, rereads_left) = (next, left);
-                                }
-                            }
                             if let Rejection::NoStream(refusal) = &rejection {
                                 report.refusal = Some(refusal.clone());
                             }
                             reject(report, found.start, rejection);
                         }
                     }
+                    position = found.next;
                 }
             }
             if self.batch.size_bytes() >= BATCH_BYTES {
@@ -374,18 +367,6 @@ impl Writer {
         self.batch.clear();
         self.offsets.clear();
     }
-}
-
-/// Returns where the row behind the beginning of a string begins, if its line was rejected because the string ended at a
-/// quote of a later row with something else behind it: most likely its closing quote is missing.
-fn row_behind_string(buffer: &[u8], found: Found, rejection: &Rejection) -> Option<usize> {
-    let Rejection::Fault(FaultAt { fault: Fault::AfterString, offset }) = rejection else { return None };
-    let closing = found.start + offset.checked_sub(1)?;
-    let line = &buffer[found.start..closing];
-    // A quote within the string stands behind an odd number of backslashes.
-    let is_opening = |quote: &usize| line[..*quote].iter().rev().take_while(|b| **b == b'\\').count() % 2 == 0;
-    let opening = memrchr_iter(b'"', line).find(is_opening)?;
-    memchr(b'\n', &line[opening..]).map(|n| found.start + opening + n + 1)
 }
 
 /// Tags by names that hide no column; one that is renamed for that is called as no other of its line.

@@ -243,26 +243,6 @@ fn invalid_utf8_is_rejected_where_it_is_and_only_there() {
 }
 
 #[test]
-fn a_string_that_ends_in_a_later_line_costs_its_line_only() {
-    let sink = Recording::new();
-    let report = write(&sink, "m v=1 1\nm s=\"open 2\nm v=3 3\nm s=\"whole\" 4\nm s=\"two\nlines\" 5\n");
-    assert_eq!((report.stored, report.rejected), (4, 1));
-    assert_eq!(report.first_error.map(|e| e.line), Some(2));
-    // The line feed is not in the string at fault: its line is rejected whole.
-    let report = write(&sink, "m s=\"two\nm v=6\",t=\"a\"x 6\nm v=7 7\n");
-    assert_eq!((report.stored, report.rejected), (1, 1));
-}
-
-/// Each rejected line was read from its beginning to the end of the body.
-#[test]
-fn lines_behind_open_strings_are_read_again_at_most_once() {
-    for line in ["m=\" s=\"a\"x,\\\n", "m=\" s=\",\\\na\"x,\\\n"] {
-        let report = write(&Recording::new(), line.repeat(2_000));
-        assert!(report.rejected <= 4, "{line:?}: {}", report.rejected);
-    }
-}
-
-#[test]
 fn an_open_string_costs_its_line_only() {
     let sink = Recording::new();
     let report = write(&sink, "m v=1 1\nm s=\"open 2\nm v=3 3\nm v=4 4");
