@@ -29,13 +29,13 @@ use crate::error::{QueryError, sqlstate};
 use crate::walk::{Look, Step, walk};
 
 /// A text or byte string is long from this size on, in bytes.
-const LONG_BYTES: usize = 1 << 10;
+const LONG_BYTES: usize = 4 << 10;
 /// The same of lists, whose copies share what they hold.
-const LONG_LIST_BYTES: usize = 64 << 10;
+const LONG_LIST_BYTES: usize = 1 << 20;
 /// What functions of constants come to while one statement is planned, in bytes.
 const FOLDED_BYTES_MAX: usize = 16 << 20;
-/// Begins the names of parameters that stand for long texts.
-const NAME: &str = "$text";
+/// Begins the names of parameters that stand for long texts: no client can write one with a space.
+const NAME: &str = "$long text ";
 
 /// Whether a value is long.
 fn is_long(value: &ScalarValue) -> bool {
@@ -53,6 +53,8 @@ pub(crate) fn is_text(parameter: &str) -> bool {
 thread_local! {
     /// What functions of constants came to so far, where a statement is planned.
     static FOLDED: Cell<Option<usize>> = const { Cell::new(None) };
+    /// Whether its expressions are moved and copied no more.
+    static OPTIMIZED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Plans: functions of constants are worked out as far as they are short.
@@ -64,8 +66,15 @@ pub(crate) fn planning<T>(plan: impl FnOnce() -> T) -> T {
         }
     }
     FOLDED.set(Some(0));
+    OPTIMIZED.set(false);
     let _planned = Planned;
     plan()
+}
+
+/// What is worked out from now on stands where it is used and nowhere else, as a row of `VALUES`: only all of it
+/// together has a bound.
+pub(crate) fn optimized() {
+    OPTIMIZED.set(true);
 }
 
 /// Whether a function of constants may be worked out now, if its result takes so many bytes.
@@ -74,7 +83,12 @@ pub(crate) fn planning<T>(plan: impl FnOnce() -> T) -> T {
 /// If it must wait until the statement runs.
 pub(crate) fn check_folded(name: &str, bytes: usize, result: &DataType) -> Result<()> {
     let Some(before) = FOLDED.get() else { return Ok(()) };
-    let (folded, most) = (before.saturating_add(bytes), if result.is_nested() { LONG_LIST_BYTES } else { LONG_BYTES });
+    let folded = before.saturating_add(bytes);
+    let most = match result.is_nested() {
+        _ if OPTIMIZED.get() => FOLDED_BYTES_MAX,
+        true => LONG_LIST_BYTES,
+        false => LONG_BYTES,
+    };
     if bytes > most || folded > FOLDED_BYTES_MAX {
         let text = format!("the result of {name} takes {bytes} bytes, at most {most} in a constant");
         return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion());
@@ -85,7 +99,14 @@ pub(crate) fn check_folded(name: &str, bytes: usize, result: &DataType) -> Resul
 
 /// The long texts of a statement by the names of the parameters that stand for them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LongTexts(HashMap<String, Arc<ScalarUDF>>);
+pub(crate) struct LongTexts(HashMap<String, Long>);
+
+/// A long value, and the function that gives it.
+#[derive(Clone, Debug)]
+struct Long {
+    value: Arc<ScalarValue>,
+    function: Arc<ScalarUDF>,
+}
 
 impl LongTexts {
     /// Puts parameters in the place of the long texts of a statement.
@@ -95,13 +116,13 @@ impl LongTexts {
     pub(crate) fn take(statement: &mut Statement) -> Result<LongTexts, QueryError> {
         let mut take = Take::default();
         walk(statement, &mut take)?;
-        if take.0.is_empty() {
+        if take.texts.is_empty() {
             return Ok(LongTexts::default());
         }
         // Table functions take constants.
-        walk(statement, &mut PutBack(&take.0))?;
-        let shared = |(at, text): (usize, String)| (name_of(at), Shared::function(ScalarValue::from(text)));
-        Ok(LongTexts(take.0.into_iter().enumerate().map(shared).collect()))
+        walk(statement, &mut PutBack(&take.texts))?;
+        let shared = |(at, text): (usize, String)| (name_of(at), Shared::long(ScalarValue::from(text)));
+        Ok(LongTexts(take.texts.into_iter().enumerate().map(shared).collect()))
     }
 
     /// A plan with the long texts, and with the long ones of its parameters' values, in the place of the parameters.
@@ -110,33 +131,59 @@ impl LongTexts {
     /// If the plan cannot be made of its parts.
     pub(crate) fn bind(&self, plan: LogicalPlan, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let long = values.iter().enumerate().filter(|(_, value)| is_long(value));
-        let long = long.map(|(at, value)| (format!("${}", at + 1), Shared::function(value.clone())));
-        let all: HashMap<String, Arc<ScalarUDF>> =
-            self.0.iter().map(|(n, f)| (n.clone(), f.clone())).chain(long).collect();
+        let long = long.map(|(at, value)| (format!("${}", at + 1), Shared::long(value.clone())));
+        let all: HashMap<String, Long> = self.0.iter().map(|(n, l)| (n.clone(), l.clone())).chain(long).collect();
         if all.is_empty() {
             return Ok(plan);
         }
         let bound = plan.transform_up_with_subqueries(|node| {
+            // A value of VALUES stands there alone.
+            let alone = matches!(node, LogicalPlan::Values(_));
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let bound = expr.transform_up(|expr| {
-                    Ok(match &expr {
-                        Expr::Placeholder(parameter) => match all.get(&parameter.id) {
-                            Some(function) => {
-                                let (func, args) = (function.clone(), Vec::new());
-                                Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }))
-                            }
-                            None => Transformed::no(expr),
-                        },
-                        _ => Transformed::no(expr),
-                    })
-                })?;
-                Ok(bound.update_data(|expr| name.restore(expr)))
+                let (name, sets) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
+                let bound = expr.transform_down(|expr| bind_in(expr, &all, alone))?;
+                Ok(if sets { bound } else { bound.update_data(|expr| name.restore(expr)) })
             })
         });
-        // What is above a node knows its columns only when it is made again.
         bound.data()
+    }
+}
+
+/// Puts long values in the place of parameters: as literals where each stands `alone`, or where a function takes none
+/// but a literal.
+fn bind_in(expr: Expr, all: &HashMap<String, Long>, alone: bool) -> Result<Transformed<Expr>> {
+    Ok(match expr {
+        Expr::Placeholder(parameter) => match all.get(&parameter.id) {
+            Some(long) if alone => Transformed::yes(Expr::Literal(long.value.as_ref().clone(), None)),
+            Some(long) => {
+                let (func, args) = (long.function.clone(), Vec::new());
+                Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }))
+            }
+            None => Transformed::no(Expr::Placeholder(parameter)),
+        },
+        Expr::AggregateFunction(mut call) => {
+            call.params.args.iter_mut().for_each(|argument| make_literal(argument, all));
+            Transformed::yes(Expr::AggregateFunction(call))
+        }
+        Expr::WindowFunction(mut call) => {
+            call.params.args.iter_mut().for_each(|argument| make_literal(argument, all));
+            Transformed::yes(Expr::WindowFunction(call))
+        }
+        other => Transformed::no(other),
+    })
+}
+
+/// A delimiter or a default must be a literal.
+fn make_literal(argument: &mut Expr, all: &HashMap<String, Long>) {
+    let inner = match argument {
+        Expr::Cast(cast) => cast.expr.as_mut(),
+        other => other,
+    };
+    if let Expr::Placeholder(parameter) = inner
+        && let Some(long) = all.get(&parameter.id)
+    {
+        *inner = Expr::Literal(long.value.as_ref().clone(), None);
     }
 }
 
@@ -146,7 +193,11 @@ fn name_of(at: usize) -> String {
 
 /// Takes long texts out.
 #[derive(Default)]
-struct Take(Vec<String>);
+struct Take {
+    texts: Vec<String>,
+    /// Where each is: equal ones are one, as expressions are compared.
+    places: HashMap<String, usize>,
+}
 
 impl Take {
     /// The parameter, as text, for a value; none if it is short or no text.
@@ -162,8 +213,12 @@ impl Take {
         if text.len() < LONG_BYTES {
             return None;
         }
-        let placeholder = AstExpr::Value(Value::Placeholder(name_of(self.0.len())).with_empty_span());
-        self.0.push(std::mem::take(text));
+        let next = self.texts.len();
+        let at = *self.places.entry(text.clone()).or_insert(next);
+        if at == next {
+            self.texts.push(std::mem::take(text));
+        }
+        let placeholder = AstExpr::Value(Value::Placeholder(name_of(at)).with_empty_span());
         Some(cast(placeholder, ast::DataType::Text))
     }
 }
@@ -219,9 +274,10 @@ struct Shared {
 }
 
 impl Shared {
-    fn function(value: ScalarValue) -> Arc<ScalarUDF> {
-        let signature = Signature::nullary(Volatility::Immutable);
-        Arc::new(ScalarUDF::from(Shared { value: Arc::new(value), signature }))
+    fn long(value: ScalarValue) -> Long {
+        let (value, signature) = (Arc::new(value), Signature::nullary(Volatility::Immutable));
+        let function = Arc::new(ScalarUDF::from(Shared { value: value.clone(), signature }));
+        Long { value, function }
     }
 }
 

@@ -15,6 +15,8 @@ use crate::extent::beyond;
 
 /// Expressions that filters become beyond those that they are.
 const INLINED_MAX: u64 = 20_000;
+/// Expressions in all copies of filters.
+const COPIED_MAX: u64 = 500_000;
 /// Values of lists in all copies of filters.
 const LISTED_MAX: u64 = 1_000_000;
 
@@ -24,9 +26,10 @@ const LISTED_MAX: u64 = 1_000_000;
 /// If one would.
 pub(crate) fn check(plan: &LogicalPlan) -> Result<(), QueryError> {
     let mut inlined = Inlined::default();
-    inlined.visit(plan)?;
+    inlined.visit(plan, &HashMap::new())?;
     for (what, count, most) in [
         ("expressions in filters that are pushed down", inlined.expressions, INLINED_MAX),
+        ("expressions in copies of filters that are pushed down", inlined.copied, COPIED_MAX),
         ("values of lists in filters that are pushed down", inlined.listed, LISTED_MAX),
     ] {
         if count > most {
@@ -41,6 +44,7 @@ pub(crate) fn check(plan: &LogicalPlan) -> Result<(), QueryError> {
 #[derive(Default)]
 struct Inlined {
     expressions: u64,
+    copied: u64,
     listed: u64,
 }
 
@@ -51,14 +55,12 @@ struct Below {
 }
 
 impl Below {
-    /// The weights by the names of columns: of several with one name the greatest.
-    fn by_name<'p>(&self, node: &'p LogicalPlan) -> HashMap<&'p str, u64> {
-        let mut weights = HashMap::new();
+    /// Notes the weights by the names of columns: of several with one name the greatest.
+    fn note(&self, node: &LogicalPlan, names: &mut HashMap<String, u64>) {
         for (field, weight) in node.schema().fields().iter().zip(self.weights.iter().flatten()) {
-            let known: &mut u64 = weights.entry(field.name().as_str()).or_default();
+            let known = names.entry(field.name().clone()).or_default();
             *known = (*known).max(*weight);
         }
-        weights
     }
 
     fn greatest(&self) -> u64 {
@@ -67,16 +69,20 @@ impl Below {
 }
 
 /// Expressions that an expression comes to, and values of lists in it.
-fn weigh(expr: &Expr, columns: &HashMap<&str, u64>) -> Result<(u64, u64)> {
+fn weigh(expr: &Expr, columns: &HashMap<String, u64>) -> Result<(u64, u64)> {
     let (mut expressions, mut listed) = (0_u64, 0_u64);
     expr.apply(|part| {
         let weight = match part {
-            Expr::Column(column) => columns.get(column.name.as_str()).copied().unwrap_or(1),
+            Expr::Column(column) | Expr::OuterReferenceColumn(_, column) => {
+                columns.get(column.name.as_str()).copied().unwrap_or(1)
+            }
             Expr::Alias(_) => 0,
-            Expr::InList(list) => {
-                let literals = list.list.iter().filter(|item| matches!(item, Expr::Literal(..))).count() as u64;
-                listed = listed.saturating_add(literals);
-                1
+            Expr::InList(list) if !list.list.iter().any(Expr::any_column_refs) => {
+                listed = listed.saturating_add(list.list.len() as u64);
+                let (of_expr, of_list) = weigh(&list.expr, columns)?;
+                listed = listed.saturating_add(of_list);
+                expressions = expressions.saturating_add(of_expr).saturating_add(1);
+                return Ok(TreeNodeRecursion::Jump);
             }
             _ => 1,
         };
@@ -88,33 +94,32 @@ fn weigh(expr: &Expr, columns: &HashMap<&str, u64>) -> Result<(u64, u64)> {
 
 impl Inlined {
     /// Counts a filter above some parts.
-    fn filter(&mut self, predicate: &Expr, columns: &HashMap<&str, u64>, parts: u64) -> Result<()> {
+    fn filter(&mut self, predicate: &Expr, columns: &HashMap<String, u64>, parts: u64) -> Result<()> {
         let (expressions, listed) = weigh(predicate, columns)?;
         let (own, _) = weigh(predicate, &HashMap::new())?;
-        // As it stands it was counted with the statement.
-        let copies = (expressions - listed.min(expressions)).saturating_mul(parts);
-        self.expressions = self.expressions.saturating_add(copies.saturating_sub(own));
+        self.expressions = self.expressions.saturating_add(expressions.saturating_sub(own));
+        self.copied = self.copied.saturating_add(expressions.saturating_mul(parts));
         self.listed = self.listed.saturating_add(listed.saturating_mul(parts));
         Ok(())
     }
 
-    fn visit(&mut self, node: &LogicalPlan) -> Result<Below> {
+    /// Visits a node and those below it; `outer`: what the columns of the queries around it stand for.
+    fn visit(&mut self, node: &LogicalPlan, outer: &HashMap<String, u64>) -> Result<Below> {
+        let inputs = node.inputs();
+        let below = inputs.iter().map(|input| self.visit(input, outer)).collect::<Result<Vec<Below>>>()?;
+        let columns = node.schema().fields().len();
+        let each = below.iter().map(|below| below.parts);
+        let parts = match node {
+            LogicalPlan::Union(_) => each.fold(0, u64::saturating_add),
+            _ => each.max().unwrap_or(1),
+        };
+        let greatest = below.iter().map(Below::greatest).max().unwrap_or(1);
+        let mut names = outer.clone();
+        inputs.iter().zip(&below).for_each(|(input, below)| below.note(input, &mut names));
         node.apply_subqueries(|subquery| {
-            self.visit(subquery)?;
+            self.visit(subquery, &names)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
-        let inputs = node.inputs();
-        let below = inputs.iter().map(|input| self.visit(input)).collect::<Result<Vec<Below>>>()?;
-        let columns = node.schema().fields().len();
-        let parts = below.iter().fold(0_u64, |all, below| all.saturating_add(below.parts)).max(1);
-        let greatest = below.iter().map(Below::greatest).max().unwrap_or(1);
-        let mut names = HashMap::new();
-        for (input, below) in inputs.iter().zip(&below) {
-            for (name, weight) in below.by_name(input) {
-                let known: &mut u64 = names.entry(name).or_default();
-                *known = (*known).max(weight);
-            }
-        }
         let weights = match node {
             LogicalPlan::Projection(projection) => {
                 let weights =
@@ -189,6 +194,8 @@ mod tests {
         let union = "select a from (select a from @ union all select b from @) u where a > 1";
         checked(&chain(16, doubled, union)).await.unwrap_err();
         checked(&chain(40, doubled, "select a from m where a in (select a from @ where a = 1)")).await.unwrap_err();
+        let correlated = "select a from @ t where exists (select 1 from m where m.b = t.b and t.a = 7)";
+        checked(&chain(40, doubled, correlated)).await.unwrap_err();
         // No filter, or one of a column that is none of them.
         checked(&chain(100, doubled, "select a from @")).await.unwrap();
         checked(&chain(100, doubled, "select a from @ where b = 7")).await.unwrap();
@@ -202,6 +209,9 @@ mod tests {
             format!("select count(*) from ({union}) u where a in ({list})")
         };
         checked(&filtered(50)).await.unwrap();
+        let ors = (0..100).map(|n| format!("a = {n}")).collect::<Vec<_>>().join(" or ");
+        let union = vec!["select a from m"; 60].join(" union all ");
+        checked(&format!("select count(*) from ({union}) u where {ors}")).await.unwrap();
         let error = checked(&filtered(200)).await.unwrap_err();
         assert!(error.contains("values of lists"), "{error}");
     }

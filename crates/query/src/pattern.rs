@@ -17,8 +17,10 @@ use crate::growth::part_of;
 use crate::like;
 use crate::stopped::Stopped;
 
-/// Largest pattern when it is compiled, in bytes.
-const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// Largest pattern when it is compiled, in bytes; as large is `\w{100}`.
+const COMPILED_BYTES_MAX: usize = 4 << 20;
+/// Largest of most patterns, in bytes.
+const COMPILED_BYTES: usize = 1 << 20;
 /// What a pattern takes beside that while it is used, in bytes.
 const USED_BYTES: usize = 2 << 20;
 /// What a short pattern of plain characters takes, in bytes.
@@ -207,6 +209,9 @@ pub(crate) fn weight(name: &str, pattern: &str, flags: Option<&str>) -> Result<u
     if !too_big(SMALL_BYTES) {
         return Ok(SMALL_BYTES + SMALL_USED_BYTES);
     }
+    if !too_big(COMPILED_BYTES) {
+        return Ok(COMPILED_BYTES + USED_BYTES);
+    }
     if !too_big(COMPILED_BYTES_MAX) {
         return Ok(COMPILED_BYTES_MAX + USED_BYTES);
     }
@@ -255,7 +260,8 @@ mod tests {
     fn a_pattern_weighs_what_it_compiles_to() {
         let heavy = |pattern: &str, flags| weight("f", pattern, flags).map(is_heavy).unwrap();
         assert!(heavy(&"\\w".repeat(9), None));
-        assert!(weight("f", &"\\w".repeat(29), None).is_err());
+        assert!(heavy("^[\\w.+-]{1,64}@", None));
+        assert!(weight("f", &"\\w".repeat(200), None).is_err());
         assert!(!heavy("^ch\\.[a-z]+(_raw)?$", Some("i")));
         assert_eq!(parts_of((0..64).map(|n| format!("{}{n}", "\\w".repeat(9))).collect()).unwrap(), [16; 4]);
     }

@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 
 use crate::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
 use crate::clock::now_ns;
-use crate::constant::LongTexts;
+use crate::constant::{self, LongTexts};
 use crate::cooperation::Cooperation;
 use crate::error::{QueryError, sqlstate};
 use crate::extent;
@@ -218,6 +218,11 @@ fn template(
     settings.execution.time_zone = Some(crate::column::UTC.to_owned());
     // `SortedScan` does it.
     settings.optimizer.enable_sort_pushdown = false;
+    // A filter that an operator learns is put through all queries below it: each that uses a column twice doubles it.
+    settings.optimizer.enable_dynamic_filter_pushdown = false;
+    settings.optimizer.enable_topk_dynamic_filter_pushdown = false;
+    settings.optimizer.enable_join_dynamic_filter_pushdown = false;
+    settings.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     // It makes room for as many groups as a LIMIT says, and counts none of them.
     settings.optimizer.enable_topk_aggregation = false;
     // Who collects views counts what they take, not what they show.
@@ -393,6 +398,7 @@ impl Inner {
         state.mark_start_execution();
         guard::check_explained(&logical, &state)?;
         let logical = state.optimize(&logical)?;
+        constant::optimized();
         sized::check(&logical)?;
         let rows = guard::batch_rows(&logical, state.config().batch_size())?;
         state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;

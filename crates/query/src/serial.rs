@@ -17,7 +17,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 
@@ -31,7 +31,7 @@ pub(crate) struct SerialUnions;
 impl PhysicalOptimizerRule for SerialUnions {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            let is_large = node.is::<UnionExec>() && node.output_partitioning().partition_count() > INPUTS_MAX;
+            let is_large = node.is::<UnionExec>() && node.children().len() > INPUTS_MAX;
             if !is_large {
                 return Ok(Transformed::no(node));
             }
@@ -52,7 +52,7 @@ impl PhysicalOptimizerRule for SerialUnions {
 
 /// A union whose inputs run one after the other.
 #[derive(Clone, Debug)]
-struct Serial {
+pub(crate) struct Serial {
     inputs: Vec<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
 }

@@ -19,6 +19,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 use crate::scan::StoreScan;
+use crate::serial::Serial;
 
 /// In place of DataFusion's own rule, which stops at a filter and keeps a limit above a projection.
 #[derive(Debug)]
@@ -29,10 +30,23 @@ impl PhysicalOptimizerRule for SortedScan {
         plan.transform_down(|node| {
             let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
             let order: Vec<PhysicalSortExpr> = sort.expr().iter().cloned().collect();
-            Ok(match sorted(sort.input(), order, sort.fetch())? {
-                Some(sorted) => Transformed::yes(sorted),
-                None => Transformed::no(node),
-            })
+            if let Some(sorted) = sorted(sort.input(), order.clone(), sort.fetch())? {
+                return Ok(Transformed::yes(sorted));
+            }
+            // The first rows of a union are among the first of each of its parts.
+            if sort.fetch().is_none() || !sort.input().is::<Serial>() {
+                return Ok(Transformed::no(node));
+            }
+            let mut inputs = Vec::new();
+            for input in sort.input().children() {
+                inputs.push(match sorted(input, order.clone(), sort.fetch())? {
+                    Some(sorted) => sorted,
+                    None => input.clone(),
+                });
+            }
+            let options = || ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            let union = sort.input().clone().replace_children(inputs, options())?;
+            Ok(Transformed::yes(node.clone().replace_children(vec![union], options())?))
         })
         .data()
     }

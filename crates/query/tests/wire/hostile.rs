@@ -211,7 +211,13 @@ fn statements() -> Vec<String> {
         for levels in [13, 24, 100] {
             let chain = (1..=levels).map(|n| format!(", t{n} as (select {doubled} a from t{})", n - 1));
             let chain: String = chain.collect();
-            all.push(format!("with t0 as (select x a from pad){chain} select count(*) from t{levels} where a = '7'"));
+            let end = format!("from t{levels}");
+            all.push(format!("with t0 as (select x a from pad){chain} select count(*) {end} where a = '7'"));
+            all.push(format!("with t0 as (select x a from pad){chain} select a {end} order by a limit 5"));
+            all.push(format!("with t0 as (select x a from pad){chain} select max(a) {end}"));
+            all.push(format!(
+                "with t0 as (select x a from pad){chain} select count(*) {end} t join pad on t.a = pad.x"
+            ));
         }
     }
     let list = (0..15_000).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
