@@ -77,7 +77,7 @@ pub(crate) fn optimized() {
     OPTIMIZED.set(true);
 }
 
-/// Whether a function of constants may be worked out now, if its result takes so many bytes.
+/// Lets a function of constants be worked out while a statement is planned, if its result, of at most `bytes`, is short.
 ///
 /// # Errors
 /// If it must wait until the statement runs.

@@ -36,7 +36,7 @@ use datafusion::prelude::Expr;
 use futures::{Stream, StreamExt};
 
 use crate::error::{QueryError, sqlstate};
-use crate::multiplied::{Multiplied, is_join};
+use crate::multiplied::{Made, Multiplied, is_join};
 use crate::narrow::{NARROW_ROWS, has_any_width, holds_back, narrow, narrowed, outer};
 use crate::size::Size;
 use crate::subquery::{Repeated, Results};
@@ -497,29 +497,23 @@ impl Guarded {
             }
         }
         let mut rows_max = self.batch_rows;
-        let in_flight = |bytes: usize| if bytes > COUNTED_BYTES { bytes } else { 0 };
-        match &self.taken {
-            None => self.reservation.try_resize(in_flight(size.total))?,
-            Some(Taken::Multiplied(multiplied)) => {
-                let made = multiplied.measure(batch);
-                rows_max = rows_max.min(made.rows);
-                self.made_bytes = self.made_bytes.max(made.bytes);
-                self.reservation.try_resize(in_flight(size.total.saturating_add(self.made_bytes)))?;
-            }
+        let made = match &self.taken {
+            None => Some(Made { rows: usize::MAX, bytes: 0 }),
+            Some(Taken::Multiplied(multiplied)) => Some(multiplied.measure(batch)),
             Some(Taken::HeldBack { rows: most }) => {
                 self.kept_bytes = self.kept_bytes.saturating_add(size.total);
                 let held = self.kept_bytes.min(size.widest.saturating_mul(*most));
-                self.made_bytes = self.made_bytes.max(held.saturating_mul(2));
-                self.reservation.try_resize(in_flight(size.total.saturating_add(self.made_bytes)))?;
+                Some(Made { rows: usize::MAX, bytes: held.saturating_mul(2) })
             }
             Some(Taken::Repeated(repeated)) => {
-                let made = repeated.measure(batch, self.kept_rows);
+                let before = self.kept_rows;
                 self.kept_rows += rows as u64;
-                rows_max = rows_max.min(made.rows);
-                self.made_bytes = self.made_bytes.max(made.bytes);
-                self.reservation.try_resize(in_flight(size.total.saturating_add(self.made_bytes)))?;
+                Some(repeated.measure(batch, before))
             }
-            Some(Taken::Result(results)) => results.add(size.total, &self.context)?,
+            Some(Taken::Result(results)) => {
+                results.add(size.total, &self.context)?;
+                None
+            }
             Some(Taken::Kept(keeps)) => {
                 self.kept_rows += rows as u64;
                 self.kept_bytes = self.kept_bytes.saturating_add(size.total.saturating_mul(keeps.times));
@@ -539,7 +533,14 @@ impl Guarded {
                 if held > self.reservation.size() {
                     self.reservation.try_resize(held)?;
                 }
+                None
             }
+        };
+        if let Some(made) = made {
+            rows_max = rows_max.min(made.rows);
+            self.made_bytes = self.made_bytes.max(made.bytes);
+            let bytes = size.total.saturating_add(self.made_bytes);
+            self.reservation.try_resize(if bytes > COUNTED_BYTES { bytes } else { 0 })?;
         }
         let parts = size.total.div_ceil(BATCH_BYTES).max(1);
         Ok(rows.div_ceil(parts).min(rows_max))
