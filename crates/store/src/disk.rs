@@ -12,6 +12,7 @@ use crate::layout::Layout;
 pub(crate) mod fixed;
 pub(crate) mod overlay;
 pub(crate) mod real;
+pub(crate) mod unreadable;
 pub(crate) mod volume;
 
 #[cfg(any(test, feature = "fault-disk"))]

@@ -18,6 +18,7 @@
 //! | a segment without a footer | its write groups are walked |
 //! | a damaged block | it is left out, and the other blocks of its segment are taken |
 //! | rows that are in two segments | those of the older number count, unless the newer one says that it stands for it |
+//! | a page that the disk cannot read | it is taken for damaged bytes, and what lies around it is read |
 //! | a damaged unit in the log | units behind it are taken where their frames fit |
 
 mod build;
@@ -25,6 +26,8 @@ mod log;
 mod metadata;
 mod segments;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

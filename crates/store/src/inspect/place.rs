@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Inspection;
-use crate::disk::PAGE_BYTES;
+use crate::disk::unreadable::read_around;
 use crate::disk::volume::size_of;
+use crate::disk::{PAGE_BYTES, read_full};
 use crate::layout::{COPIES, Found, Layout};
 use crate::{checkpoint, recovery, superblock};
 
@@ -26,16 +27,13 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Fills `bytes` from an offset as far as it goes; returns what was read.
+    /// Fills `bytes` from an offset as far as it goes; returns what was read. What stands for a page that cannot be read
+    /// fits no checksum, and is damage to who looks at it.
     pub(super) fn read_at<'b>(&self, bytes: &'b mut Vec<u8>, offset: u64, len: usize) -> io::Result<&'b [u8]> {
         bytes.resize((len as u64).min(self.size.saturating_sub(offset)) as usize, 0);
-        let mut have = 0;
-        while have < bytes.len() {
-            match self.file.read_at(&mut bytes[have..], self.start + offset + have as u64)? {
-                0 => break,
-                count => have += count,
-            }
-        }
+        let read =
+            |part: &mut [u8], at| read_full(part, |rest, done| self.file.read_at(rest, self.start + at + done as u64));
+        let have = read_around(bytes, offset, read, |_, _| {})?;
         bytes.truncate(have);
         Ok(bytes)
     }

@@ -86,6 +86,9 @@ pub(super) fn build(
             || SavedSequence::decode(bytes).is_some_and(|saved| !lost.contains_key(&saved.stream))
     });
     new.finish(metadata.superblock, origin, epoch, &positions, kept).map_err(io_error(&**target, ""))?;
+    for (file, offset, why) in source.unreadable.take() {
+        report.damaged(&file, offset, format!("cannot be read: {why}"));
+    }
     Ok((report, lost))
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use crate::checkpoint::{self, Position};
 use crate::directory::{Segment, SegmentEntry};
 use crate::disk::fixed::FixedDisk;
+use crate::disk::unreadable::UnreadablePages;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
 use crate::superblock::{self, Found, Superblock};
 
@@ -158,13 +159,14 @@ fn pick(all: Vec<Vec<Vec<Entry>>>) -> Vec<Vec<Entry>> {
 }
 
 /// The slots that checkpoints of a store of a fixed size give to segments, those of the best one first.
-pub(super) fn slots(disk: &FixedDisk) -> io::Result<Vec<(u64, u32)>> {
+pub(super) fn slots(disk: &FixedDisk, unreadable: &UnreadablePages) -> io::Result<Vec<(u64, u32)>> {
+    let open = |name: &str| disk.open(name, Access::Log).map(|file| unreadable.around(name, file));
     let mut all = Vec::new();
-    let superblock = disk.open(superblock::FILE, Access::Log)?;
+    let superblock = open(superblock::FILE)?;
     let copies = superblocks(&*superblock, &mut RepairReport::default())?;
     let mut named = None;
     for (index, name) in checkpoint::FILES.into_iter().enumerate() {
-        let (parts, ends) = parts(&*disk.open(name, Access::Log)?)?;
+        let (parts, ends) = parts(&*open(name)?)?;
         let newest = copies.first().filter(|s| s.checkpoint_file as usize == index + 1);
         let end = newest.and_then(|s| ends.iter().position(|e| *e == (s.checkpoint_bytes, s.checkpoint_chain)));
         match end {

@@ -9,6 +9,7 @@ use crate::OpenError;
 use crate::directory::file_name;
 use crate::disk::fixed::FixedDisk;
 use crate::disk::overlay::{OverlayVolume, ReadFiles, ReadFolder};
+use crate::disk::unreadable::UnreadablePages;
 use crate::disk::{Disk, DiskFile, PAGE_BYTES};
 use crate::segment::{GroupHeader, SegmentHeader};
 use crate::{checkpoint, superblock};
@@ -18,6 +19,8 @@ use super::metadata;
 /// A store that is read, and kept from writers as long as this lives.
 pub(super) struct Source {
     files: Arc<dyn ReadFiles>,
+    /// Pages that were read around.
+    pub(super) unreadable: UnreadablePages,
     _lock: Box<dyn Send + Sync>,
 }
 
@@ -29,13 +32,20 @@ impl Source {
         if std::fs::metadata(path).map_err(fails)?.is_dir() {
             let files = ReadFolder(path.to_owned());
             let lock = files.lock().map_err(fails)?.ok_or_else(in_use)?;
-            return Ok(Source { files: Arc::new(files), _lock: lock });
+            return Ok(Source { files: Arc::new(files), unreadable: UnreadablePages::default(), _lock: lock });
         }
         let disk = FixedDisk::open(Arc::new(OverlayVolume::new(path).map_err(fails)?))?;
         let lock = OverlayVolume::new(path).and_then(|volume| crate::disk::volume::Volume::lock(&volume));
         let lock = lock.map_err(fails)?.ok_or_else(in_use)?;
-        let slots = slots_of(&disk).map_err(fails)?;
-        Ok(Source { files: Arc::new(Slots { disk, slots }), _lock: lock })
+        let unreadable = UnreadablePages::default();
+        let slots = slots_of(&disk, &unreadable).map_err(fails)?;
+        Ok(Source { files: Arc::new(Slots { disk, slots }), unreadable, _lock: lock })
+    }
+
+    /// Of files that nobody keeps from writers.
+    #[cfg(test)]
+    pub(super) fn of(files: Arc<dyn ReadFiles>) -> Source {
+        Source { files, unreadable: UnreadablePages::default(), _lock: Box::new(()) }
     }
 
     /// Its files.
@@ -43,10 +53,10 @@ impl Source {
         self.files.clone()
     }
 
-    /// Opens a file; none: it is missing.
+    /// Opens a file, to be read around what cannot be read; none: it is missing.
     pub(super) fn file(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
         match self.files.open(name) {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => Ok(Some(self.unreadable.around(name, file))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -75,18 +85,18 @@ struct Slots {
 }
 
 /// Which segment each slot holds: as a checkpoint says, or as its own pages do.
-fn slots_of(disk: &FixedDisk) -> io::Result<BTreeMap<String, u32>> {
+fn slots_of(disk: &FixedDisk, unreadable: &UnreadablePages) -> io::Result<BTreeMap<String, u32>> {
     let Some(layout) = disk.layout() else { return Ok(BTreeMap::new()) };
     let mut slots = BTreeMap::new();
     let mut taken = vec![false; layout.slots as usize];
-    for (id, slot) in metadata::slots(disk)? {
+    for (id, slot) in metadata::slots(disk, unreadable)? {
         if let Some(taken) = taken.get_mut(slot as usize).filter(|taken| !**taken) {
             *taken = true;
             slots.insert(file_name(id), slot);
         }
     }
     for slot in (0..layout.slots).filter(|slot| !taken[*slot as usize]) {
-        let file = disk.slot_file(slot);
+        let file = unreadable.around(&format!("slot {slot}"), disk.slot_file(slot));
         let mut pages = vec![0; 2 * PAGE_BYTES];
         let read = file.read_at(&mut pages, 0)?;
         let (first, second) = pages[..read].split_at(PAGE_BYTES.min(read));

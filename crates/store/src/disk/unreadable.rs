@@ -1,0 +1,145 @@
+//! Pages that a disk cannot give back any more: a bad sector, or one whose own checksum does not hold. Who looks for what
+//! is left reads on behind them.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{DiskFile, PAGE_BYTES, Pages};
+
+/// What stands for bytes that cannot be read: no checksum of a page of them holds.
+const FILLER: u8 = 0xFF;
+/// What systems say of such pages: `EIO`; `ENODATA` of the medium; `EILSEQ` of a protected one.
+const UNREADABLE: [i32; 3] = [5, 61, 84];
+
+/// Whether it is the page that cannot be read, not the caller or the whole disk.
+fn is_unreadable(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|number| UNREADABLE.contains(&number))
+}
+
+/// Reads until the buffer is full or the file ends, as `read` does at offsets. Pages that cannot be read are told, and
+/// filled with what no checksum fits. Returns how many bytes there are.
+///
+/// # Errors
+/// All others of `read`.
+pub(crate) fn read_around(
+    buffer: &mut [u8],
+    offset: u64,
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    mut tell: impl FnMut(u64, &io::Error),
+) -> io::Result<usize> {
+    match read(buffer, offset) {
+        Err(error) if is_unreadable(&error) => {}
+        read => return read,
+    }
+    let mut done = 0;
+    while done < buffer.len() {
+        let at = offset + done as u64;
+        let page = at / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let len = (PAGE_BYTES - (at - page) as usize).min(buffer.len() - done);
+        let part = &mut buffer[done..done + len];
+        match read(part, at) {
+            Ok(count) if count < len => return Ok(done + count),
+            Ok(_) => {}
+            Err(error) if is_unreadable(&error) => {
+                tell(page, &error);
+                part.fill(FILLER);
+            }
+            Err(error) => return Err(error),
+        }
+        done += len;
+    }
+    Ok(done)
+}
+
+/// Pages that could not be read: file, offset and why, each once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnreadablePages(Arc<Mutex<Vec<(String, u64, String)>>>);
+
+impl UnreadablePages {
+    fn note(&self, file: &str, page: u64, error: &io::Error) {
+        let mut pages = self.0.lock();
+        if !pages.iter().any(|(of, at, _)| (of.as_str(), *at) == (file, page)) {
+            pages.push((file.to_owned(), page, error.to_string()));
+        }
+    }
+
+    /// Those so far, which are not told again.
+    pub(crate) fn take(&self) -> Vec<(String, u64, String)> {
+        std::mem::take(&mut self.0.lock())
+    }
+
+    /// A file that is read around them.
+    pub(crate) fn around(&self, name: &str, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(Around { name: name.to_owned(), file, pages: self.clone() })
+    }
+}
+
+/// A file that is read around pages that cannot be read. It ends where its size says.
+struct Around {
+    name: String,
+    file: Arc<dyn DiskFile>,
+    pages: UnreadablePages,
+}
+
+impl DiskFile for Around {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let tell = |page, error: &io::Error| self.pages.note(&self.name, page, error);
+        let read = |part: &mut [u8], at| self.file.read_at(part, at);
+        let done = read_around(buffer, offset, read, tell)?;
+        // A last page that cannot be read is no longer than the file.
+        let left = self.file.size()?.saturating_sub(offset);
+        Ok(done.min(usize::try_from(left).unwrap_or(usize::MAX)))
+    }
+
+    fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
+        self.file.truncate(size_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three pages, the second of which is bad; the third ends early.
+    fn read(part: &mut [u8], at: u64) -> io::Result<usize> {
+        let (page, end) = (PAGE_BYTES as u64, 2 * PAGE_BYTES as u64 + 10);
+        let count = (part.len() as u64).min(end.saturating_sub(at)) as usize;
+        if at < 2 * page && at + count as u64 > page {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        part[..count].fill(1);
+        Ok(count)
+    }
+
+    #[test]
+    fn what_lies_before_and_behind_a_bad_page_is_read() {
+        let mut told = Vec::new();
+        let mut bytes = vec![0; 4 * PAGE_BYTES];
+        let count = read_around(&mut bytes, 100, read, |page, _| told.push(page)).unwrap();
+        assert_eq!((count, told), (2 * PAGE_BYTES + 10 - 100, vec![PAGE_BYTES as u64]));
+        let bad = PAGE_BYTES - 100..2 * PAGE_BYTES - 100;
+        assert!(bytes[bad.clone()].iter().all(|byte| *byte == FILLER));
+        assert!(bytes[..bad.start].iter().chain(&bytes[bad.end..count]).all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn other_errors_stay_errors() {
+        let refused = |_: &mut [u8], _| Err::<usize, _>(io::Error::from_raw_os_error(24));
+        let error = read_around(&mut [0; 10], 0, refused, |_, _| {}).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(24));
+    }
+}

@@ -1,0 +1,132 @@
+//! Repair of a store of which a page cannot be read.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::source::Source;
+use super::*;
+use crate::disk::overlay::ReadFiles;
+use crate::disk::{DiskFile, PAGE_BYTES, Pages};
+use crate::{ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, StreamKey, StreamSpec};
+
+const T0: i64 = 1_790_000_000_000_000_000;
+const ROWS: u64 = 30_000;
+
+/// A folder with a page of a file that the disk cannot read.
+struct BadPage {
+    folder: ReadFolder,
+    file: String,
+    page: u64,
+}
+
+struct BadFile {
+    file: Arc<dyn DiskFile>,
+    page: u64,
+}
+
+impl ReadFiles for BadPage {
+    fn path(&self) -> String {
+        self.folder.path()
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.folder.lock()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.folder.open(name)?;
+        Ok(if name == self.file { Arc::new(BadFile { file, page: self.page }) } else { file })
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        self.folder.list()
+    }
+
+    fn space(&self) -> io::Result<(u64, u64)> {
+        self.folder.space()
+    }
+}
+
+impl DiskFile for BadFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if offset < self.page + PAGE_BYTES as u64 && offset + buffer.len() as u64 > self.page {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
+        self.file.truncate(size_bytes)
+    }
+}
+
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 1 << 20, segment_bytes: 256 << 10, settle: false, ..StoreOptions::default() }
+}
+
+fn fill(path: &Path) {
+    let store = Store::open(path, options(), T0).expect("made");
+    let spec = StreamSpec {
+        key: StreamKey::new("t", []),
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("x", ChannelType::F64)],
+    };
+    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let mut random = fastrand::Rng::with_seed(7);
+    for first in (0..ROWS).step_by(500) {
+        let mut batch = FrameBatch::new();
+        for row in first..first + 500 {
+            let receive_time = T0 + row as i64 * 1_000_000;
+            batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::F64(random.f64()));
+            batch.end();
+        }
+        store.append(&batch, T0);
+        store.commit(T0).expect("committed");
+        while store.maintain(T0).expect("upkeep") {}
+    }
+    store.close(T0).expect("closed");
+}
+
+#[test]
+fn a_page_that_cannot_be_read_costs_what_is_in_it() {
+    let from = tempfile::tempdir().expect("a folder");
+    fill(from.path());
+    let folder = || ReadFolder(from.path().to_owned());
+    for (file, bytes) in folder().list().expect("files") {
+        for page in (0..bytes / PAGE_BYTES as u64).filter(|page| *page < 4 || page % 7 == 3) {
+            let case = format!("{file}, page {page}");
+            let bad = BadPage { folder: folder(), file: file.clone(), page: page * PAGE_BYTES as u64 };
+            let into = tempfile::tempdir().expect("a folder");
+            let target: Arc<dyn Disk> = Arc::new(RealDisk::new(into.path()).expect("a folder"));
+            let built = build::build(&Source::of(Arc::new(bad)), &target, true);
+            let (report, _) = built.unwrap_or_else(|error| panic!("{case}: {error}"));
+            let is_told = report.damage.iter().any(|d| d.file == file && d.reason.starts_with("cannot be read"));
+            assert!(is_told || !file.starts_with("segment-"), "{case}: {:?}", report.damage);
+            let store = Store::open_on(target, options(), T0).unwrap_or_else(|error| panic!("{case}: {error}"));
+            let rows: usize = store
+                .view()
+                .scan(Scan::all(StreamId(0), vec![ChannelIndex(0)]))
+                .map(|batch| batch.unwrap_or_else(|error| panic!("{case}: {error}")).len())
+                .sum();
+            let least = if file.starts_with("segment-") { ROWS - 4_096 } else { ROWS };
+            assert!(rows as u64 >= least, "{case}: {rows} rows are left");
+        }
+    }
+}
