@@ -135,7 +135,8 @@ impl Filling {
             self.first_at = block.first.time;
             self.bucket.first = OwnedValue::of(block.first.value);
         }
-        if (block.last.time, last_row) > self.last_at {
+        // Its rows are in it alone: the same row is that of this block, of which the first value stands here so far.
+        if (block.last.time, last_row) >= self.last_at {
             self.last_at = (block.last.time, last_row);
             self.bucket.last = OwnedValue::of(block.last.value);
         }

@@ -257,3 +257,33 @@ fn only_the_blocks_at_the_edges_of_buckets_are_decoded_and_a_spike_is_never_lost
         }
     }
 }
+
+/// What one call brings has one stamp of reception: of equal times the higher row is the last one.
+#[test]
+fn values_of_one_instant_have_a_last_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = Store::open(dir.path(), options(), T0).expect("a new store");
+    let stream = resolve(&store, "calls", Clock::Receive, &[("x", ChannelType::F64)]);
+    let mut batch = FrameBatch::new();
+    for call in 0..200i64 {
+        batch.clear();
+        for n in 0..100 {
+            let receive_time = T0 + call / 20 * 1_000;
+            batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::F64((call * 100 + n) as f64));
+            batch.end();
+        }
+        store.append(&batch, T0);
+    }
+    settle(&store);
+    store.close(T0).expect("sealed");
+    drop(store);
+    let store = Store::open(dir.path(), options(), T0 + 1).expect("opened again");
+    let view = store.view();
+    for buckets in [1, 3, 10, 25] {
+        let time = T0..T0 + 10_000;
+        let expected = naive(&view, stream, ChannelIndex(0), time.clone(), buckets);
+        let found = view.reduce(stream, ChannelIndex(0), time, buckets).expect("reduced");
+        compare(&found.buckets, &expected, 20_000.0, &format!("{buckets} buckets"));
+    }
+}
