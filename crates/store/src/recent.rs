@@ -264,7 +264,7 @@ fn values_equal(row: &RowScratch, shape: &RowShape, chunk: &Chunk, at: usize) ->
             (ChannelType::Array(_), Value::Array(array)) => text_at(&row.text, bits) == array.bytes(),
             (ChannelType::Blob, Value::Blob(blob)) => text_at(&row.text, bits) == blob.bytes(),
             (ChannelType::String | ChannelType::Blob | ChannelType::Array(_), _) => false,
-            (kind, value) => canonical(Value::from_bits(kind, bits)) == canonical(value),
+            (kind, value) => same_number((kind, bits), (value.channel_type(), value.bits())),
         }
     })
 }
@@ -277,17 +277,9 @@ fn state_of(shape: &RowShape, word: &impl Fn(usize) -> u64, channel: usize) -> C
     CellState::from_code(bits as u8 & 3).unwrap_or(CellState::Absent)
 }
 
-/// The same bits for the same number, whatever its channel was widened to since: what can become an f64 as
-/// its bits there, the rest as 64-bit integers.
-fn canonical(value: Value<'_>) -> u64 {
-    match value {
-        Value::I8(_) | Value::I16(_) | Value::I32(_) | Value::U8(_) | Value::U16(_) | Value::U32(_) | Value::F32(_) => {
-            value.as_f64().map_or(0, f64::to_bits)
-        }
-        Value::I64(v) if v.unsigned_abs() <= 1 << 32 => (v as f64).to_bits(),
-        Value::U64(v) if v <= 1 << 32 => (v as f64).to_bits(),
-        other => other.bits(),
-    }
+/// Whether two values are the same, bit for bit as one of their types has them: a channel may have been widened since.
+fn same_number((kind, bits): (ChannelType, u64), (other, of_other): (ChannelType, u64)) -> bool {
+    retyped(other, kind, of_other) == Some(bits) || retyped(kind, other, bits) == Some(of_other)
 }
 
 /// The words that a row has in another shape of its stream, times apart; none where that cannot hold it, so

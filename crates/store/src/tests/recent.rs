@@ -53,6 +53,61 @@ fn the_newest_is_known_longest_and_memory_is_bounded() {
     assert!(bytes <= most && order <= 2 * lists + 1_025, "{bytes} bytes, {order} of {lists}");
 }
 
+/// A number's bits may be those of another number in another type, and a widened channel has the same number twice.
+#[test]
+fn numbers_are_told_apart_by_their_types() {
+    let disk = FaultDisk::new(3);
+    let store = disk.open_store(StoreOptions::default(), T0).expect("opened");
+    let stream = |kind: ChannelType| {
+        let spec = StreamSpec {
+            key: StreamKey::new("registers", []),
+            source: "test".into(),
+            clock: Clock::Source,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![
+                ChannelSpec::new(format!("of_{kind:?}"), kind),
+                ChannelSpec::new("widened", ChannelType::I32),
+            ],
+        };
+        store.resolve(&spec, T0).expect("resolved").1
+    };
+    let send = |column: ChannelIndex, value: Value<'_>| {
+        let mut batch = FrameBatch::new();
+        let head = FrameHead { stream: StreamId(0), receive_time: T0, source_time: Some(T0), sequence: None };
+        batch.begin(head);
+        batch.push(column, value);
+        batch.end();
+        store.append(&batch, T0).outcomes[0] == Outcome::Duplicate
+    };
+    let bits = 5.0_f64.to_bits();
+    let quiet = [0x7FA0_0000, 0x7FE0_0000].map(f32::from_bits);
+    let pairs = [
+        (ChannelType::U64, Value::U64(5), Value::U64(bits)),
+        (ChannelType::I64, Value::I64(5), Value::I64(bits as i64)),
+        (ChannelType::F32, Value::F32(quiet[0]), Value::F32(quiet[1])),
+        (ChannelType::F64, Value::F64(0.0), Value::F64(-0.0)),
+    ];
+    for (kind, one, other) in pairs {
+        let column = stream(kind)[0];
+        let found = [one, other, one, other].map(|value| send(column, value));
+        assert_eq!(found, [false, false, true, true], "{kind:?}");
+    }
+    let column = stream(ChannelType::I32)[1];
+    assert!(!send(column, Value::I32(7)));
+    let spec = |kind| StreamSpec {
+        key: StreamKey::new("registers", []),
+        source: "test".into(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("widened", kind)],
+    };
+    store.resolve(&spec(ChannelType::F64), T0).expect("widened");
+    assert!(send(column, Value::F64(7.0)), "the same number once the channel is wider");
+    assert!(!send(column, Value::F64(7.5)));
+}
+
 /// A frame of a machine's states: each channel absent or 0, seldom 1, at any nanosecond of a twentieth of a second.
 fn states(random: &mut fastrand::Rng) -> (i64, Vec<Option<i64>>) {
     let states = (0..8).map(|_| if random.u8(..) == 0 { Some(1) } else { random.bool().then_some(0) }).collect();
