@@ -54,7 +54,11 @@ impl<'a> Parts<'a> {
         }
         let front = Front::read(begun, &bytes).map_err(damaged)?;
         let header = front.header();
-        if (header.stream, header.first_row) != (stream.stream.id, block.first_row) {
+        let is_block = header.stream == stream.stream.id
+            && header.first_row == block.first_row
+            && header.rows as usize == block.rows as usize
+            && header.length_bytes == block.len as usize;
+        if !is_block {
             return Err(stream.misplaced(segment, block, header.stream, Some(&header.first_row)));
         }
         Ok(Some(Parts { stream, segment, block, residents, bytes, front }))

@@ -168,7 +168,10 @@ impl StreamView {
                 (parts.decode(part as usize, layout, columns).map_err(damaged)?, gap_before)
             }
         };
-        if batch.stream != self.stream.id || batch.rows.first() != Some(&block.first_row) {
+        let is_block = batch.stream == self.stream.id
+            && batch.rows.first() == Some(&block.first_row)
+            && batch.len() == block.rows as usize;
+        if !is_block {
             return Err(self.misplaced(segment, block, batch.stream, batch.rows.first()));
         }
         Ok((batch, gap_before))
