@@ -98,6 +98,8 @@ impl Sealer {
             }
             Effect::Replace { old, new, since } => {
                 store.shared.segments.store(Arc::new(list.with_replaced(&old, &new)));
+                // Before they are let go of: who reads one keeps it no more.
+                old.iter().for_each(|segment| segment.set_replaced());
                 store.shared.residents.forget(&old);
                 self.note_replaced(store, &old, &new, since);
             }

@@ -99,7 +99,7 @@ impl Residents {
     /// Keeps the index that was read of a segment.
     pub(super) fn keep_index(&self, segment: &Arc<Segment>, read: SegmentIndex) {
         let mut kept = self.kept.lock();
-        if segment.replaced.load(Ordering::Acquire) {
+        if segment.replaced.load(Ordering::Acquire) || segment.expired.load(Ordering::Acquire) {
             return;
         }
         let mut index = segment.index.write();
@@ -130,7 +130,7 @@ impl Residents {
         if let Some(file) = &*segment.file.lock() {
             return file.clone();
         }
-        if segment.replaced.load(Ordering::Acquire) {
+        if segment.replaced.load(Ordering::Acquire) || segment.expired.load(Ordering::Acquire) {
             return opened;
         }
         *segment.file.lock() = Some(opened.clone());
