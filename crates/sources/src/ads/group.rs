@@ -87,6 +87,12 @@ impl Image {
         self.came.get(part).copied().unwrap_or(false)
     }
 
+    /// Makes room for more parts behind those it has, whose bytes stay.
+    fn grow(&mut self, bytes: usize, parts: usize) {
+        self.bytes.resize(bytes, 0);
+        self.came.resize(parts, false);
+    }
+
     fn clear(&mut self) {
         self.came.fill(false);
         self.count = 0;
@@ -250,7 +256,8 @@ impl Group {
         Ok(())
     }
 
-    /// Takes the blocks it is read or notified by. Returns the first new part.
+    /// Adds blocks that it is read or notified by. An open frame stays open: its samples are not sent again. Returns the
+    /// first new part.
     pub(crate) fn add_parts(&mut self, blocks: Vec<Block>) -> usize {
         let first = self.parts.len();
         let mut at = self.parts.last().map_or(0, |part| part.at + part.place.size as usize);
@@ -271,8 +278,7 @@ impl Group {
             });
             at += size;
         }
-        self.image = self.new_image();
-        self.open = None;
+        self.image.grow(at, self.parts.len());
         self.expected = self.parts.iter().filter(|part| part.active).count();
         first
     }

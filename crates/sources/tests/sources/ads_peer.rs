@@ -109,6 +109,8 @@ pub(crate) struct Plc {
     pub(crate) next_handle: u32,
     pub(crate) sockets: Vec<TcpStream>,
     pub(crate) answers_held: bool,
+    /// How many answers to additions of notifications it sends at once, each with the value as it is then, of this time.
+    pub(crate) additions_together: Option<(usize, i64)>,
     pub(crate) held: Vec<Vec<u8>>,
 }
 
@@ -292,8 +294,20 @@ impl Peer {
                 }
                 Manner::Well | Manner::NoProgram => {}
             }
-            let answer = plc.answer(&request);
-            if plc.answers_held {
+            let mut answer = plc.answer(&request);
+            let is_addition = request[22] == 6 && word(&request, 38) != 0xF008;
+            if let Some((count, time)) = plc.additions_together.filter(|_| is_addition) {
+                if let (0, handle) = (word(&answer, 38), word(&answer, 42)) {
+                    let [group, offset, size, ..] = plc.handles[&handle];
+                    let (_, value) = plc.read(group, offset, size);
+                    answer.extend(message(8, 4, 0, 0, &notification(&[(time, vec![(handle, value)])])));
+                }
+                plc.held.push(answer);
+                if plc.held.len() == count {
+                    plc.additions_together = None;
+                    let _ = stream.write_all(&std::mem::take(&mut plc.held).concat());
+                }
+            } else if plc.answers_held {
                 plc.held.push(answer);
             } else {
                 let _ = stream.write_all(&answer);

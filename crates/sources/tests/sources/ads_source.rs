@@ -270,6 +270,25 @@ fn one_bad_symbol(packs: bool) {
 }
 
 #[test]
+fn what_came_of_one_block_stays_when_another_is_refused_and_split() {
+    // More values than are notified one by one: two blocks, of which the second has a value that cannot be read.
+    let place = |i: u32| if i < 60 { 8 * i } else { 8_000 + 8 * i };
+    let symbols =
+        (0..120).flat_map(|i| symbol(&format!("MAIN.ch{i:03}"), (0x4020, place(i), 8), 5, "LREAL", "")).collect();
+    let forbidden = vec![(0x4020, place(70))];
+    let change = CHANGE.replace("ch00?", "ch*");
+    let bench = Bench::start(Plc { symbols, forbidden, additions_together: Some((2, T0)), ..plc() }, &change);
+    // What does not change is sent once.
+    let frame = &bench.wait_for("change", 1)[0];
+    assert_eq!((numbers(frame), frame.source_time), ((0..60).map(f64::from).collect(), Some(T0)));
+    let handle = bench.handle(0x4020, place(119));
+    bench.peer.notify(&[(T0 + MS, vec![(handle, 4.25_f64.to_le_bytes().to_vec())])]);
+    let frames = bench.wait_for("change", 2);
+    assert_eq!(numbers(&frames[1]), [4.25]);
+    assert_eq!(frames[1].cells[0].0.0, 119);
+}
+
+#[test]
 fn a_plc_that_sends_too_fast_is_read_instead() {
     let bench = Bench::start(plc(), FAST);
     let handle = bench.handle(0x4020, 0);
