@@ -27,6 +27,10 @@ use crate::worker::{Worker, readable_or_woken, woken_within};
 const BATCH_DATAGRAMS: usize = 32;
 /// Bytes of the largest datagram there can be.
 const DATAGRAM_BYTES: usize = 65_536;
+/// Passes over the sockets between two looks whether to stop, while datagrams come faster than they are taken.
+const PASSES_A_LOOK: u32 = 16;
+/// What a datagram takes of the receive buffer beside its bytes, at the least: the kernel keeps more about each.
+const DATAGRAM_BOOKS_BYTES: usize = 256;
 /// Time between two events on datagrams that the kernel dropped.
 const DROPS_REPORTED_EACH_NS: i64 = 10_000_000_000;
 /// How long to leave a socket alone that returns errors.
@@ -79,6 +83,8 @@ struct Socket {
     /// Of a group that is joined on interfaces that are named: their numbers. The kernel hands over what comes on any
     /// interface on which anybody joined it; what came on others is another network's, and not taken.
     only_from: Option<Vec<u32>>,
+    /// Once the receiver stops: bytes that are still taken, with those of [`DATAGRAM_BOOKS_BYTES`].
+    left_bytes: Option<usize>,
 }
 
 impl Socket {
@@ -113,11 +119,24 @@ impl Socket {
                 "small receive buffer: bursts may be lost; raise it with `sysctl -w net.core.rmem_max={asked_bytes}`"
             );
         }
-        Ok(Socket { socket, receive_buffer_bytes: got, kernel_drops: 0, only_from: None })
+        Ok(Socket { socket, receive_buffer_bytes: got, kernel_drops: 0, only_from: None, left_bytes: None })
     }
 
     fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.socket.local_addr()
+    }
+
+    /// From now on takes only what the kernel can have by now: more may come for ever.
+    fn begin_stop(&mut self) {
+        // The buffer has its second half, too, and takes one datagram more when it is nearly full.
+        self.left_bytes = Some(self.receive_buffer_bytes * 2 + DATAGRAM_BYTES);
+    }
+
+    /// Notes that bytes were taken.
+    fn took(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.left_bytes {
+            *left = left.saturating_sub(bytes);
+        }
     }
 }
 
@@ -216,7 +235,7 @@ impl Receiver {
         Ok(Receiver { worker })
     }
 
-    /// Takes what the kernel still has, then ends the thread. Returns once it has ended.
+    /// Takes what the kernel still has, then ends the thread, also where more keeps coming. Returns once it has ended.
     pub fn stop(&mut self) {
         self.worker.stop();
     }
@@ -234,11 +253,16 @@ fn receive_until_woken(
     let mut drops = DropNotes::default();
     let mut looked = Instant::now();
     let mut stopping = false;
+    let mut passes = 0;
     loop {
         let (mut received, mut failed) = (false, false);
-        for socket in &mut receiving.sockets {
+        for socket in receiving.sockets.iter_mut().filter(|socket| socket.left_bytes != Some(0)) {
             match receive_batch(socket, &mut buffer, counts, now, &mut datagrams) {
-                Ok(()) | Err(Errno::EINTR) => received = true,
+                Ok(bytes) => {
+                    received = true;
+                    socket.took(bytes);
+                }
+                Err(Errno::EINTR) => received = true,
                 Err(Errno::EAGAIN) => {}
                 Err(errno) => {
                     failed = true;
@@ -258,18 +282,25 @@ fn receive_until_woken(
             }
             receiving.note_interfaces();
         }
-        if received {
-            continue;
-        }
-        if stopping {
+        if !received && stopping {
             return;
         }
-        stopping = if failed {
+        passes += 1;
+        if received && (stopping || passes < PASSES_A_LOOK) {
+            continue;
+        }
+        passes = 0;
+        stopping = if received {
+            woken_within(wait, Duration::ZERO)
+        } else if failed {
             woken_within(wait, ERROR_PAUSE)
         } else {
             let time = look.then(|| MEMBERSHIP_LOOK.saturating_sub(looked.elapsed()));
             readable_or_woken(receiving.sockets.iter().map(|socket| socket.socket.as_fd()), wait, time)
         };
+        if stopping {
+            receiving.sockets.iter_mut().for_each(Socket::begin_stop);
+        }
     }
 }
 
@@ -315,13 +346,14 @@ fn look_at(membership: &mut Membership, counts: &PacketCounts, now: &Now) {
     counts.notes.add(Note { time: now(), level, text });
 }
 
+/// Takes what is there, a batch at most. Returns how much of the receive buffer it took at the least.
 fn receive_batch(
     socket: &mut Socket,
     buffer: &mut [u8],
     counts: &PacketCounts,
     now: &Now,
     datagrams: &mut impl Datagrams,
-) -> Result<(), Errno> {
+) -> Result<usize, Errno> {
     let mut slices: Vec<[IoSliceMut<'_>; 1]> =
         buffer.chunks_exact_mut(DATAGRAM_BYTES).map(|chunk| [IoSliceMut::new(chunk)]).collect();
     // Made anew for each call: the kernel shortens the control lengths it fills, and a reused header would cut
@@ -332,7 +364,9 @@ fn receive_batch(
     );
     let messages = recvmmsg(socket.socket.as_raw_fd(), &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
     let mut last = None;
+    let mut taken_bytes = 0;
     for message in messages {
+        taken_bytes += message.bytes + DATAGRAM_BOOKS_BYTES;
         let (mut stamp, mut interface) = (None, None);
         for control in message.cmsgs().into_iter().flatten() {
             match control {
@@ -373,5 +407,5 @@ fn receive_batch(
         counts.last_receive_time.store(receive_time, Relaxed);
         datagrams.batch_end();
     }
-    Ok(())
+    Ok(taken_bytes)
 }

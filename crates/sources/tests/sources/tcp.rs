@@ -142,6 +142,32 @@ fn a_stop_takes_what_was_received_and_returns() {
 }
 
 #[test]
+fn a_stop_ends_while_connections_keep_coming() {
+    let address = Arc::new(std::sync::OnceLock::new());
+    let (to, clock) = (Arc::clone(&address), wall_clock());
+    // For each connection that is admitted, one more comes.
+    let now: Now = Arc::new(move || {
+        if std::thread::current().name() == Some("ilp-accept")
+            && let Some(address) = to.get()
+        {
+            drop(TcpStream::connect(address));
+        }
+        clock()
+    });
+    let sink = Recording::new();
+    let (mut listener, ingress) = start(&sink, IlpConfig::default(), now);
+    address.set(listener.address).unwrap();
+    drop(connect(&listener));
+    eventually("many connections", || (ingress.counts().connections_total.load(Relaxed) > 100).then_some(()));
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        listener.stop();
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(std::time::Duration::from_secs(60)).expect("the listener never stops");
+}
+
+#[test]
 fn a_full_log_holds_the_sender_and_loses_nothing() {
     let sink = Recording::new();
     let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());

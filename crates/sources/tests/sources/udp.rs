@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use strongback_sources::StartError;
 use strongback_sources::config::SourceConfig;
+use strongback_sources::counts::PacketCounts;
 use strongback_sources::inetx::{Running, Source};
-use strongback_sources::udp::SocketError;
+use strongback_sources::udp::{Datagrams, Listen, Peer, Receiver, SocketError, Sockets};
 use strongback_sources::{SourceLayout, wall_clock};
 
 use crate::packets::inetx;
@@ -190,6 +191,55 @@ fn a_stop_takes_what_the_kernel_has() {
     // forked with; and a second stop is none.
     running.stop();
     eventually("the port", || UdpSocket::bind(running.addresses[0]).ok());
+}
+
+/// Answers each datagram on its first socket with another one to that socket, which is therefore never empty.
+struct Endless {
+    socket: UdpSocket,
+    to: std::net::SocketAddr,
+    others: Arc<std::sync::atomic::AtomicU64>,
+    begin: Option<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Datagrams for Endless {
+    fn datagram(&mut self, bytes: &[u8], _receive_time: i64, _peer: &Peer) {
+        if let Some(begin) = self.begin.take() {
+            begin.recv().unwrap();
+        }
+        match bytes {
+            b"again" => drop(self.socket.send_to(b"again", self.to).unwrap()),
+            _ => drop(self.others.fetch_add(1, Relaxed)),
+        }
+    }
+
+    fn batch_end(&mut self) {}
+}
+
+#[test]
+fn a_stop_ends_while_datagrams_keep_coming_and_takes_what_the_kernel_has() {
+    let listens = [(); 2].map(|()| Listen { address: "127.0.0.1:0".parse().unwrap(), interface: None });
+    let sockets = Sockets::open(&listens, 1 << 17).unwrap();
+    let to = sockets.local_addrs().unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let others = Arc::default();
+    let (go, begin) = std::sync::mpsc::channel();
+    let endless =
+        Endless { socket: socket.try_clone().unwrap(), to: to[0], others: Arc::clone(&others), begin: Some(begin) };
+    let counts = Arc::new(PacketCounts::default());
+    let mut receiver = Receiver::start("test", sockets, Arc::clone(&counts), wall_clock(), endless).unwrap();
+    // While the first is held, more come than a pass takes.
+    socket.send_to(b"again", to[0]).unwrap();
+    for _ in 0..100 {
+        socket.send_to(b"other", to[1]).unwrap();
+    }
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        receiver.stop();
+        ended.send(()).unwrap();
+    });
+    go.send(()).unwrap();
+    end.recv_timeout(std::time::Duration::from_secs(60)).expect("the receiver never stops");
+    assert_eq!((others.load(Relaxed), counts.kernel_drops.load(Relaxed)), (100, 0));
 }
 
 #[test]
