@@ -53,7 +53,8 @@ pub struct IlpConfig {
     /// A connection silent for longer may be closed to make room for a new one; while there is room it stays. One that
     /// never sent a line that was stored may be closed at once.
     pub idle_after_s: u64,
-    /// Bytes that all connections may hold of lines that have not ended, beyond a small buffer each.
+    /// Bytes that all connections may hold of lines that have not ended, beyond a small buffer each. Half of them may be
+    /// lent to connections that send fast.
     pub max_pending_bytes: usize,
     /// The token that a connection must begin with, as a line `# token TOKEN`; none: it may write at once.
     pub token: Option<String>,
@@ -88,7 +89,7 @@ pub struct Ingress {
     counts: Arc<IlpCounts>,
     config: Arc<IlpConfig>,
     idle: Mutex<Vec<Writer>>,
-    /// Bytes that connections hold of lines that have not ended, beyond a small buffer each.
+    /// Bytes that the buffers of connections have beyond their first.
     pending_bytes: AtomicUsize,
 }
 
@@ -106,8 +107,16 @@ impl Ingress {
     }
 
     /// Reserves memory for a line that has not ended; whether there is any.
-    pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        let max = self.config.max_pending_bytes;
+    pub(crate) fn reserve_for_line(&self, bytes: usize) -> bool {
+        self.reserve(bytes, self.config.max_pending_bytes)
+    }
+
+    /// Reserves memory for larger reads; whether there is any. Half is left to lines, which are lost without it.
+    pub(crate) fn reserve_for_speed(&self, bytes: usize) -> bool {
+        self.reserve(bytes, self.config.max_pending_bytes / 2)
+    }
+
+    fn reserve(&self, bytes: usize, max: usize) -> bool {
         let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= max);
         self.pending_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
     }

@@ -127,6 +127,8 @@ pub enum Fault {
     AfterTime,
     #[error("a line of more than {} bytes", super::MAX_LINE_BYTES)]
     TooLong,
+    #[error("no memory for the line: lines of other connections that have not ended take all of it")]
+    NoMemory,
     #[error("the connection ended within the line")]
     Truncated,
 }
@@ -141,6 +143,7 @@ impl Fault {
             // Not the store's `bad_time`, which is of frames that it counted.
             Fault::BadTime | Fault::TimeOutOfRange => "bad_timestamp",
             Fault::TooLong => "line_too_long",
+            Fault::NoMemory => "no_line_memory",
             Fault::Truncated => "truncated",
             _ => "syntax",
         }

@@ -29,6 +29,8 @@ use crate::worker::{Worker, readable_or_woken, woken_within};
 const FIRST_BUFFER_BYTES: usize = 64 << 10;
 /// Bytes it grows to where a sender keeps it full.
 const FULL_BUFFER_BYTES: usize = 512 << 10;
+/// Reads in a row that leave at least half of a first buffer empty, after which a larger one is given back.
+const SMALL_READS: u32 = 64;
 /// Bytes read beyond the longest line before it is given up.
 const SLACK_BYTES: usize = 64 << 10;
 /// A peer that is gone without a word is noticed after 60 + 3 × 10 seconds.
@@ -222,22 +224,9 @@ impl Acceptor {
         self.next_number += 1;
         let last_read = Arc::new(AtomicI64::new((self.now)()));
         let wrote = Arc::new(AtomicBool::new(false));
-        let mut reader = Reader {
-            stream: stream.try_clone()?,
-            peer,
-            writer: self.ingress.writer(),
-            ingress: Arc::clone(&self.ingress),
-            now: Arc::clone(&self.now),
-            last_read: Arc::clone(&last_read),
-            wrote: Arc::clone(&wrote),
-            is_known: self.ingress.config().token.is_none(),
-            reserved: 0,
-            log: Arc::clone(&self.log),
-            buffer: vec![0; FIRST_BUFFER_BYTES],
-            filled: 0,
-            skipping: false,
-            lines_before: 0,
-        };
+        let mut reader = Reader::new(stream.try_clone()?, peer, Arc::clone(&self.ingress), Arc::clone(&self.now));
+        (reader.last_read, reader.wrote) = (Arc::clone(&last_read), Arc::clone(&wrote));
+        reader.log = Arc::clone(&self.log);
         let connections = Arc::clone(&self.connections);
         // The lock is held until the connection is entered, so that a thread that ends at once finds its entry.
         let mut open = self.connections.lock();
@@ -267,9 +256,14 @@ struct Reader {
     /// Whether it may write: no token is required, or it was shown.
     is_known: bool,
     log: Arc<Mutex<Throttle>>,
+    /// [`FIRST_BUFFER_BYTES`] and what is reserved.
     buffer: Vec<u8>,
-    /// Bytes of the buffer that are reserved.
-    reserved: usize,
+    /// Bytes reserved for larger reads.
+    speed_bytes: usize,
+    /// Bytes reserved for a line that has not ended.
+    line_bytes: usize,
+    /// Reads in a row that found little.
+    small_reads: u32,
     /// Bytes of the buffer that hold the beginning of a line.
     filled: usize,
     /// Within a line that was too long: everything up to its line feed is dropped.
@@ -286,11 +280,32 @@ fn is_same(shown: &[u8], token: &[u8]) -> bool {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.ingress.release(self.reserved);
+        self.ingress.release(self.speed_bytes + self.line_bytes);
     }
 }
 
 impl Reader {
+    fn new(stream: TcpStream, peer: SocketAddr, ingress: Arc<Ingress>, now: Now) -> Reader {
+        Reader {
+            stream,
+            peer,
+            writer: ingress.writer(),
+            is_known: ingress.config().token.is_none(),
+            ingress,
+            now,
+            last_read: Arc::default(),
+            wrote: Arc::default(),
+            log: Arc::new(Mutex::new(Throttle::new(3, 10_000_000_000))),
+            buffer: vec![0; FIRST_BUFFER_BYTES],
+            speed_bytes: 0,
+            line_bytes: 0,
+            small_reads: 0,
+            filled: 0,
+            skipping: false,
+            lines_before: 0,
+        }
+    }
+
     fn read_to_end(&mut self) {
         loop {
             let read = match self.stream.read(&mut self.buffer[self.filled..]) {
@@ -333,6 +348,7 @@ impl Reader {
         add(&counts.bytes, read as u64);
         let from = self.filled;
         self.filled += read;
+        self.small_reads = if self.filled <= FIRST_BUFFER_BYTES / 2 { self.small_reads.saturating_add(1) } else { 0 };
         let Some(n) = memchr(b'\n', &self.buffer[from..self.filled]) else {
             // No line ends here: nothing to parse yet.
             self.bound_pending();
@@ -365,10 +381,10 @@ impl Reader {
         }
         self.lines_before += memchr::memchr_iter(b'\n', &self.buffer[..consumed]).count() as u64;
         self.shift(consumed);
-        if full && self.buffer.len() < FULL_BUFFER_BYTES {
-            self.grow(self.buffer.len() * 2);
-        }
         self.bound_pending();
+        if full {
+            self.grow_for_speed();
+        }
         true
     }
 
@@ -399,15 +415,35 @@ impl Reader {
         false
     }
 
-    /// Makes the buffer larger, where memory can be had; whether it is.
-    fn grow(&mut self, bytes: usize) -> bool {
-        let more = bytes - self.buffer.len();
-        if !self.ingress.reserve(more) {
-            return false;
+    /// Makes the buffer larger where a sender keeps it full and memory can be had.
+    fn grow_for_speed(&mut self) {
+        let bytes = FIRST_BUFFER_BYTES + self.speed_bytes;
+        if bytes < FULL_BUFFER_BYTES && self.ingress.reserve_for_speed(bytes) {
+            self.speed_bytes += bytes;
+            self.fit_buffer();
         }
-        self.reserved += more;
+    }
+
+    /// Gives the buffer the bytes that are reserved for it.
+    fn fit_buffer(&mut self) {
+        let bytes = FIRST_BUFFER_BYTES + self.speed_bytes + self.line_bytes;
         self.buffer.resize(bytes, 0);
-        true
+        self.buffer.shrink_to_fit();
+    }
+
+    /// Gives memory back that is no longer needed: of a line at its end, of a fast sender when it is one no more.
+    fn give_back(&mut self) {
+        if self.filled >= FIRST_BUFFER_BYTES {
+            return;
+        }
+        let mut given = std::mem::take(&mut self.line_bytes);
+        if self.small_reads >= SMALL_READS {
+            given += std::mem::take(&mut self.speed_bytes);
+        }
+        if given > 0 {
+            self.fit_buffer();
+            self.ingress.release(given);
+        }
     }
 
     /// Drops the first `n` bytes of the buffer.
@@ -421,24 +457,24 @@ impl Reader {
         if self.skipping {
             self.filled = 0;
         } else if self.filled > MAX_LINE_BYTES {
-            self.reject_pending(Fault::TooLong);
-            self.skipping = true;
-            self.filled = 0;
-        }
-        if self.filled == self.buffer.len() {
-            let grown = (self.buffer.len() * 2).min(MAX_LINE_BYTES + SLACK_BYTES);
-            if !self.grow(grown) {
-                self.reject_pending(Fault::TooLong);
-                self.skipping = true;
-                self.filled = 0;
+            self.give_up(Fault::TooLong);
+        } else if self.filled == self.buffer.len() {
+            let more = self.buffer.len().min(MAX_LINE_BYTES + SLACK_BYTES - self.buffer.len());
+            if self.ingress.reserve_for_line(more) {
+                self.line_bytes += more;
+                self.fit_buffer();
+            } else {
+                self.give_up(Fault::NoMemory);
             }
-        } else if self.buffer.len() > FULL_BUFFER_BYTES && self.filled < FIRST_BUFFER_BYTES {
-            let given = self.buffer.len() - FULL_BUFFER_BYTES;
-            self.buffer.truncate(FULL_BUFFER_BYTES);
-            self.buffer.shrink_to_fit();
-            self.reserved -= given;
-            self.ingress.release(given);
         }
+        self.give_back();
+    }
+
+    /// Rejects the line at the start of the buffer; what comes of it yet is dropped.
+    fn give_up(&mut self, fault: Fault) {
+        self.reject_pending(fault);
+        self.skipping = true;
+        self.filled = 0;
     }
 
     /// Counts the line at the start of the buffer as rejected.
@@ -455,5 +491,100 @@ impl Reader {
                 sample = hex_sample(&self.buffer[..self.filled]), "line rejected: {fault}"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongback_store::{
+        Appended, ChannelIndex, CommitNumber, FrameBatch, Refusal, Reject, Stream, StreamId, StreamSpec,
+    };
+
+    use super::super::IlpConfig;
+    use super::*;
+    use crate::sink::Sink;
+
+    /// Has no room for any stream.
+    struct Full;
+
+    impl Sink for Full {
+        fn resolve(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
+            Err(Reject::TooManyStreams { stream: spec.key.to_string(), max_streams: 0 })
+        }
+
+        fn accept(&self, _batch: &FrameBatch) -> Appended {
+            unreachable!("there is no stream")
+        }
+
+        fn wait_durable(&self, _commit: CommitNumber) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn count_rejected(&self, _stream: StreamId, _frames: u64) {}
+    }
+
+    fn readers(count: usize, max_pending_bytes: usize) -> (Arc<Ingress>, Vec<Reader>) {
+        let ingress = Ingress::new(Arc::new(Full), IlpConfig { max_pending_bytes, ..IlpConfig::default() });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect(address).unwrap();
+        let reader = |_| Reader::new(connect(), address, Arc::clone(&ingress), Arc::new(|| 7));
+        let readers = (0..count).map(reader).collect();
+        (ingress, readers)
+    }
+
+    /// Takes bytes as if as many came at once as the buffer has room for.
+    fn take(reader: &mut Reader, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = &mut reader.buffer[reader.filled..];
+            let read = room.len().min(bytes.len());
+            room[..read].copy_from_slice(&bytes[..read]);
+            bytes = &bytes[read..];
+            assert!(reader.take(read, 7));
+        }
+    }
+
+    fn held(ingress: &Ingress) -> usize {
+        ingress.pending_bytes.load(Relaxed)
+    }
+
+    #[test]
+    fn buffers_of_fast_senders_leave_room_for_lines_and_are_given_back() {
+        let (ingress, mut readers) = readers(9, 2 << 20);
+        let mut other = readers.pop().unwrap();
+        let comments = b"# 4567\n".repeat(512 << 10);
+        for reader in &mut readers {
+            take(reader, &comments);
+        }
+        assert_eq!(readers.iter().filter(|reader| reader.buffer.len() == FULL_BUFFER_BYTES).count(), 2);
+        assert!(held(&ingress) <= 1 << 20, "{}", held(&ingress));
+        // A line that is nearly as long as one may be is read all the same: it is the store that refuses it.
+        let long = [b"m s=\"", vec![b'x'; 1_000_000].as_slice(), b"\" 1\n"].concat();
+        let before = held(&ingress);
+        take(&mut other, &long);
+        assert_eq!(ingress.counts().rejected.snapshot(), [("too_many_streams", 1)]);
+        assert_eq!((held(&ingress), other.buffer.len()), (before, FIRST_BUFFER_BYTES));
+        // A pause is no reason to give the memory back; little for long is.
+        for reader in &mut readers {
+            let grown = reader.buffer.len();
+            (1..SMALL_READS).for_each(|_| take(reader, b"# little\n"));
+            take(reader, &comments[..FIRST_BUFFER_BYTES - 3]);
+            assert!(reader.buffer.len() >= grown);
+            (0..SMALL_READS).for_each(|_| take(reader, b"# little\n"));
+            assert_eq!((reader.buffer.len(), reader.buffer.capacity()), (FIRST_BUFFER_BYTES, FIRST_BUFFER_BYTES));
+        }
+        assert_eq!(held(&ingress), 0);
+    }
+
+    #[test]
+    fn a_line_without_memory_is_rejected_as_that_and_keeps_none() {
+        let (ingress, mut readers) = readers(2, 1 << 20);
+        for reader in &mut readers {
+            take(reader, &vec![b'x'; 900 << 10]);
+        }
+        assert_eq!(ingress.counts().rejected.snapshot(), [("no_line_memory", 1)]);
+        assert_eq!((held(&ingress), readers[1].buffer.len()), (960 << 10, FIRST_BUFFER_BYTES));
+        drop(readers);
+        assert_eq!(held(&ingress), 0);
     }
 }
