@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 use nix::sys::socket::{setsockopt, sockopt};
 use parking_lot::Mutex;
 
@@ -323,9 +323,22 @@ impl Reader {
                 return;
             }
         }
+        self.take_rest();
+    }
+
+    /// Takes what is left when the connection ended.
+    fn take_rest(&mut self) {
+        if self.skipping {
+            return;
+        }
+        if self.is_known && memchr(b'\n', &self.buffer[..self.filled]).is_some() {
+            // A string that was not closed holds the lines behind it.
+            let receive_time = self.last_read.load(Relaxed);
+            self.write(Origin::ConnectionEnd, receive_time);
+        }
         // A line without its line feed may be cut in the middle of a value.
-        if !self.skipping && self.buffer[..self.filled].iter().any(|b| !b.is_ascii_whitespace()) {
-            self.reject_pending(Fault::Truncated);
+        if self.buffer[..self.filled].iter().any(|b| !b.is_ascii_whitespace()) {
+            self.reject_pending(Fault::Truncated, 1);
         }
     }
 
@@ -360,10 +373,20 @@ impl Reader {
             self.shift(from + n + 1);
         }
         let full = self.filled == self.buffer.len();
+        self.write(Origin::Connection, receive_time);
+        self.bound_pending();
+        if full {
+            self.grow_for_speed();
+        }
+        true
+    }
+
+    /// Writes the lines in the buffer, and drops what is done with.
+    fn write(&mut self, origin: Origin, receive_time: i64) {
+        let counts = Arc::clone(self.ingress.counts());
         let mut report = WriteReport::default();
         let unit_ns = Precision::Nanoseconds.unit_ns();
-        let consumed =
-            self.writer.write(&self.buffer[..self.filled], Origin::Connection, unit_ns, receive_time, &mut report);
+        let consumed = self.writer.write(&self.buffer[..self.filled], origin, unit_ns, receive_time, &mut report);
         counts.add_report(0, &report, &self.buffer[..consumed], receive_time, Some(self.peer));
         if report.accepted() > 0 {
             self.wrote.store(true, Relaxed);
@@ -379,13 +402,8 @@ impl Reader {
                 );
             }
         }
-        self.lines_before += memchr::memchr_iter(b'\n', &self.buffer[..consumed]).count() as u64;
+        self.lines_before += memchr_iter(b'\n', &self.buffer[..consumed]).count() as u64;
         self.shift(consumed);
-        self.bound_pending();
-        if full {
-            self.grow_for_speed();
-        }
-        true
     }
 
     /// Looks for the token at the start of the buffer: none while its line has not ended; false: it is not there.
@@ -472,23 +490,30 @@ impl Reader {
 
     /// Rejects the line at the start of the buffer; what comes of it yet is dropped.
     fn give_up(&mut self, fault: Fault) {
-        self.reject_pending(fault);
+        // A string that was never closed holds the lines behind it.
+        let ends = memchr_iter(b'\n', &self.buffer[..self.filled]).count() as u64;
+        self.reject_pending(fault, 1 + ends);
+        self.lines_before += ends;
         self.skipping = true;
         self.filled = 0;
     }
 
-    /// Counts the line at the start of the buffer as rejected.
-    fn reject_pending(&mut self, fault: Fault) {
+    /// Counts what is in the buffer as so many rejected lines.
+    fn reject_pending(&mut self, fault: Fault, lines: u64) {
         let counts = self.ingress.counts();
-        add(&counts.received, 1);
+        add(&counts.received, lines);
         let now = (self.now)();
-        let sample = || Sample::new(&fault, &self.buffer[..self.filled]).sent_by(Some(self.peer));
-        counts.rejected.add(fault.reason(), 1, now, sample);
+        let text = match lines {
+            1 => fault.to_string(),
+            lines => format!("{fault}; {lines} lines are lost with it: is a quote missing?"),
+        };
+        let sample = || Sample::new(&text, &self.buffer[..self.filled]).sent_by(Some(self.peer));
+        counts.rejected.add(fault.reason(), lines, now, sample);
         let held = self.log.lock().pass(now);
         if let Some(held) = held {
             tracing::warn!(
                 peer = %self.peer, line = self.lines_before + 1, held,
-                sample = hex_sample(&self.buffer[..self.filled]), "line rejected: {fault}"
+                sample = hex_sample(&self.buffer[..self.filled]), "line rejected: {text}"
             );
         }
     }

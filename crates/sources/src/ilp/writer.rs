@@ -89,6 +89,9 @@ pub(crate) enum Origin {
     Body,
     /// A part of a stream of bytes: a line without its line feed waits for more; refused lines are lost and counted.
     Connection,
+    /// What is left of a connection that ended. A line without its line feed is left, too, but a string that is open there
+    /// will not be closed any more.
+    ConnectionEnd,
 }
 
 /// Why a line made no frame.
@@ -152,10 +155,14 @@ impl Writer {
         let consumed = loop {
             match parser::next_line(buffer, position, last) {
                 Next::End => break buffer.len(),
-                Next::Open { start, .. } if !last => break start,
-                Next::Open { start, .. } => {
+                Next::Open { start, in_string } => {
+                    let end = memchr(b'\n', &buffer[start..]).map(|n| start + n + 1);
+                    let end = match (origin, end) {
+                        (Origin::Body, end) => end.unwrap_or(buffer.len()),
+                        (Origin::ConnectionEnd, Some(end)) if in_string => end,
+                        _ => break start,
+                    };
                     // A string that never ends has swallowed what follows: go on after the line it began in.
-                    let end = memchr(b'\n', &buffer[start..]).map_or(buffer.len(), |n| start + n + 1);
                     reject(report, start, Rejection::Fault(FaultAt { fault: Fault::OpenString, offset: 0 }));
                     position = end;
                 }

@@ -81,6 +81,40 @@ fn a_line_cut_by_the_end_of_the_connection_is_not_stored() {
 }
 
 #[test]
+fn an_open_string_at_the_end_of_a_connection_costs_its_line_only() {
+    let sink = Recording::new();
+    let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    let mut stream = connect(&listener);
+    let lines: String = (0..1_000).map(|i| format!("m v={i} {i}\n")).collect();
+    stream.write_all(format!("m s=\"abc\n{lines}m v=12").as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert!(closed_by_peer(&mut stream));
+    eventually("the end of the connection", || (ingress.counts().connections.load(Relaxed) == 0).then_some(()));
+    assert_eq!(ingress.counts().rejected.snapshot(), [("syntax", 1), ("truncated", 1)]);
+    assert_eq!(sink.frames().len(), 1_000);
+    assert_eq!(ingress.counts().received.load(Relaxed), 1_002);
+}
+
+#[test]
+fn lines_that_an_open_string_takes_along_are_counted() {
+    let sink = Recording::new();
+    let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
+    let mut stream = connect(&listener);
+    let line = format!("m,tag={} v=1\n", "x".repeat(100));
+    stream.write_all(format!("m s=\"abc\n{}", line.repeat(20_000)).as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert!(closed_by_peer(&mut stream));
+    eventually("the end of the connection", || (ingress.counts().connections.load(Relaxed) == 0).then_some(()));
+    let lost = (1 << 20) / line.len() as u64;
+    let rejected = ingress.counts().rejected.samples();
+    assert_eq!((rejected.len(), rejected[0].reason), (1, "line_too_long"));
+    assert!(rejected[0].count >= lost, "{rejected:?}");
+    assert!(rejected[0].sample.text.contains(&format!("; {} lines are lost", rejected[0].count)), "{rejected:?}");
+    assert_eq!(ingress.counts().stored.load(Relaxed) + rejected[0].count, 20_001);
+    assert_eq!(ingress.counts().received.load(Relaxed), 20_001);
+}
+
+#[test]
 fn a_line_without_end_is_given_up_and_the_next_one_taken() {
     let sink = Recording::new();
     let (listener, ingress) = start(&sink, IlpConfig::default(), wall_clock());
