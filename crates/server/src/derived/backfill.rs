@@ -103,6 +103,12 @@ fn write(
     frames: &mut u64,
 ) -> Result<(), String> {
     let (ingest, stopping) = (&server.ingest, server.stopping.subscribe());
+    // A store that was reopened may have lost results, and gives their streams other numbers.
+    let opening = ingest.reopenings();
+    let whole = || match ingest.reopenings() == opening {
+        true => Ok(()),
+        false => Err("the disk failed meanwhile: results are missing; run it again".to_owned()),
+    };
     let mut newest = None;
     for mut one in all {
         let output = Output::resolve(ingest, definition, one.binding(), version).map_err(|error| error.to_string())?;
@@ -110,6 +116,10 @@ fn write(
         let mut counts = Counts::default();
         let each = |results: &[Evaluated], at: i64| {
             for results in results.chunks(BATCH_RESULTS) {
+                if let Err(why) = whole() {
+                    refused = Some(why);
+                    return false;
+                }
                 let batch = output.put(results.iter().map(|(frame, outcome)| (frame, outcome)), now_ns());
                 match record::append(ingest, &batch) {
                     Ok(commit) => newest = Some(commit),
@@ -133,5 +143,7 @@ fn write(
         read.map_err(|error| format!("the record cannot be read: {error}"))?;
     }
     // What is said to be done is durable.
-    newest.map_or(Ok(()), |commit| ingest.wait_durable(commit)).map_err(|error| format!("not durable: {error}"))
+    let durable = newest.map_or(Ok(()), |commit| ingest.wait_durable(commit));
+    whole()?;
+    durable.map_err(|error| format!("not durable: {error}"))
 }
