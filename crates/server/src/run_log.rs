@@ -1,7 +1,9 @@
 //! What was done with runs: rows of `strongback.runs`, and the clocks that come of them.
 //!
-//! The store is their home, in the group that never expires; this is its reading copy. A step is taken when its row is
-//! durable, never before.
+//! The store is their home, in the group that never expires; this is its reading copy. A step is taken when the store
+//! takes its row, never before, and answered as taken when the row is durable. Where that cannot be said (the disk failed,
+//! or hangs) the step counts all the same: the row may be written later, and would else come into force with the next
+//! start.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,10 +83,13 @@ pub enum RunError {
     /// The store refused its row.
     #[error("not written: {0}")]
     Refused(#[from] Reject),
-    /// Its row did not become durable.
-    #[error("not written: {0}")]
+    /// The store took its row, which counts, but did not say that it is durable.
+    #[error("taken, but not known to be durable: {0}")]
     NotDurable(Refusal),
 }
+
+/// Whether a row that was appended is durable: else why that cannot be said.
+pub type Durable = Result<(), Refusal>;
 
 type Runs = BTreeMap<String, TimedRun>;
 
@@ -180,26 +185,27 @@ impl RunLog {
         going.max_by_key(|(_, run)| run.order).map(|(name, run)| (name.clone(), run.clone()))
     }
 
-    /// Takes a step at an instant; `write` makes its row durable. The run as it is then.
+    /// Takes a step at an instant; `write` appends its row, and says whether that is durable. Returns the run as it is then,
+    /// and what `write` said.
     ///
     /// # Errors
-    /// The step cannot be, or its row is not durable; nothing changed.
+    /// The step cannot be, or its row was not appended; nothing changed.
     pub fn step(
         &self,
         name: &str,
         step: Step,
         channels: &[String],
         at: i64,
-        write: impl FnOnce(&Row<'_>) -> Result<(), RunError>,
-    ) -> Result<TimedRun, RunError> {
+        write: impl FnOnce(&Row<'_>) -> Result<Durable, RunError>,
+    ) -> Result<(TimedRun, Durable), RunError> {
         let _one = self.stepping.lock();
         let mut runs = (*self.runs.load_full()).clone();
         let row = Row { name, step, channels, at };
         apply(&mut runs, &row)?;
-        write(&row)?;
+        let durable = write(&row)?;
         let run = runs.get(name).cloned().ok_or_else(|| RunError::Unknown(name.to_owned()))?;
         self.runs.store(Arc::new(runs));
-        Ok(run)
+        Ok((run, durable))
     }
 }
 
@@ -278,16 +284,16 @@ mod tests {
     const S: i64 = 1_000_000_000;
 
     /// Writes a row straight into a store.
-    fn write(store: &Store) -> impl Fn(&Row<'_>) -> Result<(), RunError> {
+    fn write(store: &Store) -> impl Fn(&Row<'_>) -> Result<Durable, RunError> {
         |row| {
             let (stream, channels) = store.resolve_own(&Row::spec(), row.at)?;
             stored(store.append(&row.batch(stream.id, &channels), row.at).outcomes)?;
-            store.commit(row.at).map(drop).map_err(RunError::NotDurable)
+            Ok(store.commit(row.at).map(drop))
         }
     }
 
     #[test]
-    fn steps_come_back_from_the_store_and_what_is_not_written_is_not_taken() {
+    fn steps_come_back_from_the_store_and_what_it_does_not_take_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), StoreOptions::default(), S).unwrap();
         let log = RunLog::default();
@@ -304,7 +310,7 @@ mod tests {
         step("b", Step::Stop, 8).unwrap();
         assert_eq!(log.current().unwrap().0, "a");
         let before = log.runs();
-        let lost = log.step("a", Step::Stop, &[], 9 * S, |_| Err(RunError::NotDurable(Refusal::DiskFull)));
+        let lost = log.step("a", Step::Stop, &[], 9 * S, |_| Err(Reject::Refused(Refusal::DiskFull).into()));
         assert_eq!(lost.unwrap_err().to_string(), format!("not written: {}", Refusal::DiskFull));
         let why = step("b", Step::Hold, 9).unwrap_err().to_string();
         assert_eq!(why, "the run \"b\": it has ended: begin another");
@@ -323,11 +329,34 @@ mod tests {
     }
 
     #[test]
+    fn a_step_that_may_be_written_later_counts_at_once_and_after_a_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), StoreOptions::default(), S).unwrap();
+        let log = RunLog::default();
+        let step = |step, at| log.step("a", step, &[], at * S, write(&store));
+        step(Step::Start, 1).unwrap();
+        step(Step::T0(100 * S), 2).unwrap();
+        // The store takes the row, and the commit fails for now.
+        let fails = |row: &Row<'_>| {
+            write(&store)(row)?;
+            Ok(Err(Refusal::DiskFull))
+        };
+        let (run, durable) = log.step("a", Step::Hold, &[], 3 * S, fails).unwrap();
+        assert_eq!((run.clock.state(), durable), (RunState::Held, Err(Refusal::DiskFull)));
+        assert_eq!(log.runs()["a"], run);
+        store.close(4 * S).unwrap();
+        drop(store);
+        let again = RunLog::default();
+        again.load(&Store::open(folder.path(), StoreOptions::default(), 5 * S).unwrap()).unwrap();
+        assert_eq!(again.runs(), log.runs());
+    }
+
+    #[test]
     fn names_and_patterns_that_cannot_be_are_refused() {
         let log = RunLog::default();
         let start = |name: &str, channels: &[&str]| {
             let channels: Vec<String> = channels.iter().map(|pattern| (*pattern).to_owned()).collect();
-            log.step(name, Step::Start, &channels, 1, |_| Ok(()))
+            log.step(name, Step::Start, &channels, 1, |_| Ok(Ok(())))
         };
         for (name, channels) in
             [("", vec![]), ("a\tb", vec![]), ("a", vec!["x\ny"]), ("a", vec!["t.*{acu}"]), ("a", vec!["x"; 101])]

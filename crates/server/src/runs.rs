@@ -151,9 +151,10 @@ fn from_store(store: &Store, wish: &Wish<'_>) -> anyhow::Result<Outcome> {
             let write = |row: &Row<'_>| {
                 let (stream, indices) = store.resolve_own(&Row::spec(), now)?;
                 run_log::stored(store.append(&row.batch(stream.id, &indices), now).outcomes)?;
-                store.commit(now).map(drop).map_err(RunError::NotDurable)
+                Ok(store.commit(now).map(drop))
             };
-            let run = log.step(name, step, channels, now, write)?;
+            let (run, durable) = log.step(name, step, channels, now, write)?;
+            durable.map_err(RunError::NotDurable)?;
             println!("{}", in_words(name, step, &run.clock, now));
         }
     }

@@ -81,7 +81,8 @@ pub(super) async fn step(
     Ok(answer::json(&json!({ "name": name, "at": now.to_string(), "words": words, "clock": run.card(now) })))
 }
 
-/// Takes a step, durable when this returns, and tells it as an event.
+/// Takes a step, durable when this returns, and tells it as an event. One that is not known to be durable counts, too, and
+/// is told.
 fn take(
     server: &Server,
     name: &str,
@@ -94,9 +95,9 @@ fn take(
         let (stream, indices) = ingest.resolve_own(&Row::spec())?;
         let appended = ingest.accept_waiting(&row.batch(stream.id, &indices));
         run_log::stored(appended.outcomes)?;
-        ingest.wait_durable(appended.commit).map_err(RunError::NotDurable)
+        Ok(ingest.wait_durable(appended.commit))
     };
-    let run = server.runs.step(name, step, channels, now, write)?;
+    let (run, durable) = server.runs.step(name, step, channels, now, write)?;
     let words = in_words(name, step, &run.clock, now);
     tracing::info!("{words}");
     let event = EventRow {
@@ -107,6 +108,7 @@ fn take(
         origin: EventOrigin::Server,
     };
     server.ledger.record_or_say(ingest, &event);
+    durable.map_err(RunError::NotDurable)?;
     Ok((run, words))
 }
 
