@@ -279,6 +279,15 @@ impl Expectation {
         of.finish(until)
     }
 
+    /// What was missed from `start` until `until` of a stream that did not come since that start, which waited for it
+    /// ([`Expectation::begin`]). `newest` is its newest frame, of before.
+    pub fn missed_since(start: i64, newest: &Seen, until: i64) -> Option<Ended> {
+        let mut of = Expectation::default();
+        of.begin(start);
+        of.look(&Seen { now: until, frames: 0, received: None, source: None, time: None, ..*newest });
+        of.finish(until)
+    }
+
     /// Takes frames that came since the look before.
     fn take(&mut self, before: &Newest, newest: Newest, may_learn: bool) -> Option<Ended> {
         let frames = newest.frames - before.frames;

@@ -360,11 +360,18 @@ impl Roster {
 
     /// Counts what streams missed that were silent when the server before this one was cut off: as [`Roster::finish`]
     /// does where a server ends by itself. `view` is of what that server left, which started at `began` and wrote its
-    /// newest commit at `until`. Reads the disk: for a reader thread.
+    /// newest commit at `until`; the one before it, if that is known, started at `before`. Reads the disk: for a reader
+    /// thread.
     ///
     /// # Errors
     /// What keeps the newest frame of a stream from being read; the other streams are counted all the same.
-    pub fn finish_cut_off(&self, store: &Store, view: &View, began: i64, until: i64) -> Result<(), ScanError> {
+    pub fn finish_cut_off(
+        &self,
+        store: &Store,
+        view: &View,
+        (before, began): (Option<i64>, i64),
+        until: i64,
+    ) -> Result<(), ScanError> {
         let live: Vec<String> =
             self.sources.read().iter().filter(|s| is_live(s.kind)).map(|s| s.name.clone()).collect();
         let mut done = Ok(());
@@ -378,8 +385,9 @@ impl Roster {
                     continue;
                 }
             };
-            // What did not come at all since that server started it did not wait for.
-            let Some(received) = batch.receive_time.first().copied().filter(|at| (began..until).contains(at)) else {
+            // What did not come since the start before, either, that server did not wait for.
+            let waited_for = before.unwrap_or(began)..until;
+            let Some(received) = batch.receive_time.first().copied().filter(|at| waited_for.contains(at)) else {
                 continue;
             };
             let seen = Seen {
@@ -391,7 +399,11 @@ impl Roster {
                 given_ns: stream.expected_period_ns,
                 may_learn: false,
             };
-            if let Some(ended) = Expectation::missed_until(&seen, until) {
+            let ended = match received < began {
+                true => Expectation::missed_since(began, &seen, until),
+                false => Expectation::missed_until(&seen, until),
+            };
+            if let Some(ended) = ended {
                 count_missing(store, stream, &ended);
             }
         }
@@ -688,6 +700,7 @@ mod tests {
             Fault::BadTime,
             Fault::TimeOutOfRange,
             Fault::TooLong,
+            Fault::NoMemory,
             Fault::Truncated,
             Fault::AfterTime,
         ] {

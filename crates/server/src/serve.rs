@@ -288,8 +288,10 @@ impl Running {
 
         let store = ingest.store();
         let last_commit = store.recovery().last_commit;
-        // What the server left that was cut off, if one was, and when that started.
-        let before = (store.view(), ledger.outages().last().map_or(i64::MIN, |outage| outage.1));
+        // What the server left that was cut off, if one was, and when that and the one before it started.
+        let outages = ledger.outages();
+        let start_before = |nth: usize| outages.iter().nth_back(nth).map(|outage| outage.1);
+        let before = (store.view(), (start_before(1), start_before(0).unwrap_or(i64::MIN)));
         let cut_off = last_commit.filter(|_| !store.recovery().clean);
         if let Some(last) = last_commit.filter(|_| store.stats().streams > 0) {
             ledger.record_or_say(&ingest, &starts::event(store.epoch(), last, now_ns()));
@@ -363,12 +365,12 @@ impl Running {
             config,
         });
         {
-            let (counting, (view, began), start) = (server.clone(), before, now_ns());
+            let (counting, (view, starts), start) = (server.clone(), before, now_ns());
             // Beside what starts: of many quiet streams it may take a while.
             drop(server.readers.spawn(move || {
                 let (roster, store) = (&counting.roster, counting.ingest.store());
-                let counted = cut_off.map_or(Ok(()), |until| roster.finish_cut_off(&store, &view, began, until));
-                if let Err(error) = counted.and(roster.expect(&view, began, start)) {
+                let counted = cut_off.map_or(Ok(()), |until| roster.finish_cut_off(&store, &view, starts, until));
+                if let Err(error) = counted.and(roster.expect(&view, starts.1, start)) {
                     tracing::error!(%error, "silences before and since this start cannot all be counted");
                 }
             }));

@@ -247,6 +247,26 @@ fn a_silence_to_the_end_is_counted_at_the_end() {
 }
 
 #[test]
+fn a_silence_since_a_start_that_waited_is_counted_from_the_start() {
+    let newest = |given_ns| Seen {
+        now: START,
+        frames: 1,
+        received: Some(START),
+        source: None,
+        time: Some(START),
+        given_ns,
+        may_learn: false,
+    };
+    let (start, until) = (START + 60 * S, START + 3_660 * S);
+    let ended = Expectation::missed_since(start, &newest(Some(S)), until).unwrap();
+    let (missing, from, to) = ended.missing.unwrap();
+    assert!((3_599..=3_600).contains(&missing), "{missing}");
+    assert_eq!((ended.status, from, to), (Status::Silent, start, until));
+    assert_eq!(Expectation::missed_since(start, &newest(Some(S)), start + S / 2), None, "not silent yet");
+    assert_eq!(Expectation::missed_since(start, &newest(None), until), None, "nobody knows how often it comes");
+}
+
+#[test]
 fn nothing_is_never() {
     let told = run(&Vec::new(), Some(S / 10), 50, 17);
     assert_eq!((told.of.status(), told.of.expected(), told.of.rate_hz()), (Status::Never, Expected::Given, 0.0));
