@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use bytes::{Buf, BytesMut};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type};
 use datafusion::arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
 use futures::future::BoxFuture;
@@ -18,12 +18,20 @@ use crate::error::{QueryError, sqlstate};
 use crate::memory::Share;
 use crate::pg::encode;
 use crate::query::{Plan, Query, Session};
+use crate::runtime::apart;
+use crate::size::Size;
 use crate::statement::{self, Request};
 
 /// Most bytes of rows in one answer; it is cut there and says so.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// Bytes of an answer that need no room in the memory of answers.
 const ANSWER_BYTES_FREE: usize = 64 << 10;
+
+/// A wider row is made room for before it is written, in bytes.
+const WIDE_BYTES: usize = 128 << 10;
+/// Rows and bytes between two moments at which others may run.
+const ROWS_AT_A_TIME: usize = 1_024;
+const BYTES_AT_A_TIME: usize = 1 << 20;
 
 /// The body of an answer. What it takes counts until it is dropped, which is when it was sent.
 #[derive(Debug)]
@@ -38,13 +46,24 @@ impl SqlAnswer {
         &self.json
     }
 
-    /// Makes room for what was written, and for as much again.
-    fn hold(&mut self) -> Result<(), QueryError> {
-        if self.json.capacity() <= self.share.bytes() || self.share.try_resize(self.json.capacity()) {
+    /// Makes room for what was written, and for `more` bytes.
+    fn hold(&mut self, more: usize) -> Result<(), QueryError> {
+        let bytes = self.json.capacity().max(self.json.len() + more);
+        if bytes <= self.share.bytes() || self.share.try_resize(bytes) {
+            self.json.reserve(more);
             return Ok(());
         }
         Err(QueryError::new(sqlstate::OUT_OF_MEMORY, "no room for the answer beside those that are not read yet")
             .with_hint("Ask for fewer rows, or read answers sooner."))
+    }
+}
+
+impl SqlAnswer {
+    /// Lets go of room that was not needed.
+    fn let_go(&mut self) {
+        self.json.shrink_to(self.json.len() + self.json.len() / 4);
+        // What is less always has room.
+        let _ = self.share.try_resize(self.json.capacity().min(self.share.bytes()));
     }
 }
 
@@ -122,32 +141,79 @@ impl Query {
             json.push('}');
         }
         json.push_str("],\"rows\":[");
-        let (mut count, mut truncated) = (0, false);
+        let (mut count, mut truncated, mut looked) = (0, false, 0);
         'rows: while let Some(batch) = rows.next().await {
             let batch = batch?;
-            let schema = batch.schema();
+            let is_wide = Size::of_batch(&batch).widest > WIDE_BYTES;
             for row in 0..batch.num_rows() {
-                answer.hold()?;
-                let json = &mut answer.json;
-                if count == limit || json.len() > ANSWER_BYTES_MAX {
+                if count == limit || answer.json.len() > ANSWER_BYTES_MAX {
                     truncated = true;
                     break 'rows;
                 }
-                json.push_str(if count == 0 { "[" } else { ",[" });
-                for (at, array) in batch.columns().iter().enumerate() {
-                    if at > 0 {
-                        json.push(',');
-                    }
-                    put_cell(json, array, row, schema.field(at))?;
+                if count % ROWS_AT_A_TIME == 0 || answer.json.len() > looked + BYTES_AT_A_TIME {
+                    looked = answer.json.len();
+                    tokio::task::yield_now().await;
                 }
-                json.push(']');
+                let first = count == 0;
+                if is_wide {
+                    answer.hold(text_bytes(&batch, row))?;
+                    apart(|| put_row(&mut answer.json, &batch, row, first))?;
+                    answer.let_go();
+                } else {
+                    answer.hold(0)?;
+                    put_row(&mut answer.json, &batch, row, first)?;
+                }
                 count += 1;
             }
         }
         answer.json.push(']');
-        answer.hold()?;
+        answer.hold(0)?;
         Ok((answer, truncated))
     }
+}
+
+/// The most that a row comes to as text, in bytes: of texts what they are escaped, of all else by the width of its
+/// elements.
+fn text_bytes(batch: &RecordBatch, row: usize) -> usize {
+    let escaped = |text: &str| -> usize {
+        let width = |byte: u8| if byte < 0x20 { 6 } else { 1 + usize::from(matches!(byte, b'"' | b'\\')) };
+        text.bytes().map(width).sum()
+    };
+    let bytes = |array: &ArrayRef| match array.data_type() {
+        _ if array.is_null(row) => 4,
+        DataType::Utf8 => escaped(array.as_string::<i32>().value(row)),
+        DataType::LargeUtf8 => escaped(array.as_string::<i64>().value(row)),
+        DataType::Utf8View => escaped(array.as_string_view().value(row)),
+        // Its text is made first, and escaped only where elements are texts.
+        kind => Size::of(&array.slice(row, 1)).total.saturating_mul(2 * text_times(kind)),
+    };
+    batch.columns().iter().map(bytes).fold(0, usize::saturating_add)
+}
+
+/// How often as large as a value its text may be, with what is between it and the next.
+fn text_times(kind: &DataType) -> usize {
+    match kind {
+        DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+            text_times(element.data_type())
+        }
+        other => match other.primitive_width() {
+            Some(8) if other.is_numeric() => 3,
+            Some(width) if width > 1 => 4,
+            _ => 6,
+        },
+    }
+}
+
+fn put_row(json: &mut String, batch: &RecordBatch, row: usize, first: bool) -> Result<(), QueryError> {
+    json.push_str(if first { "[" } else { ",[" });
+    for (at, array) in batch.columns().iter().enumerate() {
+        if at > 0 {
+            json.push(',');
+        }
+        put_cell(json, array, row, batch.schema_ref().field(at))?;
+    }
+    json.push(']');
+    Ok(())
 }
 
 /// Plans the one statement of a text, and keeps the plan for others.
@@ -187,6 +253,7 @@ fn put_cell(json: &mut String, array: &ArrayRef, row: usize, field: &Field) -> R
         DataType::UInt32 => number!(UInt32Type),
         DataType::Float32 if array.as_primitive::<Float32Type>().value(row).is_finite() => number!(Float32Type),
         DataType::Float64 if array.as_primitive::<Float64Type>().value(row).is_finite() => number!(Float64Type),
+        DataType::Utf8 if field.metadata().is_empty() => put_text(json, array.as_string::<i32>().value(row)),
         DataType::Timestamp(_, Some(_)) => {
             // RFC 3339, as everywhere in JSON; the wire's form has a blank.
             let text = wire_text(array, row, field)?;
@@ -203,7 +270,9 @@ fn wire_text(array: &ArrayRef, row: usize, field: &Field) -> Result<String, Quer
     let mut out = BytesMut::new();
     let kind = encode::wire_type(&std::sync::Arc::new(field.clone()))?;
     encode::put_arrow(&mut out, array, row, field, &kind, false)?;
-    Ok(String::from_utf8_lossy(out.get(4..).unwrap_or_default()).into_owned())
+    out.advance(out.len().min(4));
+    // Its own memory, unless it is no UTF-8.
+    Ok(String::from_utf8(out.into()).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// Writes a JSON string.

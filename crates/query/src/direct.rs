@@ -25,6 +25,8 @@ use crate::table::StoreTable;
 const MERGED_STREAMS_MAX: usize = 16;
 /// Rows that more streams than that may be merged for here.
 const MERGED_ROWS_MAX: usize = 10_000;
+/// Most rows that OFFSET passes by before others have their turn.
+const SKIPPED_ROWS: usize = 10_000;
 
 /// A statement of the recognised form.
 pub(crate) struct DirectPlan {
@@ -149,7 +151,7 @@ impl DirectPlan {
     }
 
     /// Appends the next rows as data rows: at most `most`, and few enough to stay near `full` bytes of output.
-    /// How many; none at the end.
+    /// How many, 0 if OFFSET has not passed all of its rows yet; none at the end.
     ///
     /// # Errors
     /// If the store cannot be read, or the catalog changed so that a value no longer fits its column.
@@ -161,6 +163,9 @@ impl DirectPlan {
         (most, full): (usize, usize),
     ) -> Result<Option<usize>, QueryError> {
         let asked = Asked { formats: Some(formats), room: full.saturating_sub(out.len()) };
+        if !rows.pass_by(&asked)? {
+            return Ok(Some(0));
+        }
         let Some((head, run)) = rows.next(&asked, most)? else { return Ok(None) };
         match head.stored(&self.columns) {
             Some((from, Some(layout))) => layout.put(out, from, &run),
@@ -170,16 +175,20 @@ impl DirectPlan {
         Ok(Some(run.rows.len()))
     }
 
-    /// Appends the cells of the next row as text, each with its length. False at the end.
+    /// Appends the cells of the next row as text, each with its length. How many rows, as [`DirectPlan::put_rows`].
     ///
     /// # Errors
     /// As [`DirectPlan::put_rows`].
-    pub(crate) fn put_cells(&self, out: &mut BytesMut, rows: &mut DirectRows) -> Result<bool, QueryError> {
-        let Some((head, run)) = rows.next(&Asked { formats: None, room: 0 }, 1)? else { return Ok(false) };
+    pub(crate) fn put_cells(&self, out: &mut BytesMut, rows: &mut DirectRows) -> Result<Option<usize>, QueryError> {
+        let asked = Asked { formats: None, room: 0 };
+        if !rows.pass_by(&asked)? {
+            return Ok(Some(0));
+        }
+        let Some((head, run)) = rows.next(&asked, 1)? else { return Ok(None) };
         if let Some((from, _)) = head.stored(&self.columns) {
             from.put_cells(out, run.rows.start, |_| false)?;
         }
-        Ok(true)
+        Ok(Some(1))
     }
 }
 
@@ -235,12 +244,22 @@ pub(crate) struct DirectRows {
 }
 
 impl DirectRows {
-    /// The next rows, at least one.
-    fn next(&mut self, asked: &Asked<'_>, most: usize) -> Result<Found<'_, Option<Layout>>, QueryError> {
-        while self.skip > 0 {
-            let Some((_, run)) = self.merge.next(asked, self.skip)? else { return Ok(None) };
+    /// Passes by what OFFSET leaves out, a portion at a time; says whether that is all.
+    fn pass_by(&mut self, asked: &Asked<'_>) -> Result<bool, QueryError> {
+        let mut portion = SKIPPED_ROWS;
+        while self.skip > 0 && portion > 0 {
+            let Some((_, run)) = self.merge.next(asked, self.skip.min(portion))? else {
+                (self.skip, self.left) = (0, 0);
+                break;
+            };
             self.skip -= run.rows.len();
+            portion -= run.rows.len();
         }
+        Ok(self.skip == 0)
+    }
+
+    /// The next rows, at least one, once all are passed by that are to be.
+    fn next(&mut self, asked: &Asked<'_>, most: usize) -> Result<Found<'_, Option<Layout>>, QueryError> {
         if self.left == 0 {
             return Ok(None);
         }

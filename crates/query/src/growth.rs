@@ -40,6 +40,8 @@ const CONSTANT_BYTES_MAX: usize = 16 << 20;
 const LISTED_MAX: usize = 10_000;
 /// Bytes of a value beside its contents.
 const VALUE_BYTES: usize = 24;
+/// Bytes of an element that is repeated beside its contents: where it comes from, twice.
+const ELEMENT_BYTES: usize = 16;
 
 /// How the result of a function grows with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +50,10 @@ enum Growth {
     Times(usize),
     /// The first, as often as the second says.
     Repeat,
+    /// A list of the first, as often as the second says, and where each of its elements comes from.
+    RepeatElement,
+    /// A text for each group of the pattern, which is the second.
+    Captures,
     /// As many characters as the second says.
     Pad,
     /// The third for each character of the first.
@@ -64,12 +70,14 @@ enum Growth {
     Format,
     /// Time, not size: each byte of one value is compared with each of another, `at_a_time` bytes in one step.
     Product { at_a_time: usize },
+    /// What is left of the first; time, too: each of its characters is compared with each of the second.
+    Trim,
     /// Time, not size: each element of the first list is looked for in the second.
     Elements,
 }
 
 /// Functions by how they grow.
-const FUNCTIONS: [(Growth, &[&str]); 12] = [
+const FUNCTIONS: [(Growth, &[&str]); 15] = [
     (
         Growth::Times(2),
         &[
@@ -96,9 +104,6 @@ const FUNCTIONS: [(Growth, &[&str]); 12] = [
             "right",
             "substr",
             "substr_index",
-            "btrim",
-            "ltrim",
-            "rtrim",
             "reverse",
             "split_part",
             "initcap",
@@ -108,9 +113,14 @@ const FUNCTIONS: [(Growth, &[&str]); 12] = [
     (Growth::Times(4), &["upper", "lower", "translate", "to_hex", "chr"]),
     // Each element stands in a table as well, encoded as a row.
     (Growth::Times(8), &["array_union", "array_intersect", "array_except", "array_distinct"]),
-    (Growth::Times(24), &["string_to_array", "regexp_match"]),
+    // The keys stand in a table as well, as values of any type.
+    (Growth::Times(24), &["string_to_array", "map"]),
+    // The list, each part of it, and a table of these.
+    (Growth::Times(64), &["find_in_set"]),
+    (Growth::Captures, &["regexp_match"]),
     (Growth::Times(0), &["regexp_like", "regexp_count", "regexp_instr"]),
-    (Growth::Repeat, &["repeat", "array_repeat"]),
+    (Growth::Repeat, &["repeat"]),
+    (Growth::RepeatElement, &["array_repeat"]),
     (Growth::Pad, &["lpad", "rpad"]),
     (Growth::Replace, &["replace", "regexp_replace", "array_replace", "array_replace_n", "array_replace_all"]),
     (Growth::Separator, &["concat_ws"]),
@@ -119,9 +129,10 @@ const FUNCTIONS: [(Growth, &[&str]); 12] = [
     (Growth::Resize, &["array_resize"]),
 ];
 /// The same, of those whose pattern or product matters.
-const MORE_FUNCTIONS: [(Growth, &[&str]); 4] = [
+const MORE_FUNCTIONS: [(Growth, &[&str]); 5] = [
     (Growth::Format, &["to_char"]),
     (Growth::Product { at_a_time: 16 }, &["levenshtein"]),
+    (Growth::Trim, &["btrim", "ltrim", "rtrim"]),
     // Bytes are compared 32 at a time.
     (Growth::Product { at_a_time: 512 }, &["strpos", "array_position", "array_positions"]),
     (Growth::Elements, &["array_has_any", "array_has_all"]),
@@ -197,7 +208,9 @@ impl FunctionRewrite for BoundFunctions {
         "bound_functions"
     }
 
-    fn rewrite(&self, expr: Expr, schema: &DFSchema, _: &ConfigOptions) -> Result<Transformed<Expr>> {
+    fn rewrite(&self, expr: Expr, schema: &DFSchema, options: &ConfigOptions) -> Result<Transformed<Expr>> {
+        // To weigh a pattern takes milliseconds, and a statement may have many.
+        Stopped::of(options).check()?;
         match expr {
             Expr::ScalarFunction(function) => Ok(match bounded(&function.func, &self.large) {
                 Some(func) => Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args: function.args })),
@@ -330,7 +343,7 @@ impl ScalarUDFImpl for Bounded {
             make_natural(length);
         }
         let call = |args| self.inner.inner().invoke_with_args(args);
-        let in_parts = |args| pattern::call_in_parts(self.name(), args, &call);
+        let in_parts = |args| pattern::call_in_parts(self.name(), &self.large, args, &call);
         let call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue> =
             if pattern::takes_pattern(self.name()) { &in_parts } else { &call };
         bounded_call(self.name(), self.growth, &self.large, args, call)
@@ -562,6 +575,19 @@ impl Growth {
         Ok(match self {
             Growth::Times(times) => all.saturating_mul(times).saturating_add(values),
             Growth::Repeat => size(0).total.max(rows).saturating_mul(count(1)?),
+            Growth::RepeatElement => {
+                let elements = rows.saturating_mul(ELEMENT_BYTES);
+                size(0).total.saturating_add(elements).saturating_mul(count(1)?)
+            }
+            Growth::Captures => {
+                let groups = args.get(1).map(groups).transpose()?.unwrap_or(0);
+                let each = size(0).total.saturating_add(values);
+                all.saturating_mul(24).saturating_add(values).max(each.saturating_mul(groups + 1).saturating_mul(2))
+            }
+            Growth::Trim => {
+                let compared = size(0).total.saturating_mul(size(1).widest) / 16;
+                all.saturating_mul(2).saturating_add(values).max(compared)
+            }
             Growth::Pad => rows.saturating_mul(count(1)?).saturating_mul(4).saturating_add(all),
             Growth::Replace => {
                 let places = size(0).total.saturating_add(rows);
@@ -586,6 +612,16 @@ impl Growth {
             Growth::Elements => size(0).elements.saturating_mul(size(1).widest) / 16,
         })
     }
+}
+
+/// The most groups that a pattern may have in any row: as many as it has open brackets.
+fn groups(patterns: &ColumnarValue) -> Result<usize> {
+    let patterns = match patterns {
+        ColumnarValue::Array(patterns) => cast(patterns, &DataType::Utf8)?,
+        ColumnarValue::Scalar(pattern) => cast(&pattern.to_array()?, &DataType::Utf8)?,
+    };
+    let brackets = |pattern: &str| pattern.bytes().filter(|byte| *byte == b'(').count();
+    Ok(patterns.as_string::<i32>().iter().flatten().map(brackets).max().unwrap_or(0))
 }
 
 /// The most elements of a range in any row.

@@ -21,7 +21,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{ColumnarValue, LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::analyze::AnalyzeExec;
@@ -31,7 +31,9 @@ use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, InputOrderMode, PlanProperties,
+};
 use datafusion::prelude::Expr;
 use futures::{Stream, StreamExt};
 
@@ -39,6 +41,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::multiplied::{Made, Multiplied, is_join};
 use crate::narrow::{NARROW_ROWS, has_any_width, holds_back, narrow, narrowed, outer};
 use crate::size::Size;
+use crate::sized;
 use crate::subquery::{Repeated, Results};
 
 /// Largest batch handed on, in bytes; larger ones are cut by rows.
@@ -53,8 +56,14 @@ const FULL_BATCH_BYTES: usize = 512 << 20;
 const WIDE_BYTES_MAX: usize = 256 << 20;
 /// Rows of a batch where values are lists.
 const LIST_BATCH_ROWS: usize = 1_024;
-/// The constants of an operator, in as many rows as a batch has, in bytes.
-const CONSTANT_BYTES: usize = 32 << 20;
+/// What an operator works out for each row, and its constants, in as many rows as a batch has, in bytes.
+const WORKED_OUT_BYTES: usize = 32 << 20;
+/// The result of an expression in a row, of a number or what stands for a text, in bytes.
+const RESULT_BYTES: usize = 16;
+/// An aggregate that makes its state for each group before it counts any.
+const APPROX_DISTINCT: &str = "approx_distinct";
+/// The state of that aggregate, in bytes.
+const APPROX_DISTINCT_BYTES: usize = 16 << 10;
 /// Longest work of a leaf or a join before others have their turn.
 const WORK: Duration = Duration::from_millis(10);
 /// Rows of a frame that a window may keep without being counted.
@@ -99,31 +108,47 @@ fn constants_of(node: &LogicalPlan) -> Result<usize> {
     Ok(bytes)
 }
 
-/// Rows of a batch for a plan: fewer where its constants or lists would make a full batch too large.
+/// Rows of a batch for a plan: fewer where what its operators work out for each row, or lists, would make a full batch
+/// too large.
 pub(crate) fn batch_rows(plan: &LogicalPlan, rows: usize) -> Result<usize> {
-    let (mut constants, mut lists) = (0, false);
+    let (mut bytes, mut lists) = (0_usize, false);
     plan.apply_with_subqueries(|node| {
         lists |= node.schema().fields().iter().any(|field| field.data_type().is_nested());
         if matches!(node, LogicalPlan::Values(_)) {
             return Ok(TreeNodeRecursion::Continue);
         }
         let mut own = 0_usize;
+        let has_groups = !matches!(node, LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty());
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
-                match expr {
-                    Expr::Literal(value, _) => own = own.saturating_add(constant_bytes(value)),
-                    // Compared with, never put into rows.
-                    Expr::InList(_) => return Ok(TreeNodeRecursion::Jump),
-                    _ => {}
+                // Compared with, never put into rows.
+                if matches!(expr, Expr::InList(_)) {
+                    return Ok(TreeNodeRecursion::Jump);
                 }
+                own = own.saturating_add(row_bytes(expr, has_groups));
                 Ok(TreeNodeRecursion::Continue)
             })
         })?;
-        constants = constants.max(own);
+        bytes = bytes.max(own);
         Ok(TreeNodeRecursion::Continue)
     })?;
     let most = if lists { rows.min(LIST_BATCH_ROWS) } else { rows };
-    Ok((CONSTANT_BYTES / constants.max(1)).clamp(1, most))
+    Ok((WORKED_OUT_BYTES / bytes.max(1)).clamp(1, most))
+}
+
+/// What an expression itself makes for each row, which may be a group of its own, in bytes, as far as that is known
+/// without its values.
+fn row_bytes(expr: &Expr, has_groups: bool) -> usize {
+    let cast = |data_type| sized::fixed_bytes(data_type).max(RESULT_BYTES);
+    match expr {
+        Expr::Literal(value, _) => constant_bytes(value),
+        Expr::Column(_) | Expr::Alias(_) => 0,
+        Expr::Cast(to) => cast(to.field.data_type()),
+        Expr::TryCast(to) => cast(to.field.data_type()),
+        Expr::AggregateFunction(call) if has_groups && call.func.name() == APPROX_DISTINCT => APPROX_DISTINCT_BYTES,
+        Expr::WindowFunction(call) if call.fun.name() == APPROX_DISTINCT => APPROX_DISTINCT_BYTES,
+        _ => RESULT_BYTES,
+    }
 }
 
 fn constant_bytes(value: &ScalarValue) -> usize {
@@ -206,8 +231,11 @@ struct Keeps {
     collects: Option<u64>,
     /// Most rows for which it evaluates an expression at a time.
     rows: u64,
-    /// Bytes of constants that stand in each of these rows: in an argument, and once more in a result.
+    /// Bytes of constants that stand in each of these rows, in an argument and once more in a result, and of what an
+    /// order works out for each.
     constant_bytes: usize,
+    /// Bytes of states that a window makes for each part of its rows, and does not give back.
+    state_bytes: usize,
     /// Arguments whose values have any width.
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     /// How often it holds the values of these.
@@ -251,7 +279,12 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Ke
     let sort = node.downcast_ref::<SortExec>().map(SortExec::expr);
     if let Some(order) = sort.or_else(|| node.downcast_ref::<PartialSortExec>().map(PartialSortExec::expr)) {
         let mut keeps = Keeps { rows: SORT_ROWS, ..Keeps::default() };
-        order.iter().for_each(|key| keeps.take_constants(&key.expr));
+        for key in order.iter() {
+            keeps.take_constants(&key.expr);
+            if !key.expr.is::<Column>() {
+                keeps.constant_bytes = keeps.constant_bytes.saturating_add(RESULT_BYTES);
+            }
+        }
         return Ok((keeps.constant_bytes > 0).then_some(keeps));
     }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
@@ -269,6 +302,10 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Ke
         return Ok(None);
     };
     let once = usize::from(whole);
+    // Where the parts of the rows are not one behind the other, it cannot know when one has ended.
+    let mixes_parts = node
+        .downcast_ref::<BoundedWindowAggExec>()
+        .is_some_and(|bounded| !matches!(bounded.input_order_mode, InputOrderMode::Sorted));
     let mut keeps = Keeps { times: 2 * once, arguments_times: once, ..Keeps::default() };
     for window in windows {
         let frame = window.get_window_frame();
@@ -285,6 +322,9 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Ke
         window.partition_by().iter().for_each(|key| keeps.take_constants(key));
         window.order_by().iter().for_each(|key| keeps.take_constants(&key.expr));
         if let Some((name, distinct)) = aggregate_of(window.as_ref()) {
+            if name == APPROX_DISTINCT && mixes_parts && !window.partition_by().is_empty() {
+                keeps.state_bytes = keeps.state_bytes.saturating_add(APPROX_DISTINCT_BYTES);
+            }
             if name == "array_agg" || name == "string_agg" {
                 keeps.collects = keeps.collects.max(Some(rows));
             }
@@ -422,6 +462,9 @@ impl ExecutionPlan for Guard {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if let (Some(Taken::Multiplied(multiplied)), 0) = (&self.taken, partition) {
+            multiplied.begin();
+        }
         let name = match &self.taken {
             Some(Taken::Multiplied(multiplied)) => multiplied.name(),
             Some(Taken::Kept(_)) => "a window, an order or an aggregate",
@@ -437,7 +480,8 @@ impl ExecutionPlan for Guard {
         Ok(Box::pin(Guarded {
             schema: input.schema(),
             input,
-            yields: self.input.children().is_empty() || joins,
+            // A join works its whole other side out for each part that it is handed.
+            yields: self.input.children().is_empty() || joins || matches!(self.taken, Some(Taken::Multiplied(_))),
             since: None,
             batch_rows: context.session_config().batch_size().max(1),
             reservation,
@@ -528,7 +572,8 @@ impl Guarded {
                     let all = self.kept_rows.saturating_mul(8).max(self.arguments.total as u64);
                     frame.min(self.kept_rows).saturating_mul(all)
                 });
-                let more = usize::try_from(copied.max(collected)).unwrap_or(usize::MAX);
+                let states = self.kept_rows.saturating_mul(keeps.state_bytes as u64);
+                let more = usize::try_from(copied.max(collected).saturating_add(states)).unwrap_or(usize::MAX);
                 let held = self.kept_bytes.saturating_add(of_arguments).saturating_add(more);
                 if held > self.reservation.size() {
                     self.reservation.try_resize(held)?;

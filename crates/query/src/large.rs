@@ -13,10 +13,10 @@ use datafusion::arrow::array::{Array, ArrayRef, make_array};
 use datafusion::arrow::buffer::Buffer;
 use datafusion::error::{DataFusionError, Result};
 use parking_lot::{Condvar, Mutex};
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::error::{QueryError, sqlstate};
 use crate::memory::{Share, SharedMemory};
+use crate::runtime::apart;
 use crate::stopped::Stopped;
 
 /// Smallest large result, in bytes.
@@ -51,12 +51,10 @@ impl LargeCalls {
     /// # Errors
     /// As the call has them, and if the statement is over before it may begin.
     pub(crate) fn run<T>(&self, stopped: &Stopped, call: impl FnOnce() -> Result<T>) -> Result<T> {
-        let run = || {
+        apart(|| {
             let _place = self.begin(stopped)?;
             call()
-        };
-        let is_worker = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
-        if Handle::try_current().is_ok_and(is_worker) { tokio::task::block_in_place(run) } else { run() }
+        })
     }
 
     fn begin(&self, stopped: &Stopped) -> Result<LargeCall<'_>> {
@@ -71,12 +69,18 @@ impl LargeCalls {
 
     /// The room of a result of a function, which takes none yet.
     pub(crate) fn room<'a>(&self, name: &'a str) -> Room<'a> {
-        Room { name, share: Share::new(self.0.memory.clone(), 0) }
+        Room { what: "the result", name, share: Share::new(self.0.memory.clone(), 0) }
+    }
+
+    /// The room of the patterns that a function compiles, which takes none yet; few need none.
+    pub(crate) fn room_of_patterns<'a>(&self, name: &'a str) -> Room<'a> {
+        Room { what: "the patterns", name, share: Share::new(self.0.memory.clone(), LARGE_BYTES) }
     }
 }
 
-/// The memory that the result of a call takes.
+/// The memory that the result of a call takes, or what it makes on its way.
 pub(crate) struct Room<'a> {
+    what: &'static str,
     name: &'a str,
     share: Share,
 }
@@ -90,8 +94,8 @@ impl Room<'_> {
         if self.share.try_resize(bytes) {
             return Ok(());
         }
-        let name = self.name;
-        let text = format!("out of memory: the result of {name} takes {bytes} bytes, and all queries hold too much");
+        let Room { what, name, .. } = self;
+        let text = format!("out of memory: {what} of {name}: {bytes} bytes, and all queries together hold too much");
         Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion())
     }
 

@@ -10,7 +10,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, Record
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::CrossJoinExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec};
 use datafusion::physical_plan::unnest::UnnestExec;
 
 use crate::narrow::NARROW_ROWS;
@@ -18,6 +18,10 @@ use crate::size::Size;
 
 /// What a join makes at a time, in bytes, as far as its input decides that.
 pub(crate) const MADE_BYTES: usize = 16 << 20;
+/// Pairs of rows that a join compares at a time: about a second of work.
+const PAIRS: usize = 1 << 27;
+/// The same of a join that looks for equal keys.
+const PAIRS_HASHED: usize = 1 << 30;
 
 /// What an operator makes of the rows of one of its inputs.
 #[derive(Clone, Debug)]
@@ -26,6 +30,10 @@ pub(crate) enum Multiplied {
     Joined {
         /// The widest row of each side so far, in bytes.
         widest: Arc<[AtomicUsize; 2]>,
+        /// Rows of the first side, which a join collects.
+        first_rows: Arc<AtomicUsize>,
+        /// Most pairs of rows that it compares without letting others run.
+        pairs_max: usize,
         side: usize,
         /// Whether a batch of the second side is put beside each row of the first as it is.
         whole: bool,
@@ -61,7 +69,19 @@ impl Multiplied {
             return None;
         }
         let (widest, whole) = (Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]), node.is::<CrossJoinExec>());
-        Some((0..2).map(|side| Multiplied::Joined { widest: widest.clone(), side, whole }).collect())
+        let first_rows = Arc::new(AtomicUsize::new(0));
+        let pairs_max = match node.is::<HashJoinExec>() {
+            // It gives a batch at a time.
+            _ if whole => usize::MAX,
+            // It compares all pairs only where all keys are equal.
+            true => PAIRS_HASHED,
+            false => PAIRS,
+        };
+        let of_side = |side| {
+            let (widest, first_rows) = (widest.clone(), first_rows.clone());
+            Multiplied::Joined { widest, first_rows, pairs_max, side, whole }
+        };
+        Some((0..2).map(of_side).collect())
     }
 
     /// What it is called in errors.
@@ -72,14 +92,27 @@ impl Multiplied {
         }
     }
 
+    /// Begins from its first row: a recursive query runs it again and again.
+    pub(crate) fn begin(&self) {
+        if let Multiplied::Joined { first_rows, side: 0, .. } = self {
+            first_rows.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Measures a batch that goes into the operator.
     pub(crate) fn measure(&self, batch: &RecordBatch) -> Made {
         match self {
-            Multiplied::Joined { widest, side, whole } => {
+            Multiplied::Joined { widest, first_rows, pairs_max, side, whole } => {
+                if *side == 0 {
+                    first_rows.fetch_add(batch.num_rows(), Ordering::Relaxed);
+                }
                 let own = Size::of_batch(batch).widest;
                 widest[*side].fetch_max(own, Ordering::Relaxed);
                 let both: usize = widest.iter().map(|side| side.load(Ordering::Relaxed)).sum();
-                let rows = (MADE_BYTES / both.max(1)).max(1);
+                let mut rows = (MADE_BYTES / both.max(1)).max(1);
+                if *side == 1 {
+                    rows = rows.min(pairs_max / first_rows.load(Ordering::Relaxed).max(1)).max(1);
+                }
                 // It works out a condition for as many rows as it hands on.
                 let bytes = if *whole { both.saturating_mul(2) } else { own.saturating_mul(2 * NARROW_ROWS) };
                 Made { rows, bytes }
@@ -137,13 +170,37 @@ mod tests {
 
     #[test]
     fn a_join_takes_fewer_rows_the_wider_both_sides_are() {
-        let widest = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-        let sides = [0, 1].map(|side| Multiplied::Joined { widest: widest.clone(), side, whole: true });
+        let (widest, first_rows) = (Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]), Arc::default());
+        let sides = [0, 1].map(|side| Multiplied::Joined {
+            widest: widest.clone(),
+            first_rows: Arc::clone(&first_rows),
+            pairs_max: PAIRS,
+            side,
+            whole: true,
+        });
         let wide = batch(vec![("text", Arc::new(StringArray::from(vec!["x".repeat((1 << 20) - 8)])))]);
         let narrow = batch(vec![("number", Arc::new(Int64Array::from(vec![1; 100])))]);
         assert_eq!(sides[1].measure(&narrow), Made { rows: (16 << 20) / 8, bytes: 16 });
         assert_eq!(sides[0].measure(&wide).rows, 15);
         assert_eq!(sides[1].measure(&narrow).rows, 15);
+    }
+
+    #[test]
+    fn a_join_takes_fewer_rows_the_more_it_compares_them_with() {
+        let first_rows = Arc::default();
+        let sides = [0, 1].map(|side| Multiplied::Joined {
+            widest: Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]),
+            first_rows: Arc::clone(&first_rows),
+            pairs_max: 1_000,
+            side,
+            whole: false,
+        });
+        let rows = |count| batch(vec![("number", Arc::new(Int64Array::from(vec![1; count])) as ArrayRef)]);
+        sides[0].measure(&rows(60));
+        sides[0].measure(&rows(40));
+        assert_eq!(sides[1].measure(&rows(100)).rows, 10);
+        sides[0].measure(&rows(10_000));
+        assert_eq!(sides[1].measure(&rows(100)).rows, 1);
     }
 
     #[test]

@@ -158,14 +158,30 @@ pub(crate) fn decode(
             None => ScalarValue::Utf8(None),
         });
     };
-    let value = if binary { decode_binary(number, bytes, wire)? } else { decode_text(number, bytes, wire, target)? };
+    let value = if binary { decode_binary(number, bytes, wire)? } else { decode_text(number, bytes, wire)? };
     match target {
-        Some(kind) if value.data_type() != *kind => Ok(value.cast_to(kind)?),
-        _ => Ok(value),
+        Some(kind) if value.data_type() == *kind => Ok(value),
+        Some(kind) if kind.is_integer() || kind.is_decimal() => whole(value, kind),
+        Some(kind) => Ok(value.cast_to(kind)?),
+        None => Ok(value),
     }
 }
 
-fn decode_text(number: usize, bytes: &[u8], wire: &Type, target: Option<&DataType>) -> Result<ScalarValue, QueryError> {
+/// A number as one of a type of whole numbers; as it came where that has no place for it, as for 1.5 or 2^40: what it is
+/// compared with is made wider then.
+fn whole(value: ScalarValue, kind: &DataType) -> Result<ScalarValue, QueryError> {
+    if !value.data_type().is_numeric() {
+        return Ok(value.cast_to(kind)?);
+    }
+    let there = value.cast_to(kind);
+    let is_same = there.as_ref().is_ok_and(|there| there.cast_to(&value.data_type()).is_ok_and(|back| back == value));
+    Ok(match there {
+        Ok(there) if is_same => there,
+        _ => value,
+    })
+}
+
+fn decode_text(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, QueryError> {
     let text = std::str::from_utf8(bytes)
         .map_err(|_| QueryError::new("22021", format!("parameter ${number} is not UTF-8")))?;
     let invalid = |kind: &str| {
@@ -185,10 +201,7 @@ fn decode_text(number: usize, bytes: &[u8], wire: &Type, target: Option<&DataTyp
         Type::FLOAT8 => ScalarValue::Float64(Some(trimmed.parse().map_err(|_| invalid("double precision"))?)),
         Type::NUMERIC => {
             let scale = trimmed.split_once('.').map_or(0, |(_, f)| f.len().min(38)) as i8;
-            let kind = match target {
-                Some(kind @ DataType::Decimal128(..)) => kind.clone(),
-                _ => DataType::Decimal128(38, scale),
-            };
+            let kind = DataType::Decimal128(38, scale);
             ScalarValue::from(trimmed).cast_to(&kind).map_err(|_| invalid("numeric"))?
         }
         Type::TIMESTAMPTZ => ScalarValue::from(trimmed).cast_to(&timestamp_type())?,

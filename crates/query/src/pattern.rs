@@ -3,7 +3,8 @@
 //! A function keeps each pattern that it has compiled until the end of a batch, one for each of its flags, and a short
 //! one may take megabytes, as `\w{150}` does. So a batch with many patterns is worked out in parts, and a pattern has a bound when it is compiled.
 
-use std::collections::{HashMap, HashSet};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::compute::{cast, concat};
@@ -14,7 +15,9 @@ use regex::RegexBuilder;
 
 use crate::error::{QueryError, sqlstate};
 use crate::growth::part_of;
+use crate::large::LargeCalls;
 use crate::like;
+use crate::size::Size;
 use crate::stopped::Stopped;
 
 /// Largest pattern when it is compiled, in bytes; as large is `\w{100}`.
@@ -31,10 +34,26 @@ const LIGHT_LENGTH: usize = 64;
 const SMALL_BYTES: usize = 32 << 10;
 /// What such a pattern takes while it is used, in bytes.
 const SMALL_USED_BYTES: usize = 1 << 20;
+/// The most that a pattern takes while it is used on long texts, in bytes: two tables of what it has met.
+const USED_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a state of a pattern that is compiled, about.
+const STATE_BYTES: usize = 32;
+/// Most steps of a call, were each byte of its texts to meet each state of its pattern: about a minute, where a pattern
+/// does not fit its tables. Few do not.
+const STEPS_MAX: usize = 20_000_000_000;
 /// Patterns held at a time, in bytes.
 const HELD_BYTES: usize = 48 << 20;
 /// Most patterns of a batch that are larger: to compile one takes milliseconds.
 const HEAVY_MAX: usize = 256;
+
+/// Patterns whose weight a thread remembers: a statement is looked at again and again while it is planned.
+const WEIGHED_MAX: usize = 32;
+/// The longest of them, in bytes.
+const WEIGHED_LENGTH: usize = 1 << 10;
+
+thread_local! {
+    static WEIGHED: RefCell<VecDeque<(String, usize)>> = const { RefCell::new(VecDeque::new()) };
+}
 
 /// Whether a function takes a regular expression as its second argument.
 pub(crate) fn takes_pattern(name: &str) -> bool {
@@ -50,12 +69,13 @@ fn flags_index(name: &str) -> usize {
     }
 }
 
-/// Calls such a function for as many rows at a time as their patterns allow.
+/// Calls such a function for as many rows at a time as their patterns allow, which count as memory of queries.
 ///
 /// # Errors
-/// If a pattern is too large, or too many of a batch may be, or the statement is over.
+/// If a pattern is too large, or too many of a batch may be, or all queries hold too much, or the statement is over.
 pub(crate) fn call_in_parts(
     name: &str,
+    large: &LargeCalls,
     args: ScalarFunctionArgs,
     call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue>,
 ) -> Result<ColumnarValue> {
@@ -68,15 +88,25 @@ pub(crate) fn call_in_parts(
                 Some(ColumnarValue::Scalar(flags)) => flags.try_as_str().flatten(),
                 _ => None,
             };
-            weight(name, pattern, flags)?;
+            let bytes = weight(name, pattern, flags)?;
+            let length = args.args.first().map_or(0, longest);
+            check_steps(name, length, bytes)?;
         }
         return call(args);
     }
     let (patterns, flags) = (texts(patterns)?, flags.map(texts).transpose()?);
     let mut parts = Parts::new(name, &patterns, flags.as_ref(), args.number_rows);
     parts.rows_max = rows_max(&args);
+    parts.length = args.args.first().map_or(0, longest);
     let (mut results, mut row): (Vec<ArrayRef>, usize) = (Vec::new(), 0);
+    let mut room = large.room_of_patterns(name);
     while let Some(rows) = parts.next()? {
+        if let Err(refused) = room.resize(parts.used) {
+            if !parts.take_fewer(rows) {
+                return Err(refused);
+            }
+            continue;
+        }
         if rows == args.number_rows {
             return call(args);
         }
@@ -108,6 +138,25 @@ fn rows_max(args: &ScalarFunctionArgs) -> usize {
     (HELD_BYTES / args.args.iter().map(bytes).sum::<usize>().max(1)).max(1)
 }
 
+/// The longest text of an argument, in bytes.
+fn longest(value: &ColumnarValue) -> usize {
+    match value {
+        ColumnarValue::Array(array) => Size::of(array).widest,
+        ColumnarValue::Scalar(scalar) => scalar.try_as_str().flatten().map_or(0, str::len),
+    }
+}
+
+/// Refuses a pattern for texts so long that nothing could end the call.
+fn check_steps(name: &str, length: usize, bytes: usize) -> Result<()> {
+    // A smaller one fits its tables.
+    let states = if is_heavy(bytes) { (bytes - USED_BYTES) / STATE_BYTES } else { 0 };
+    if length.saturating_mul(states) <= STEPS_MAX {
+        return Ok(());
+    }
+    let text = format!("{name}: a pattern of {states} states and a text of {length} bytes, together too long");
+    Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion())
+}
+
 /// The text of a row, or the one for all rows.
 fn text_of(texts: &StringArray, row: usize) -> Option<&str> {
     let row = if texts.len() == 1 { 0 } else { row };
@@ -123,13 +172,20 @@ struct Parts<'a> {
     rows: usize,
     rows_max: usize,
     heavy: usize,
+    /// What the patterns of a part may take, in bytes.
+    held_max: usize,
+    /// The most that those of the newest part take, in bytes.
+    used: usize,
+    /// The longest text that they are matched with, in bytes.
+    length: usize,
     /// What each pattern takes with its flags.
     weights: HashMap<(&'a str, Option<&'a str>), usize>,
 }
 
 impl<'a> Parts<'a> {
     fn new(name: &'a str, patterns: &'a ArrayRef, flags: Option<&'a ArrayRef>, rows: usize) -> Parts<'a> {
-        Parts { name, patterns, flags, row: 0, rows, rows_max: rows, heavy: 0, weights: HashMap::new() }
+        let (held_max, weights) = (HELD_BYTES, HashMap::new());
+        Parts { name, patterns, flags, row: 0, rows, rows_max: rows, heavy: 0, held_max, used: 0, length: 0, weights }
     }
 
     /// Rows of the next part.
@@ -137,15 +193,17 @@ impl<'a> Parts<'a> {
         let patterns = self.patterns.as_string::<i32>();
         let flags = self.flags.map(|flags| flags.as_string::<i32>());
         let (first, mut held, mut known) = (self.row, 0, HashSet::new());
+        self.used = 0;
         while self.row < self.rows && self.row - first < self.rows_max {
             let flags = flags.and_then(|flags| text_of(flags, self.row));
             let key = text_of(patterns, self.row).map(|pattern| (pattern, flags));
             if let Some(key) = key.filter(|key| !known.contains(key)) {
                 let bytes = self.weight(key)?;
-                if held + bytes > HELD_BYTES {
+                if held + bytes > self.held_max && held > 0 {
                     break;
                 }
                 held += bytes;
+                self.used += if bytes == LIGHT_BYTES { bytes } else { bytes + USED_BYTES_MAX };
                 known.insert(key);
             }
             self.row += 1;
@@ -153,11 +211,19 @@ impl<'a> Parts<'a> {
         Ok((self.row > first).then_some(self.row - first))
     }
 
+    /// Goes back over the newest part, of that many rows, for smaller ones; says whether there are any.
+    fn take_fewer(&mut self, rows: usize) -> bool {
+        self.row -= rows;
+        self.held_max /= 2;
+        rows > 1 && self.held_max > LIGHT_BYTES
+    }
+
     fn weight(&mut self, key: (&'a str, Option<&'a str>)) -> Result<usize> {
         if let Some(bytes) = self.weights.get(&key) {
             return Ok(*bytes);
         }
         let (name, bytes) = (self.name, weight(self.name, key.0, key.1)?);
+        check_steps(name, self.length, bytes)?;
         self.heavy += usize::from(is_heavy(bytes));
         if self.heavy > HEAVY_MAX {
             let text = format!("{name} with more than {HEAVY_MAX} long patterns in a batch of rows");
@@ -205,15 +271,20 @@ pub(crate) fn weight(name: &str, pattern: &str, flags: Option<&str>) -> Result<u
         let built = RegexBuilder::new(&pattern).size_limit(bytes).build();
         matches!(built, Err(regex::Error::CompiledTooBig(_)))
     };
+    let known = WEIGHED.with_borrow(|known| known.iter().find(|(of, _)| *of == pattern).map(|(_, bytes)| *bytes));
+    if let Some(bytes) = known {
+        return Ok(bytes);
+    }
     // What is no pattern the function says itself.
-    if !too_big(SMALL_BYTES) {
-        return Ok(SMALL_BYTES + SMALL_USED_BYTES);
-    }
-    if !too_big(COMPILED_BYTES) {
-        return Ok(COMPILED_BYTES + USED_BYTES);
-    }
-    if !too_big(COMPILED_BYTES_MAX) {
-        return Ok(COMPILED_BYTES_MAX + USED_BYTES);
+    let sizes = [(SMALL_BYTES, SMALL_USED_BYTES), (COMPILED_BYTES, USED_BYTES), (COMPILED_BYTES_MAX, USED_BYTES)];
+    if let Some((compiled, used)) = sizes.into_iter().find(|(compiled, _)| !too_big(*compiled)) {
+        if pattern.len() <= WEIGHED_LENGTH {
+            WEIGHED.with_borrow_mut(|known| {
+                known.truncate(WEIGHED_MAX - 1);
+                known.push_front((pattern, compiled + used));
+            });
+        }
+        return Ok(compiled + used);
     }
     let shown: String = pattern.chars().take(40).collect();
     let text = format!("{name}: the pattern \"{shown}\" takes more than {COMPILED_BYTES_MAX} bytes");
@@ -224,7 +295,13 @@ pub(crate) fn weight(name: &str, pattern: &str, flags: Option<&str>) -> Result<u
 mod tests {
     use std::sync::Arc;
 
+    use datafusion::arrow::array::Int64Array;
+    use datafusion::arrow::datatypes::Field;
+    use datafusion::common::ScalarValue;
+    use datafusion::error::DataFusionError;
+
     use super::*;
+    use crate::memory::SharedMemory;
 
     fn parts_of(patterns: Vec<String>) -> Result<Vec<usize>> {
         parts_with(patterns, None)
@@ -264,6 +341,40 @@ mod tests {
         assert!(weight("f", &"\\w".repeat(200), None).is_err());
         assert!(!heavy("^ch\\.[a-z]+(_raw)?$", Some("i")));
         assert_eq!(parts_of((0..64).map(|n| format!("{}{n}", "\\w".repeat(9))).collect()).unwrap(), [16; 4]);
+    }
+
+    #[test]
+    fn patterns_count_as_memory_of_queries() {
+        let patterns = |count| Arc::new((0..count).map(|n| Some(format!("\\w{{4}}{n}"))).collect::<StringArray>());
+        let call = |mib: usize, count: usize| {
+            let large = LargeCalls::new(1, SharedMemory::new(mib << 20));
+            let field = Arc::new(Field::new("f", DataType::Int64, true));
+            let args = ScalarFunctionArgs {
+                args: vec![ColumnarValue::from(ScalarValue::from("x")), ColumnarValue::Array(patterns(count))],
+                arg_fields: vec![],
+                number_rows: count,
+                return_field: field,
+                config_options: Arc::default(),
+            };
+            let parts = RefCell::new(Vec::new());
+            call_in_parts("f", &large, args, &|args| {
+                parts.borrow_mut().push(args.number_rows);
+                Ok(ColumnarValue::Array(Arc::new(Int64Array::from(vec![1; args.number_rows]))))
+            })?;
+            Ok::<_, DataFusionError>(parts.into_inner())
+        };
+        assert_eq!(call(200, 40).unwrap(), [16, 16, 8]);
+        assert_eq!(call(60, 40).unwrap(), [8; 5]);
+        let refused = call(3, 40).unwrap_err().to_string();
+        assert!(refused.contains("out of memory: the patterns of f"), "{refused}");
+    }
+
+    #[test]
+    fn a_long_text_and_a_large_pattern_are_refused_together() {
+        let (small, large) = (weight("f", "a+b", None).unwrap(), weight("f", "[ab]{50000}[^ab]", None).unwrap());
+        assert!(check_steps("f", 60 << 20, small).is_ok() && check_steps("f", 100_000, large).is_ok());
+        let refused = check_steps("f", 16 << 20, large).unwrap_err().to_string();
+        assert!(refused.contains("f: a pattern of"), "{refused}");
     }
 
     #[test]

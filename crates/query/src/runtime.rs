@@ -2,12 +2,18 @@
 
 use std::io;
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 /// Stack of a thread, in bytes: plans nest, and running and dropping them takes stack for each level.
 const STACK_BYTES: usize = 64 << 20;
 /// Threads that may be blocked while others go on in their place.
 const BLOCKED_MAX: usize = 256;
+
+/// Does what takes long on this thread; if it is one of a runtime, another one takes its place meanwhile.
+pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
+    let is_worker = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+    if Handle::try_current().is_ok_and(is_worker) { tokio::task::block_in_place(work) } else { work() }
+}
 
 /// A tokio runtime whose threads yield to the rest of the program.
 pub(crate) struct Threads {

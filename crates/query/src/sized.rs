@@ -10,8 +10,10 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use crate::error::QueryError;
 use crate::extent::beyond;
 
-/// Most bytes of a value, or elements of a list, of a type that has a fixed number of them.
-const FIXED_MAX: i32 = 65_536;
+/// Most bytes of a value of a type that has a fixed number of them.
+const FIXED_BYTES_MAX: usize = 65_536;
+/// What a value whose size is not fixed takes beside its contents, in bytes.
+const OFFSET_BYTES: usize = 16;
 /// Most centroids of an approximate percentile: beyond, it is no better than an exact one.
 const CENTROIDS_MAX: i64 = 10_000;
 /// Functions whose second argument is the name of a type.
@@ -57,22 +59,33 @@ fn check_expression(expr: &Expr) -> Result<(), QueryError> {
 }
 
 fn check_type(data_type: &DataType) -> Result<(), QueryError> {
+    let bytes = fixed_bytes(data_type);
+    if bytes > FIXED_BYTES_MAX { Err(beyond("bytes of a fixed size", bytes, FIXED_BYTES_MAX)) } else { Ok(()) }
+}
+
+/// What a value of a type takes, even if it is null, in bytes: a fixed number of elements each takes its place.
+pub(crate) fn fixed_bytes(data_type: &DataType) -> usize {
     match data_type {
-        DataType::FixedSizeBinary(bytes) if *bytes > FIXED_MAX => {
-            Err(beyond("bytes of a fixed size", bytes, FIXED_MAX))
+        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0),
+        DataType::FixedSizeList(field, elements) => {
+            let elements = usize::try_from(*elements).unwrap_or(0);
+            elements.saturating_mul(fixed_bytes(field.data_type()).max(1))
         }
-        DataType::FixedSizeList(_, elements) if *elements > FIXED_MAX => {
-            Err(beyond("elements of a fixed size", elements, FIXED_MAX))
-        }
-        DataType::FixedSizeList(field, _)
-        | DataType::List(field)
+        // Elements that there may be: a null has none, but each that there is has its own.
+        DataType::List(field)
         | DataType::LargeList(field)
         | DataType::ListView(field)
         | DataType::LargeListView(field)
-        | DataType::Map(field, _) => check_type(field.data_type()),
-        DataType::Struct(fields) => fields.iter().try_for_each(|field| check_type(field.data_type())),
-        DataType::Dictionary(_, values) => check_type(values),
-        _ => Ok(()),
+        | DataType::Map(field, _) => fixed_bytes(field.data_type()).max(OFFSET_BYTES),
+        DataType::Struct(fields) => {
+            fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, usize::saturating_add)
+        }
+        DataType::Dictionary(_, values) => fixed_bytes(values),
+        DataType::RunEndEncoded(_, values) => fixed_bytes(values.data_type()),
+        DataType::Union(fields, _) => {
+            fields.iter().map(|(_, field)| fixed_bytes(field.data_type())).fold(0, usize::saturating_add)
+        }
+        other => other.primitive_width().unwrap_or(OFFSET_BYTES),
     }
 }
 
@@ -91,4 +104,21 @@ fn check_centroids(arguments: &[Expr]) -> Result<(), QueryError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_size_counts_what_its_elements_take() {
+        let check = |name: &str| check_type(&name.parse::<DataType>().unwrap()).is_ok();
+        assert!(check("FixedSizeList(8192, Int64)") && !check("FixedSizeList(8193, Int64)"));
+        assert!(check("FixedSizeBinary(65536)") && !check("List(FixedSizeBinary(65537))"));
+        assert!(check("FixedSizeList(100, FixedSizeList(80, Int64))"));
+        assert!(!check("FixedSizeList(65536, FixedSizeList(65536, FixedSizeList(65536, Int64)))"));
+        assert!(!check("FixedSizeList(65537, Null)"));
+        let name = "Struct(\"a\": FixedSizeList(5000, Int64), \"b\": FixedSizeList(5000, Int64))";
+        assert!(!check(name));
+    }
 }

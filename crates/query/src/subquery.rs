@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::ColumnarValue;
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{InListExpr, Literal};
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
@@ -25,6 +25,9 @@ use crate::error::{QueryError, sqlstate};
 use crate::multiplied::{MADE_BYTES, Made, is_join};
 use crate::narrow::{NARROW_ROWS, has_any_width};
 use crate::size::Size;
+
+/// Bytes of the values of one row that no query has memory for.
+const ENOUGH_BYTES: usize = 1 << 30;
 
 /// Values that an operator works out once for a batch and puts into each of its rows.
 #[derive(Clone, Debug)]
@@ -69,7 +72,15 @@ impl Repeated {
                 Ok(ColumnarValue::Array(values)) => Size::of(&values).total,
                 Err(_) => 0,
             };
-            self.values.iter().map(size).fold(0, usize::saturating_add)
+            let mut bytes = 0_usize;
+            for value in &self.values {
+                bytes = bytes.saturating_add(size(value));
+                // To work out more of them changes nothing.
+                if bytes > ENOUGH_BYTES {
+                    break;
+                }
+            }
+            bytes
         })
     }
 
@@ -90,6 +101,15 @@ impl Repeated {
 /// Whether an expression is the same for all rows. If it is not, takes those in it that are.
 fn collect(expr: &Arc<dyn PhysicalExpr>, schema: &Schema, values: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<bool> {
     let parts = expr.children();
+    if let Some(list) = expr.downcast_ref::<InListExpr>() {
+        // The list is compared with, never put into rows.
+        return collect(list.expr(), schema, values).and_then(|constant| {
+            if constant {
+                take(list.expr(), schema, values)?;
+            }
+            Ok(false)
+        });
+    }
     if parts.is_empty() {
         return Ok(expr.is::<Literal>() || expr.is::<ScalarSubqueryExpr>() || expr.is::<ScalarFunctionExpr>());
     }

@@ -663,13 +663,14 @@ impl Connection {
             } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(QueryError::timed_out().into());
             }
-            let progress = running.put_rows(&mut self.client.output, OUTPUT_BYTES)?;
+            let Client { output, room, .. } = &mut self.client;
+            let progress = running.put_rows(output, OUTPUT_BYTES, room)?;
+            if self.client.output.len() >= OUTPUT_BYTES {
+                self.send_watched(&watched).await?;
+            }
             if let Some(progress) = progress {
                 running.put_end(&mut self.client.output, progress);
                 return Ok(progress);
-            }
-            if self.client.output.len() >= OUTPUT_BYTES {
-                self.send_watched(&watched).await?;
             }
             tokio::task::yield_now().await;
         }
@@ -697,6 +698,7 @@ impl Connection {
                 _ = stopped.wait_for(|stopped| *stopped) => return Err(Failure::Fatal(stopping())),
             }
         }
+        self.client.sent();
         Ok(())
     }
 }

@@ -2,11 +2,13 @@
 
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use datafusion::error::DataFusionError;
 use pgwire::api::Type;
 use pgwire::api::results::{DataRowEncoder, FieldFormat, FieldInfo};
 use std::fmt::Write as _;
@@ -31,6 +33,7 @@ pub(crate) fn wire_type(field: &Arc<Field>) -> Result<Type, QueryError> {
         DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
             Ok(Type::NUMERIC)
         }
+        DataType::List(element) if is_dictionary(element) => wire_type(&plain_list(field, element)),
         DataType::List(element) => match array_of(&wire_type(element)?) {
             Some(kind) => Ok(kind),
             None => arrow_pg::datatypes::field_into_pg_type(field)
@@ -39,6 +42,19 @@ pub(crate) fn wire_type(field: &Arc<Field>) -> Result<Type, QueryError> {
         _ => arrow_pg::datatypes::field_into_pg_type(field)
             .map_err(|e| QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, e.to_string())),
     }
+}
+
+fn is_dictionary(element: &Field) -> bool {
+    matches!(element.data_type(), DataType::Dictionary(..))
+}
+
+/// The same list with its elements themselves in the place of keys.
+fn plain_list(list: &Field, element: &Field) -> Arc<Field> {
+    let plain = match element.data_type() {
+        DataType::Dictionary(_, values) => element.clone().with_data_type(values.as_ref().clone()),
+        _ => element.clone(),
+    };
+    Arc::new(list.clone().with_data_type(DataType::List(Arc::new(plain))))
 }
 
 /// The type of arrays of a type, of those that channels of arrays have.
@@ -68,6 +84,9 @@ fn element_of(kind: ElementType) -> Type {
     }
 }
 
+/// Longest list, as it is written, in bytes.
+const LIST_BYTES_MAX: usize = 64 << 20;
+
 /// Writes an array of one dimension; `put` writes an element as a value of its own.
 fn put_list(
     out: &mut BytesMut,
@@ -76,6 +95,13 @@ fn put_list(
     mut put: impl FnMut(&mut BytesMut, usize) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     let begin = out.len();
+    let check = |out: &BytesMut| match out.len() - begin {
+        bytes if bytes > LIST_BYTES_MAX => {
+            let text = format!("a list of more than {LIST_BYTES_MAX} bytes on the wire");
+            Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text))
+        }
+        _ => Ok(()),
+    };
     out.put_i32(0);
     if binary {
         // Dimensions, whether any element is null, type; length and first index. None at all has no dimension.
@@ -88,6 +114,7 @@ fn put_list(
         }
         for index in 0..len {
             let at = out.len();
+            check(out)?;
             put(out, index)?;
             if out[at..at + 4] == (-1i32).to_be_bytes() {
                 out[begin + 8..begin + 12].copy_from_slice(&1i32.to_be_bytes());
@@ -101,6 +128,7 @@ fn put_list(
                 out.put_u8(b',');
             }
             one.clear();
+            check(out)?;
             put(&mut one, index)?;
             match one.get(4..) {
                 Some(text) if one[..4] != (-1i32).to_be_bytes() => out.put_slice(text),
@@ -487,9 +515,18 @@ pub(crate) fn put_arrow(
         }
         DataType::Dictionary(_, _) => {
             let dictionary = array.as_any_dictionary();
-            let key = dictionary.normalized_keys()[row];
+            let key = match array.as_dictionary_opt::<Int32Type>() {
+                Some(tags) => usize::try_from(tags.keys().value(row)).unwrap_or(0),
+                None => dictionary.normalized_keys()[row],
+            };
             let values = dictionary.values().clone();
             put_arrow(out, &values, key, &Field::new("", values.data_type().clone(), true), kind, binary)?;
+        }
+        DataType::List(element) if is_dictionary(element) => {
+            // As that of tags collected.
+            let field = plain_list(field, element);
+            let list = cast(&array.slice(row, 1), field.data_type()).map_err(DataFusionError::from)?;
+            put_arrow(out, &list, 0, &field, kind, binary)?;
         }
         DataType::List(element) if array_of(&wire_type(element)?).is_some() => {
             let list = array.as_list::<i32>();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::DataType;
 use pgwire::api::Type;
 
 use super::connection::put_row;
@@ -11,12 +12,18 @@ use super::encode;
 use super::message::{self, ResultColumn};
 use super::portal::Formats;
 use crate::direct::DirectRows;
-use crate::error::QueryError;
+use crate::error::{QueryError, sqlstate};
+use crate::memory::Share;
 use crate::query::{Plan, Rows};
+use crate::runtime::apart;
+use crate::size::Size;
 use crate::statement::CopyForm;
 
 /// Rows between two looks at what could stop the statement.
 const ROWS_AT_A_TIME: usize = 1_024;
+
+/// A wider row counts as an answer until it is sent, in bytes.
+pub(crate) const WIDE_BYTES: usize = 256 << 10;
 
 /// How a portion of rows ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,8 +37,8 @@ pub(crate) enum Progress {
 /// A running statement.
 pub(crate) struct Running {
     source: Source,
-    /// Types of the columns of batches.
-    kinds: Vec<Type>,
+    /// Types of the columns of batches, and whether they are sent as text whatever they are.
+    kinds: Vec<(Type, bool)>,
     formats: Formats,
     copy: Option<CopyForm>,
     /// Rows left of this portion; none: no bound.
@@ -46,7 +53,14 @@ enum Source {
     /// Straight from the store.
     Direct { plan: Arc<Plan>, rows: DirectRows },
     /// From DataFusion.
-    Batches { rows: Rows, batch: Option<RecordBatch>, next: usize, ended: bool },
+    Batches {
+        rows: Rows,
+        batch: Option<RecordBatch>,
+        next: usize,
+        ended: bool,
+        /// Bytes of the widest row of the batch.
+        widest: usize,
+    },
 }
 
 impl Running {
@@ -54,13 +68,30 @@ impl Running {
         Running::of(Source::Direct { plan, rows }, Vec::new(), formats)
     }
 
+    /// Rows of DataFusion.
+    ///
+    /// # Errors
+    /// If a column has no type on the wire, or another one than was announced.
     pub(crate) fn batches(plan: &Plan, rows: Rows, formats: Formats) -> Result<Self, QueryError> {
-        let kinds = plan.schema.fields().iter().map(encode::wire_type).collect::<Result<_, _>>()?;
-        let source = Source::Batches { rows, batch: None, next: 0, ended: false };
+        let mut kinds = Vec::with_capacity(plan.schema.fields().len());
+        for (announced, field) in plan.schema.fields().iter().zip(rows.schema.fields()) {
+            let is_whole = |kind: &DataType| kind.is_integer() || kind.is_decimal();
+            if is_whole(announced.data_type()) && field.data_type().is_floating()
+                || announced.data_type().is_integer() && field.data_type().is_decimal()
+            {
+                let text = format!("with these parameters column {:?} is no whole number any more", field.name());
+                return Err(QueryError::new(sqlstate::DATATYPE_MISMATCH, text)
+                    .with_hint("Cast the parameter, as in $1::float8."));
+            }
+            // The value of a parameter alone has the type that the parameter was announced with: text.
+            let is_text = announced.data_type().is_null();
+            kinds.push((encode::wire_type(announced)?, is_text));
+        }
+        let source = Source::Batches { rows, batch: None, next: 0, ended: false, widest: 0 };
         Ok(Running::of(source, kinds, formats))
     }
 
-    fn of(source: Source, kinds: Vec<Type>, formats: Formats) -> Self {
+    fn of(source: Source, kinds: Vec<(Type, bool)>, formats: Formats) -> Self {
         Running { source, kinds, formats, copy: None, left: None, sent: 0, cells: BytesMut::new() }
     }
 
@@ -87,16 +118,23 @@ impl Running {
 
     /// Waits for the next rows.
     pub(crate) async fn fetch(&mut self) -> Result<(), QueryError> {
-        if let Source::Batches { rows, batch, next, ended } = &mut self.source {
+        if let Source::Batches { rows, batch, next, ended, widest, .. } = &mut self.source {
             *batch = rows.next().await.transpose()?;
             *next = 0;
+            *widest = batch.as_ref().map_or(0, |batch| Size::of_batch(batch).widest);
             *ended = batch.is_none();
         }
         Ok(())
     }
 
-    /// Appends rows until the output is full, a thousand are made, or the portion ends.
-    pub(crate) fn put_rows(&mut self, out: &mut BytesMut, full: usize) -> Result<Option<Progress>, QueryError> {
+    /// Appends rows until the output is full, a thousand are made, or the portion ends. Wide rows have `room` until they
+    /// are sent.
+    pub(crate) fn put_rows(
+        &mut self,
+        out: &mut BytesMut,
+        full: usize,
+        room: &mut Share,
+    ) -> Result<Option<Progress>, QueryError> {
         let mut made = 0;
         while made < ROWS_AT_A_TIME {
             if self.left == Some(0) {
@@ -114,35 +152,53 @@ impl Running {
                         Some(form) => {
                             self.cells.clear();
                             let found = direct.put_cells(&mut self.cells, rows)?;
-                            found.then(|| put_copy_row(out, form, &self.cells)).map(|()| 1)
+                            if found == Some(1) {
+                                put_copy_row(out, form, &self.cells);
+                            }
+                            found
                         }
                     }
                 }
-                Source::Batches { batch, next, ended, .. } => {
+                Source::Batches { batch, next, ended, widest, .. } => {
                     let Some(batch) = batch.as_ref().filter(|batch| *next < batch.num_rows()) else {
                         return Ok(ended.then_some(Progress::Complete));
                     };
                     let (kinds, formats) = (&self.kinds, &self.formats);
                     let write = |out: &mut BytesMut, text: bool| {
                         for (at, array) in batch.columns().iter().enumerate() {
-                            let binary = !text && formats.binary(at);
-                            encode::put_arrow(out, array, *next, batch.schema_ref().field(at), &kinds[at], binary)?;
+                            let (kind, is_text) = &kinds[at];
+                            let binary = !text && !is_text && formats.binary(at);
+                            encode::put_arrow(out, array, *next, batch.schema_ref().field(at), kind, binary)?;
                         }
                         Ok(())
                     };
-                    match &self.copy {
-                        None => put_row(out, kinds.len(), |out| write(out, false))?,
+                    let (copy, cells) = (&self.copy, &mut self.cells);
+                    let mut put = |out: &mut BytesMut| match copy {
+                        None => put_row(out, kinds.len(), |out| write(out, false)),
                         Some(form) => {
-                            self.cells.clear();
-                            write(&mut self.cells, true)?;
-                            put_copy_row(out, form, &self.cells);
+                            cells.clear();
+                            write(cells, true)?;
+                            put_copy_row(out, form, cells);
+                            Ok(())
                         }
+                    };
+                    if *widest > WIDE_BYTES {
+                        // What was written before was sent.
+                        hold(room, *widest)?;
+                        apart(|| put(out))?;
+                        self.cells = BytesMut::new();
+                        hold(room, out.capacity())?;
+                    } else {
+                        put(out)?;
                     }
                     *next += 1;
                     Some(1)
                 }
             };
             let Some(rows) = rows else { return Ok(Some(Progress::Complete)) };
+            if rows == 0 {
+                return Ok(None);
+            }
             made += rows;
             self.sent += rows as u64;
             if let Some(left) = &mut self.left {
@@ -175,6 +231,14 @@ impl Running {
             put_copy_row(out, form, &cells);
         }
     }
+}
+
+fn hold(room: &mut Share, bytes: usize) -> Result<(), QueryError> {
+    if room.try_resize(bytes) {
+        return Ok(());
+    }
+    Err(QueryError::new(sqlstate::OUT_OF_MEMORY, "no room for a wide row beside answers that are not read yet")
+        .with_hint("Ask for fewer of the wide columns, or read answers sooner."))
 }
 
 /// Appends a line of copy data from cells in the text form of data rows.

@@ -18,6 +18,7 @@ use super::auth::{self, Exchange, MECHANISM, PgAuth};
 use super::connection::Connection;
 use super::doors::{Doors, Entry, Place};
 use super::message::{self, Body};
+use super::result::WIDE_BYTES;
 use crate::catalog::DATABASE;
 use crate::error::{QueryError, sqlstate};
 use crate::memory::Share;
@@ -121,6 +122,7 @@ async fn serve(
                 socket,
                 input: BytesMut::with_capacity(8 << 10),
                 output: BytesMut::new(),
+                room: Share::new(query.inner.answers.clone(), WIDE_BYTES),
                 held: Share::new(query.inner.sessions.clone(), MESSAGE_BYTES_FREE),
             };
             let begin = client.begin(&query, &auth, &keys, &doors, &mut start.place);
@@ -154,6 +156,8 @@ pub(crate) struct Client {
     pub(crate) socket: TcpStream,
     pub(crate) input: BytesMut,
     pub(crate) output: BytesMut,
+    /// The room of wide rows among the output.
+    pub(crate) room: Share,
     /// What its message counts for.
     pub(crate) held: Share,
 }
@@ -425,7 +429,17 @@ impl Client {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
+        self.sent();
         Ok(())
+    }
+
+    /// Lets go of what output took that is sent.
+    pub(crate) fn sent(&mut self) {
+        if self.room.bytes() > 0 {
+            self.output = BytesMut::new();
+            // What is less always has room.
+            let _ = self.room.try_resize(0);
+        }
     }
 }
 

@@ -234,6 +234,7 @@ fn statements() -> Vec<String> {
     all.extend(of_subqueries());
     all.extend(of_constants());
     all.extend(of_wide_rows());
+    all.extend(of_many_results());
     all.push("\0".into());
     all.push("'".into());
     all.push("/*".repeat(100_000));
@@ -329,6 +330,60 @@ fn of_wide_rows() -> Vec<String> {
     all.push(parts.clone());
     all.push(format!("{parts} order by v limit 3"));
     all.push(format!("select t, count(*) from ({parts}) u group by t"));
+    all
+}
+
+/// Much for each row or each group that no value shows before it is made.
+fn of_many_results() -> Vec<String> {
+    let mut all = Vec::new();
+    let list = |count: usize, part: &str| (1..=count).map(|n| part.replace('#', &n.to_string())).collect::<Vec<_>>();
+    let lists = "FixedSizeList(65536, FixedSizeList(65536, FixedSizeList(65536, Int64)))";
+    all.push(format!("select arrow_cast(null, '{lists}') is null"));
+    all.push(
+        "select arrow_try_cast(make_array(make_array(1)), 'FixedSizeList(2000, FixedSizeList(2000, Int64))')".into(),
+    );
+    for cast in [
+        "arrow_try_cast(make_array(x), 'FixedSizeList(8000, Int64)')",
+        "arrow_try_cast(arrow_cast(x::text, 'Binary'), 'FixedSizeBinary(65536)')",
+    ] {
+        all.push(format!("select count({cast}) from generate_series(1, 8192) g(x)"));
+    }
+    let numbers = "from generate_series(1, 60000) g(x)";
+    all.push(format!("select x {numbers} order by {}", list(2_000, "x + #").join(", ")));
+    all.push(format!("select {} {numbers}", list(1_600, "x + #").join(", ")));
+    all.push(format!("select count(greatest({})) {numbers}", list(4_000, "x + #").join(", ")));
+    all.push(format!("select {} {numbers} group by x % 7", list(4_000, "sum(x + #)").join(", ")));
+    let distinct = list(16, "approx_distinct((x % 3000#)::smallint)").join(", ");
+    all.push(format!("select {distinct} {numbers} group by x"));
+    for parts in ["x", "x % 30000"] {
+        let distinct = list(10, &format!("approx_distinct(x + #) over (partition by {parts} order by x)")).join(", ");
+        all.push(format!("select {distinct} {numbers}"));
+    }
+    let groups = format!("{}(a*){}", "(".repeat(240), ")".repeat(240));
+    for repeated in [690_000, 2_790_000] {
+        let found = format!("select cardinality(regexp_match(repeat(s, {repeated}), '{groups}'))");
+        all.push(format!("{found} from (values ('a')) v(s)"));
+    }
+    all.push(format!("select cardinality(regexp_match(repeat('a', 690000), '{groups}'))"));
+    all.push("select cardinality(array_repeat(b, 67000000)) from (values (true)) v(b)".into());
+    all.push("select array_repeat(b, 60000000) from (values (null::boolean)) v(b)".into());
+    all.push("select cardinality(array_repeat(true, 16000000))".into());
+    all.push("select repeat('ab', 8000000) ~ '[ab]{50000}[^ab]'".into());
+    all.push("select length(btrim(repeat('a', 4000000), repeat('b', 4000000) || 'a'))".into());
+    let pairs = "from generate_series(1, 400000) a(x), generate_series(1, 400000) b(y) where";
+    all.push(format!("select count(*) {pairs} x + y < 0"));
+    all.push(format!("select count(*) {pairs} x * 0 = y * 0 and x + y < 0"));
+    let longest = (0..2_000).map(|n| format!("repeat('a', {})", 16_000_000 - n)).collect::<Vec<_>>().join(", ");
+    all.push(format!("select {longest}"));
+    all.push("select x from pad order by x offset 1000000000".into());
+    all.push("select sum(find_in_set(x::text, repeat(',', 16000000))) from generate_series(1, 2) g(x)".into());
+    all.push("select cardinality(map(range(0, n), range(0, n))) from (values (4190000)) v(n)".into());
+    let matched = list(1_300, "s ~ '\\w{99}#'").join(" or ");
+    all.push(format!("select count(*) from (select x::text s from pad) p where {matched}"));
+    all.push(
+        "select count(regexp_replace(repeat('ab', 20000) || x::text, '[ab]{700}[^ab]' || (x % 46)::text, '')) from pad"
+            .into(),
+    );
     all
 }
 
