@@ -209,6 +209,11 @@ impl Segment {
         self.replaced.store(true, Ordering::Release);
     }
 
+    /// Forgets the handle of its file: who reads it next opens it, and is counted.
+    pub(crate) fn close_file(&self) {
+        self.file.lock().take();
+    }
+
     /// Its file, to write.
     pub(crate) fn file(&self) -> std::io::Result<Arc<dyn DiskFile>> {
         let mut file = self.file.lock();

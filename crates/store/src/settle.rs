@@ -198,8 +198,7 @@ impl Sealer {
                 let state = work.aged_as_sources(*of_writer.state.lock());
                 let new = Segment::standing_for(of_writer.places, disk, of_writer.id, work.group, state);
                 new.file()?.forget_cached();
-                // Who reads it opens it again, and is counted.
-                new.file.lock().take();
+                new.close_file();
                 work.begin_comparing(Arc::new(new), residents)?;
                 Ok(true)
             }

@@ -9,6 +9,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 /// Longest wait for one read or write.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest time to read what comes.
+const READING: Duration = Duration::from_secs(10);
 /// Bytes of a receive buffer that is soon full when nobody reads.
 const SMALL_BUFFER: usize = 4096;
 
@@ -50,7 +52,9 @@ pub(super) fn trickle(mut stream: TcpStream, bytes: &[u8], rng: &mut Rng, time: 
 pub(super) fn read_some(stream: &mut TcpStream, most: usize) -> Vec<u8> {
     let mut all = Vec::new();
     let mut part = [0; 16 << 10];
-    while all.len() < most {
+    let begin = Instant::now();
+    // A live server says something again and again.
+    while all.len() < most && begin.elapsed() < READING {
         match stream.read(&mut part) {
             Ok(0) | Err(_) => break,
             Ok(count) => all.extend_from_slice(&part[..count]),
