@@ -301,13 +301,13 @@ mod tests {
         let channels = ["engine.*".to_owned(), "plc.*{acu=1}".to_owned()];
         let step = |name: &str, step, at| log.step(name, step, &[], at * S, write(&store));
         assert!(matches!(step("a", Step::Hold, 1), Err(RunError::Unknown(_))));
-        log.step("a", Step::Start, &channels, 2 * S, write(&store)).unwrap();
-        step("a", Step::T0(100 * S), 3).unwrap();
-        step("b", Step::Start, 4).unwrap();
-        step("a", Step::Hold, 5).unwrap();
-        step("a", Step::Resume, 7).unwrap();
+        log.step("a", Step::Start, &channels, 2 * S, write(&store)).unwrap().1.unwrap();
+        step("a", Step::T0(100 * S), 3).unwrap().1.unwrap();
+        step("b", Step::Start, 4).unwrap().1.unwrap();
+        step("a", Step::Hold, 5).unwrap().1.unwrap();
+        step("a", Step::Resume, 7).unwrap().1.unwrap();
         assert_eq!(log.current().unwrap().0, "b");
-        step("b", Step::Stop, 8).unwrap();
+        step("b", Step::Stop, 8).unwrap().1.unwrap();
         assert_eq!(log.current().unwrap().0, "a");
         let before = log.runs();
         let lost = log.step("a", Step::Stop, &[], 9 * S, |_| Err(Reject::Refused(Refusal::DiskFull).into()));
@@ -334,8 +334,8 @@ mod tests {
         let store = Store::open(folder.path(), StoreOptions::default(), S).unwrap();
         let log = RunLog::default();
         let step = |step, at| log.step("a", step, &[], at * S, write(&store));
-        step(Step::Start, 1).unwrap();
-        step(Step::T0(100 * S), 2).unwrap();
+        step(Step::Start, 1).unwrap().1.unwrap();
+        step(Step::T0(100 * S), 2).unwrap().1.unwrap();
         // The store takes the row, and the commit fails for now.
         let fails = |row: &Row<'_>| {
             write(&store)(row)?;
@@ -363,7 +363,7 @@ mod tests {
         {
             assert!(matches!(start(name, &channels), Err(RunError::Bad(_))), "{name:?} {channels:?}");
         }
-        start("hot fire/3", &["x"]).unwrap();
+        start("hot fire/3", &["x"]).unwrap().1.unwrap();
         assert!(matches!(start("hot fire/3", &[]), Err(RunError::Step { why: StepError::Begun, .. })));
     }
 }

@@ -284,6 +284,6 @@ fn values_of_one_instant_have_a_last_one() {
         let time = T0..T0 + 10_000;
         let expected = naive(&view, stream, ChannelIndex(0), time.clone(), buckets);
         let found = view.reduce(stream, ChannelIndex(0), time, buckets).expect("reduced");
-        compare(&found.buckets, &expected, 20_000.0, &format!("{buckets} buckets"));
+        compare(&found, &expected, 20_000.0, &format!("{buckets} buckets"));
     }
 }
