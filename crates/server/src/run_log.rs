@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(log.current().unwrap().0, "a");
         let before = log.runs();
         let lost = log.step("a", Step::Stop, &[], 9 * S, |_| Err(Reject::Refused(Refusal::DiskFull).into()));
-        assert_eq!(lost.unwrap_err().to_string(), format!("not written: {}", Refusal::DiskFull));
+        assert_eq!(lost.unwrap_err().to_string(), format!("not written: {}", Reject::Refused(Refusal::DiskFull)));
         let why = step("b", Step::Hold, 9).unwrap_err().to_string();
         assert_eq!(why, "the run \"b\": it has ended: begin another");
         assert_eq!(log.runs(), before);
