@@ -338,7 +338,7 @@ mod tests {
         step(Step::T0(100 * S), 2).unwrap().1.unwrap();
         // The store takes the row, and the commit fails for now.
         let fails = |row: &Row<'_>| {
-            write(&store)(row)?;
+            write(&store)(row)?.unwrap();
             Ok(Err(Refusal::DiskFull))
         };
         let (run, durable) = log.step("a", Step::Hold, &[], 3 * S, fails).unwrap();

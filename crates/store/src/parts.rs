@@ -56,7 +56,7 @@ impl<'a> Parts<'a> {
         let header = front.header();
         let is_block = header.stream == stream.stream.id
             && header.first_row == block.first_row
-            && header.rows as usize == block.rows as usize
+            && header.rows == block.rows as usize
             && header.length_bytes == block.len as usize;
         if !is_block {
             return Err(stream.misplaced(segment, block, header.stream, Some(&header.first_row)));
