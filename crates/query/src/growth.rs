@@ -580,7 +580,7 @@ impl Growth {
                 size(0).total.saturating_add(elements).saturating_mul(count(1)?)
             }
             Growth::Captures => {
-                let groups = args.get(1).map(groups).transpose()?.unwrap_or(0);
+                let groups = args.get(1).map(pattern::groups).transpose()?.unwrap_or(0);
                 let each = size(0).total.saturating_add(values);
                 all.saturating_mul(24).saturating_add(values).max(each.saturating_mul(groups + 1).saturating_mul(2))
             }
@@ -612,16 +612,6 @@ impl Growth {
             Growth::Elements => size(0).elements.saturating_mul(size(1).widest) / 16,
         })
     }
-}
-
-/// The most groups that a pattern may have in any row: as many as it has open brackets.
-fn groups(patterns: &ColumnarValue) -> Result<usize> {
-    let patterns = match patterns {
-        ColumnarValue::Array(patterns) => cast(patterns, &DataType::Utf8)?,
-        ColumnarValue::Scalar(pattern) => cast(&pattern.to_array()?, &DataType::Utf8)?,
-    };
-    let brackets = |pattern: &str| pattern.bytes().filter(|byte| *byte == b'(').count();
-    Ok(patterns.as_string::<i32>().iter().flatten().map(brackets).max().unwrap_or(0))
 }
 
 /// The most elements of a range in any row.

@@ -121,6 +121,12 @@ pub(crate) fn call_in_parts(
     Ok(ColumnarValue::Array(concat(&results)?))
 }
 
+/// The most groups that a pattern may have in any row: as many as it has open brackets.
+pub(crate) fn groups(patterns: &ColumnarValue) -> Result<usize> {
+    let brackets = |pattern: &str| pattern.bytes().filter(|byte| *byte == b'(').count();
+    Ok(texts(patterns)?.as_string::<i32>().iter().flatten().map(brackets).max().unwrap_or(0))
+}
+
 /// The texts of an argument: one for each row, or one for all.
 fn texts(value: &ColumnarValue) -> Result<ArrayRef> {
     Ok(match value {
