@@ -291,7 +291,6 @@ impl Sealer {
         self.join_filled(old, new);
         let (mut bytes, fixed) = (0, store.space.fixed.is_some());
         for segment in old {
-            segment.set_replaced();
             let of_segment = segment.state.lock().bytes;
             bytes += of_segment;
             self.changed_segments.remove(&segment.id);

@@ -4,13 +4,23 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::Refusal;
 use crate::expiry::is_full;
 use crate::mutant::{self, Mutant};
 
 /// Whether the process or the system has no descriptor left. What is open stays open.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
-    let numbers = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    is_one_of(error, &[Errno::MFILE, Errno::NFILE])
+}
+
+/// Whether it is the place on the disk that cannot be read: a bad sector, or bytes whose own checksum does not hold.
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    is_one_of(error, &[Errno::IO, Errno::NODATA, Errno::ILSEQ])
+}
+
+fn is_one_of(error: &io::Error, numbers: &[Errno]) -> bool {
     error.raw_os_error().is_some_and(|number| numbers.iter().any(|errno| errno.raw_os_error() == number))
 }
 

@@ -7,16 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{DiskFile, PAGE_BYTES, Pages};
+use crate::trouble::is_unreadable;
 
 /// What stands for bytes that cannot be read: no checksum of a page of them holds.
 const FILLER: u8 = 0xFF;
-/// What systems say of such pages: `EIO`; `ENODATA` of the medium; `EILSEQ` of a protected one.
-const UNREADABLE: [i32; 3] = [5, 61, 84];
-
-/// Whether it is the page that cannot be read, not the caller or the whole disk.
-fn is_unreadable(error: &io::Error) -> bool {
-    error.raw_os_error().is_some_and(|number| UNREADABLE.contains(&number))
-}
 
 /// Reads until the buffer is full or the file ends, as `read` does at offsets. Pages that cannot be read are told, and
 /// filled with what no checksum fits. Returns how many bytes there are.
@@ -70,27 +64,29 @@ impl UnreadablePages {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// A file that is read around them.
+    /// A file that is read around them. It ends where its size says.
     pub(crate) fn around(&self, name: &str, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        Arc::new(Around { name: name.to_owned(), file, pages: self.clone() })
+        let (name, pages) = (name.to_owned(), self.clone());
+        let read = move |file: &dyn DiskFile, buffer: &mut [u8], offset: u64| {
+            let tell = |page, error: &io::Error| pages.note(&name, page, error);
+            let done = read_around(buffer, offset, |part, at| file.read_at(part, at), tell)?;
+            // A last page that cannot be read is no longer than the file.
+            let left = file.size()?.saturating_sub(offset);
+            Ok(done.min(usize::try_from(left).unwrap_or(usize::MAX)))
+        };
+        Arc::new(ReadBy { file, read })
     }
 }
 
-/// A file that is read around pages that cannot be read. It ends where its size says.
-struct Around {
-    name: String,
-    file: Arc<dyn DiskFile>,
-    pages: UnreadablePages,
+/// A file that is read in a way of its own.
+pub(crate) struct ReadBy<R> {
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) read: R,
 }
 
-impl DiskFile for Around {
+impl<R: Fn(&dyn DiskFile, &mut [u8], u64) -> io::Result<usize> + Send + Sync> DiskFile for ReadBy<R> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let tell = |page, error: &io::Error| self.pages.note(&self.name, page, error);
-        let read = |part: &mut [u8], at| self.file.read_at(part, at);
-        let done = read_around(buffer, offset, read, tell)?;
-        // A last page that cannot be read is no longer than the file.
-        let left = self.file.size()?.saturating_sub(offset);
-        Ok(done.min(usize::try_from(left).unwrap_or(usize::MAX)))
+        (self.read)(&*self.file, buffer, offset)
     }
 
     fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::source::Source;
 use super::*;
 use crate::disk::overlay::ReadFiles;
-use crate::disk::{DiskFile, PAGE_BYTES, Pages};
+use crate::disk::unreadable::ReadBy;
+use crate::disk::{DiskFile, PAGE_BYTES};
 use crate::{ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, StreamKey, StreamSpec};
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -17,11 +18,6 @@ const ROWS: u64 = 30_000;
 struct BadPage {
     folder: ReadFolder,
     file: String,
-    page: u64,
-}
-
-struct BadFile {
-    file: Arc<dyn DiskFile>,
     page: u64,
 }
 
@@ -36,7 +32,17 @@ impl ReadFiles for BadPage {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.folder.open(name)?;
-        Ok(if name == self.file { Arc::new(BadFile { file, page: self.page }) } else { file })
+        if name != self.file {
+            return Ok(file);
+        }
+        let page = self.page..self.page + PAGE_BYTES as u64;
+        let read = move |file: &dyn DiskFile, buffer: &mut [u8], offset: u64| {
+            if offset < page.end && offset + buffer.len() as u64 > page.start {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            file.read_at(buffer, offset)
+        };
+        Ok(Arc::new(ReadBy { file, read }))
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
@@ -45,31 +51,6 @@ impl ReadFiles for BadPage {
 
     fn space(&self) -> io::Result<(u64, u64)> {
         self.folder.space()
-    }
-}
-
-impl DiskFile for BadFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        if offset < self.page + PAGE_BYTES as u64 && offset + buffer.len() as u64 > self.page {
-            return Err(io::Error::from_raw_os_error(5));
-        }
-        self.file.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {
-        self.file.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        self.file.size()
-    }
-
-    fn truncate(&self, size_bytes: u64) -> io::Result<u64> {
-        self.file.truncate(size_bytes)
     }
 }
 
