@@ -56,9 +56,7 @@ impl SqlAnswer {
         Err(QueryError::new(sqlstate::OUT_OF_MEMORY, "no room for the answer beside those that are not read yet")
             .with_hint("Ask for fewer rows, or read answers sooner."))
     }
-}
 
-impl SqlAnswer {
     /// Lets go of room that was not needed.
     fn let_go(&mut self) {
         self.json.shrink_to(self.json.len() + self.json.len() / 4);

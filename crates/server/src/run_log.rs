@@ -336,7 +336,7 @@ mod tests {
         let step = |step, at| log.step("a", step, &[], at * S, write(&store));
         step(Step::Start, 1).unwrap().1.unwrap();
         step(Step::T0(100 * S), 2).unwrap().1.unwrap();
-        // The store takes the row, and the commit fails for now.
+        // The store takes the row, and its commit fails.
         let fails = |row: &Row<'_>| {
             write(&store)(row)?.unwrap();
             Ok(Err(Refusal::DiskFull))

@@ -118,7 +118,7 @@ impl Running {
 
     /// Waits for the next rows.
     pub(crate) async fn fetch(&mut self) -> Result<(), QueryError> {
-        if let Source::Batches { rows, batch, next, ended, widest, .. } = &mut self.source {
+        if let Source::Batches { rows, batch, next, ended, widest } = &mut self.source {
             *batch = rows.next().await.transpose()?;
             *next = 0;
             *widest = batch.as_ref().map_or(0, |batch| Size::of_batch(batch).widest);

@@ -498,7 +498,7 @@ impl Reader {
         self.filled = 0;
     }
 
-    /// Counts what is in the buffer as so many rejected lines.
+    /// Counts what is in the buffer as `lines` rejected lines.
     fn reject_pending(&mut self, fault: Fault, lines: u64) {
         let counts = self.ingress.counts();
         add(&counts.received, lines);
