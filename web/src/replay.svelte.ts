@@ -29,6 +29,7 @@ export class Replay {
   private run: api.Run | null = null;
   private heardMs = performance.now();
   private loaded = "";
+  private loading = Promise.resolve();
 
   constructor(
     state: PlaybackState,
@@ -149,11 +150,18 @@ export class Replay {
     }
   }
 
-  private async load(): Promise<void> {
+  /** Until events, gaps and alarms of the interval are known, or cannot be read; those are asked for again. */
+  load(): Promise<void> {
+    const what = `${this.state.from} ${this.state.to}`;
+    if (this.loaded !== what) {
+      this.loaded = what;
+      this.loading = this.read(what);
+    }
+    return this.loading;
+  }
+
+  private async read(what: string): Promise<void> {
     const [from, to] = [BigInt(this.state.from), BigInt(this.state.to)];
-    const what = `${from} ${to}`;
-    if (this.loaded === what) return;
-    this.loaded = what;
     try {
       const [events, gaps, steps, { runs }] = await Promise.all([
         api.events(from - 3_600_000_000_000n, EVENTS_MAX, to), api.gaps(from, GAPS_MAX, undefined, undefined, to), api.alarmSteps(to), api.runs(),
@@ -164,6 +172,7 @@ export class Replay {
       this.run = runs.filter((r) => r.clock?.t0 != null && BigInt(r.clock.started) < to && (r.clock.stopped === null || BigInt(r.clock.stopped) > from))
         .sort((a, b) => (BigInt(a.clock!.started) < BigInt(b.clock!.started) ? 1 : -1))[0] ?? null;
     } catch (e) {
+      if (this.loaded !== what) return;
       this.loaded = "";
       this.problem = `events and alarms of this time are not known: ${told(e)}`;
     }
