@@ -384,7 +384,10 @@ impl Writer {
         row.text.clear();
         row.text.extend_from_slice(&held.text);
         row.points = held.points();
-        for (n, lane) in reducer.lanes.iter_mut().enumerate() {
+        // A frame of the log may be older than the shape that a checkpoint states, and the lanes know the fields of
+        // that one alone. It is stored whole. No lane has stored anything yet, so what is offered next is stored, too.
+        let same_shape = held.shape_number == self.streams[index].shape_number;
+        for (n, lane) in reducer.lanes.iter_mut().enumerate().filter(|_| same_shape) {
             let offer = Offer::of(&held.shape, &held.words, &held.text, lane.channel, lane.field);
             if ends(n) || lane.is_old(ordinal) {
                 lane.store(offer, time, ordinal);

@@ -490,3 +490,97 @@ fn a_steady_value_is_as_new_as_its_newest_frame() {
         assert_eq!(y.value, Some(OwnedValue::String(["a", "b", "b"][newest as usize % 3].into())), "at {at}");
     }
 }
+
+/// How a stream grows while a frame of it is held.
+#[derive(Clone, Copy, Debug)]
+enum Growth {
+    Channel,
+    Wider,
+    /// From one word of states to two.
+    Channels,
+    Sequence,
+}
+
+impl Growth {
+    const ALL: [Growth; 4] = [Growth::Channel, Growth::Wider, Growth::Channels, Growth::Sequence];
+
+    /// The stream before, and after.
+    fn specs(self) -> [StreamSpec; 2] {
+        let step = |name: &str, kind| ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new(name, kind) };
+        let a = match self {
+            Growth::Wider => ChannelSpec {
+                reduction: Reduction::SwingingDoor { bound: 0.5 },
+                ..ChannelSpec::new("a", ChannelType::I32)
+            },
+            _ => step("a", ChannelType::I32),
+        };
+        let before = StreamSpec {
+            key: StreamKey::new("grown", []),
+            source: "test".into(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![a],
+        };
+        let mut after = before.clone();
+        match self {
+            Growth::Channel => after.channels.push(step("b", ChannelType::F64)),
+            Growth::Wider => after.channels[0].channel_type = ChannelType::F64,
+            Growth::Channels => after.channels.extend((0..32).map(|n| step(&format!("b{n}"), ChannelType::F64))),
+            Growth::Sequence => after.sequence_modulus = Some(1 << 32),
+        }
+        [before, after]
+    }
+}
+
+/// Offers a value that any of their types takes.
+fn small(store: &Store, stream: StreamId, time: i64, value: i8) -> Outcome {
+    let mut batch = FrameBatch::new();
+    batch.begin(FrameHead { stream, receive_time: T0 + time, source_time: None, sequence: None });
+    batch.push(ChannelIndex(0), Value::I8(value));
+    batch.end();
+    store.append(&batch, T0 + time).outcomes.remove(0)
+}
+
+/// A checkpoint states how a stream grew ahead of the log, where its held frame stands as it was before: that frame is
+/// read back, and so is what follows, however the store goes on.
+#[test]
+fn a_held_frame_of_before_its_stream_grew_is_stored_as_it_is() {
+    for growth in Growth::ALL {
+        for flushed in [false, true] {
+            let disk = FaultDisk::new(8);
+            let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+            let [before, after] = growth.specs();
+            let s = store.resolve(&before, T0).expect("resolved").0.id;
+            assert_eq!(small(&store, s, 0, 7), Outcome::Stored { row: 0 });
+            assert_eq!(small(&store, s, 10, 7), Outcome::Reduced { row: 0 });
+            store.commit(T0).expect("committed");
+            store.resolve(&after, T0).expect("resolved");
+            store.inner.sealer.lock().write_checkpoint(&store.inner, None).expect("a checkpoint");
+            drop(store);
+            store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+            let what = format!("{growth:?}, {flushed}");
+            assert_eq!(state(&store, s, 15), Some((7.0, 10)), "{what}");
+            assert_eq!(store.resolve(&after, T0).expect("resolved").0.id, s);
+            if flushed {
+                assert!(store.inner.writer.lock().flush_held(s.0 as usize, T0));
+            }
+            // What is known of the rows before is not what they hold: it gets a row, equal or not.
+            assert_eq!(small(&store, s, 20, 7), Outcome::Stored { row: 2 }, "{what}");
+            assert_eq!(small(&store, s, 30, 9), Outcome::Stored { row: 3 }, "{what}");
+            for round in 0..3 {
+                let states: Vec<_> = [5, 15, 25, 35].map(|at| state(&store, s, at).expect("a state").0).to_vec();
+                let times: Vec<_> = [15, 35].map(|at| state(&store, s, at).expect("a state").1).to_vec();
+                let door = matches!(growth, Growth::Wider);
+                assert_eq!(states, [7.0, 7.0, if door { 8.0 } else { 7.0 }, 9.0], "{what}, {round}");
+                assert_eq!(times, [if door { 15 } else { 10 }, 30], "{what}, {round}");
+                match round {
+                    0 => settle(&store, T0 + 30),
+                    _ => store.close(T0 + 30).expect("closed"),
+                }
+                drop(store);
+                store = Store::open_on(Arc::new(disk.clone()), options(), T0 + 30).expect("opened");
+            }
+        }
+    }
+}

@@ -327,3 +327,55 @@ fn frames_that_were_left_out_and_went_back_are_lost_and_not_reduced() {
         check_identity(&again);
     }
 }
+
+/// Offers frames of a stream with reductions, all of one value.
+fn send_equal(store: &Store, stream: StreamId, frames: std::ops::Range<u64>, value: u32, sequenced: bool) {
+    let mut batch = FrameBatch::new();
+    for n in frames {
+        let sequence = sequenced.then_some(n);
+        batch.begin(FrameHead { stream, receive_time: T0 + n as i64, source_time: None, sequence });
+        batch.push(ChannelIndex(0), Value::U32(value));
+        batch.end();
+    }
+    let outcomes = store.append(&batch, T0).outcomes;
+    assert!(outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. } | Outcome::Reduced { .. })), "{outcomes:?}");
+}
+
+fn reduced_spec(sequenced: bool) -> StreamSpec {
+    let step = ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("x", ChannelType::U32) };
+    StreamSpec { channels: vec![step], ..spec("reduced", sequenced.then_some(1 << 32)) }
+}
+
+/// Value and time of the newest state.
+fn newest_state(store: &Store, stream: StreamId) -> (f64, i64) {
+    let state = store.view().state_at(stream, i64::MAX - 1, &[ChannelIndex(0)]).expect("a state").remove(0);
+    let state = state.expect("a value");
+    (state.value.and_then(|value| value.as_value().as_f64()).expect("a number"), state.time - T0)
+}
+
+/// What a stream grew by went back with the disk, and is taken over: the frame that the log holds is of before.
+#[test]
+fn a_held_frame_of_before_its_stream_grew_is_taken_over() {
+    for sequenced in [false, true] {
+        let disk = FaultDisk::new(8);
+        let store = open(&disk);
+        let s = store.resolve(&reduced_spec(sequenced), T0).expect("resolved").0.id;
+        send_equal(&store, s, 0..2, 7, sequenced);
+        store.commit(T0).expect("committed");
+        let wide = ChannelSpec::new("y", ChannelType::F64);
+        let grown = StreamSpec { channels: vec![wide], ..reduced_spec(sequenced) };
+        store.resolve(&grown, T0).expect("resolved");
+        disk.fail_syncs("log", 1);
+        store.commit(T0).expect_err("the sync failed");
+        store.close(T0).expect_err("poisoned");
+        let again = open(&disk);
+        again.take_over(&store, T0 + SECOND).expect("taken over");
+        assert_eq!(newest_state(&again, s), (7.0, 1));
+        send_equal(&again, s, 2..3, 7, sequenced);
+        assert_eq!((newest_state(&again, s), again.view().next_row(s)), ((7.0, 2), 3), "it gets a row, and so do they");
+        again.commit(T0 + SECOND).expect("committed");
+        drop(again);
+        let last = open(&disk);
+        assert_eq!((newest_state(&last, s), last.view().next_row(s)), ((7.0, 2), 3));
+    }
+}

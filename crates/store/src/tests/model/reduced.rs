@@ -23,6 +23,12 @@ pub(super) struct Reduced {
     offered: Vec<Offer>,
     /// Frames offered that the store acknowledged as durable within their bounds.
     acknowledged: usize,
+    /// Channels that it has from the start.
+    first_channels: usize,
+    /// When and how it grows, and what its later channels say: the others are what they are without.
+    growth: Rng,
+    /// Whether the store has all its channels.
+    is_resolved: bool,
 }
 
 fn channel(random: &mut Rng, n: usize) -> ChannelSpec {
@@ -42,7 +48,7 @@ fn channel(random: &mut Rng, n: usize) -> ChannelSpec {
 impl Reduced {
     pub(super) fn new(n: usize, random: &mut Rng) -> Reduced {
         let channels: Vec<ChannelSpec> = (0..random.usize(1..5)).map(|n| channel(random, n)).collect();
-        let walks = vec![0.0; channels.len()];
+        let (walks, first_channels) = (vec![0.0; channels.len()], channels.len());
         let spec = StreamSpec {
             key: StreamKey::new("reduced", [("n".to_owned(), n.to_string())]),
             source: "model".into(),
@@ -51,7 +57,32 @@ impl Reduced {
             sequence_modulus: None,
             channels,
         };
-        Reduced { spec, id: StreamId(0), walks, offered: Vec::new(), acknowledged: 0 }
+        let (offered, growth) = (Vec::new(), Rng::with_seed(random.clone().u64(..)));
+        Reduced { spec, id: StreamId(0), walks, offered, acknowledged: 0, first_channels, growth, is_resolved: true }
+    }
+
+    /// At times it gets more channels, or a wider one. After an opening it asks for those again that went back.
+    fn grow(&mut self, store: &Store, now: i64) {
+        let mut spec = self.spec.clone();
+        let channels = spec.channels.len();
+        if self.is_resolved {
+            if self.growth.u8(0..6) > 0 || channels > 40 {
+                return;
+            }
+            let narrow = spec.channels.iter_mut().find(|channel| channel.channel_type == ChannelType::I32);
+            match narrow {
+                Some(narrow) if self.growth.bool() => narrow.channel_type = ChannelType::I64,
+                _ => {
+                    let more = [1, 1, 1, 30][self.growth.usize(..4)];
+                    spec.channels.extend((channels..channels + more).map(|n| channel(&mut self.growth, n)));
+                }
+            }
+        }
+        self.is_resolved |= store.resolve(&spec, now).is_ok_and(|_| {
+            self.walks.resize(spec.channels.len(), 0.0);
+            self.spec = spec;
+            true
+        });
     }
 
     pub(super) fn resolved(mut self, store: &Store, now: i64) -> Option<Reduced> {
@@ -67,7 +98,17 @@ impl Reduced {
     pub(super) fn found_in(&mut self, catalog: &Catalog) -> bool {
         let found = catalog.streams.iter().find(|have| have.key == self.spec.key);
         self.id = found.map_or(self.id, |stream| stream.id);
+        self.is_resolved = false;
         found.is_some()
+    }
+
+    /// A cell of a frame: none for nothing, none within for what is not known.
+    fn cell(&mut self, channel: usize, certain: usize, random: &mut Rng) -> Option<Option<OwnedValue>> {
+        match random.u8(0..40) {
+            0..4 if channel != certain => None,
+            4 => Some(None),
+            _ => Some(Some(self.value(channel, random))),
+        }
     }
 
     fn value(&mut self, channel: usize, random: &mut Rng) -> OwnedValue {
@@ -79,12 +120,17 @@ impl Reduced {
             ChannelType::F64 => Value::F64(walk),
             ChannelType::F32 => Value::F32((walk * 4.0).round() as f32 / 4.0),
             ChannelType::I32 => Value::I32(walk as i32),
+            ChannelType::I64 => Value::I64(walk as i64),
             ChannelType::Bool => Value::Bool(walk > 0.0),
             _ => return OwnedValue::String("abcdefghij"[..(walk.abs() / 4.0) as usize % 10].into()),
         })
     }
 
     pub(super) fn append(&mut self, store: &Store, random: &mut Rng, now: &mut i64) -> Checked {
+        self.grow(store, *now);
+        if !self.is_resolved {
+            return Ok(());
+        }
         let mut batch = FrameBatch::new();
         let mut offers = Vec::new();
         for _ in 0..random.usize(1..300) {
@@ -93,22 +139,24 @@ impl Reduced {
             let source_time = (self.spec.clock == Clock::Source).then_some(time);
             let receive_time = if source_time.is_some() { *now } else { time };
             batch.begin(FrameHead { stream: self.id, receive_time, source_time, sequence: None });
-            let certain = random.usize(..self.walks.len());
+            let certain = random.usize(..self.first_channels);
             let mut cells = Vec::new();
             for channel in 0..self.walks.len() {
                 let index = ChannelIndex(channel as u16);
-                cells.push(match random.u8(0..40) {
-                    0..4 if channel != certain => None,
-                    4 => {
-                        batch.push_state(index, CellState::Unknown);
-                        Some(None)
-                    }
-                    _ => {
-                        let value = self.value(channel, random);
-                        batch.push(index, value.as_value());
-                        Some(Some(value))
-                    }
-                });
+                let cell = if channel < self.first_channels {
+                    self.cell(channel, certain, random)
+                } else {
+                    let mut growth = self.growth.clone();
+                    let cell = self.cell(channel, certain, &mut growth);
+                    self.growth = growth;
+                    cell
+                };
+                match &cell {
+                    None => {}
+                    Some(None) => batch.push_state(index, CellState::Unknown),
+                    Some(Some(value)) => batch.push(index, value.as_value()),
+                }
+                cells.push(cell);
             }
             batch.end();
             offers.push(Offer { time, cells, row: None });
@@ -126,13 +174,15 @@ impl Reduced {
         Ok(())
     }
 
-    fn columns(&self) -> Vec<ChannelIndex> {
-        (0..self.walks.len() as u16).map(ChannelIndex).collect()
+    /// Those that the store has.
+    fn columns(&self, store: &Store) -> Vec<ChannelIndex> {
+        let known = store.catalog().stream(self.id).map_or(0, |stream| stream.layout.channels.len());
+        (0..self.walks.len().min(known) as u16).map(ChannelIndex).collect()
     }
 
     /// What a cut left: a beginning of what was offered, with all that was acknowledged.
     fn take_back(&mut self, store: &Store, may_expire: bool) -> Checked {
-        let states = store.view().state_at(self.id, i64::MAX - 1, &self.columns());
+        let states = store.view().state_at(self.id, i64::MAX - 1, &self.columns(store));
         let states = states.map_err(|e| format!("{UNREADABLE}{e}"))?;
         let newest = states.iter().flatten().map(|cell| cell.time).max();
         if newest.is_none() && may_expire && store.view().next_row(self.id) > 0 {
@@ -157,7 +207,7 @@ impl Reduced {
         let mut valued = vec![usize::MAX; self.walks.len()];
         let (mut next, mut first) = (0, None);
         let mut rows_found = 0;
-        for batch in view.scan(Scan::all(self.id, self.columns())) {
+        for batch in view.scan(Scan::all(self.id, self.columns(store))) {
             let batch = batch.map_err(|e| format!("{UNREADABLE}{e}"))?;
             for row in 0..batch.len() {
                 let (time, number) = (batch.time(row), batch.rows[row]);
@@ -171,15 +221,14 @@ impl Reduced {
                 })?;
                 for (channel, column) in batch.columns.iter().enumerate() {
                     let found = column.cell(row).map(OwnedValue::of);
-                    let fits = match (&offer.cells[channel], &found) {
+                    let cell = offer.cells.get(channel).unwrap_or(&None);
+                    let fits = match (cell, &found) {
                         (None, Err(CellState::Absent)) | (Some(None), Err(CellState::Unknown)) => true,
                         (Some(_), Err(CellState::Unchanged)) => true,
-                        (Some(want), Ok(found)) => near(want.as_ref(), Some(found), Reduction::Step),
+                        (Some(want), Ok(found)) => near(widened(want, found).as_ref(), Some(found), Reduction::Step),
                         _ => false,
                     };
-                    ensure(fits, || {
-                        format!("{key}, row {number}, channel {channel}: {found:?}, {:?}", offer.cells[channel])
-                    })?;
+                    ensure(fits, || format!("{key}, row {number}, channel {channel}: {found:?}, {cell:?}"))?;
                     if found.is_ok() {
                         valued[channel] = valued[channel].min(n);
                     }
@@ -192,14 +241,17 @@ impl Reduced {
         let first = first.unwrap_or(self.offered.len());
         let rows_made = self.offered[first..].iter().filter(|offer| offer.row.is_some()).count() as u64;
         ensure(rows_made == rows_found, || format!("{key}: {rows_found} rows of {rows_made}"))?;
+        let mut of_later = Rng::with_seed(rows_found);
         for (channel, &valued) in valued.iter().enumerate().filter(|(_, valued)| **valued < self.offered.len()) {
+            let random = if channel < self.first_channels { &mut *random } else { &mut of_later };
             let reduction = self.spec.channels[channel].reduction;
             for n in (0..5).map(|_| random.usize(valued..self.offered.len())).chain([self.offered.len() - 1]) {
                 let offer = &self.offered[n];
-                let Some(want) = &offer.cells[channel] else { continue };
+                let Some(Some(want)) = offer.cells.get(channel) else { continue };
                 let state = view.state_at(self.id, offer.time, &[ChannelIndex(channel as u16)]);
                 let state = state.map_err(|e| format!("{UNREADABLE}{e}"))?.remove(0);
                 let fits = state.as_ref().is_some_and(|found| {
+                    let want = found.value.as_ref().map_or_else(|| want.clone(), |value| widened(want, value));
                     found.time <= offer.time && near(want.as_ref(), found.value.as_ref(), reduction)
                 });
                 ensure(fits, || {
@@ -210,6 +262,15 @@ impl Reduced {
         }
         Ok(())
     }
+}
+
+/// What was offered, of the type that its channel has by now.
+fn widened(offered: &Option<OwnedValue>, found: &OwnedValue) -> Option<OwnedValue> {
+    let kind = found.as_value().channel_type();
+    offered.as_ref().map(|offered| match offered {
+        OwnedValue::Plain(value) => OwnedValue::Plain(value.convert(kind).unwrap_or(*value)),
+        text => text.clone(),
+    })
 }
 
 impl Model {
