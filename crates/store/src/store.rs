@@ -512,7 +512,10 @@ impl Store {
         {
             let mut writer = self.inner.writer.lock();
             writer.flush_gaps(now, true);
-            writer.flush_all_held(now);
+            // Of a store that failed, the next opening finds them in the log: a row here would count as lost.
+            if self.inner.waiting.lock().is_none() {
+                writer.flush_all_held(now);
+            }
             writer.closed = true;
         }
         let done = self.inner.write_commit(now, 0).and_then(|_| {

@@ -379,3 +379,28 @@ fn a_held_frame_of_before_its_stream_grew_is_taken_over() {
         assert_eq!((newest_state(&last, s), last.view().next_row(s)), ((7.0, 2), 3));
     }
 }
+
+/// What stands for reduced frames is durable without a row: a row of it that goes back is no loss.
+#[test]
+fn a_held_frame_that_is_durable_is_not_lost_when_its_row_goes_back() {
+    for sequenced in [false, true] {
+        let disk = FaultDisk::new(9);
+        let store = open(&disk);
+        let s = store.resolve(&reduced_spec(sequenced), T0).expect("resolved").0.id;
+        let other = store.resolve(&spec("other", None), T0).expect("resolved").0.id;
+        send_equal(&store, s, 0..3, 7, sequenced);
+        store.commit(T0).expect("committed");
+        send(&store, other, 0..1);
+        disk.fail_syncs("log", 1);
+        store.commit(T0).expect_err("the sync failed");
+        store.close(T0).expect_err("poisoned");
+        let again = open(&disk);
+        assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), 1, "the frame of the other stream");
+        check_identity(&again);
+        let counts = again.counts(s);
+        assert_eq!((counts.received, counts.rejected, counts.lost), (3, 0, 0), "{counts:?}");
+        assert_eq!(newest_state(&again, s), (7.0, 2));
+        again.commit(T0 + 3 * SECOND).expect("committed");
+        assert!(gaps(&again).iter().all(|row| row.stream == u64::from(other.0)), "{:?}", gaps(&again));
+    }
+}
