@@ -527,9 +527,16 @@ impl Store {
                 Err(error) => return Err(self.inner.poisoned(&error)),
                 Ok(()) => {}
             }
-            if !self.inner.writer.lock().is_free(0, 0) {
-                // The log is full of what could not be sealed: the next opening finds it as after a cut.
-                return Ok(());
+            {
+                let mut writer = self.inner.writer.lock();
+                // What found no room in a full log does now: it is in the last unit. Nothing else is taken meanwhile.
+                writer.closed = false;
+                writer.flush_gaps(now, true);
+                writer.closed = true;
+                if !writer.is_free(writer.pending.len() * 8, 0) {
+                    // The log is full of what could not be sealed: the next opening finds it as after a cut.
+                    return Ok(());
+                }
             }
             let end = match self.inner.write_commit(now, log::CLEAN) {
                 // All is in the log or in segments; the next opening reads it as after a cut.

@@ -113,3 +113,35 @@ fn every_reader_of_a_closed_store_is_told_what_is_gone() {
         assert!(rows == 16 && read.iter().any(Result::is_err), "{read:?}");
     }
 }
+
+/// A close finds the log full, and frees it only when it seals: what was refused is told then.
+#[test]
+fn what_a_full_log_refused_before_a_close_is_told() {
+    let disk = FaultDisk::new(2);
+    let store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+    let (stream, columns) = store.resolve(&spec(), T0).expect("resolved");
+    while store.counts(stream.id).rejected < 10 {
+        append(&store, stream.id, columns[0], 100);
+        store.commit(T0).expect("committed");
+    }
+    let counts = store.counts(stream.id);
+    assert_eq!(counts.lost, counts.rejected, "{counts:?}");
+    store.close(T0).expect("closed");
+    assert_eq!(store.append(&FrameBatch::new(), T0).outcomes, []);
+    let again = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+    assert!(again.recovery().clean);
+    assert_eq!(again.view().next_row(stream.id), counts.stored);
+    let catalog = again.catalog();
+    let gaps = catalog.streams.iter().find(|s| s.key.table == "strongback.gaps").expect("rows of gaps");
+    let columns = ["stream", "count"].map(|name| gaps.layout.index(name).expect("a documented column"));
+    let mut told = 0;
+    for batch in again.view().scan(Scan::all(gaps.id, columns.to_vec())) {
+        let batch = batch.expect("reads");
+        for row in 0..batch.len() {
+            let number = |column: usize| batch.columns[column].cell(row).ok().and_then(|v| v.as_f64());
+            assert_eq!(number(0), Some(f64::from(stream.id.0)));
+            told += number(1).expect("a count") as u64;
+        }
+    }
+    assert_eq!(told, counts.lost);
+}
