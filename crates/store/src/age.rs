@@ -80,7 +80,12 @@ impl Sealer {
     /// older than that: the next opening has only instants to go by, and those of before may be of a clock that was wrong.
     pub(crate) fn note_leap(&mut self, store: &Inner, now: i64) -> io::Result<()> {
         let not_before = self.clock.not_before();
-        if self.noted_leap == Some(not_before) || mutant::is_active(Mutant::ForgetLeap) {
+        let is_noted = self.noted_leap == Some(not_before);
+        if is_noted && !self.mark_due || mutant::is_active(Mutant::ForgetLeap) {
+            return Ok(());
+        }
+        if is_noted {
+            self.mark_due = !store.mark_log(now)?;
             return Ok(());
         }
         let list = store.shared.segments.load_full();
@@ -92,8 +97,9 @@ impl Sealer {
             self.changed_segments.insert(segment.id, segment.clone());
         }
         if self.clock.state().newest.is_some() {
-            // Rows that are in the log alone are no older than its newest unit, wherever they get to.
-            store.mark_log(now)?;
+            // Rows that are in the log alone are no older than its newest unit, wherever they get to. A full log is
+            // marked when it has room.
+            self.mark_due = !store.mark_log(now)?;
         }
         self.write_checkpoint(store, None)?;
         self.noted_leap = Some(not_before);

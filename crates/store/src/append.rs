@@ -240,9 +240,9 @@ impl Writer {
             && self.is_free(records, reserve_bytes(self.ring_bytes) + self.records.bytes as u64)
     }
 
-    /// Whether `bytes` more records fit into the ring with what is kept free for held frames.
-    pub(crate) fn has_reserve(&self, bytes: usize) -> bool {
-        self.is_free(self.pending.len() * 8 + bytes, reserve_bytes(self.ring_bytes))
+    /// Bytes of the ring kept free for a unit with the rows of these held frames.
+    pub(crate) fn held_room(bytes: usize) -> u64 {
+        if bytes > 0 { unit_bytes(bytes) } else { 0 }
     }
 
     /// Room without which gap rows wait for the next commit.
@@ -275,8 +275,8 @@ impl Writer {
             let before = self.streams[id as usize].slot.stream.load_full();
             let growth = catalog::grow(&before, spec, self.channels)?;
             let Some(stream) = growth.stream else { return Ok((before, growth.indices)) };
-            // A held frame has the shape and the reductions of its time.
-            if !self.flush_held(id as usize, now) {
+            // A held frame has the shape and the reductions of its time. Who grows streams leaves the reserve alone.
+            if !self.flush_held(id as usize, reserve_bytes(self.ring_bytes), now) {
                 return Err(Reject::Refused(Refusal::LogFull));
             }
             let stream = Arc::new(stream);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::append::Writer;
 use crate::clock::Caller;
 use crate::expiry;
 use crate::log::{self, LogWriter};
@@ -62,15 +63,15 @@ impl Inner {
         }
     }
 
-    /// Lets the log's newest unit have an instant of now.
-    pub(crate) fn mark_log(&self, now: i64) -> std::io::Result<()> {
+    /// Lets the log's newest unit have an instant of now; false: it has no room but for held frames, or takes nothing.
+    pub(crate) fn mark_log(&self, now: i64) -> std::io::Result<bool> {
         let mut log = self.log.lock();
         let writer = self.writer.lock();
-        let is_free = writer.is_free(writer.pending.len() * 8, 0);
+        let is_free = writer.is_free(writer.pending.len() * 8, Writer::held_room(writer.records.bytes));
         drop(writer);
         match self.poison() {
-            None if is_free => self.write_unit(&mut log, now, 0, true).map(drop).map_err(trouble::of),
-            _ => Ok(()),
+            None if is_free => self.write_unit(&mut log, now, 0, true).map(|_| true).map_err(trouble::of),
+            _ => Ok(false),
         }
     }
 

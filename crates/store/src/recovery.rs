@@ -312,13 +312,15 @@ pub(crate) fn open(
     }
 
     // The new epoch is durable in the superblock before the first append, so that no number comes twice; and in the
-    // log, so that nothing beyond the cut can follow any more. Where the log is small or full that is its first commit:
-    // until then nobody is told of a row that this opening did not find, and what it found is made durable here.
+    // log, so that nothing beyond the cut can follow any more. Where the log is small, or full but for what is kept for
+    // held frames, that is its first commit: until then nobody is told of a row that this opening did not find, and
+    // what it found is made durable here.
     let epoch = superblock.now.epoch.max(link.epoch) + 1;
     superblock.write(Superblock { epoch, ..superblock.now }).map_err(io_error(disk_ref, superblock::FILE))?;
     opened.log = LogWriter::new(ring, link);
     let reserve = reserve_bytes(ring_bytes);
-    let end = link.position + log::unit_bytes(records.len() * 8);
+    let kept = Writer::held_room(writer.found_held_bytes());
+    let end = link.position + log::unit_bytes(records.len() * 8) + kept;
     if reserve > 0 && end <= superblock.now.tail.position + ring_bytes {
         opened.log.write_unit(&records, epoch, log::BEGINS_EPOCH, now).map_err(io_error(disk_ref, LOG_FILE))?;
         opened.links.push_back(opened.log.link);

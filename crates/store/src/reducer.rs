@@ -11,8 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::Reject;
-use crate::append::Taken;
-use crate::append::Writer;
+use crate::append::{StreamWriter, Taken, Writer};
 use crate::frame::{FrameBatch, FrameHead, FrameRef};
 use crate::held::{self, Held};
 use crate::lane::{Lane, Offer};
@@ -421,11 +420,11 @@ impl Writer {
         self.drop_held(index, reducer);
     }
 
-    /// Gives the held frame of a stream its row, as it is; false: the log has no room.
-    pub(crate) fn flush_held(&mut self, index: usize, now: i64) -> bool {
+    /// Gives the held frame of a stream its row, as it is; false: the log has no room, with a reserve left free.
+    pub(crate) fn flush_held(&mut self, index: usize, reserve: u64, now: i64) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return true };
         let Some(held) = stream.reducer.as_ref().and_then(|r| r.held.clone()) else { return true };
-        if !self.has_reserve(held.record_bytes()) {
+        if !self.is_free(self.pending.len() * 8 + held.record_bytes(), reserve) {
             return false;
         }
         let Some(mut reducer) = self.streams[index].reducer.take() else { return true };
@@ -437,7 +436,7 @@ impl Writer {
     /// Gives every held frame its row, for a clean end; those that find no room stay in the log.
     pub(crate) fn flush_all_held(&mut self, now: i64) {
         for index in 0..self.streams.len() {
-            if !self.flush_held(index, now) {
+            if !self.flush_held(index, 0, now) {
                 return;
             }
         }
@@ -465,6 +464,15 @@ impl Writer {
             reducer.logged = Some(self.head);
         }
         Some(())
+    }
+
+    /// Bytes of the rows of the held frames that the log was found to hold.
+    pub(crate) fn found_held_bytes(&self) -> usize {
+        let of = |stream: &StreamWriter| {
+            let held = stream.reducer.as_ref()?.held.as_ref()?;
+            (held.row == stream.next_row).then(|| held.record_bytes())
+        };
+        self.streams.iter().filter_map(of).sum()
     }
 
     /// After the log was read: which held frames count, and where each stream goes on.

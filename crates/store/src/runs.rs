@@ -131,9 +131,11 @@ impl Writer {
         let commit = self.pending_commit;
         let before = self.groups.set_released(group, released.then_some(commit));
         let bytes = self.groups.encode(group);
-        // Where the log is full because the disk is, a release is what makes room: it has half of the reserve.
+        // Where the log is full because the disk is, a release is what makes room: it has half of the reserve, but
+        // nothing of the room for held frames.
         let records = self.pending.len() * 8 + 16 + bytes.len().next_multiple_of(8);
-        if !self.is_free(records, reserve_bytes(self.ring_bytes) / 2) {
+        let kept = reserve_bytes(self.ring_bytes) / 2 + Writer::held_room(self.records.bytes);
+        if !self.is_free(records, kept) {
             self.groups.set_released(group, before);
             return Err(Reject::Refused(Refusal::LogFull));
         }

@@ -128,6 +128,8 @@ pub(crate) struct Sealer {
     pub(crate) filled: hashbrown::HashMap<u64, Filled, foldhash::fast::RandomState>,
     /// What segments were last said to hold nothing of before.
     pub(crate) noted_leap: Option<i64>,
+    /// Whether the log is to be marked with an instant after the leap still.
+    pub(crate) mark_due: bool,
 }
 
 impl Sealer {
@@ -171,6 +173,7 @@ impl Sealer {
             clock,
             filled: Default::default(),
             noted_leap: None,
+            mark_due: false,
         }
     }
 
@@ -271,7 +274,8 @@ impl Sealer {
         let mut writer = store.writer.lock();
         if !writer.closed {
             for id in writer.records.before(floor, MIXED_STREAMS) {
-                writer.flush_held(id as usize, now);
+                // What is kept free is there for it: the log goes no further without.
+                writer.flush_held(id as usize, 0, now);
             }
         }
     }

@@ -450,3 +450,23 @@ fn times_at_both_ends_are_found_again_or_refused() {
         }
     }
 }
+
+/// The mark of a leap waits for room in a log that is full, and is made up for.
+#[test]
+fn a_leap_that_a_full_log_has_no_room_for_is_marked_later() {
+    let disk = FaultDisk::new(9);
+    let options = StoreOptions { clock_confirm: Duration::from_secs(600), ..options() };
+    let store = open(&disk, &options, T0);
+    let s = stream(&store, "t", T0);
+    while store.refusal().is_none() {
+        append(&store, s, 1, &mut Rng::with_seed(1), T0);
+        store.commit(T0).expect("committed");
+    }
+    while store.inner.mark_log(T0).expect("marked") {}
+    let (full, leapt) = (store.committed(), T0 + DAY);
+    while store.maintain(leapt).expect("maintained") {}
+    store.maintain(leapt + 1).expect("maintained");
+    assert!(store.committed() > full, "no mark");
+    let again = open(&disk.after_kill(), &options, leapt + 2);
+    assert!(again.recovery().last_commit.is_some_and(|at| at >= leapt), "{:?}", again.recovery());
+}

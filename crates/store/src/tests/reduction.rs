@@ -563,7 +563,7 @@ fn a_held_frame_of_before_its_stream_grew_is_stored_as_it_is() {
             assert_eq!(state(&store, s, 15), Some((7.0, 10)), "{what}");
             assert_eq!(store.resolve(&after, T0).expect("resolved").0.id, s);
             if flushed {
-                assert!(store.inner.writer.lock().flush_held(s.0 as usize, T0));
+                assert!(store.inner.writer.lock().flush_held(s.0 as usize, 0, T0));
             }
             // What is known of the rows before is not what they hold: it gets a row, equal or not.
             assert_eq!(small(&store, s, 20, 7), Outcome::Stored { row: 2 }, "{what}");
@@ -582,5 +582,68 @@ fn a_held_frame_of_before_its_stream_grew_is_stored_as_it_is() {
                 store = Store::open_on(Arc::new(disk.clone()), options(), T0 + 30).expect("opened");
             }
         }
+    }
+}
+
+/// Fills the log with commits, as while upkeep is held up; returns the time of the last frame.
+fn fill_log(store: &Store, busy: StreamId, mut time: i64) -> i64 {
+    loop {
+        time += 1;
+        match offer(store, busy, time, time as f64) {
+            Outcome::Stored { .. } => {}
+            Outcome::Rejected(Reject::Refused(Refusal::LogFull)) => return time,
+            other => panic!("{other:?}"),
+        }
+        store.commit(T0 + time).expect("committed");
+    }
+}
+
+/// What takes of the room that the log keeps free.
+#[derive(Clone, Copy, Debug)]
+enum Takes {
+    /// Openings: each begins its epoch in the log.
+    Openings(u32),
+    /// A run that is released.
+    Release,
+    /// Leaps of the clock: each marks the log.
+    Leaps(i64),
+}
+
+/// The row of a held frame finds room in a full log, so that what follows it is freed: whatever took of what was kept.
+#[test]
+fn the_room_for_held_frames_is_theirs_in_a_full_log() {
+    for takes in [Takes::Openings(1), Takes::Openings(40), Takes::Release, Takes::Leaps(40)] {
+        let disk = FaultDisk::new(9);
+        let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+        let held = single(&store, "quiet", ChannelType::F64, Reduction::Step);
+        let busy = single(&store, "busy", ChannelType::F64, Reduction::None);
+        store.protect_run("run", T0).expect("protected");
+        assert_eq!(offer(&store, held, 0, 7.0), Outcome::Stored { row: 0 });
+        assert_eq!(offer(&store, held, 10, 7.0), Outcome::Reduced { row: 0 });
+        store.commit(T0).expect("committed");
+        let time = fill_log(&store, busy, 10);
+        match takes {
+            Takes::Openings(times) => {
+                for _ in 0..times {
+                    drop(store);
+                    store = Store::open_on(Arc::new(disk.clone()), options(), T0 + time).expect("opened");
+                }
+            }
+            Takes::Release => {
+                store.release_run("run", T0 + time).expect("released").expect("a run");
+                store.commit(T0 + time).expect("committed");
+            }
+            Takes::Leaps(times) => {
+                for n in 0..times {
+                    store.inner.mark_log(T0 + time + n).expect("marked");
+                }
+            }
+        }
+        for _ in 0..20 {
+            settle(&store, T0 + time);
+        }
+        assert!(matches!(offer(&store, busy, time, 0.0), Outcome::Stored { .. }), "{takes:?}: {:?}", store.refusal());
+        assert_eq!(state(&store, held, 15), Some((7.0, 10)), "{takes:?}");
+        store.close(T0 + time).expect("closed");
     }
 }
