@@ -8,6 +8,7 @@ use crate::append::Writer;
 use crate::catalog;
 use crate::clock::Caller;
 use crate::fields::Take;
+use crate::log::Link;
 use crate::record::Control;
 use crate::reduction::Reduction;
 use crate::sequence::SequenceTracker;
@@ -43,13 +44,16 @@ impl Store {
         new.catalog_version.fetch_max(version, Ordering::AcqRel);
         take_groups(&old, &mut new)?;
         let mut voids = Vec::with_capacity(old.streams.len());
+        // A unit that the disk failed at may be there as a whole. What its number says is said of its epoch alone.
+        let of_before = |link: &&Link| link.epoch == before.inner.epoch;
+        let found = self.inner.links.lock().iter().rev().find(of_before).map_or(0, |link| link.commit);
+        let durable = before.inner.committed.load(Ordering::Acquire).max(found);
         for id in 0..old.streams.len() {
             take_definition(&old, &mut new, id)?;
             let rows = new.streams[id].next_row..old.streams[id].next_row;
             let stream = old.streams[id].slot.stream.load_full();
             let own = old.streams[id].slot.group.is_own();
-            let committed = before.inner.committed.load(Ordering::Acquire);
-            let reduced = old.streams[id].reducer.as_ref().and_then(|reducer| reducer.undurable(committed));
+            let reduced = old.streams[id].reducer.as_ref().and_then(|reducer| reducer.undurable(durable));
             let (reduced, reduced_time) = reduced.map_or((0, None), |(frames, time)| (frames, Some(time)));
             let of_rows = if own { 0 } else { rows.end.saturating_sub(rows.start) };
             let mut void = Void { rows: of_rows, reduced, time: (now, now) };

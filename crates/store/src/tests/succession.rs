@@ -404,3 +404,37 @@ fn a_held_frame_that_is_durable_is_not_lost_when_its_row_goes_back() {
         assert!(gaps(&again).iter().all(|row| row.stream == u64::from(other.0)), "{:?}", gaps(&again));
     }
 }
+
+/// A unit whose write failed may be on the disk as a whole: what it says of frames without a row is durable then. The
+/// number of a commit says nothing of it where another store gave it out.
+#[test]
+fn frames_that_were_left_out_are_not_lost_where_their_commit_is_found() {
+    for opened_between in [false, true] {
+        let mut found = [0; 2];
+        for seed in 0..20 {
+            let disk = FaultDisk::new(seed);
+            let store = open(&disk);
+            let s = store.resolve(&reduced_spec(true), T0).expect("resolved").0.id;
+            send_equal(&store, s, 0..3, 7, true);
+            store.commit(T0).expect("committed");
+            send_equal(&store, s, 3..8, 7, true);
+            disk.tear_writes("log", 1);
+            store.commit(T0).expect_err("the write failed");
+            store.close(T0).expect_err("poisoned");
+            if opened_between {
+                drop(open(&disk));
+            }
+            let again = open(&disk);
+            let whole = newest_state(&again, s).1 == 7;
+            found[usize::from(whole)] += 1;
+            let gone = if whole { 0 } else { 5 };
+            assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), gone, "seed {seed}");
+            check_identity(&again);
+            let counts = again.counts(s);
+            assert_eq!((counts.reduced, counts.rejected, counts.lost), (7 - gone, gone, gone), "seed {seed}");
+            again.commit(T0 + 3 * SECOND).expect("committed");
+            assert_eq!(gaps(&again).iter().map(|row| row.count).sum::<u64>(), gone, "seed {seed}");
+        }
+        assert!(found.iter().all(|&times| times > 0), "{found:?}");
+    }
+}
