@@ -145,11 +145,9 @@ impl RefusedFrames {
     }
 
     /// Takes over what another one has not told yet.
-    pub(crate) fn take_over(&mut self, before: &mut RefusedFrames) {
-        self.ended.append(&mut before.ended);
-        for (key, old) in before.spans.drain().filter(|(_, s)| s.count > 0) {
-            self.spans.insert(key, old);
-        }
+    pub(crate) fn take_over(&mut self, before: &RefusedFrames) {
+        self.ended.extend(&before.ended);
+        self.spans.extend(before.spans.iter().filter(|(_, span)| span.count > 0));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::append::Writer;
+use crate::append::{StreamWriter, Writer};
 use crate::catalog;
 use crate::clock::Caller;
 use crate::fields::Take;
@@ -37,17 +37,18 @@ impl Store {
     pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
         self.inner.shared.paces.tell(Caller::Append, now);
         let old_view = before.view();
-        let mut old = before.inner.writer.lock();
+        // It stays as it is: where this store fails, too, the next one takes over from it.
+        let old = before.inner.writer.lock();
         let mut new = self.inner.writer.lock();
         // Whoever waits for a newer catalog than the old one sees it rise.
         let version = old.catalog_version.load(Ordering::Acquire) + 1;
         new.catalog_version.fetch_max(version, Ordering::AcqRel);
         take_groups(&old, &mut new)?;
-        let mut voids = Vec::with_capacity(old.streams.len());
         // A unit that the disk failed at may be there as a whole. What its number says is said of its epoch alone.
         let of_before = |link: &&Link| link.epoch == before.inner.epoch;
         let found = self.inner.links.lock().iter().rev().find(of_before).map_or(0, |link| link.commit);
         let durable = before.inner.committed.load(Ordering::Acquire).max(found);
+        let mut voids = Vec::with_capacity(old.streams.len());
         for id in 0..old.streams.len() {
             take_definition(&old, &mut new, id)?;
             let rows = new.streams[id].next_row..old.streams[id].next_row;
@@ -69,10 +70,10 @@ impl Store {
             }
             voids.push(void);
         }
-        let Writer { gaps, streams, .. } = &mut *old;
-        let commit = new.pending_commit;
-        new.gaps.take_over(gaps, commit, |id| streams.get(id as usize).is_some_and(|stream| stream.tracker.is_some()));
-        new.refused.take_over(&mut old.refused);
+        let (commit, streams) = (new.pending_commit, &old.streams);
+        let knows = |id| streams.get(id as usize).is_some_and(|stream: &StreamWriter| stream.tracker.is_some());
+        new.gaps.take_over(&old.gaps, commit, knows);
+        new.refused.take_over(&old.refused);
         for (id, void) in voids.iter().enumerate() {
             take_counts(&old, &mut new, id, void);
         }

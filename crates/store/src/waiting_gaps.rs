@@ -291,10 +291,10 @@ impl WaitingGaps {
 
     /// Takes over what another one has no durable rows for yet: those that it had written come with `commit`. `knows`:
     /// whether that one knows all that a stream lost, so that what opening found of it would be counted twice.
-    pub(crate) fn take_over(&mut self, before: &mut WaitingGaps, commit: u64, knows: impl Fn(u32) -> bool) {
-        self.written.extend(before.written.drain(..).map(|(_, id)| (commit, id)));
+    pub(crate) fn take_over(&mut self, before: &WaitingGaps, commit: u64, knows: impl Fn(u32) -> bool) {
+        self.written.extend(before.written.iter().map(|&(_, id)| (commit, id)));
         self.found.retain(|gap| gap.cause != GapCause::Sequence || !gap.stream.is_some_and(&knows));
-        self.found.append(&mut before.found);
+        self.found.extend(before.found.iter().cloned());
         self.note_places();
     }
 }

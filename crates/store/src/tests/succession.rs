@@ -438,3 +438,49 @@ fn frames_that_were_left_out_are_not_lost_where_their_commit_is_found() {
         assert!(found.iter().all(|&times| times > 0), "{found:?}");
     }
 }
+
+/// A store that takes over and fails at it leaves everything to the one after it.
+#[test]
+fn what_a_store_failed_to_take_over_the_next_one_tells() {
+    let told = |fails: bool| {
+        let disk = FaultDisk::new(10);
+        let store = open(&disk);
+        let s = store.resolve(&spec("sequenced", Some(1 << 32)), T0).expect("resolved").0.id;
+        send(&store, s, 0..3);
+        store.commit(T0).expect("committed");
+        send(&store, s, [3, 6]);
+        disk.fail_syncs("log", 1);
+        store.commit(T0).expect_err("the sync failed");
+        store.close(T0).expect_err("poisoned");
+        // What comes before another store is there.
+        assert_eq!(stored(&send(&store, s, [7, 8])), 0);
+        store.report_gap(Gap {
+            id: 0,
+            stream: Some(s.0),
+            cause: GapCause::Kernel,
+            source: "test".into(),
+            name: "sequenced".into(),
+            session: None,
+            sequence: None,
+            rows: None,
+            time: (T0, T0),
+            count: 4,
+        });
+        if fails {
+            let second = open(&disk);
+            disk.fail_syncs("log", 1);
+            second.take_over(&store, T0 + SECOND).expect_err("the sync failed");
+            second.close(T0 + SECOND).expect_err("poisoned");
+        }
+        let again = open(&disk);
+        again.take_over(&store, T0 + SECOND).expect("taken over");
+        check_identity(&again);
+        again.commit(T0 + 3 * SECOND).expect("committed");
+        let rows = gaps(&again).into_iter().map(|row| (row.cause, row.sequence, row.count)).collect::<Vec<_>>();
+        let counts = again.counts(s);
+        (rows, counts.lost, counts.rejected)
+    };
+    let expected = told(false);
+    assert!(expected.0.len() >= 3, "{expected:?}");
+    assert_eq!(told(true), expected);
+}
