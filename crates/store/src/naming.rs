@@ -108,7 +108,7 @@ impl Sealer {
 
     /// Removes the files of what is no more. What refuses for a time is tried again with the next checkpoint, which says
     /// again that they are no more.
-    fn remove_gone(&mut self) -> io::Result<()> {
+    pub(crate) fn remove_gone(&mut self) -> io::Result<()> {
         if self.gone.is_empty() {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 
 use self::work::{Done, Room, Stop, Work};
 use crate::block::Encoder;
-use crate::directory::{Segment, SegmentState, file_name, remove_segment};
+use crate::directory::{Segment, SegmentState, file_name};
 use crate::disk::Access;
 use crate::expiry::{Spare, is_full};
 use crate::mutant::{self, Mutant};
@@ -314,7 +314,7 @@ impl Sealer {
     }
 
     /// Removes segments that others stand for: those that no view reads any more or for too long, all of a fixed size,
-    /// or all.
+    /// or all. Says whether any went.
     fn remove_replaced(&mut self, store: &Inner, now: i64, all: bool) -> io::Result<bool> {
         if self.settle.replaced.is_empty() {
             return Ok(false);
@@ -341,24 +341,26 @@ impl Sealer {
             return Ok(false);
         }
         self.remove_now(&gone)?;
-        Ok(true)
+        Ok(!gone.iter().any(|id| self.gone.contains(id)))
     }
 
-    /// Removes files of segments that are no more. Those that may be back after a power cut, as the disk refused, go with
-    /// the next checkpoint, which says again that they are no more.
+    /// Removes files of segments that are no more. What the disk refuses for a time goes with the next checkpoint,
+    /// which says again that they are no more; nothing else goes for it.
     fn remove_now(&mut self, gone: &[u64]) -> io::Result<()> {
-        let all = gone.iter().try_for_each(|id| remove_segment(&*self.disk, *id).map(drop));
         self.expiry_due = true;
-        all.and_then(|()| self.disk.sync()).inspect_err(|_| self.gone.extend(gone))
+        self.gone.extend(gone);
+        self.remove_gone()
     }
 
-    /// Lets go of all space that settle has; false: it had none. What is under way begins again, later.
+    /// Lets go of all space that settle has; false: it had none, or the disk refuses to remove it yet. What is under
+    /// way begins again, later.
     pub(crate) fn free_settle(&mut self, store: &Inner, now: i64) -> io::Result<bool> {
         let under_way = self.settle.under_way;
         if let Some(work) = self.settle.work.take() {
             self.give_up(store, work, Stop::Disk(io::ErrorKind::StorageFull.into()), now, true)?;
         }
-        let freed = under_way.is_some() && self.settle.under_way.is_none();
+        let is_gone = |id: u64| self.settle.under_way.is_none() && !self.gone.contains(&id);
+        let freed = under_way.is_some_and(is_gone);
         Ok(self.remove_replaced(store, now, true)? || freed)
     }
 

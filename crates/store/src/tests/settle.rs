@@ -638,3 +638,40 @@ fn what_is_begun_is_removed_when_the_disk_refuses() {
     }
     assert!(refused > 20, "{refused}");
 }
+
+/// Files of what was rewritten that the disk refuses to remove for a time cost no history, and go later.
+#[test]
+fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
+    use crate::disk::fault::Fault;
+    for asked in [false, true] {
+        let disk = FaultDisk::new(21);
+        let (store, feed) = fed(&disk, 12, 40);
+        let before = content(&store, &feed.ids);
+        // Somebody reads the old files.
+        let view = store.view();
+        let mut scan = view.scan(Scan::all(feed.ids[0], vec![ChannelIndex(0)]));
+        scan.next().expect("a block").expect("reads");
+        assert!(store.settle(feed.now).expect("settled") > 0);
+        work(&store, feed.now);
+        let segments: Vec<u64> = store.segments().iter().map(|s| s.id).collect();
+        drop((scan, view));
+        disk.leave_space(0);
+        disk.fail_call(Fault::NoSpace, 0, 1);
+        if asked {
+            let freed = store.inner.sealer.lock().free_settle(&store.inner, feed.now);
+            assert!(!freed.expect("refused for a time"), "nothing is known to be free");
+        } else {
+            assert_eq!(store.maintain(feed.now), Ok(false));
+        }
+        assert_eq!(store.segments().iter().map(|s| s.id).collect::<Vec<_>>(), segments);
+        assert!(!disk.is_call_to_fail() && !store.inner.sealer.lock().gone.is_empty());
+        disk.heal();
+        disk.give_space(u64::MAX);
+        work(&store, feed.now + S);
+        assert!(store.inner.sealer.lock().gone.is_empty());
+        assert_same(&content(&store, &feed.ids), &before, "removed");
+        let names = disk.after_cut().list().expect("files").into_iter().map(|file| file.0);
+        let files = names.filter(|name| name.starts_with("segment-")).count();
+        assert!(files <= segments.len() + 1, "{files} of {}", segments.len());
+    }
+}
