@@ -170,7 +170,10 @@ impl Sealer {
         }
         for segment in std::mem::take(&mut self.untold).segments {
             segment.state.lock().told_lost = true;
-            self.changed_segments.insert(segment.id, segment);
+            // One that went meanwhile is in no checkpoint any more.
+            if !segment.expired.load(Ordering::Acquire) {
+                self.changed_segments.insert(segment.id, segment);
+            }
         }
         true
     }

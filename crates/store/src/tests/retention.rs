@@ -562,3 +562,27 @@ fn nothing_that_is_kept_goes_whatever_is_cut() {
     println!("{cuts} cuts, {evicted} of {seeds} evicted");
     assert!(u64::from(cuts) > seeds && evicted as u64 > seeds / 4, "{cuts} cuts, {evicted} evicted");
 }
+
+/// A segment that was found missing, and went for its age before its gap was durable, is no more: no checkpoint lists
+/// it again.
+#[test]
+fn a_lost_segment_that_went_before_it_was_told_is_not_listed_again() {
+    let disk = FaultDisk::new(23);
+    let kept = options(Vec::new());
+    let store = open(&disk, &kept);
+    let s = stream(&store, "t", None);
+    send(&store, s, 0, 20_000, T0);
+    store.close(T0).expect("closed");
+    let lost = file_name(store.segments()[1].id);
+    disk.remove(&lost).expect("removed");
+    let aged = StoreOptions { max_age: Some(Duration::from_secs(5)), ..kept.clone() };
+    let store = open(&disk, &aged);
+    assert_eq!(store.recovery().damaged.iter().map(|d| d.file.clone()).collect::<Vec<_>>(), [lost]);
+    store.maintain(T0 + 10 * S).expect("maintained");
+    assert!(store.segments().is_empty());
+    settle(&store, T0 + 10 * S);
+    settle(&store, T0 + 11 * S);
+    drop(store);
+    let store = open(&disk, &kept);
+    assert_eq!((store.recovery().damaged, store.segments().len()), (vec![], 0));
+}
