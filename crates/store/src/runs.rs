@@ -52,7 +52,7 @@ impl Store {
             return Err(bad("a run that has streams already, which would not be protected: choose another name"));
         }
         let group = writer.groups.add_run(name).ok_or_else(|| bad("the store holds its most runs"))?;
-        let record_bytes = writer.groups.encode(group).len();
+        let (record_bytes, catalog_bytes) = (writer.groups.encode(group).len(), writer.catalog_bytes);
         if !writer.take_group_room(record_bytes) {
             writer.groups.forget_last(group);
             return Err(bad("the store has no room for another run"));
@@ -60,6 +60,7 @@ impl Store {
         let made = writer.set_released(group, false);
         if made.is_err() {
             writer.groups.forget_last(group);
+            writer.catalog_bytes = catalog_bytes;
         }
         made
     }

@@ -586,3 +586,26 @@ fn a_lost_segment_that_went_before_it_was_told_is_not_listed_again() {
     let store = open(&disk, &kept);
     assert_eq!((store.recovery().damaged, store.segments().len()), (vec![], 0));
 }
+
+/// A run that the log had no room for takes none in the catalog.
+#[test]
+fn a_run_that_is_refused_takes_no_room() {
+    let disk = FaultDisk::new(24);
+    let store = open(&disk, &options(Vec::new()));
+    let room = || store.inner.writer.lock().catalog_bytes;
+    let name = "n".repeat(900);
+    for n in 0.. {
+        let before = room();
+        match store.protect_run(&format!("{name}{n}"), T0) {
+            Ok(_) => assert!(room() > before),
+            Err(error) => {
+                assert_eq!(error, Reject::Refused(Refusal::LogFull), "after {n} runs");
+                assert_eq!(room(), before);
+                break;
+            }
+        }
+        if n % 20 == 0 {
+            store.commit(T0).expect("committed");
+        }
+    }
+}
