@@ -41,7 +41,7 @@ pub(crate) struct Reducer {
     /// Position of the unit with its newest record, and of those before with the commits that replaced them.
     logged: Option<u64>,
     before: VecDeque<(u64, u64)>,
-    /// Commit under way in which it was written, where, and its words.
+    /// Commit under way in which the held frame was written, where, and its words.
     written: Option<(u64, (usize, usize))>,
     /// Frames left out in each of the newest commits, which may not be durable yet, and their smallest and largest
     /// `time`.
@@ -366,6 +366,8 @@ impl Writer {
     fn drop_held(&mut self, index: usize, reducer: &mut Reducer) {
         let Some(held) = reducer.held.take() else { return };
         reducer.recovered = false;
+        // The one after it goes behind what comes until then: rows, and the shape that it may have.
+        reducer.written = None;
         self.records.bytes -= held.record_bytes();
         if let Some(position) = reducer.logged {
             self.records.replace(index as u32, position, self.pending_commit);
