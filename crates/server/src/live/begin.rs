@@ -105,6 +105,11 @@ impl Wanted {
         Ok(Wanted { id: asked.id, patterns, set, period, history, resume: asked.resume, held: None })
     }
 
+    /// The bytes of its patterns in a message: each stands in quotes, before a comma.
+    pub fn message_bytes(&self) -> usize {
+        self.set.size_bytes() + 3 * self.patterns
+    }
+
     /// It with the memory that is reserved for its patterns.
     pub fn holding(self, held: Reservation) -> Wanted {
         Wanted { held: Some(held), ..self }

@@ -33,7 +33,7 @@ use super::place::Round;
 use super::resume::{self, Position};
 use super::scene::Scene;
 use super::subscription::{Due, Subscription};
-use crate::budget::Reservation;
+use crate::budget::{Over, Reservation};
 use crate::json;
 use crate::readers::Leave;
 use crate::server::Server;
@@ -181,7 +181,7 @@ impl<O: Outlet> Subscriber<O> {
                 }
                 said = said.next(), if job.is_none() => match said {
                     Some(Said::Text(text)) => job = self.request(&text).await?,
-                    Some(Said::Subscribe(wanted)) => job = self.subscribe(*wanted).await?,
+                    Some(Said::Subscribe(wanted)) => job = self.subscribe_only(*wanted).await?,
                     Some(Said::Bytes) => self.error(None, "messages are JSON text").await?,
                     Some(Said::Nothing) => {}
                     Some(Said::Leave) | None => return Err(End::Gone),
@@ -376,13 +376,28 @@ impl<O: Outlet> Subscriber<O> {
                 let id = asked.id;
                 // In the place of the one before, even where it cannot be made.
                 self.forget(id);
-                let held = self.server.budget.take(self.address, begin::counted(text.len() * PATTERN_FACTOR));
-                let wanted =
-                    held.map_err(|over| over.to_string()).and_then(|held| Ok(Wanted::check(asked)?.holding(held)));
+                let held = self.reserve(text.len()).map_err(|over| over.to_string());
+                let wanted = held.and_then(|held| Ok(Wanted::check(asked)?.holding(held)));
                 match wanted {
                     Ok(wanted) => self.subscribe(wanted).await,
                     Err(message) => self.error(Some(id), &message).await.map(|()| None),
                 }
+            }
+        }
+    }
+
+    /// Reserves memory for the patterns of a message of so many bytes.
+    fn reserve(&self, message_bytes: usize) -> Result<Reservation, Over> {
+        self.server.budget.take(self.address, begin::counted(message_bytes * PATTERN_FACTOR))
+    }
+
+    /// Begins to make the one subscription of a client that sends no messages, or says why not and ends it.
+    async fn subscribe_only(&mut self, wanted: Wanted) -> Result<Option<JoinSet<Done>>, End> {
+        match self.reserve(wanted.message_bytes()) {
+            Ok(held) => self.subscribe(wanted.holding(held)).await,
+            Err(over) => {
+                self.error(Some(wanted.id), &over.to_string()).await?;
+                Err(End::Gone)
             }
         }
     }

@@ -65,6 +65,11 @@ impl PatternSet {
         self.globs.iter().map(|(pattern, _)| pattern.as_str().len()).sum()
     }
 
+    /// The bytes of all its patterns.
+    pub fn size_bytes(&self) -> usize {
+        self.texts.iter().map(String::len).sum()
+    }
+
     /// The channels of a stream from one on that match; marks each pattern that does in `used`, if given.
     ///
     /// # Errors

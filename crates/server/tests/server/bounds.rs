@@ -230,3 +230,54 @@ async fn playbacks_count_against_the_share_of_their_client() {
     assert_eq!(status(3, server.http, &start).await, 503, "all clients together have their share");
     server.stop().await;
 }
+
+/// A subscription of these channels as an answer, and what it says until that is made or refused.
+async fn watch(http: SocketAddr, channels: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(http).await.unwrap();
+    send(&mut stream, get(&format!("/api/live?channels={channels}&format=jsonl"))).await;
+    let mut said = Vec::new();
+    let is_said = |said: &[u8], words: &str| said.windows(words.len()).any(|window| window == words.as_bytes());
+    loop {
+        let before = said.len().saturating_sub(64);
+        if stream.read_buf(&mut said).await.unwrap() == 0
+            || ["\"unmatched\":", "\"type\":\"error\""].iter().any(|words| is_said(&said[before..], words))
+        {
+            return (stream, String::from_utf8_lossy(&said).into_owned());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscriptions_without_a_websocket_count_against_the_share_of_their_client() {
+    let server = small().await;
+    let patterns: Vec<String> = (0..1000).map(|n| format!("none{n}.a")).collect();
+    let (named, said) = watch(server.http, &patterns.join(",")).await;
+    assert!(said.contains("unmatched"), "{said}");
+    assert!(held(&server) > 20_000, "its patterns: {}", held(&server));
+    drop(named);
+    until(async || if held(&server) == 0 { Ok(()) } else { Err(held(&server).to_string()) }).await;
+    let cells: Vec<String> = (0..2500).map(|c| format!("c{c}=1")).collect();
+    for part in 0..4 {
+        server.write(&format!("many,part={part} {}", cells.join(","))).await;
+    }
+    let mut watching = Vec::new();
+    let (mut refused, said) = loop {
+        let (stream, said) = watch(server.http, "many.*").await;
+        if said.contains("\"type\":\"error\"") {
+            break (stream, said);
+        }
+        watching.push(stream);
+        assert!(held(&server) >= watching.len() * 1_500_000, "{} of {}", held(&server), watching.len());
+        assert!(watching.len() < 16, "none is refused");
+    };
+    assert!(watching.len() > 2, "{}", watching.len());
+    assert!(said.contains("limits.client_memory_per_address_mib"), "{said}");
+    // What is refused ends, and another client has its own share.
+    refused.read_to_end(&mut Vec::new()).await.unwrap();
+    let mut live = LiveClient::on(from(2, server.http).await, server.http).await.unwrap();
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": ["many.c7"] })).await;
+    assert_eq!(live.next_of("subscribed").await["channels"].as_array().unwrap().len(), 4);
+    drop((watching, live));
+    until(async || if held(&server) == 0 { Ok(()) } else { Err(held(&server).to_string()) }).await;
+    server.stop().await;
+}
