@@ -212,6 +212,20 @@ impl Reservation {
         Ok(())
     }
 
+    /// Reserves bytes for the same client, which are given back by themselves.
+    ///
+    /// # Errors
+    /// As [`Reservation::grow`].
+    pub fn beside(&self, bytes: usize) -> Result<Reservation, Over> {
+        self.budget.take(self.client, bytes)
+    }
+
+    /// Takes over the bytes of another one of the same client.
+    pub fn join(&mut self, mut other: Reservation) {
+        debug_assert_eq!(self.client, other.client);
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     /// Makes it as large as `bytes`.
     ///
     /// # Errors
@@ -255,6 +269,9 @@ mod tests {
         assert_eq!((budget.held(), budget.refused()), (800, 3));
         first.resize(50).unwrap();
         assert_eq!(budget.held(), 550);
+        assert!(first.beside(251).is_err(), "more than the client may have");
+        first.join(first.beside(30).unwrap());
+        assert_eq!((first.bytes(), budget.held()), (80, 580));
         drop((first, second, third, local));
         assert_eq!(budget.held(), 0);
         assert!(budget.held.lock().by_client.is_empty(), "clients that hold nothing are forgotten");

@@ -133,10 +133,19 @@ pub struct Active {
     /// Windows on their way.
     pub taken: Taken,
     /// Memory of its patterns and windows, given back with it.
-    _held: Option<Reservation>,
+    held: Option<Reservation>,
 }
 
 impl Active {
+    /// Channels were added to it, with the memory of their windows.
+    pub fn add(&mut self, channels: u64, windows: Reservation) {
+        self.channels += channels;
+        match &mut self.held {
+            Some(held) => held.join(windows),
+            none => *none = Some(windows),
+        }
+    }
+
     /// Where it stands in its rhythm at `now`.
     pub fn turn(&self, now: Instant, paced: bool) -> Turn {
         let past = |since: Instant, until: Instant| until.saturating_duration_since(since).as_nanos() as i64;
@@ -169,8 +178,8 @@ pub struct Done {
     pub begun: Option<Active>,
     /// Whether a subscription was asked for and could not be made.
     pub refused: bool,
-    /// Channels added to subscriptions in force.
-    pub added: Vec<(i64, u64)>,
+    /// Channels added to subscriptions in force, and the memory of their windows.
+    pub added: Vec<(i64, u64, Reservation)>,
     /// History that is to be read once the messages were taken.
     pub backlog: Option<Backlog>,
     /// Memory of the messages.
@@ -229,9 +238,7 @@ impl Begin {
         allow(server, matched, budget)?;
         reserved.grow(counted(matched as usize * CARD_BYTES)).map_err(|over| over.to_string())?;
         if let Some(held) = &mut held {
-            let (channels, streams) = (matched as usize, found.len());
-            let played = scene.playback().map_or(0, |_| channel_bytes(channels, streams));
-            held.grow(counted(channels * WINDOW_BYTES + played)).map_err(|over| over.to_string())?;
+            held.grow(counted(window_bytes(scene, &found))).map_err(|over| over.to_string())?;
         }
         let listed = Arc::new(Listed::new(live.clone(), subscription.clone()));
         let hold = history.is_some() || resume.is_some();
@@ -270,7 +277,7 @@ impl Begin {
                 patterns,
                 channels: matched,
                 taken: Taken::default(),
-                _held: held,
+                held,
             }),
             ..done
         })
@@ -341,6 +348,12 @@ fn let_go(view: &View, scene: &Scene, subscription: &Arc<Subscription>, found: &
     done.release.push(release);
 }
 
+/// Bytes of the windows of what a subscription found.
+fn window_bytes(scene: &Scene, found: &[Match]) -> usize {
+    let channels: usize = found.iter().map(|found| found.channels.len()).sum();
+    channels * WINDOW_BYTES + scene.playback().map_or(0, |_| channel_bytes(channels, found.len()))
+}
+
 fn allow(server: &Server, channels: u64, budget: u64) -> Result<(), String> {
     if channels > budget {
         return Err(format!("{channels} channels match, at most {CLIENT_CHANNELS_MAX} a connection"));
@@ -400,15 +413,21 @@ pub fn match_new(
             continue;
         }
         let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
-        let held = reserved.grow(counted(matched as usize * CARD_BYTES)).map_err(|over| over.to_string());
-        if let Err(message) = held.and_then(|()| allow(server, matched, budget)) {
-            done.messages.push(Told::error(Some(subscription.id), &message));
-            continue;
-        }
+        // Few may come at a time, and often: all are counted.
+        let windows = reserved.grow(counted(matched as usize * CARD_BYTES));
+        let windows = windows.and_then(|()| reserved.beside(window_bytes(scene, &found)));
+        let windows = windows.map_err(|over| over.to_string());
+        let windows = match windows.and_then(|windows| allow(server, matched, budget).map(|()| windows)) {
+            Ok(windows) => windows,
+            Err(message) => {
+                done.messages.push(Told::error(Some(subscription.id), &message));
+                continue;
+            }
+        };
         budget -= matched;
         let (view, store) = scene.live.adopt(subscription, &mut found, true, || server.ingest.store());
         done.messages.push(subscribed("channels", subscription, &found, None));
-        done.added.push((subscription.id, matched));
+        done.added.push((subscription.id, matched, windows));
         if scene.playback().is_some() {
             let (round, held) = subscription.held();
             done.release.push(show(&view, subscription, (round, &held), &mut done.messages));

@@ -495,9 +495,9 @@ impl<O: Outlet> Subscriber<O> {
         if let Some(active) = done.begun {
             self.active.insert(active.listed.subscription().id, active);
         }
-        for (id, channels) in done.added {
+        for (id, channels, windows) in done.added {
             if let Some(active) = self.active.get_mut(&id) {
-                active.channels += channels;
+                active.add(channels, windows);
             }
         }
         // Nothing of a round before it was told.

@@ -281,3 +281,22 @@ async fn subscriptions_without_a_websocket_count_against_the_share_of_their_clie
     until(async || if held(&server) == 0 { Ok(()) } else { Err(held(&server).to_string()) }).await;
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_that_come_later_count_against_the_share_of_their_client() {
+    let server = small().await;
+    let mut live = server.live().await;
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": ["many.*"] })).await;
+    live.next_of("subscribed").await;
+    assert_eq!(held(&server), 0);
+    let cells: Vec<String> = (0..2500).map(|c| format!("c{c}=1")).collect();
+    server.write(&format!("many {}", cells.join(","))).await;
+    assert_eq!(live.next_of("channels").await["channels"].as_array().unwrap().len(), 2500);
+    until(async || if held(&server) == 2500 * 160 { Ok(()) } else { Err(held(&server).to_string()) }).await;
+    // One more is counted, too.
+    server.write("many,part=2 c=1").await;
+    until(async || if held(&server) == 2501 * 160 { Ok(()) } else { Err(held(&server).to_string()) }).await;
+    drop(live);
+    until(async || if held(&server) == 0 { Ok(()) } else { Err(held(&server).to_string()) }).await;
+    server.stop().await;
+}
