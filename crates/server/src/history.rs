@@ -75,13 +75,17 @@ impl Piece {
     }
 }
 
-/// Gathers samples of one channel: as they are while there are few, else on a grid.
+/// Gathers samples of one channel: as they are while there are few, else on a grid. Behind the grid there are at most as
+/// many buckets more: frames may be stamped ahead of the clock, however far. Those are as wide as they must be for it,
+/// the width of the grid's times a power of two, whatever the order in which samples come.
 #[derive(Debug)]
 struct Reducer {
     from: i64,
     width: i64,
     points: usize,
     on_grid: bool,
+    /// Where the buckets behind the grid begin, and their width.
+    beyond: (i64, u64),
     /// Ascending in time.
     pieces: Vec<Piece>,
 }
@@ -91,11 +95,20 @@ impl Reducer {
         let points = points.clamp(1, POINTS_MAX);
         let span = time.end.saturating_sub(time.start).max(1);
         // Rounded up, so that a range never needs more buckets than points.
-        let width = span / points as i64 + i64::from(span % points as i64 != 0);
-        Reducer { from: time.start, width: width.max(1), points, on_grid: false, pieces: Vec::new() }
+        let width = (span / points as i64 + i64::from(span % points as i64 != 0)).max(1);
+        // The first start of a bucket that is not on the grid.
+        let length = (i128::from(time.end) - i128::from(time.start)).max(1) as u128;
+        let length = length.div_ceil(width as u128) * width as u128;
+        let beyond = i64::try_from(i128::from(time.start) + length as i128).unwrap_or(i64::MAX);
+        let pieces = Vec::new();
+        Reducer { from: time.start, width, points, on_grid: false, beyond: (beyond, width as u64), pieces }
     }
 
     fn start(&self, time: i64) -> i64 {
+        let (beyond, width) = self.beyond;
+        if time >= beyond {
+            return beyond.saturating_add_unsigned(time.abs_diff(beyond) / width * width);
+        }
         let index = time.saturating_sub(self.from).div_euclid(self.width);
         self.from.saturating_add(index.saturating_mul(self.width))
     }
@@ -114,18 +127,30 @@ impl Reducer {
             }
             _ => self.pieces.push(Piece::of(t0, time, value)),
         }
-        if !self.on_grid && self.pieces.len() > self.points {
-            self.put_on_grid();
+        if self.pieces.len() > self.points {
+            self.reduce();
         }
     }
 
-    fn put_on_grid(&mut self) {
-        self.on_grid = true;
-        for sample in std::mem::take(&mut self.pieces) {
-            let t0 = self.start(sample.time);
+    /// Puts samples on the grid, and makes the buckets behind it as wide as they must be.
+    fn reduce(&mut self) {
+        if !std::mem::replace(&mut self.on_grid, true) {
+            self.put_in_buckets(0);
+        }
+        let within = self.pieces.partition_point(|piece| piece.time < self.beyond.0);
+        while self.pieces.len() - within > self.points {
+            self.beyond.1 = self.beyond.1.saturating_mul(2);
+            self.put_in_buckets(within);
+        }
+    }
+
+    /// Puts the pieces from one on into the buckets that they belong to.
+    fn put_in_buckets(&mut self, from: usize) {
+        for piece in self.pieces.split_off(from) {
+            let t0 = self.start(piece.time);
             match self.pieces.last_mut() {
-                Some(last) if last.time == t0 => last.append(&sample),
-                _ => self.pieces.push(Piece { time: t0, ..sample }),
+                Some(last) if last.time == t0 => last.append(&piece),
+                _ => self.pieces.push(Piece { time: t0, ..piece }),
             }
         }
     }
@@ -141,14 +166,21 @@ impl Reducer {
 pub struct Extent {
     /// `time` of the samples, nanoseconds since 1970 UTC.
     pub time: Range<i64>,
-    /// The range that `points` divide; samples outside it get buckets of the same width.
+    /// The range that `points` divide; samples behind it get buckets of the same width while they are few, then wider ones.
     pub grid: Range<i64>,
     /// Rows at and above are left out.
     pub end_row: u64,
-    /// Most buckets over the grid.
+    /// Most buckets over the grid, and most behind it.
     pub points: usize,
     /// How long it may be read.
     pub leave: Leave,
+}
+
+impl Extent {
+    /// Most buckets of a channel.
+    pub fn buckets_max(&self) -> usize {
+        if self.time.end > self.grid.end { 2 * self.points } else { self.points }
+    }
 }
 
 /// Reads channels of one stream.
@@ -342,6 +374,51 @@ mod tests {
         }
     }
 
+    /// Whatever is stamped how far ahead of the clock, and in whatever order it comes.
+    #[test]
+    fn samples_behind_the_grid_have_a_bounded_number_of_exact_buckets() {
+        let mut random = fastrand::Rng::with_seed(2);
+        for round in 0..300 {
+            let points = random.usize(1..9);
+            let end = [101, 120, 4000, 1 << 40, i64::MAX][round % 5];
+            let mut samples: Vec<(i64, f64)> =
+                (0..random.usize(1..400)).map(|n| (random.i64(0..end), n as f64)).collect();
+            if round % 2 == 0 {
+                samples.sort_by_key(|(time, _)| *time);
+            }
+            let mut reducer = Reducer::new(&(0..100), points);
+            for (time, value) in &samples {
+                reducer.add(*time, Value::F64(*value));
+                assert!(reducer.pieces.len() <= 2 * points, "round {round}: {}", reducer.pieces.len());
+            }
+            if !reducer.on_grid {
+                continue;
+            }
+            let (width, (beyond, width_beyond)) = (reducer.width, reducer.beyond);
+            samples.sort_by_key(|(time, _)| *time);
+            let mut seen = 0;
+            for (t0, window) in reducer.buckets() {
+                let end = i128::from(t0) + if t0 < beyond { i128::from(width) } else { i128::from(width_beyond) };
+                let is_inside = |time: i64| time >= t0 && i128::from(time) < end;
+                let inside: Vec<f64> = samples.iter().filter(|(time, _)| is_inside(*time)).map(|s| s.1).collect();
+                seen += inside.len();
+                let numbers = window.numbers(ChannelType::F64);
+                let range = numbers.range.map(|(min, max)| (f64::from_bits(min), f64::from_bits(max)));
+                let (min, max) =
+                    (inside.iter().copied().fold(f64::MAX, f64::min), inside.iter().copied().fold(0.0, f64::max));
+                assert_eq!((window.count(), range), (inside.len() as u64, Some((min, max))), "round {round}");
+                let ends = (f64::from_bits(numbers.first), f64::from_bits(numbers.last));
+                assert_eq!(ends, (inside[0], inside[inside.len() - 1]), "round {round}");
+            }
+            assert_eq!(seen, samples.len(), "round {round}");
+            // No wider than they must be.
+            let behind = samples.iter().filter(|(time, _)| *time >= beyond);
+            let narrower: std::collections::BTreeSet<u64> =
+                behind.map(|(time, _)| time.abs_diff(beyond) / (width_beyond / 2).max(1)).collect();
+            assert!(width_beyond == width as u64 || narrower.len() > points, "round {round}: {width_beyond}");
+        }
+    }
+
     const T0: i64 = 1_790_000_000_000_000_000;
 
     /// 40,000 rows of numbers, of numbers that break, of rare ones and of text, most of them in sealed blocks.
@@ -420,6 +497,8 @@ mod tests {
             (T0 + 3_333_333_333..T0 + 29_000_000_001, 3),
             (T0 + 5_000_000_000..T0 + 5_000_000_001, 9),
             (0..T0 + 20_000_000_000, 2),
+            (T0..T0 + 1_000_000_000, 4),
+            (T0..T0 + 1_000_000_000, 70),
             (i64::MIN..i64::MAX, 5),
         ] {
             for end in [grid.end, i64::MAX, T0 + 17_777_777_777] {
@@ -430,6 +509,7 @@ mod tests {
                         .map(|is_long| told(&read_so(&view, &stream, &columns, &extent, is_long).unwrap()));
                     for (channel, (long, short)) in long.iter().zip(&short).enumerate() {
                         assert_eq!(long, short, "channel {channel} of {extent:?}");
+                        assert!(long.len() <= extent.buckets_max(), "channel {channel} of {extent:?}");
                     }
                     seen += long.iter().map(Vec::len).sum::<usize>();
                 }

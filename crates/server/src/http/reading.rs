@@ -23,7 +23,7 @@ use crate::live::window::ChannelWindow;
 use crate::readers::{Leave, ReadError};
 use crate::server::Server;
 
-/// Buckets of one answer at most, over all channels.
+/// Buckets of one answer at most, over all channels; without an end there may be as many behind the clock's now.
 const BUCKETS_MAX: usize = 2_000_000;
 /// Bytes of buckets that are read at once: more channels of a stream are read in turn.
 const PART_BYTES: usize = 4 << 20;
@@ -135,7 +135,7 @@ fn read_history(
         let gaps = server.ledger.open_spans(stream.id, &extent.time);
         // A bucket has at least one row.
         let rows = usize::try_from(view.next_row(stream.id)).unwrap_or(usize::MAX);
-        let column_bytes = points.min(rows).max(1) * BUCKET_BYTES;
+        let column_bytes = extent.buckets_max().min(rows).max(1) * BUCKET_BYTES;
         for columns in columns.chunks((PART_BYTES / column_bytes).max(1)) {
             reserved.grow(columns.len() * column_bytes).map_err(ReadError::from)?;
             for series in history::read(&view, stream, columns, extent)? {

@@ -72,9 +72,9 @@ impl Backlog {
         let (mut part, mut room) = (Vec::new(), MESSAGE_BYTES);
         while let Some((at, channels)) = self.rest.pop_front() {
             let found = &self.found[at];
-            // A bucket has at least one row.
+            // A bucket has at least one row. Frames stamped ahead of the clock have as many buckets as all others.
             let rows = usize::try_from(found.start_row.min(view.next_row(found.stream.id))).unwrap_or(usize::MAX);
-            let channel_bytes = self.points.min(rows).max(1) * BUCKET_BYTES;
+            let channel_bytes = (2 * self.points).min(rows).max(1) * BUCKET_BYTES;
             let fit = (room / channel_bytes).min(channels.len());
             let fit = if part.is_empty() { fit.max(1).min(channels.len()) } else { fit };
             let (taken, left) = (channels.start..channels.start + fit, channels.start + fit..channels.end);
