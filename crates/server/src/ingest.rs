@@ -477,7 +477,8 @@ impl Ingest {
         // Under the fan-out's lock no frame is refused after the old store's counts were taken.
         let lost = store.take_over(old, now_ns()).map_err(|e| e.to_string())?;
         let view = store.view();
-        Live::rewind(&mut fanout, store.epoch(), |stream| view.next_row(stream));
+        let lost_of = |stream| store.counts(stream).lost;
+        Live::rewind(&mut fanout, store.epoch(), |stream| view.next_row(stream), lost_of);
         drop(view);
         let commit = store.committed();
         self.store.store(Arc::new(store));

@@ -94,7 +94,7 @@ pub struct Fanout {
     by_stream: Vec<Option<Audience>>,
     /// Those that are to be told of frames, and where the tails end behind them; empty between batches.
     told: Vec<(Reader, u64)>,
-    /// Frames known lost of each subscribed stream when last looked at.
+    /// Frames known lost of each subscribed stream when last looked at; empty of a playback.
     lost: HashMap<StreamId, u64>,
     subscriptions: Vec<Arc<Subscription>>,
     /// What came of each stream, by id.
@@ -429,7 +429,12 @@ impl Live {
         }
         fanout.interest += 1;
         for found in found {
-            fanout.take_in(subscription, found, view.next_row(found.stream.id), hold);
+            let stream = found.stream.id;
+            fanout.take_in(subscription, found, view.next_row(stream), hold);
+            if fanout.playing.is_none() {
+                // The first frame that comes may be the one that shows a loss.
+                fanout.lost.entry(stream).or_insert_with(|| store.counts(stream).lost);
+            }
         }
         (view, store)
     }
@@ -474,9 +479,9 @@ impl Live {
     }
 
     /// The store was reopened in a new epoch: every subscription is told which rows went back. The caller
-    /// holds the fan-out's lock over the swap of the store and passes it in.
-    pub fn rewind(fanout: &mut Fanout, epoch: u32, next_row: impl Fn(StreamId) -> u64) {
-        fanout.lost.clear();
+    /// holds the fan-out's lock over the swap of the store and passes it in. `lost` as in [`Fanout::publish`].
+    pub fn rewind(fanout: &mut Fanout, epoch: u32, next_row: impl Fn(StreamId) -> u64, lost: impl Fn(StreamId) -> u64) {
+        fanout.lost.iter_mut().for_each(|(stream, before)| *before = lost(*stream));
         fanout.arrivals.clear();
         // What was put aside is judged by the numbers of before; what comes from now on is read from its rows.
         fanout.tap.clear();

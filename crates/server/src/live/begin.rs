@@ -1,11 +1,12 @@
 //! Makes subscriptions: matches patterns, reads what came before. Runs on matcher threads, one job a client.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Deserialize;
-use strongback_store::{Steps, View};
+use strongback_store::{Steps, StreamId, View};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -250,7 +251,8 @@ impl Begin {
             // A history has these rows already.
             let missed = found.iter().filter_map(|f| Some((f, resumed.row(f.stream.id)?)));
             let missed = missed.filter(|_| history.is_none());
-            if let Err(error) = snapshot::catch_up((&view, store.epoch()), &subscription, missed) {
+            let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
+            if let Err(error) = snapshot::catch_up((&view, store.epoch()), &subscription, missed, &gaps) {
                 tracing::warn!(%error, "frames that a client missed cannot all be read");
             }
         }
@@ -433,7 +435,9 @@ pub fn match_new(
             done.release.push(show(&view, subscription, (round, &held), &mut done.messages));
             continue;
         }
-        if let Err(error) = snapshot::catch_up((&view, store.epoch()), subscription, found.iter().map(|f| (f, 0))) {
+        let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
+        let all = found.iter().map(|f| (f, 0));
+        if let Err(error) = snapshot::catch_up((&view, store.epoch()), subscription, all, &gaps) {
             tracing::warn!(%error, "frames before a new channel was matched cannot be read");
         }
         done.release.push((subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()));

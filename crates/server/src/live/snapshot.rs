@@ -17,7 +17,7 @@ const CATCH_UP_ROWS: u64 = 4096;
 
 /// Reads what streams and channels had before they were adopted, from the row that `from` says, and puts it in
 /// front of the subscription's windows. A damaged or expired block leaves its rows out; the rows of the update
-/// say which it holds.
+/// say which it holds. `gaps` tells of frames known missing among them.
 ///
 /// # Errors
 /// The last scan that ended early.
@@ -25,15 +25,26 @@ pub fn catch_up<'a>(
     (view, epoch): (&View, u32),
     subscription: &Subscription,
     found: impl IntoIterator<Item = (&'a Match, u64)>,
+    gaps: &GapSpans<'_>,
 ) -> Result<(), ScanError> {
     let mut outcome = Ok(());
     for (found, from) in found {
         match earlier(view, subscription, found, from) {
-            Ok(window) => subscription.put_before(found.slot, window, epoch),
+            Ok(mut window) => {
+                window.gap = window.frames > 0 && has_gap(found.stream.id, window.time, gaps);
+                subscription.put_before(found.slot, window, epoch);
+            }
             Err(error) => outcome = Err(error),
         }
     }
     outcome
+}
+
+/// Whether frames are known missing between a first and a last `time`, or just before the first.
+fn has_gap(stream: StreamId, (first, last): (i64, i64), gaps: &GapSpans<'_>) -> bool {
+    let (first, last) = (first.min(last), first.max(last));
+    // A span ends with the frame that showed it: one that ends later is told with that frame.
+    gaps(stream, &(first..last.saturating_add(1))).iter().any(|(_, to)| *to <= last)
 }
 
 fn earlier(view: &View, subscription: &Subscription, found: &Match, from: u64) -> Result<StreamWindow, ScanError> {

@@ -428,7 +428,7 @@ impl Deck {
             let mut fanout = self.live.fanout();
             if self.epoch.is_some_and(|before| before != epoch) {
                 // Rows that were shown and did not become durable before the store was opened anew.
-                Live::rewind(&mut fanout, epoch, |stream| view.next_row(stream));
+                Live::rewind(&mut fanout, epoch, |stream| view.next_row(stream), |_| 0);
             }
             fanout.interest()
         };

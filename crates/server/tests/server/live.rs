@@ -8,7 +8,8 @@ use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use strongback_server::live::binary::read;
 use strongback_server::server::Server;
-use strongback_store::Value as Cell;
+use strongback_sources::Sink;
+use strongback_store::{ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, StreamKey, StreamSpec, Value as Cell};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{LiveClient, PATIENCE, TestServer, big};
@@ -594,5 +595,49 @@ async fn a_message_that_is_too_long_ends_its_connection_and_no_other() {
         }
     }
     other.next_of("heartbeat").await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_comes_back_is_told_of_what_was_lost_meanwhile() {
+    let server = TestServer::start().await;
+    let inner = server.running.as_ref().unwrap().server.clone();
+    let spec = StreamSpec {
+        key: StreamKey::new("bay", []),
+        source: "test".to_owned(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: vec![ChannelSpec::new("n", ChannelType::U64)],
+    };
+    let (stream, channels) = inner.ingest.resolve(&spec).unwrap();
+    let frame = |sequence: u64| {
+        let receive_time = (BASE + sequence * 1_000_000) as i64;
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: Some(sequence) });
+        batch.push(channels[0], Cell::U64(sequence));
+        batch.end();
+        inner.ingest.accept(&batch);
+    };
+    // Rows 0 to 4; rows 5 to 8, before which 50 are missing.
+    (0..5).chain(55..59).for_each(frame);
+    until(async || match inner.ledger.gaps(&(0..i64::MAX), 9).first().map(|gap| gap.open) {
+        Some(50) => Ok(()),
+        other => Err(format!("{other:?} are missing")),
+    })
+    .await;
+    let origin = server.live().await.next_of("hello").await["origin"].clone();
+    for (row, gap) in [(0, true), (5, true), (6, false)] {
+        let row = row.to_string();
+        let rows = json!({ (stream.id.0.to_string()): [row, row] });
+        let resume = json!({ "origin": origin, "epoch": 1, "rows": rows });
+        let mut live = server.live().await;
+        live.send(json!({ "type": "subscribe", "id": 1, "channels": ["bay.*"], "resume": resume })).await;
+        let update = live.next_of("update").await;
+        let window = &update["streams"][0];
+        assert_eq!((&window["from_row"], &window["to_row"]), (&json!(row), &json!("9")));
+        assert_eq!(window["gap"], json!(gap), "from row {row}: {update}");
+    }
+    drop(inner);
     server.stop().await;
 }

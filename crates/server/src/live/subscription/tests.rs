@@ -51,6 +51,11 @@ impl Stage {
 
     /// A frame comes, with these cells in this order, and a text of so many bytes that nobody wants.
     fn frame(&self, row: u64, at: i64, cells: impl Iterator<Item = u16>, text_bytes: usize) {
+        self.frame_behind(0, row, at, cells, text_bytes);
+    }
+
+    /// A frame comes, before which so many are known lost.
+    fn frame_behind(&self, lost: u64, row: u64, at: i64, cells: impl Iterator<Item = u16>, text_bytes: usize) {
         let mut batch = FrameBatch::new();
         batch.begin(FrameHead { stream: self.stream.id, receive_time: at, source_time: Some(at), sequence: None });
         for channel in cells {
@@ -61,7 +66,7 @@ impl Stage {
         }
         batch.end();
         let appended = Appended { outcomes: vec![Outcome::Stored { row }], commit: CommitNumber(0) };
-        self.live.fanout().publish(&batch, &appended, at, |_| 0);
+        self.live.fanout().publish(&batch, &appended, at, |_| lost);
     }
 }
 
@@ -250,7 +255,7 @@ proptest! {
                 }
                 Step::Rewind(rows) => {
                     (row, epoch) = (row.saturating_sub(rows), epoch + 1);
-                    Live::rewind(&mut stage.live.fanout(), epoch, |_| row);
+                    Live::rewind(&mut stage.live.fanout(), epoch, |_| row, |_| 0);
                     all.iter_mut().for_each(|(.., window)| window.rewind(row));
                 }
                 Step::Take(place) | Step::Remove(place) if !all.is_empty() => {
@@ -274,6 +279,28 @@ proptest! {
             }
         }
     }
+}
+
+/// The first frame after subscribing, the first after the store was opened anew, and any later one.
+#[test]
+fn the_frame_that_shows_a_loss_tells_of_it_whichever_it_is() {
+    let mut bench = Bench::new();
+    let gap_at = |bench: &mut Bench, lost: u64, row: u64| {
+        let at = T0 + row as i64 * MS;
+        bench.stage.frame_behind(lost, row, at, 0..CHANNELS, 0);
+        bench.subscription.begin(&mut bench.taken);
+        bench.taken.rewound.clear();
+        bench.json().contains("\"gap\":true")
+    };
+    assert!(gap_at(&mut bench, 3, 0));
+    assert!(!gap_at(&mut bench, 3, 1));
+    // What was lost with the store before this one was not lost before the next frame.
+    Live::rewind(&mut bench.stage.live.fanout(), 1, |_| 2, |_| 5);
+    assert!(gap_at(&mut bench, 9, 2));
+    assert!(!gap_at(&mut bench, 9, 3));
+    Live::rewind(&mut bench.stage.live.fanout(), 2, |_| 4, |_| 11);
+    assert!(!gap_at(&mut bench, 11, 4));
+    assert!(gap_at(&mut bench, 12, 5));
 }
 
 #[test]
