@@ -72,6 +72,8 @@ pub struct Connection {
     since_ms: AtomicU64,
     /// Likewise, when the socket took no more bytes; 0: it does.
     stalled_ms: AtomicU64,
+    /// Bytes that came.
+    received_bytes: AtomicU64,
     /// Whether it must end.
     is_abandoned: AtomicBool,
     abandoned: Notify,
@@ -104,8 +106,14 @@ impl Connection {
         }
     }
 
-    /// Notes that bytes came.
-    pub(super) fn received(&self) {
+    /// Bytes that came since it began.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Relaxed)
+    }
+
+    /// Notes that so many bytes came.
+    pub(super) fn received(&self, bytes: usize) {
+        self.received_bytes.fetch_add(bytes as u64, Relaxed);
         match self.phase() {
             Phase::Idle => self.enter(Phase::Head),
             Phase::Body => self.since_ms.store(self.now_ms(), Relaxed),
@@ -326,6 +334,7 @@ impl Connections {
             phase: AtomicU8::new(Phase::Idle as u8),
             since_ms: AtomicU64::new(0),
             stalled_ms: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
             is_abandoned: AtomicBool::new(false),
             abandoned: Notify::new(),
         });
@@ -446,7 +455,7 @@ mod tests {
         let place = connections.admit(address("10.0.0.1")).unwrap();
         let connection = place.connection();
         assert!(connection.waited().is_some(), "idle");
-        connection.received();
+        connection.received(1);
         assert_eq!(connection.phase(), Phase::Head);
         connection.works();
         assert!(connection.waited().is_none());

@@ -56,11 +56,10 @@ pub(super) async fn live(
     let form = if upgrade.selected_protocol().is_some() { Form::Binary } else { Form::Json };
     let upgrade =
         upgrade.read_buffer_size(READ_BYTES).max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
-    let address = connection.address().ip();
     Ok(upgrade.on_upgrade(move |socket| async move {
         let serving = server.clone();
         server.viewers.spawn(async move {
-            ws::serve(socket, serving, scene, (form, address)).await;
+            ws::serve(socket, serving, scene, (form, connection)).await;
             drop(seat);
         });
     }))

@@ -31,8 +31,9 @@ impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.place.connection().received();
+        let came = buffer.filled().len() - before;
+        if came > 0 {
+            self.place.connection().received(came);
         }
         read
     }

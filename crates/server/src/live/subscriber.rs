@@ -70,6 +70,8 @@ pub enum Said {
     Subscribe(Box<Wanted>),
     /// Nothing that matters here.
     Nothing,
+    /// A part of a message for which there is no memory.
+    TooMuch(Over),
     /// That it goes.
     Leave,
 }
@@ -184,6 +186,10 @@ impl<O: Outlet> Subscriber<O> {
                     Some(Said::Subscribe(wanted)) => job = self.subscribe_only(*wanted).await?,
                     Some(Said::Bytes) => self.error(None, "messages are JSON text").await?,
                     Some(Said::Nothing) => {}
+                    Some(Said::TooMuch(over)) => {
+                        self.error(None, &over.to_string()).await?;
+                        return Err(End::Gone);
+                    }
                     Some(Said::Leave) | None => return Err(End::Gone),
                 },
                 Some((rest, aside)) = asides.next() => {

@@ -300,3 +300,36 @@ async fn channels_that_come_later_count_against_the_share_of_their_client() {
     until(async || if held(&server) == 0 { Ok(()) } else { Err(held(&server).to_string()) }).await;
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_do_not_end_are_held_within_the_share_of_their_client() {
+    let server = small().await;
+    let upgrade = "GET /api/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    // Of a text of half a million bytes the header, its mask and the first part.
+    let mut part = vec![0x81, 0xff];
+    part.extend_from_slice(&500_000_u64.to_be_bytes());
+    part.extend_from_slice(&[0; 4]);
+    part.resize(400_000, b'x');
+    let mut unfinished = Vec::new();
+    for _ in 0..60 {
+        let mut stream = TcpStream::connect(server.http).await.unwrap();
+        send(&mut stream, upgrade).await;
+        let mut begun = [0; 12];
+        stream.read_exact(&mut begun).await.unwrap();
+        assert_eq!(&begun, b"HTTP/1.1 101");
+        // One that is refused may be closed before all was sent.
+        let _ = stream.write_all(&part).await;
+        unfinished.push(stream);
+        assert!(held(&server) <= 16 << 20, "{}", held(&server));
+    }
+    until(async || if held(&server) > 15 << 20 { Ok(()) } else { Err(held(&server).to_string()) }).await;
+    // Another client has its own share.
+    let mut live = LiveClient::on(from(2, server.http).await, server.http).await.unwrap();
+    let patterns: Vec<String> = (0..9_000).map(|n| format!("none{n}.{}", "a".repeat(30))).collect();
+    live.send(json!({ "type": "subscribe", "id": 1, "channels": patterns })).await;
+    assert_eq!(live.next_of("subscribed").await["unmatched"].as_array().unwrap().len(), 9_000);
+    drop((unfinished, live));
+    until(async || if held(&server) == 0 { Ok(()) } else { Err(held(&server).to_string()) }).await;
+    server.stop().await;
+}
