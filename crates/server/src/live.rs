@@ -30,6 +30,7 @@ pub mod snapshot;
 pub mod subscriber;
 pub mod subscription;
 pub mod tail;
+pub mod texts;
 pub mod window;
 
 use std::collections::HashMap;
@@ -50,6 +51,7 @@ use crate::reception::tap::Tap;
 use place::{Place, Round};
 use subscription::{Match, Subscription};
 use tail::{Arrived, Fresh, Reader, Refusal, Tail};
+use texts::Texts;
 
 /// Events and gaps that wait for a client at most; a client further behind loses the oldest and is told.
 const NOTICES: usize = 256;
@@ -244,7 +246,8 @@ impl Fanout {
             let Some(Some(audience)) = self.by_stream.get(at) else { continue };
             let now_lost = lost(stream);
             let gap = self.lost.insert(stream, now_lost).is_some_and(|before| before < now_lost);
-            audience.publish(&audience.tail.fresh(frame, row, gap), now, &mut self.told);
+            let texts = Texts::default();
+            audience.publish(&audience.tail.fresh((frame, &texts), row, gap), now, &mut self.told);
         }
         // What came together is seen together.
         self.told.drain(..).for_each(|(reader, end)| reader.subscription.told(reader.slot, end, now));
@@ -255,9 +258,10 @@ impl Fanout {
         let (batch, row) = frame.batch;
         self.points += batch.columns.len() as u64;
         let Some(Some(audience)) = self.by_stream.get(stream.0 as usize) else { return };
+        let texts = Texts::default();
         for reader in &audience.readers {
             let cells = frame.channels.iter().zip(&batch.columns).map(|(channel, column)| (*channel, column.cell(row)));
-            reader.subscription.play(reader.slot, &frame.arrived, cells, now);
+            reader.subscription.play(reader.slot, &frame.arrived, (cells, &texts), now);
         }
     }
 

@@ -8,6 +8,7 @@ use super::pace::Pace;
 use super::place::Place;
 use super::subscription::Subscription;
 use super::tail::{Arrived, Fresh, Reader, Tail};
+use super::texts::Texts;
 use super::window::{StreamWindow, TakenWindow};
 
 /// One stream of a subscription.
@@ -149,11 +150,11 @@ impl Slot {
         self.window = window;
     }
 
-    /// Adds the cells of one frame.
+    /// Adds the cells of one frame, and its long texts.
     pub fn add_cells<'a>(
         &mut self,
         frame: &Arrived,
-        cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
+        cells: (impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>, &Texts),
     ) {
         let mut window = std::mem::take(&mut self.window);
         self.gather_cells(&mut window, frame, cells);
@@ -162,7 +163,7 @@ impl Slot {
 
     fn gather(&self, window: &mut StreamWindow, fresh: &Fresh<'_>) {
         if !fresh.in_place {
-            return self.gather_cells(window, &fresh.arrived, fresh.frame.cells());
+            return self.gather_cells(window, &fresh.arrived, (fresh.frame.cells(), fresh.texts));
         }
         // The cells stand where the layout has them: only those that are wanted are looked at.
         self.begin(window, &fresh.arrived);
@@ -171,7 +172,7 @@ impl Slot {
             if let Some((kind, bits)) = fresh.frame.number(at) {
                 channel.add_number(kind, bits);
             } else if let Some((_, Ok(value))) = fresh.frame.cell(at) {
-                channel.add(value);
+                channel.add_of(value, (*index, fresh.texts));
             }
         }
     }
@@ -180,13 +181,13 @@ impl Slot {
         &self,
         window: &mut StreamWindow,
         frame: &Arrived,
-        cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
+        (cells, texts): (impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>, &Texts),
     ) {
         self.begin(window, frame);
         for (index, cell) in cells {
             let place = self.places.get(index.0 as usize).copied().unwrap_or(NONE);
             if let (Some(channel), Ok(value)) = (window.channels.get_mut(place as usize), cell) {
-                channel.add(value);
+                channel.add_of(value, (index, texts));
             }
         }
     }

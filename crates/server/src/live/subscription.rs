@@ -18,6 +18,7 @@ use super::pace::Rhythm;
 use super::place::{Place, Round};
 use super::slot::Slot;
 use super::tail::{Arrived, Fresh, Tail};
+use super::texts::Texts;
 use super::window::{StreamWindow, TakenWindow};
 
 /// Channel patterns of one subscription, those without wildcards found by name.
@@ -467,7 +468,7 @@ impl Subscription {
         &self,
         slot: u32,
         frame: &Arrived,
-        cells: impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>,
+        cells: (impl Iterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)>, &Texts),
         now: i64,
     ) {
         let mut pending = self.pending.lock();

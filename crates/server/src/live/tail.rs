@@ -10,6 +10,7 @@ use strongback_store::{Clock, FrameBatch, FrameRef};
 
 use super::pace::Pace;
 use super::subscription::Subscription;
+use super::texts::Texts;
 
 /// Bytes of frames that a stream keeps for its readers.
 const BYTES_MAX: usize = 128 << 10;
@@ -36,6 +37,8 @@ pub struct Fresh<'a> {
     pub arrived: Arrived,
     /// It.
     pub frame: FrameRef<'a>,
+    /// Its long texts.
+    pub texts: &'a Texts,
     /// Whether its cells stand where the layout has them: [`FrameRef::is_in_place`].
     pub in_place: bool,
 }
@@ -68,7 +71,7 @@ pub struct Tail {
 #[derive(Debug, Default)]
 struct Kept {
     frames: FrameBatch,
-    arrived: Vec<(Arrived, bool)>,
+    arrived: Vec<(Arrived, bool, Texts)>,
     /// Number of the first frame.
     first: u64,
     pace: Pace,
@@ -94,15 +97,15 @@ impl Tail {
         Tail { clock, kept: Mutex::default() }
     }
 
-    /// The frame as its readers see it.
-    pub fn fresh<'a>(&self, frame: FrameRef<'a>, row: Option<u64>, gap: bool) -> Fresh<'a> {
+    /// The frame as its readers see it, who share its long texts.
+    pub fn fresh<'a>(&self, (frame, texts): (FrameRef<'a>, &'a Texts), row: Option<u64>, gap: bool) -> Fresh<'a> {
         let head = frame.head();
         let time = match self.clock {
             Clock::Source => head.source_time.unwrap_or(head.receive_time),
             Clock::Receive => head.receive_time,
         };
         let arrived = Arrived { time, receive_time: head.receive_time, row, gap };
-        Fresh { arrived, frame, in_place: frame.is_in_place() }
+        Fresh { arrived, frame, texts, in_place: frame.is_in_place() }
     }
 
     /// Adds a frame that came at `now`; `told` gets those that waited for it, of `readers` in all, and where the tail
@@ -129,7 +132,7 @@ impl Tail {
             return Err(Refusal::Full);
         }
         kept.frames.copy(&fresh.frame);
-        kept.arrived.push((fresh.arrived, fresh.in_place));
+        kept.arrived.push((fresh.arrived, fresh.in_place, Texts::default()));
         kept.pace.frame(now);
         let end = kept.next();
         told.extend(kept.waiting.drain(..).map(|reader| (reader, end)));
@@ -182,9 +185,10 @@ impl Rest<'_> {
     /// Them, in order.
     pub fn frames(&self) -> impl Iterator<Item = Fresh<'_>> {
         let skipped = self.from.saturating_sub(self.kept.first) as usize;
-        self.kept.arrived.iter().enumerate().skip(skipped).map(|(at, (arrived, in_place))| Fresh {
+        self.kept.arrived.iter().enumerate().skip(skipped).map(|(at, (arrived, in_place, texts))| Fresh {
             arrived: *arrived,
             frame: self.kept.frames.frame(at),
+            texts,
             in_place: *in_place,
         })
     }

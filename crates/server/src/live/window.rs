@@ -1,8 +1,9 @@
 //! What a subscription has gathered of one stream since its last update: per channel count, first, last,
 //! min, max and mean, so that no reduction of rate hides a spike.
 
-use strongback_store::{Bucket, ChannelId, ChannelType, OwnedValue, StreamId, Value};
+use strongback_store::{Bucket, ChannelId, ChannelIndex, ChannelType, OwnedValue, StreamId, Value};
 
+use super::texts::{SHARED_BYTES_MIN, Text, Texts};
 use crate::json;
 
 /// One channel within a window. Values keep the type they came in; they are converted to the channel's
@@ -17,7 +18,7 @@ pub struct ChannelWindow {
     /// None until a value that is not NaN came; never for text.
     range: Option<(Packed, Packed)>,
     /// First and last text.
-    text: Option<Box<(String, String)>>,
+    text: Option<Box<(Text, Text)>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,16 +129,27 @@ impl ChannelWindow {
         };
         if let Some(text) = text {
             match &mut self.text {
-                Some(texts) if self.count > 0 => {
-                    texts.1.clear();
-                    texts.1.push_str(text);
-                }
-                _ => self.text = Some(Box::new((text.to_owned(), text.to_owned()))),
+                Some(texts) if self.count > 0 => texts.1.set(text),
+                _ => self.text = Some(Box::new((Text::Own(text.to_owned()), Text::Own(text.to_owned())))),
             }
             self.count += 1;
             return;
         }
         self.add_number(value.channel_type(), value.bits());
+    }
+
+    /// Adds a value of a channel of a frame, whose long texts are shared.
+    pub fn add_of(&mut self, value: Value<'_>, (channel, texts): (ChannelIndex, &Texts)) {
+        let Value::String(text) = value else { return self.add(value) };
+        if text.len() < SHARED_BYTES_MIN {
+            return self.add(value);
+        }
+        let text = Text::Shared(texts.share(channel, text));
+        match &mut self.text {
+            Some(texts) if self.count > 0 => texts.1 = text,
+            _ => self.text = Some(Box::new((text.clone(), text))),
+        }
+        self.count += 1;
     }
 
     /// Adds a value that did not come in the order of time: whether it is before all others, and whether after them.

@@ -14,7 +14,7 @@ const T0: i64 = 1_790_000_000_000_000_000;
 const MS: i64 = 1_000_000;
 const CHANNELS: u16 = 12;
 
-/// A stream of twelve channels that nobody shows yet.
+/// A stream of twelve channels and a text that nobody shows yet.
 struct Stage {
     live: Live,
     store: Arc<Store>,
@@ -32,7 +32,10 @@ impl Stage {
             clock: Clock::Source,
             expected_period_ns: None,
             sequence_modulus: None,
-            channels: (0..CHANNELS).map(|n| ChannelSpec::new(format!("c{n:02}"), ChannelType::F64)).collect(),
+            channels: (0..CHANNELS)
+                .map(|n| ChannelSpec::new(format!("c{n:02}"), ChannelType::F64))
+                .chain([ChannelSpec::new("text", ChannelType::String)])
+                .collect(),
         };
         let stream = store.resolve(&spec, T0).unwrap().0;
         Stage { live: Live::default(), store, stream, _dir: dir }
@@ -40,7 +43,10 @@ impl Stage {
 
     /// A subscription of every so many channels.
     fn subscribe(&self, step: usize) -> Arc<Subscription> {
-        let wanted = (0..CHANNELS).step_by(step).map(|n| format!("bay.c{n:02}")).collect();
+        self.subscribe_to((0..CHANNELS).step_by(step).map(|n| format!("bay.c{n:02}")).collect())
+    }
+
+    fn subscribe_to(&self, wanted: Vec<String>) -> Arc<Subscription> {
         let patterns = PatternSet::parse(wanted).unwrap();
         let subscription = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
         let mut found = [subscription.find(&self.stream, None, &mut Steps::of_look()).unwrap().unwrap()];
@@ -49,7 +55,7 @@ impl Stage {
         subscription
     }
 
-    /// A frame comes, with these cells in this order, and a text of so many bytes that nobody wants.
+    /// A frame comes, with these cells in this order, and a text of so many bytes.
     fn frame(&self, row: u64, at: i64, cells: impl Iterator<Item = u16>, text_bytes: usize) {
         self.frame_behind(0, row, at, cells, text_bytes);
     }
@@ -281,6 +287,26 @@ proptest! {
     }
 }
 
+/// Whether a tail has the frame or it is too large for one.
+#[test]
+fn a_long_text_is_held_once_however_many_windows_show_it() {
+    let stage = Stage::new();
+    let all: Vec<Arc<Subscription>> = (0..3).map(|_| stage.subscribe_to(vec!["bay.text".to_owned()])).collect();
+    for (row, bytes) in (0..).zip([300, 20_000, 100, 20_000, 300]) {
+        stage.frame(row, T0 + row as i64 * MS, 0..CHANNELS, bytes);
+        let last = |subscription: &Arc<Subscription>| {
+            subscription.catch_up(0);
+            let pending = subscription.pending();
+            let (first, last) = pending.slots[0].window.channels[0].texts().unwrap();
+            assert_eq!((first.len(), last), (300, &*"x".repeat(bytes)));
+            (first.as_ptr() as usize, last.as_ptr() as usize)
+        };
+        let held: Vec<(usize, usize)> = all.iter().map(last).collect();
+        let is_shared = held.iter().all(|(first, last)| *first == held[0].0 && *last == held[0].1);
+        assert_eq!(is_shared, bytes > 256, "{bytes} bytes: {held:?}");
+    }
+}
+
 /// The first frame after subscribing, the first after the store was opened anew, and any later one.
 #[test]
 fn the_frame_that_shows_a_loss_tells_of_it_whichever_it_is() {
@@ -346,7 +372,7 @@ fn who_has_read_a_frame_before_it_is_told_of_it_waits_for_the_next() {
     batch.begin(FrameHead { stream: bench.stream, receive_time: T0, source_time: None, sequence: None });
     batch.end();
     let mut told = Vec::new();
-    tail.push(&tail.fresh(batch.frame(0), Some(1), false), T0, 1, &mut told).unwrap();
+    tail.push(&tail.fresh((batch.frame(0), &Texts::default()), Some(1), false), T0, 1, &mut told).unwrap();
     bench.subscription.begin(&mut bench.taken);
     assert!(bench.json().contains("\"from_row\":\"0\",\"to_row\":\"2\""));
     assert_eq!(told.len(), 1);
