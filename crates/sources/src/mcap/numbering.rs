@@ -1,4 +1,4 @@
-//! What the numbers of messages count, by the first of them: files do not say it.
+//! What the numbers of messages count, by the messages themselves: files do not say it.
 //!
 //! Recorders number the messages of each channel, those of the whole file, or none. Numbers of the whole file say
 //! nothing of a stream: between two messages of a topic lie those of others.
@@ -9,8 +9,10 @@ use std::ops::ControlFlow;
 
 use super::container::{ContainerError, Entry, read};
 
-/// Messages that are looked at.
+/// Messages that are looked at from the first of a second numbered channel on, and at first for any number at all.
 const MESSAGES: usize = 4_096;
+/// Most numbers that are remembered before a second channel is numbered.
+const NUMBERS_MAX: usize = 65_536;
 
 /// What the numbers of messages count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,12 +27,13 @@ pub enum Numbering {
 }
 
 impl Numbering {
-    /// Looks at the first messages of a file.
+    /// Looks at the first messages of a file, and reads on until two channels are numbered: one that sends alone for a
+    /// while does not say whether the others share its numbers.
     ///
     /// # Errors
     /// As [`read`].
     pub fn of(input: impl Read) -> Result<Numbering, ContainerError> {
-        let mut looked = 0;
+        let (mut looked, mut compared) = (0, 0);
         let mut by_number: HashMap<u32, u16> = HashMap::new();
         let (mut channels, mut numbered, mut twice) = (HashSet::new(), HashSet::new(), false);
         read(input, |entry, _| {
@@ -39,11 +42,19 @@ impl Numbering {
                 channels.insert(message.channel);
                 if message.sequence != 0 {
                     numbered.insert(message.channel);
-                    let first = *by_number.entry(message.sequence).or_insert(message.channel);
-                    twice |= first != message.channel;
+                    let is_kept = numbered.len() > 1 || by_number.len() < NUMBERS_MAX;
+                    match by_number.get(&message.sequence) {
+                        Some(first) => twice |= *first != message.channel,
+                        None if is_kept => {
+                            by_number.insert(message.sequence, message.channel);
+                        }
+                        None => {}
+                    }
                 }
+                compared += usize::from(numbered.len() > 1);
             }
-            if looked < MESSAGES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            let is_unnumbered = numbered.is_empty() && looked >= MESSAGES;
+            if is_unnumbered || compared >= MESSAGES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         Ok(match numbered.len() {
             0 => Numbering::None,

@@ -593,4 +593,15 @@ fn numbers_are_sequences_only_where_they_count_channels() {
     );
     assert_eq!(of(&[(7, 5), (7, 9)]), Numbering::Channel([7].into()));
     assert_eq!(Numbering::File.sequence(1, 4), None);
+    // A channel that sends alone for long, longer than its numbers are remembered, and then a second one.
+    for alone in [5_000, 70_000] {
+        let sent: Vec<(u16, u32)> = (1..=alone).map(|number| (1, number)).collect();
+        let then = |more: &[(u16, u32)]| of(&[sent.as_slice(), more].concat());
+        assert_eq!(then(&[]), Numbering::Channel([1].into()));
+        assert_eq!(then(&[(2, alone + 1), (1, alone + 2)]), Numbering::File);
+        assert_eq!(then(&[(2, 1), (1, alone + 1)]), Numbering::Channel([1, 2].into()));
+        assert_eq!(then(&[(2, 0), (1, alone + 1)]), Numbering::File);
+        // The second joins with a number that the first comes to later.
+        assert_eq!(then(&[(2, alone + 2), (1, alone + 1), (1, alone + 2)]), Numbering::Channel([1, 2].into()));
+    }
 }
