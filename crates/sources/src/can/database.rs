@@ -11,6 +11,9 @@ use crate::rows::Cell;
 /// Longest database that is read, in bytes.
 const DATABASE_BYTES_MAX: usize = 16 << 20;
 
+/// Name of what is no message: tools keep signals there that belong to none.
+const NO_MESSAGE: &str = "VECTOR__INDEPENDENT_SIG_MSG";
+
 /// Why a database cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {reason}")]
@@ -26,8 +29,48 @@ pub struct DatabaseError {
 pub struct Database {
     messages: Vec<Message>,
     by_id: HashMap<CanId, usize>,
-    /// Messages of J1939 by their parameter group, from whomever they come.
-    by_group: HashMap<u32, usize>,
+    j1939: Groups,
+}
+
+/// Messages of J1939. A frame belongs to the message of its sender and receiver; else to the only one that has its
+/// parameter group and sender; else to the only one of its group, or the only one that says nothing of who sends it.
+#[derive(Clone, Debug, Default)]
+struct Groups {
+    /// By the identifier without the priority.
+    by_identifier: HashMap<u32, usize>,
+    /// By group and the sender's address; `None` where several have both.
+    by_sender: HashMap<(u32, u8), Option<usize>>,
+    /// By group; `None` where several have it.
+    by_group: HashMap<u32, Option<usize>>,
+}
+
+impl Groups {
+    /// Bits of an identifier but for the priority.
+    const WITHOUT_PRIORITY: u32 = 0x03FF_FFFF;
+    /// The address of a sender that has none: in databases, of any.
+    const ANY_SENDER: u8 = 0xFE;
+
+    /// Takes a message; returns the one that it takes the place of, if there is one.
+    fn insert(&mut self, id: u32, index: usize) -> Option<usize> {
+        let earlier = self.by_identifier.insert(id & Groups::WITHOUT_PRIORITY, index);
+        let only = |known: &mut Option<usize>| *known = (*known == earlier && earlier.is_some()).then_some(index);
+        let group = parameter_group(id);
+        self.by_sender.entry((group, id as u8)).and_modify(only).or_insert(Some(index));
+        self.by_group.entry(group).and_modify(only).or_insert(Some(index));
+        earlier
+    }
+
+    fn find(&self, id: u32) -> Option<usize> {
+        let group = parameter_group(id);
+        let of = |sender: u8| self.by_sender.get(&(group, sender));
+        match (self.by_identifier.get(&(id & Groups::WITHOUT_PRIORITY)), of(id as u8)) {
+            (Some(index), _) => Some(*index),
+            (None, Some(only)) => *only,
+            (None, None) => {
+                self.by_group.get(&group).copied().flatten().or_else(|| of(Groups::ANY_SENDER).copied().flatten())
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -37,7 +80,7 @@ pub(super) struct Message {
     pub(super) signals: Vec<Signal>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Signal {
     pub(super) name: String,
     pub(super) kind: ChannelType,
@@ -54,7 +97,7 @@ pub(super) struct Signal {
 }
 
 /// A signal is there only where its multiplexor is there, with one of these values.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct OnlyAt {
     /// The signal; none: the message has none.
     multiplexor: Option<usize>,
@@ -103,10 +146,24 @@ impl Database {
             let index = database.messages.len();
             let is_j1939 = is_j1939(&dbc, message.id);
             match message.id {
-                MessageId::Standard(id) => database.by_id.insert(CanId::Standard(id.into()), index),
-                MessageId::Extended(id) if is_j1939 => database.by_group.insert(parameter_group(id), index),
-                MessageId::Extended(id) => database.by_id.insert(CanId::Extended(id), index),
-            };
+                // Signals of no message: its identifier would be that of a group.
+                _ if is_j1939 && message.name == NO_MESSAGE => {}
+                MessageId::Extended(id) if is_j1939 => {
+                    let earlier = database.j1939.insert(id, index).map(|earlier| &database.messages[earlier]);
+                    if let Some(earlier) = earlier.filter(|earlier| earlier.signals != signals) {
+                        return Err(error(format!(
+                            "messages {} and {}: one parameter group, sender and receiver, and different signals",
+                            earlier.name, message.name
+                        )));
+                    }
+                }
+                MessageId::Standard(id) => {
+                    database.by_id.insert(CanId::Standard(id.into()), index);
+                }
+                MessageId::Extended(id) => {
+                    database.by_id.insert(CanId::Extended(id), index);
+                }
+            }
             database.messages.push(Message { name: message.name.clone(), is_j1939, signals });
         }
         Ok(database)
@@ -119,10 +176,10 @@ impl Database {
 
     pub(super) fn find(&self, id: CanId) -> Option<usize> {
         let by_group = || match id {
-            CanId::Extended(id) => self.by_group.get(&parameter_group(id)),
+            CanId::Extended(id) => self.j1939.find(id),
             CanId::Standard(_) => None,
         };
-        self.by_id.get(&id).or_else(by_group).copied()
+        self.by_id.get(&id).copied().or_else(by_group)
     }
 
     pub(super) fn message(&self, index: usize) -> &Message {
@@ -421,6 +478,57 @@ mod tests {
         assert_eq!((message.signals[0].unit.as_str(), message.signals[0].description.as_str()), ("rpm", "how fast"));
         // Sent to one address: that is no part of the group.
         assert_eq!(parameter_group(0x18EA_2103), 0xEA00);
+    }
+
+    /// A database of J1939 whose messages have one signal each: identifier, name and the signal's first bit.
+    fn groups(messages: &[(u32, &str, u8)]) -> Result<Database, DatabaseError> {
+        let mut text = "VERSION \"\"\n\nNS_ :\n\nBS_:\n\nBU_: A\n\n".to_owned();
+        for (id, name, bit) in messages {
+            text += &format!("BO_ {} {name}: 8 A\n SG_ S : {bit}|8@1+ (1,0) [0|0] \"\" A\n\n", id | 1 << 31);
+        }
+        text += "BA_DEF_ BO_ \"VFrameFormat\" ENUM \"StandardCAN\",\"ExtendedCAN\",\"reserved\",\"J1939PG\";\n\
+                 BA_DEF_DEF_ \"VFrameFormat\" \"J1939PG\";\n";
+        Database::parse(text.as_bytes(), "t.dbc")
+    }
+
+    /// The message that frames are taken for.
+    fn found(database: &Database, id: u32) -> Option<&str> {
+        database.find(CanId::Extended(id)).map(|index| database.messages[index].name.as_str())
+    }
+
+    #[test]
+    fn messages_of_one_parameter_group_are_told_apart_by_their_sender() {
+        for order in [[0, 1], [1, 0]] {
+            let both = [(0x18FF_0003, "OfThree", 0), (0x0CFF_0021, "OfOthers", 8)];
+            let database = groups(&order.map(|at| both[at])).unwrap();
+            // Whatever the priority.
+            assert_eq!(found(&database, 0x1CFF_0003), Some("OfThree"));
+            assert_eq!(found(&database, 0x18FF_0021), Some("OfOthers"));
+            // Nobody says what others send.
+            assert_eq!(found(&database, 0x18FF_0044), None);
+            let any = [(0x18FF_0003, "OfThree", 0), (0x18FF_00FE, "OfAny", 8)];
+            let database = groups(&order.map(|at| any[at])).unwrap();
+            assert_eq!([0x18FF_0003, 0x18FF_0044].map(|id| found(&database, id)), [Some("OfThree"), Some("OfAny")]);
+            // Sent to one address: the receiver counts where the sender does not tell them apart.
+            let to = [(0x18EF_0403, "ToFour", 0), (0x18EF_0503, "ToFive", 8)];
+            let database = groups(&order.map(|at| to[at])).unwrap();
+            assert_eq!([0x18EF_0403, 0x18EF_0503].map(|id| found(&database, id)), [Some("ToFour"), Some("ToFive")]);
+            assert_eq!([0x18EF_0603, 0x18EF_0404].map(|id| found(&database, id)), [None, None]);
+        }
+        let one = groups(&[(0x18EF_0403, "One", 0)]).unwrap();
+        assert_eq!([0x18EF_0603, 0x18EF_0404].map(|id| found(&one, id)), [Some("One"), Some("One")]);
+        // Signals of no message are not in the way of group 0.
+        let torque = groups(&[(0x0C00_0003, "Torque", 0), (0x4000_0000, NO_MESSAGE, 8)]).unwrap();
+        assert_eq!(found(&torque, 0x0C00_0027), Some("Torque"));
+    }
+
+    #[test]
+    fn messages_with_one_identifier_and_different_signals_are_refused_with_both_names() {
+        let error = groups(&[(0x18FF_0003, "Old", 0), (0x0CFF_0003, "New", 8)]).unwrap_err().to_string();
+        let reason = "one parameter group, sender and receiver, and different signals";
+        assert_eq!(error, format!("t.dbc: messages Old and New: {reason}"));
+        let same = groups(&[(0x18FF_0003, "Old", 0), (0x0CFF_0003, "New", 0)]).unwrap();
+        assert_eq!([0x18FF_0003, 0x18FF_0044].map(|id| found(&same, id)), [Some("New"), Some("New")]);
     }
 
     #[test]
