@@ -15,6 +15,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 const MAX_BLOCK_BYTES: usize = 16 << 20;
 /// VLAN tags stacked at most.
 const MAX_VLAN_TAGS: usize = 8;
+/// Type of pcapng's packet block, which enhanced packets replaced; old programs wrote it.
+const PACKET_BLOCK: u32 = 2;
 /// IPv6 extension headers walked at most.
 const MAX_EXTENSIONS: usize = 8;
 
@@ -54,9 +56,12 @@ pub enum Captured<'a> {
     Fragment,
     /// The capture holds less of it than was on the wire, or than its headers promise.
     Truncated,
-    /// Another protocol or link layer.
+    /// Another protocol.
     Other,
-    /// A packet without a time (pcapng simple packet).
+    /// A packet of a link layer that is not read: nobody knows what it carries.
+    UnreadLink,
+    /// A packet without a time: a simple packet of pcapng, one of an interface that the file does not describe, or one
+    /// whose time cannot be read.
     Untimed,
 }
 
@@ -84,6 +89,36 @@ struct Interface {
 struct Section {
     big_endian: bool,
     interfaces: Vec<Option<Interface>>,
+}
+
+impl Section {
+    /// A packet with its time in the units of its interface.
+    fn packet<'a>(&self, interface: usize, units: u64, bytes: &'a [u8]) -> Captured<'a> {
+        let Some(interface) = self.interfaces.get(interface).copied().flatten() else { return Captured::Untimed };
+        let since_ns = units as i128 * 1_000_000_000 / interface.resolution as i128;
+        // Nothing is captured outside 1677 to 2262.
+        match i64::try_from(interface.offset_s as i128 * 1_000_000_000 + since_ns) {
+            Ok(time) => dissect(interface.link, bytes, time),
+            Err(_) => Captured::Untimed,
+        }
+    }
+
+    /// The packet of a pcapng packet block, which enhanced packets replaced; `None` if the block is too short.
+    ///
+    /// ```text
+    ///  u16 interface, u16 drops, u32 time (high), u32 time (low), u32 bytes, u32 bytes on the wire, the bytes, options
+    /// ```
+    fn obsolete_packet<'a>(&self, block: &'a [u8]) -> Option<Captured<'a>> {
+        let (head, rest) = block.split_first_chunk::<20>()?;
+        let word = |at: usize| {
+            let word = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+            if self.big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+        };
+        let interface = [head[0], head[1]];
+        let interface = if self.big_endian { u16::from_be_bytes(interface) } else { u16::from_le_bytes(interface) };
+        let units = u64::from(word(4)) << 32 | u64::from(word(8));
+        Some(self.packet(interface as usize, units, rest.get(..word(12) as usize)?))
+    }
 }
 
 /// Units a second by pcapng's `if_tsresol`: a power of ten, or with the top bit a power of two.
@@ -186,16 +221,14 @@ fn packet<'a>(block: &'a PcapBlockOwned<'a>, section: &mut Section) -> Option<Ca
             None
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(p)) => {
-            let Some(interface) = section.interfaces.get(p.if_id as usize).copied().flatten() else {
-                return Some(Captured::Untimed);
-            };
             let units = (p.ts_high as u64) << 32 | p.ts_low as u64;
-            let since_ns = units as i128 * 1_000_000_000 / interface.resolution as i128;
-            // Nothing is captured outside 1677 to 2262.
-            match i64::try_from(interface.offset_s as i128 * 1_000_000_000 + since_ns) {
-                Ok(time) => Some(dissect(interface.link, p.packet_data(), time)),
-                Err(_) => Some(Captured::Untimed),
-            }
+            Some(section.packet(p.if_id as usize, units, p.packet_data()))
+        }
+        // The crate reads this type little-endian, whatever the section says.
+        PcapBlockOwned::NG(Block::Unknown(block))
+            if (if section.big_endian { block.block_type.swap_bytes() } else { block.block_type }) == PACKET_BLOCK =>
+        {
+            Some(section.obsolete_packet(block.data).unwrap_or(Captured::Truncated))
         }
         PcapBlockOwned::NG(Block::SimplePacket(_)) => Some(Captured::Untimed),
         PcapBlockOwned::NG(_) => None,
@@ -205,6 +238,9 @@ fn packet<'a>(block: &'a PcapBlockOwned<'a>, section: &mut Section) -> Option<Ca
 /// The datagram of a link layer's frame. A packet cut by the capture's length limit is taken all the same where
 /// nothing but padding is missing.
 fn dissect(link: Linktype, bytes: &[u8], time: i64) -> Captured<'_> {
+    if !is_read(link) {
+        return Captured::UnreadLink;
+    }
     match ip_of(link, bytes) {
         Some((version, ip)) => datagram(version, ip, time).unwrap_or(Captured::Truncated),
         None => Captured::Other,
@@ -213,6 +249,21 @@ fn dissect(link: Linktype, bytes: &[u8], time: i64) -> Captured<'_> {
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Whether packets of a link layer are looked into: those of [`ip_of`].
+fn is_read(link: Linktype) -> bool {
+    matches!(
+        link,
+        Linktype::ETHERNET
+            | Linktype::LINUX_SLL
+            | Linktype::LINUX_SLL2
+            | Linktype::RAW
+            | Linktype::IPV4
+            | Linktype::IPV6
+            | Linktype(12 | 14 | 108)
+            | Linktype::NULL
+    )
 }
 
 /// The IP packet of a link layer's frame, and its version; none for other protocols.

@@ -62,6 +62,8 @@ pub struct ImportReport {
     pub truncated: u64,
     /// Packets without a time.
     pub untimed: u64,
+    /// Packets of link layers that are not read.
+    pub unread_link: u64,
     /// Packets that are no UDP datagrams, and datagrams for no source that are no iNET-X.
     pub other: u64,
     /// Datagrams for a source that made no frame, and frames that the store refused, by reason.
@@ -85,6 +87,13 @@ impl ImportReport {
     /// Frames the store had already, over all streams.
     pub fn duplicate(&self) -> u64 {
         self.streams.iter().map(|s| s.duplicate).sum()
+    }
+
+    /// Whether all that is in the capture, and may be of a source, is in the store. Gaps of the recording are no loss
+    /// of the import's.
+    pub fn is_whole(&self) -> bool {
+        let left_out = self.fragments + self.truncated + self.untimed + self.unread_link;
+        self.rejected.is_empty() && left_out == 0 && !self.cut
     }
 }
 
@@ -310,6 +319,7 @@ impl<'a> Import<'a> {
             Captured::Fragment => self.report.fragments += 1,
             Captured::Truncated => self.report.truncated += 1,
             Captured::Untimed => self.report.untimed += 1,
+            Captured::UnreadLink => self.report.unread_link += 1,
             Captured::Other => self.report.other += 1,
         }
     }

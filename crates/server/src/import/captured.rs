@@ -12,10 +12,8 @@ use crate::cli::ImportArgs;
 /// Says what became of a capture.
 pub(super) fn tell(args: &ImportArgs, report: &ImportReport, store: &Store) -> Told {
     let losses: Vec<Losses> = report.streams.iter().map(|s| Losses::of(store, &s.key, s.stream)).collect();
-    // Gaps of the recording are no loss of ours; what was in the file and is not in the store is.
-    let is_whole = report.rejected.is_empty() && report.truncated == 0 && report.fragments == 0 && !report.cut;
     let text = if args.json { format!("{}\n", card(args, report, &losses)) } else { lines(args, report, &losses) };
-    Told { text, is_whole }
+    Told { text, is_whole: report.is_whole() }
 }
 
 fn card(args: &ImportArgs, report: &ImportReport, losses: &[Losses]) -> serde_json::Value {
@@ -37,7 +35,8 @@ fn card(args: &ImportArgs, report: &ImportReport, losses: &[Losses]) -> serde_js
     json!({
         "file": args.file.display().to_string(), "sha256": report.file_sha256, "run": args.run,
         "packets": report.packets, "datagrams": report.datagrams, "fragments": report.fragments,
-        "truncated": report.truncated, "untimed": report.untimed, "other": report.other, "cut": report.cut,
+        "truncated": report.truncated, "untimed": report.untimed, "unread_link": report.unread_link,
+        "other": report.other, "cut": report.cut,
         "stored": report.stored(), "duplicate": report.duplicate(), "rejected": report.rejected,
         "unknown_streams": unknown, "streams": streams,
     })
@@ -69,6 +68,7 @@ fn lines(args: &ImportArgs, report: &ImportReport, losses: &[Losses]) -> String 
         (report.fragments, "fragments of datagrams, which are not put together"),
         (report.truncated, "packets of which the capture holds too little"),
         (report.untimed, "packets without a time"),
+        (report.unread_link, "packets of link layers that are not read"),
         (report.other, "packets of other protocols"),
     ] {
         if count > 0 {

@@ -237,7 +237,53 @@ fn what_is_no_whole_datagram_is_counted() {
     assert_eq!((datagrams.len(), end), (0, Ok(End::Whole)));
     assert_eq!(others, ["Fragment", "Fragment", "Other", "Truncated", "Truncated", "Other", "Other", "Other"]);
     let (_, others, _) = read(&pcap(false, 147, &[(1, 1, whole)]));
-    assert_eq!(others, ["Other"]);
+    assert_eq!(others, ["UnreadLink"]);
+}
+
+#[test]
+fn an_import_is_whole_only_if_no_packet_was_passed_over() {
+    let datagram = ethernet(&[], &ipv4(8020, 0, &inetx(0xDD, 1, (1, 1), &[0; 32])));
+    let mut tcp = datagram.clone();
+    tcp[14 + 9] = 6;
+    let packet = |bytes: &[u8]| [(1, bytes.to_vec())];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pcapng");
+    for (file, counts, is_whole) in [
+        (pcapng(false, 1, 9, 0, &packet(&datagram)), [1, 0, 0, 0], true),
+        (pcapng(false, 1, 9, 0, &packet(&tcp)), [0, 0, 0, 1], true),
+        // A resolution that no number of 64 bits is, and a link layer that is not read.
+        (pcapng(false, 1, 99, 0, &packet(&datagram)), [0, 1, 0, 0], false),
+        (pcapng(false, 147, 9, 0, &packet(&datagram)), [0, 0, 1, 0], false),
+    ] {
+        std::fs::write(&path, file).unwrap();
+        let report = run(&path, vec![sample_layout()], Recording::new().as_ref()).unwrap();
+        assert_eq!([report.stored(), report.untimed, report.unread_link, report.other], counts);
+        assert_eq!(report.is_whole(), is_whole, "{counts:?}");
+    }
+}
+
+#[test]
+fn packet_blocks_of_old_programs_are_read() {
+    let frame = ethernet(&[], &ipv4(4440, 0, b"x"));
+    for big in [false, true] {
+        let u16 = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+        let u32 = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+        let block = |interface: u16, bytes: u32| {
+            let mut body = [u16(interface), u16(3)].concat();
+            for word in [1, 2, bytes, frame.len() as u32] {
+                body.extend(u32(word));
+            }
+            body.extend_from_slice(&frame);
+            body.resize(body.len().next_multiple_of(4), 0);
+            let length = u32(body.len() as u32 + 12);
+            [&u32(2)[..], &length, &body, &length].concat()
+        };
+        let size = frame.len() as u32;
+        let blocks = [block(0, size), block(1, size), block(0, size + 100), block(0, 30)].concat();
+        let (datagrams, others, end) = read(&[pcapng(big, 1, 9, 0, &[]), blocks].concat());
+        assert_eq!(datagrams, [((1 << 32) + 2, 4440, b"x".to_vec())]);
+        assert_eq!((others.join(" ").as_str(), end), ("Untimed Truncated Truncated", Ok(End::Whole)));
+    }
 }
 
 #[test]
