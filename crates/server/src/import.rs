@@ -1,7 +1,7 @@
 //! `strongback import`: a capture, or an MCAP file, into a store that no server uses.
 //!
-//! What was imported is written down in `strongback.imports` (run, file, hash), so that the same file does not
-//! go into the same run twice.
+//! What is imported is written down in `strongback.imports` (run, file, hash) before its first frame and after its
+//! last, so that the same file does not go into the same run twice, not even where an import ended early.
 
 mod captured;
 mod recorded;
@@ -39,6 +39,18 @@ enum Form {
     /// Messages, which say what they hold.
     Mcap,
 }
+
+/// How far a file came into a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Frames of it may be stored.
+    Begun,
+    /// All of it was taken. The row has no state, as rows had none before imports were written down when they begin.
+    Done,
+}
+
+const BEGUN: &str = "begun";
+const NOT_WRITTEN: &str = "the import is not written down";
 
 /// What became of a file.
 enum Imported {
@@ -140,12 +152,26 @@ fn is_mcap(file: &Path) -> std::io::Result<bool> {
 
 fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result<Imported> {
     let hash = import::file_sha256(&args.file).with_context(|| args.file.display().to_string())?;
-    if is_imported(&ingest.store(), &args.run, &hash)? {
-        bail!("{} is in the run {:?} already: the same file is not imported twice", args.file.display(), args.run);
+    let step = step_of(&ingest.store(), &args.run, &hash)?;
+    match step {
+        Some(Step::Done) => {
+            bail!("{} is in the run {:?} already: the same file is not imported twice", args.file.display(), args.run)
+        }
+        // Packets are recognised by their sequences; messages mostly have none, and would be stored again.
+        Some(Step::Begun) if matches!(form, Form::Mcap) && has_frames(&ingest.store(), &args.run) => bail!(
+            "{}: an earlier import into the run {:?} ended early, and what it stored would be stored twice: \
+             name another run with --run, and give this one up with `strongback run release`",
+            args.file.display(),
+            args.run
+        ),
+        Some(Step::Begun) | None => {}
     }
     // Nothing of it goes until the run is released; durable before the first frame.
     let protected = ingest.store().protect_run(&args.run, now_ns())?;
     ingest.wait_durable(protected).context("the run is not protected")?;
+    if step.is_none() {
+        write_down(ingest, args, &hash, Step::Begun)?;
+    }
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes}, {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -168,50 +194,70 @@ fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result
         })?),
     };
     bar.finish_and_clear();
-    write_down(ingest, args, &hash)?;
     if ingest.reopenings() > 0 {
         bail!("the disk failed during the import: frames are missing; import into another run");
     }
+    write_down(ingest, args, &hash, Step::Done)?;
     Ok(imported)
 }
 
-fn is_imported(store: &Store, run: &str, hash: &str) -> anyhow::Result<bool> {
+/// How far a file came into a run; `None` if it was never begun.
+fn step_of(store: &Store, run: &str, hash: &str) -> anyhow::Result<Option<Step>> {
     let catalog = store.catalog();
-    let Some(stream) = catalog.streams.iter().find(|s| s.key.table == IMPORTS) else { return Ok(false) };
+    let Some(stream) = catalog.streams.iter().find(|s| s.key.table == IMPORTS) else { return Ok(None) };
     let (Some(runs), Some(hashes)) = (stream.layout.index("run"), stream.layout.index("sha256")) else {
-        return Ok(false);
+        return Ok(None);
     };
-    for batch in store.view().scan(Scan::all(stream.id, vec![runs, hashes])) {
+    // Stores of before have no such channel.
+    let columns = [runs, hashes].into_iter().chain(stream.layout.index("state")).collect();
+    let mut step = None;
+    for batch in store.view().scan(Scan::all(stream.id, columns)) {
         let batch = batch?;
         for row in 0..batch.len() {
-            let is = |column: usize, text: &str| batch.columns[column].cell(row) == Ok(Value::String(text));
-            if is(0, run) && is(1, hash) {
-                return Ok(true);
+            let is = |column: usize, text: &str| {
+                batch.columns.get(column).is_some_and(|column| column.cell(row) == Ok(Value::String(text)))
+            };
+            if !is(0, run) || !is(1, hash) {
+                continue;
             }
+            if !is(2, BEGUN) {
+                return Ok(Some(Step::Done));
+            }
+            step = Some(Step::Begun);
         }
     }
-    Ok(false)
+    Ok(step)
 }
 
-fn write_down(ingest: &Ingest, args: &ImportArgs, hash: &str) -> anyhow::Result<()> {
+/// Whether a frame was ever stored in a run.
+fn has_frames(store: &Store, run: &str) -> bool {
+    let view = store.view();
+    view.catalog().streams.iter().any(|s| s.key.tag("run") == Some(run) && view.next_row(s.id) > 0)
+}
+
+fn write_down(ingest: &Ingest, args: &ImportArgs, hash: &str, step: Step) -> anyhow::Result<()> {
     let spec = StreamSpec {
         key: StreamKey::new(IMPORTS, []),
         source: "internal".to_owned(),
         clock: Clock::Receive,
         expected_period_ns: None,
         sequence_modulus: None,
-        channels: ["run", "sha256", "file"].map(|name| ChannelSpec::new(name, ChannelType::String)).into(),
+        channels: ["run", "sha256", "file", "state"].map(|name| ChannelSpec::new(name, ChannelType::String)).into(),
     };
     let (stream, channels): (_, Vec<ChannelIndex>) = ingest.resolve_own(&spec)?;
     let mut batch = FrameBatch::new();
     batch.begin(FrameHead { stream: stream.id, receive_time: now_ns(), source_time: None, sequence: None });
     let file = args.file.display().to_string();
-    for (channel, text) in channels.iter().zip([args.run.as_str(), hash, &file]) {
+    let texts = [args.run.as_str(), hash, &file].into_iter().chain((step == Step::Begun).then_some(BEGUN));
+    for (channel, text) in channels.iter().zip(texts) {
         batch.push(*channel, Value::String(text));
     }
     batch.end();
     let appended = ingest.accept_waiting(&batch);
-    ingest.wait_durable(appended.commit).context("the import is not written down")
+    if let Some(strongback_store::Outcome::Rejected(reject)) = appended.outcomes.into_iter().next() {
+        return Err(reject).context(NOT_WRITTEN);
+    }
+    ingest.wait_durable(appended.commit).context(NOT_WRITTEN)
 }
 
 /// What sequences say of a stream of the file.
@@ -236,3 +282,6 @@ impl Losses {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
