@@ -607,7 +607,7 @@ async fn a_client_that_comes_back_is_told_of_what_was_lost_meanwhile() {
         source: "test".to_owned(),
         clock: Clock::Receive,
         expected_period_ns: None,
-        sequence_modulus: None,
+        sequence_modulus: Some(1 << 32),
         channels: vec![ChannelSpec::new("n", ChannelType::U64)],
     };
     let (stream, channels) = inner.ingest.resolve(&spec).unwrap();
