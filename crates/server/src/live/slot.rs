@@ -121,6 +121,8 @@ impl Slot {
         into.channels.clear();
         into.channels.extend_from_slice(&self.channels);
         into.window.clear();
+        // The memory of a wide stream does not stay with a narrow one.
+        into.window.fit(self.channels.len());
         std::mem::swap(&mut into.window, &mut self.window);
         into.window.channels.resize_with(self.channels.len(), Default::default);
         self.read_on(&mut into.window, Some(wait));

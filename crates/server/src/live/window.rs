@@ -6,6 +6,9 @@ use strongback_store::{Bucket, ChannelId, ChannelIndex, ChannelType, OwnedValue,
 use super::texts::{SHARED_BYTES_MIN, Text, Texts};
 use crate::json;
 
+/// Memory of so few channels is not worth giving back.
+const FEW_CHANNELS: usize = 4;
+
 /// One channel within a window. Values keep the type they came in; they are converted to the channel's
 /// type when written.
 #[derive(Clone, Debug, Default)]
@@ -345,6 +348,14 @@ impl StreamWindow {
         self.gap = false;
         for channel in &mut self.channels {
             channel.clear();
+        }
+    }
+
+    /// Gives back the memory of channels beyond twice as many as these.
+    pub fn fit(&mut self, channels: usize) {
+        self.channels.truncate(channels);
+        if self.channels.capacity() > 2 * channels.max(FEW_CHANNELS) {
+            self.channels.shrink_to(channels);
         }
     }
 

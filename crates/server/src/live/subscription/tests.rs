@@ -329,6 +329,52 @@ fn the_frame_that_shows_a_loss_tells_of_it_whichever_it_is() {
     assert!(gap_at(&mut bench, 12, 5));
 }
 
+/// Windows go from stream to stream as they are taken.
+#[test]
+fn the_memory_of_a_wide_window_does_not_stay_with_narrow_streams() {
+    const WIDE: usize = 1000;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(dir.path(), StoreOptions::default(), T0).unwrap());
+    let stream = |n: usize, channels: usize| {
+        let spec = StreamSpec {
+            key: StreamKey::new("bay", [("n".to_owned(), n.to_string())]),
+            source: "test".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: (0..channels).map(|n| ChannelSpec::new(format!("c{n}"), ChannelType::F64)).collect(),
+        };
+        store.resolve(&spec, T0).unwrap().0
+    };
+    let streams: Vec<Arc<Stream>> = (0..20).map(|n| stream(n, if n == 7 { WIDE } else { 2 })).collect();
+    let live = Live::default();
+    let patterns = PatternSet::parse(vec!["bay.*".to_owned()]).unwrap();
+    let subscription = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
+    let mut found = subscription.find_new(&store.catalog().streams, None, Steps::of_look()).unwrap();
+    live.add(subscription.clone());
+    live.adopt(&subscription, &mut found, false, || store.clone());
+    let mut taken = Taken::default();
+    for row in 0..60 {
+        for stream in &streams {
+            let mut batch = FrameBatch::new();
+            batch.begin(FrameHead { stream: stream.id, receive_time: T0, source_time: None, sequence: None });
+            (0..stream.layout.channels.len() as u16).for_each(|n| batch.push(ChannelIndex(n), Value::F64(1.0)));
+            batch.end();
+            let appended = Appended { outcomes: vec![Outcome::Stored { row }], commit: CommitNumber(0) };
+            live.fanout().publish(&batch, &appended, T0, |_| 0);
+        }
+        subscription.begin(&mut taken);
+        let mut told = 0;
+        subscription.take(&mut taken, |window| told += window.window.channels.len());
+        assert_eq!(told, WIDE + 19 * 2);
+        let pending = subscription.pending();
+        for slot in &pending.slots {
+            let (capacity, channels) = (slot.window.channels.capacity(), slot.channels.len());
+            assert!(capacity <= 2 * channels.max(4), "{capacity} for {channels} channels, at row {row}");
+        }
+    }
+}
+
 #[test]
 fn readers_on_other_threads_miss_no_frame_and_are_not_left_asleep() {
     const FRAMES: u64 = 20_000;
