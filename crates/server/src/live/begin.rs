@@ -239,7 +239,7 @@ impl Begin {
         allow(server, matched, budget)?;
         reserved.grow(counted(matched as usize * CARD_BYTES)).map_err(|over| over.to_string())?;
         if let Some(held) = &mut held {
-            held.grow(counted(window_bytes(scene, &found))).map_err(|over| over.to_string())?;
+            held.grow(counted(window_bytes(scene, &subscription, &found))).map_err(|over| over.to_string())?;
         }
         let listed = Arc::new(Listed::new(live.clone(), subscription.clone()));
         let hold = history.is_some() || resume.is_some();
@@ -350,10 +350,11 @@ fn let_go(view: &View, scene: &Scene, subscription: &Arc<Subscription>, found: &
     done.release.push(release);
 }
 
-/// Bytes of the windows of what a subscription found.
-fn window_bytes(scene: &Scene, found: &[Match]) -> usize {
+/// Bytes of the windows of what a subscription found, and of the tables that lead to them.
+fn window_bytes(scene: &Scene, subscription: &Subscription, found: &[Match]) -> usize {
     let channels: usize = found.iter().map(|found| found.channels.len()).sum();
-    channels * WINDOW_BYTES + scene.playback().map_or(0, |_| channel_bytes(channels, found.len()))
+    let tables = subscription.table_bytes(found);
+    channels * WINDOW_BYTES + tables + scene.playback().map_or(0, |_| channel_bytes(channels, found.len()))
 }
 
 fn allow(server: &Server, channels: u64, budget: u64) -> Result<(), String> {
@@ -417,7 +418,7 @@ pub fn match_new(
         let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
         // Few may come at a time, and often: all are counted.
         let windows = reserved.grow(counted(matched as usize * CARD_BYTES));
-        let windows = windows.and_then(|()| reserved.beside(window_bytes(scene, &found)));
+        let windows = windows.and_then(|()| reserved.beside(window_bytes(scene, subscription, &found)));
         let windows = windows.map_err(|over| over.to_string());
         let windows = match windows.and_then(|windows| allow(server, matched, budget).map(|()| windows)) {
             Ok(windows) => windows,

@@ -16,7 +16,7 @@ use super::window::{StreamWindow, TakenWindow};
 pub struct Slot {
     /// The stream.
     pub stream: StreamId,
-    /// Place in `channels` by channel index of the layout; `NONE` if not wanted.
+    /// Place in `channels` by channel index of the layout, up to the last that is wanted; `NONE` if not wanted.
     places: Vec<u32>,
     /// Channels wanted.
     pub channels: Vec<(ChannelId, ChannelType)>,
@@ -69,9 +69,7 @@ impl Slot {
 
     /// Takes over the layout of a stream, whose channels at `wanted` are new to the subscription.
     pub fn grow(&mut self, stream: &Stream, wanted: &[u16]) {
-        let known = self.places.len();
-        self.places.resize(stream.layout.channels.len().max(known), NONE);
-        for (place, channel) in self.places.iter().zip(&stream.layout.channels).take(known) {
+        for (place, channel) in self.places.iter().zip(&stream.layout.channels) {
             if let Some(wanted) = self.channels.get_mut(*place as usize) {
                 // Types widen.
                 wanted.1 = channel.channel_type;
@@ -81,12 +79,24 @@ impl Slot {
             // What came before is not for the new ones.
             self.catch_up(None);
         }
+        self.places.resize(Slot::places_of(wanted).max(self.places.len()), NONE);
         for &index in wanted {
             let channel = &stream.layout.channels[index as usize];
             self.places[index as usize] = self.channels.len() as u32;
             self.channels.push((channel.id, channel.channel_type));
             self.indexes.push(ChannelIndex(index));
         }
+    }
+
+    /// Length of the table of places that has these channels.
+    fn places_of(wanted: &[u16]) -> usize {
+        wanted.iter().max().map_or(0, |last| *last as usize + 1)
+    }
+
+    /// Bytes by which the table of places grows with these channels; of a new stream there is no slot yet.
+    pub fn table_bytes(slot: Option<&Slot>, wanted: &[u16]) -> usize {
+        let known = slot.map_or(0, |slot| slot.places.len());
+        Slot::places_of(wanted).saturating_sub(known) * size_of::<u32>()
     }
 
     /// Where a channel stands in the windows.

@@ -172,9 +172,7 @@ pub struct Subscription {
     pending: Mutex<Pending>,
     /// Locked after `pending`, if with it.
     told: Mutex<Told>,
-    /// How many channels of each stream were compared with the patterns, by stream id.
-    compared: Mutex<Vec<u16>>,
-    /// Streams that were compared: the next look is at what changed since.
+    /// Streams that were compared with the patterns, with their channels: the next look is at what changed since.
     looked: Mutex<StreamList>,
     wake: Arc<Notify>,
 }
@@ -213,15 +211,7 @@ impl Subscription {
     /// A subscription that gathers nothing yet.
     pub fn new(id: i64, patterns: PatternSet, wake: Arc<Notify>, epoch: u32) -> Self {
         let pending = Mutex::new(Pending { epoch, ..Pending::default() });
-        Subscription {
-            id,
-            patterns,
-            pending,
-            told: Mutex::default(),
-            compared: Mutex::default(),
-            looked: Mutex::default(),
-            wake,
-        }
+        Subscription { id, patterns, pending, told: Mutex::default(), looked: Mutex::default(), wake }
     }
 
     /// What waits; hold the lock for moments only.
@@ -243,7 +233,8 @@ impl Subscription {
         let looked = std::mem::replace(&mut *self.looked.lock(), streams.clone());
         let mut found = Vec::new();
         for stream in streams.changed_since(&looked) {
-            match self.find(stream, used.as_deref_mut(), &mut steps)? {
+            let compared = looked.get(stream.id.0 as usize).map_or(0, |before| before.layout.channels.len());
+            match self.find(stream, compared, used.as_deref_mut(), &mut steps)? {
                 Some(new) => found.push(new),
                 None => self.refresh(stream),
             }
@@ -251,26 +242,18 @@ impl Subscription {
         Ok(found)
     }
 
-    /// The channels of a stream that match and that were not compared before. Only the connection that owns
-    /// the subscription calls it, one call at a time, so what it finds stays true until it adopts.
+    /// The channels of a stream that match, of those behind the first ones that were compared before. Only the
+    /// connection that owns the subscription calls it, one call at a time, so what it finds stays true until it adopts.
     ///
     /// # Errors
     /// The steps that are left do not do.
     pub fn find(
         &self,
         stream: &Arc<Stream>,
+        compared: usize,
         used: Option<&mut Vec<bool>>,
         steps: &mut Steps,
     ) -> Result<Option<Match>, TooCostly> {
-        let all = stream.layout.channels.len();
-        let at = stream.id.0 as usize;
-        let compared = {
-            let mut compared = self.compared.lock();
-            if compared.len() <= at {
-                compared.resize(at + 1, 0);
-            }
-            std::mem::replace(&mut compared[at], all as u16) as usize
-        };
         let channels = self.patterns.matching(stream, compared, used, steps)?;
         if channels.is_empty() {
             return Ok(None);
@@ -284,6 +267,13 @@ impl Subscription {
             start_row: 0,
             end_time: i64::MAX,
         }))
+    }
+
+    /// Bytes by which its tables grow with what was found.
+    pub fn table_bytes(&self, found: &[Match]) -> usize {
+        let pending = self.pending.lock();
+        let of = |found: &Match| Slot::table_bytes(pending.slots.get(found.slot as usize), &found.channels);
+        found.iter().map(of).sum()
     }
 
     /// Adds what was found. Called under the fan-out's lock, so that `start_row`, the stream's next row, is

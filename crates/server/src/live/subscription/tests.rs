@@ -49,7 +49,7 @@ impl Stage {
     fn subscribe_to(&self, wanted: Vec<String>) -> Arc<Subscription> {
         let patterns = PatternSet::parse(wanted).unwrap();
         let subscription = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
-        let mut found = [subscription.find(&self.stream, None, &mut Steps::of_look()).unwrap().unwrap()];
+        let mut found = [subscription.find(&self.stream, 0, None, &mut Steps::of_look()).unwrap().unwrap()];
         self.live.add(subscription.clone());
         self.live.adopt(&subscription, &mut found, false, || self.store.clone());
         subscription
@@ -373,6 +373,29 @@ fn the_memory_of_a_wide_window_does_not_stay_with_narrow_streams() {
             assert!(capacity <= 2 * channels.max(4), "{capacity} for {channels} channels, at row {row}");
         }
     }
+}
+
+#[test]
+fn tables_are_counted_up_to_the_last_channel_that_is_wanted() {
+    let stage = Stage::new();
+    let subscription = stage.subscribe_to(vec!["bay.c03".to_owned(), "bay.text".to_owned()]);
+    let found = |slot: u32, channels: &[u16]| Match {
+        stream: stage.stream.clone(),
+        channels: channels.to_vec(),
+        slot,
+        new_stream: slot == u32::MAX,
+        start_row: 0,
+        end_time: i64::MAX,
+    };
+    let new = |channels: &[u16]| subscription.table_bytes(&[found(u32::MAX, channels)]);
+    assert_eq!((new(&[0]), new(&[3, 12]), new(&[])), (4, 52, 0));
+    // It has a table up to channel 12.
+    let more = |channels: &[u16]| subscription.table_bytes(&[found(0, channels)]);
+    assert_eq!((more(&[4]), more(&[13, 14])), (0, 8));
+    let narrow = stage.subscribe_to(vec!["bay.c00".to_owned()]);
+    // A stream that grows adds nothing where no channel of it is wanted.
+    narrow.refresh(&stage.stream);
+    assert_eq!(narrow.table_bytes(&[found(0, &[1])]), 4);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::super::replay::tests::{append, options, store_of};
 use super::super::session::Patience;
 use super::*;
 use crate::live::place::Round;
-use crate::live::subscription::{Match, PatternSet, Subscription, Taken};
+use crate::live::subscription::{PatternSet, Subscription, Taken};
 
 const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
@@ -64,8 +64,7 @@ impl Bench {
 
     fn watch(&mut self) {
         let catalog = self.store.catalog();
-        let mut found: Vec<Match> =
-            catalog.streams.iter().filter_map(|s| self.viewer.find(s, None, &mut Steps::of_look()).unwrap()).collect();
+        let mut found = self.viewer.find_new(&catalog.streams, None, Steps::of_look()).unwrap();
         let live = self.deck.live();
         live.add(self.viewer.clone());
         live.adopt(&self.viewer, &mut found, true, || self.store.clone());
@@ -190,8 +189,7 @@ fn who_joins_late_is_held_at_the_place_and_misses_nothing_behind_it() {
     let patterns = PatternSet::parse(vec!["s1.*".to_owned()]).unwrap();
     let other = Arc::new(Subscription::new(2, patterns, Arc::new(Notify::new()), 0));
     let catalog = bench.store.catalog();
-    let mut found: Vec<Match> =
-        catalog.streams.iter().filter_map(|s| other.find(s, None, &mut Steps::of_look()).unwrap()).collect();
+    let mut found = other.find_new(&catalog.streams, None, Steps::of_look()).unwrap();
     bench.deck.live().add(other.clone());
     bench.deck.live().adopt(&other, &mut found, true, || bench.store.clone());
     let (_, held) = other.held();
