@@ -31,7 +31,8 @@ pub fn catch_up<'a>(
     for (found, from) in found {
         match earlier(view, subscription, found, from) {
             Ok(mut window) => {
-                window.gap = window.frames > 0 && has_gap(found.stream.id, window.time, gaps);
+                let before = || time_before(view, found.stream.id, window.rows?.0);
+                window.gap = window.frames > 0 && has_gap(found.stream.id, window.time, before(), gaps);
                 subscription.put_before(found.slot, window, epoch);
             }
             Err(error) => outcome = Err(error),
@@ -40,11 +41,20 @@ pub fn catch_up<'a>(
     outcome
 }
 
-/// Whether frames are known missing between a first and a last `time`, or just before the first.
-fn has_gap(stream: StreamId, (first, last): (i64, i64), gaps: &GapSpans<'_>) -> bool {
+/// Whether frames are known missing between a first and a last `time`, or after that of the row `before` the first.
+fn has_gap(stream: StreamId, (first, last): (i64, i64), before: Option<i64>, gaps: &GapSpans<'_>) -> bool {
     let (first, last) = (first.min(last), first.max(last));
-    // A span ends with the frame that showed it: one that ends later is told with that frame.
-    gaps(stream, &(first..last.saturating_add(1))).iter().any(|(_, to)| *to <= last)
+    // What the store refused ends with the last frame refused, not with the next one it took.
+    let from = before.map_or(first, |before| first.min(before.saturating_add(1)));
+    // Other spans end with the frame that showed them: one that ends later is told with that frame.
+    gaps(stream, &(from..last.saturating_add(1))).iter().any(|(_, to)| *to <= last)
+}
+
+/// The `time` of the row before one, if it can be read.
+fn time_before(view: &View, stream: StreamId, row: u64) -> Option<i64> {
+    let scan = Scan { rows: row.checked_sub(1)?..row, ..Scan::all(stream, Vec::new()) };
+    let batch = view.scan(scan).next()?.ok()?;
+    (!batch.is_empty()).then(|| batch.time(0))
 }
 
 fn earlier(view: &View, subscription: &Subscription, found: &Match, from: u64) -> Result<StreamWindow, ScanError> {

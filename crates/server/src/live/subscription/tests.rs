@@ -398,6 +398,45 @@ fn tables_are_counted_up_to_the_last_channel_that_is_wanted() {
     assert_eq!(narrow.table_bytes(&[found(0, &[1])]), 4);
 }
 
+/// What the store refused ends with the last frame refused; what the sequence tells ends with the frame that shows it.
+#[test]
+fn who_comes_back_is_told_of_frames_refused_before_the_first_that_it_missed() {
+    let stage = Stage::new();
+    for row in 0..6 {
+        let mut batch = FrameBatch::new();
+        let at = T0 + 10 * row * MS;
+        batch.begin(FrameHead { stream: stage.stream.id, receive_time: at, source_time: Some(at), sequence: None });
+        batch.push(ChannelIndex(0), Value::F64(1.0));
+        batch.end();
+        stage.store.append(&batch, at);
+    }
+    let view = stage.store.view();
+    let gap_of = |row: u64, (from, to): (i64, i64)| {
+        let patterns = PatternSet::parse(vec!["bay.c00".to_owned()]).unwrap();
+        let subscription = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
+        let mut found = [subscription.find(&stage.stream, 0, None, &mut Steps::of_look()).unwrap().unwrap()];
+        stage.live.adopt(&subscription, &mut found, true, || stage.store.clone());
+        let (from, to) = (T0 + from * MS, T0 + to * MS);
+        let gaps = |_: StreamId, time: &std::ops::Range<i64>| match from < time.end && to >= time.start {
+            true => vec![(from, to)],
+            false => Vec::new(),
+        };
+        let missed = found.iter().map(|found| (found, row));
+        crate::live::snapshot::catch_up((&view, stage.store.epoch()), &subscription, missed, &gaps).unwrap();
+        let pending = subscription.pending();
+        let window = &pending.slots[0].window;
+        assert_eq!(window.rows, Some((row, 6)));
+        window.gap
+    };
+    // Between rows 2 and 3, at 20 and 30 ms.
+    assert!(gap_of(3, (22, 28)) && gap_of(2, (22, 28)));
+    assert!(!gap_of(4, (22, 28)));
+    // Shown by row 3, or by the row before, of which the client was told.
+    assert!(gap_of(3, (20, 30)) && !gap_of(3, (10, 20)) && !gap_of(4, (20, 30)));
+    // There is no row before the first.
+    assert!(gap_of(0, (-5, 0)) && !gap_of(0, (-5, -1)));
+}
+
 #[test]
 fn readers_on_other_threads_miss_no_frame_and_are_not_left_asleep() {
     const FRAMES: u64 = 20_000;
