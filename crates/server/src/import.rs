@@ -157,8 +157,8 @@ fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result
         Some(Step::Done) => {
             bail!("{} is in the run {:?} already: the same file is not imported twice", args.file.display(), args.run)
         }
-        // Packets are recognised by their sequences; messages mostly have none, and would be stored again.
-        Some(Step::Begun) if matches!(form, Form::Mcap) && has_frames(&ingest.store(), &args.run) => bail!(
+        // Messages mostly have no sequences, and packets are not all recognised by theirs.
+        Some(Step::Begun) if has_frames(&ingest.store(), &args.run) => bail!(
             "{}: an earlier import into the run {:?} ended early, and what it stored would be stored twice: \
              name another run with --run, and give this one up with `strongback run release`",
             args.file.display(),

@@ -103,32 +103,26 @@ fn a_file_goes_into_a_run_once() {
 }
 
 #[test]
-fn messages_of_an_import_that_ended_early_are_not_stored_twice() {
+fn a_file_whose_import_ended_early_is_not_stored_twice() {
     let folder = tempfile::tempdir().unwrap();
-    let first = args(&recording(folder.path()), "first", folder.path());
-    end_early(&first, folder.path(), true);
-    assert_eq!(found(folder.path(), &first), (3, Some(Step::Begun)));
-    let error = run(&first).unwrap_err().to_string();
-    assert!(error.contains("\"first\" ended early") && error.contains("name another run with --run"), "{error}");
-    assert_eq!(found(folder.path(), &first), (3, Some(Step::Begun)));
-    let second = ImportArgs { run: "second".to_owned(), ..first };
-    assert_eq!(run(&second).unwrap(), Outcome::Done);
-    assert_eq!(found(folder.path(), &second), (3, Some(Step::Done)));
-    // Nothing of it was stored: it is tried again.
-    let third = ImportArgs { run: "third".to_owned(), ..second };
-    end_early(&third, folder.path(), false);
-    assert_eq!(run(&third).unwrap(), Outcome::Done);
-    assert_eq!(found(folder.path(), &third), (3, Some(Step::Done)));
-}
-
-#[test]
-fn a_capture_whose_import_ended_early_is_taken_up_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let args = args(&capture(), "r", folder.path());
-    end_early(&args, folder.path(), true);
-    assert_eq!(found(folder.path(), &args), (10, Some(Step::Begun)));
-    assert_eq!(run(&args).unwrap(), Outcome::Done);
-    assert_eq!(found(folder.path(), &args), (10, Some(Step::Done)));
+    for (file, frames) in [(capture(), 10), (recording(folder.path()), 3)] {
+        let run_of = |run: &str| format!("{run} of {frames}");
+        let first = args(&file, &run_of("first"), folder.path());
+        end_early(&first, folder.path(), true);
+        assert_eq!(found(folder.path(), &first), (frames, Some(Step::Begun)));
+        let error = run(&first).unwrap_err().to_string();
+        assert!(error.contains("ended early") && error.contains("name another run with --run"), "{error}");
+        assert!(error.contains("strongback run release"), "{error}");
+        assert_eq!(found(folder.path(), &first), (frames, Some(Step::Begun)));
+        let second = ImportArgs { run: run_of("second"), ..first };
+        assert_eq!(run(&second).unwrap(), Outcome::Done);
+        assert_eq!(found(folder.path(), &second), (frames, Some(Step::Done)));
+        // Nothing of it was stored: it is tried again.
+        let third = ImportArgs { run: run_of("third"), ..second };
+        end_early(&third, folder.path(), false);
+        assert_eq!(run(&third).unwrap(), Outcome::Done);
+        assert_eq!(found(folder.path(), &third), (frames, Some(Step::Done)));
+    }
 }
 
 /// Rows of stores from before imports were written down when they begin: without the channel.
