@@ -1,7 +1,8 @@
 //! `strongback import`: a capture, or an MCAP file, into a store that no server uses.
 //!
-//! What is imported is written down in `strongback.imports` (run, file, hash) before its first frame and after its
-//! last, so that the same file does not go into the same run twice, not even where an import ended early.
+//! What is imported is written down in `strongback.imports` (run, file, hash) before its first frame, with the rows that
+//! the run has then, and after its last, so that the same file does not go into the same run twice, not even where an
+//! import ended early.
 
 mod captured;
 mod recorded;
@@ -43,10 +44,19 @@ enum Form {
 /// How far a file came into a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Frames of it may be stored.
-    Begun,
+    /// Frames of it may be stored. Stores of before do not say how many rows the run had when it began.
+    Begun { rows: Option<u64> },
     /// All of it was taken. The row has no state, as rows had none before imports were written down when they begin.
     Done,
+}
+
+/// What is written down of imports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Written {
+    /// How far the file came into the run; `None` if it was never begun.
+    step: Option<Step>,
+    /// Whether all of another file is in the run.
+    has_others: bool,
 }
 
 const BEGUN: &str = "begun";
@@ -152,25 +162,28 @@ fn is_mcap(file: &Path) -> std::io::Result<bool> {
 
 fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result<Imported> {
     let hash = import::file_sha256(&args.file).with_context(|| args.file.display().to_string())?;
-    let step = step_of(&ingest.store(), &args.run, &hash)?;
-    match step {
+    let written = written_of(&ingest.store(), &args.run, &hash)?;
+    let rows = rows_of(&ingest.store(), &args.run);
+    match written.step {
         Some(Step::Done) => {
             bail!("{} is in the run {:?} already: the same file is not imported twice", args.file.display(), args.run)
         }
         // Messages mostly have no sequences, and packets are not all recognised by theirs.
-        Some(Step::Begun) if has_frames(&ingest.store(), &args.run) => bail!(
+        Some(Step::Begun { rows: before }) if rows != before.unwrap_or(0) => bail!(
             "{}: an earlier import into the run {:?} ended early, and what it stored would be stored twice: \
-             name another run with --run, and give this one up with `strongback run release`",
+             name another run with --run{}",
             args.file.display(),
-            args.run
+            args.run,
+            // Other files' data would go with it.
+            if written.has_others { "" } else { ", and give this one up with `strongback run release`" }
         ),
-        Some(Step::Begun) | None => {}
+        Some(Step::Begun { .. }) | None => {}
     }
     // Nothing of it goes until the run is released; durable before the first frame.
     let protected = ingest.store().protect_run(&args.run, now_ns())?;
     ingest.wait_durable(protected).context("the run is not protected")?;
-    if step.is_none() {
-        write_down(ingest, args, &hash, Step::Begun)?;
+    if written.step.is_none() {
+        write_down(ingest, args, &hash, Step::Begun { rows: Some(rows) })?;
     }
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes}, {msg}")
@@ -201,38 +214,48 @@ fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result
     Ok(imported)
 }
 
-/// How far a file came into a run; `None` if it was never begun.
-fn step_of(store: &Store, run: &str, hash: &str) -> anyhow::Result<Option<Step>> {
+/// What is written down of a file and a run.
+fn written_of(store: &Store, run: &str, hash: &str) -> anyhow::Result<Written> {
+    let mut written = Written::default();
     let catalog = store.catalog();
-    let Some(stream) = catalog.streams.iter().find(|s| s.key.table == IMPORTS) else { return Ok(None) };
+    let Some(stream) = catalog.streams.iter().find(|s| s.key.table == IMPORTS) else { return Ok(written) };
     let (Some(runs), Some(hashes)) = (stream.layout.index("run"), stream.layout.index("sha256")) else {
-        return Ok(None);
+        return Ok(written);
     };
-    // Stores of before have no such channel.
-    let columns = [runs, hashes].into_iter().chain(stream.layout.index("state")).collect();
-    let mut step = None;
+    // Stores of before have no such channels.
+    let optional = ["state", "rows"].map(|name| stream.layout.index(name));
+    let columns = [runs, hashes].into_iter().chain(optional.into_iter().flatten()).collect();
     for batch in store.view().scan(Scan::all(stream.id, columns)) {
         let batch = batch?;
         for row in 0..batch.len() {
-            let is = |column: usize, text: &str| {
-                batch.columns.get(column).is_some_and(|column| column.cell(row) == Ok(Value::String(text)))
-            };
-            if !is(0, run) || !is(1, hash) {
+            let cell = |column: usize| batch.columns.get(column)?.cell(row).ok();
+            let is = |column: usize, text: &str| cell(column) == Some(Value::String(text));
+            if !is(0, run) {
                 continue;
             }
-            if !is(2, BEGUN) {
-                return Ok(Some(Step::Done));
+            let is_done = !is(2, BEGUN);
+            match (is(1, hash), is_done) {
+                (true, true) => written.step = Some(Step::Done),
+                (true, false) if written.step != Some(Step::Done) => {
+                    let rows = match cell(3) {
+                        Some(Value::U64(rows)) => Some(rows),
+                        _ => None,
+                    };
+                    written.step = Some(Step::Begun { rows });
+                }
+                (true, false) => {}
+                (false, is_done) => written.has_others |= is_done,
             }
-            step = Some(Step::Begun);
         }
     }
-    Ok(step)
+    Ok(written)
 }
 
-/// Whether a frame was ever stored in a run.
-fn has_frames(store: &Store, run: &str) -> bool {
+/// Rows of all streams of a run, whether they are kept or not.
+fn rows_of(store: &Store, run: &str) -> u64 {
     let view = store.view();
-    view.catalog().streams.iter().any(|s| s.key.tag("run") == Some(run) && view.next_row(s.id) > 0)
+    let of_run = view.catalog().streams.iter().filter(|s| s.key.tag("run") == Some(run));
+    of_run.map(|s| view.next_row(s.id)).sum()
 }
 
 fn write_down(ingest: &Ingest, args: &ImportArgs, hash: &str, step: Step) -> anyhow::Result<()> {
@@ -242,15 +265,23 @@ fn write_down(ingest: &Ingest, args: &ImportArgs, hash: &str, step: Step) -> any
         clock: Clock::Receive,
         expected_period_ns: None,
         sequence_modulus: None,
-        channels: ["run", "sha256", "file", "state"].map(|name| ChannelSpec::new(name, ChannelType::String)).into(),
+        channels: ["run", "sha256", "file", "state"]
+            .map(|name| ChannelSpec::new(name, ChannelType::String))
+            .into_iter()
+            .chain([ChannelSpec::new("rows", ChannelType::U64)])
+            .collect(),
     };
     let (stream, channels): (_, Vec<ChannelIndex>) = ingest.resolve_own(&spec)?;
     let mut batch = FrameBatch::new();
     batch.begin(FrameHead { stream: stream.id, receive_time: now_ns(), source_time: None, sequence: None });
     let file = args.file.display().to_string();
-    let texts = [args.run.as_str(), hash, &file].into_iter().chain((step == Step::Begun).then_some(BEGUN));
-    for (channel, text) in channels.iter().zip(texts) {
-        batch.push(*channel, Value::String(text));
+    let mut cells = vec![Value::String(&args.run), Value::String(hash), Value::String(&file)];
+    if let Step::Begun { rows } = step {
+        cells.push(Value::String(BEGUN));
+        cells.extend(rows.map(Value::U64));
+    }
+    for (channel, cell) in channels.iter().zip(cells) {
+        batch.push(*channel, cell);
     }
     batch.end();
     let appended = ingest.accept_waiting(&batch);

@@ -63,7 +63,8 @@ fn end_early(args: &ImportArgs, folder: &Path, is_stored: bool) {
         let hash = import::file_sha256(&args.file).unwrap();
         let protected = ingest.store().protect_run(&args.run, now_ns()).unwrap();
         ingest.wait_durable(protected).unwrap();
-        write_down(ingest, args, &hash, Step::Begun).unwrap();
+        let rows = Some(rows_of(&ingest.store(), &args.run));
+        write_down(ingest, args, &hash, Step::Begun { rows }).unwrap();
         let run = args.run.clone();
         match form_of(args, &Config::read(args.config.as_ref().unwrap()).unwrap()).unwrap() {
             _ if !is_stored => {}
@@ -78,14 +79,17 @@ fn end_early(args: &ImportArgs, folder: &Path, is_stored: bool) {
     });
 }
 
-/// Frames stored in a run, and the steps written down of it.
+/// Frames stored in a run, and what is written down of the file and it.
 fn found(folder: &Path, args: &ImportArgs) -> (u64, Option<Step>) {
     in_store(folder, |ingest| {
         let (store, hash) = (ingest.store(), import::file_sha256(&args.file).unwrap());
-        let view = store.view();
-        let of_run = view.catalog().streams.iter().filter(|s| s.key.tag("run") == Some(&args.run));
-        (of_run.map(|s| view.next_row(s.id)).sum(), step_of(&store, &args.run, &hash).unwrap())
+        (rows_of(&store, &args.run), written_of(&store, &args.run, &hash).unwrap().step)
     })
+}
+
+/// A file was begun when its run had so many rows.
+fn begun_at(rows: u64) -> Option<Step> {
+    Some(Step::Begun { rows: Some(rows) })
 }
 
 #[test]
@@ -109,11 +113,11 @@ fn a_file_whose_import_ended_early_is_not_stored_twice() {
         let run_of = |run: &str| format!("{run} of {frames}");
         let first = args(&file, &run_of("first"), folder.path());
         end_early(&first, folder.path(), true);
-        assert_eq!(found(folder.path(), &first), (frames, Some(Step::Begun)));
+        assert_eq!(found(folder.path(), &first), (frames, begun_at(0)));
         let error = run(&first).unwrap_err().to_string();
         assert!(error.contains("ended early") && error.contains("name another run with --run"), "{error}");
         assert!(error.contains("strongback run release"), "{error}");
-        assert_eq!(found(folder.path(), &first), (frames, Some(Step::Begun)));
+        assert_eq!(found(folder.path(), &first), (frames, begun_at(0)));
         let second = ImportArgs { run: run_of("second"), ..first };
         assert_eq!(run(&second).unwrap(), Outcome::Done);
         assert_eq!(found(folder.path(), &second), (frames, Some(Step::Done)));
@@ -123,6 +127,45 @@ fn a_file_whose_import_ended_early_is_not_stored_twice() {
         assert_eq!(run(&third).unwrap(), Outcome::Done);
         assert_eq!(found(folder.path(), &third), (frames, Some(Step::Done)));
     }
+}
+
+#[test]
+fn other_files_of_a_run_are_not_taken_for_the_one_that_ended_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = args(&recording(folder.path()), "r", folder.path());
+    assert_eq!(run(&other).unwrap(), Outcome::Done);
+    let args = ImportArgs { file: capture(), ..other.clone() };
+    end_early(&args, folder.path(), false);
+    assert_eq!(found(folder.path(), &args), (3, begun_at(3)));
+    assert_eq!(run(&args).unwrap(), Outcome::Done);
+    assert_eq!(found(folder.path(), &args), (13, Some(Step::Done)));
+    // Something of it was stored: the run is not given up for it, as it has all of another file.
+    let other = ImportArgs { run: "s".to_owned(), ..other };
+    assert_eq!(run(&other).unwrap(), Outcome::Done);
+    let args = ImportArgs { run: "s".to_owned(), ..args };
+    end_early(&args, folder.path(), true);
+    let error = run(&args).unwrap_err().to_string();
+    assert!(error.contains("ended early") && !error.contains("release"), "{error}");
+    assert_eq!(found(folder.path(), &args), (13, begun_at(3)));
+}
+
+/// Rows of stores from before the rows of the run were written down: any of its rows may be of the file.
+#[test]
+fn a_file_that_was_begun_by_an_earlier_version_is_refused_where_its_run_has_frames() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = args(&recording(folder.path()), "r", folder.path());
+    let begin = |args: &ImportArgs| {
+        let hash = import::file_sha256(&args.file).unwrap();
+        in_store(folder.path(), |ingest| write_down(ingest, args, &hash, Step::Begun { rows: None }).unwrap());
+    };
+    let args = ImportArgs { file: capture(), ..other.clone() };
+    begin(&args);
+    assert_eq!(run(&other).unwrap(), Outcome::Done);
+    assert!(run(&args).is_err());
+    assert_eq!(found(folder.path(), &args), (3, Some(Step::Begun { rows: None })));
+    let empty = ImportArgs { run: "empty".to_owned(), ..args };
+    begin(&empty);
+    assert_eq!(run(&empty).unwrap(), Outcome::Done);
 }
 
 /// Rows of stores from before imports were written down when they begin: without the channel.
