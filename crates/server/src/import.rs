@@ -162,7 +162,11 @@ fn is_mcap(file: &Path) -> std::io::Result<bool> {
 
 fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result<Imported> {
     let hash = import::file_sha256(&args.file).with_context(|| args.file.display().to_string())?;
-    let written = written_of(&ingest.store(), &args.run, &hash)?;
+    import_hashed(args, ingest, form, &hash)
+}
+
+fn import_hashed(args: &ImportArgs, ingest: &Ingest, form: Form, hash: &str) -> anyhow::Result<Imported> {
+    let written = written_of(&ingest.store(), &args.run, hash)?;
     let rows = rows_of(&ingest.store(), &args.run);
     match written.step {
         Some(Step::Done) => {
@@ -183,7 +187,7 @@ fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result
     let protected = ingest.store().protect_run(&args.run, now_ns())?;
     ingest.wait_durable(protected).context("the run is not protected")?;
     if written.step.is_none() {
-        write_down(ingest, args, &hash, Step::Begun { rows: Some(rows) })?;
+        write_down(ingest, args, hash, Step::Begun { rows: Some(rows) })?;
     }
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes}, {msg}")
@@ -210,7 +214,14 @@ fn import_once(args: &ImportArgs, ingest: &Ingest, form: Form) -> anyhow::Result
     if ingest.reopenings() > 0 {
         bail!("the disk failed during the import: frames are missing; import into another run");
     }
-    write_down(ingest, args, &hash, Step::Done)?;
+    let read = match &imported {
+        Imported::Capture(report) => &report.file_sha256,
+        Imported::Mcap(report) => &report.file_sha256,
+    };
+    if read != hash {
+        bail!("{}: the file changed while it was imported: import it into another run", args.file.display());
+    }
+    write_down(ingest, args, hash, Step::Done)?;
     Ok(imported)
 }
 

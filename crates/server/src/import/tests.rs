@@ -168,6 +168,22 @@ fn a_file_that_was_begun_by_an_earlier_version_is_refused_where_its_run_has_fram
     assert_eq!(run(&empty).unwrap(), Outcome::Done);
 }
 
+#[test]
+fn a_file_that_changes_while_it_is_imported_is_not_said_to_be_in_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, run) in [(capture(), "capture"), (recording(folder.path()), "recording")] {
+        let args = args(&file, run, folder.path());
+        in_store(folder.path(), |ingest| {
+            let form = form_of(&args, &Config::read(args.config.as_ref().unwrap()).unwrap()).unwrap();
+            let hash_before = "0".repeat(64);
+            let error = import_hashed(&args, ingest, form, &hash_before).err().unwrap().to_string();
+            assert!(error.contains("the file changed"), "{error}");
+            let written = written_of(&ingest.store(), run, &hash_before).unwrap();
+            assert!(matches!(written.step, Some(Step::Begun { .. })), "{written:?}");
+        });
+    }
+}
+
 /// Rows of stores from before imports were written down when they begin: without the channel.
 #[test]
 fn a_row_without_a_state_is_of_an_import_that_is_done() {
