@@ -80,7 +80,7 @@ pub(super) struct Message {
     pub(super) signals: Vec<Signal>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Signal {
     pub(super) name: String,
     pub(super) kind: ChannelType,
@@ -97,7 +97,7 @@ pub(super) struct Signal {
 }
 
 /// A signal is there only where its multiplexor is there, with one of these values.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct OnlyAt {
     /// The signal; none: the message has none.
     multiplexor: Option<usize>,
@@ -150,7 +150,7 @@ impl Database {
                 _ if is_j1939 && message.name == NO_MESSAGE => {}
                 MessageId::Extended(id) if is_j1939 => {
                     let earlier = database.j1939.insert(id, index).map(|earlier| &database.messages[earlier]);
-                    if let Some(earlier) = earlier.filter(|earlier| earlier.signals != signals) {
+                    if let Some(earlier) = earlier.filter(|earlier| !are_read_alike(&earlier.signals, &signals)) {
                         return Err(error(format!(
                             "messages {} and {}: one parameter group, sender and receiver, and different signals",
                             earlier.name, message.name
@@ -185,6 +185,23 @@ impl Database {
     pub(super) fn message(&self, index: usize) -> &Message {
         &self.messages[index]
     }
+}
+
+/// Whether frames are read alike by the signals of two messages, in whatever order, and whatever else is said of them.
+fn are_read_alike(a: &[Signal], b: &[Signal]) -> bool {
+    fn by_name(signals: &[Signal]) -> Vec<&Signal> {
+        let mut sorted: Vec<&Signal> = signals.iter().collect();
+        sorted.sort_by(|a, b| a.name.cmp(&b.name));
+        sorted
+    }
+    // Numbers of multiplexors depend on the order: their names do not.
+    let only_at = |signal: &'_ Signal, all: &[Signal]| {
+        let of = |of: &OnlyAt| (of.multiplexor.map(|at| all[at].name.clone()), of.values.clone());
+        signal.only_at.as_ref().map(of)
+    };
+    let number = |s: &Signal| (s.name.clone(), s.start_bit, s.bits, s.little_endian, s.coding, s.factor, s.offset);
+    let mut pairs = by_name(a).into_iter().zip(by_name(b));
+    a.len() == b.len() && pairs.all(|(x, y)| number(x) == number(y) && only_at(x, a) == only_at(y, b))
 }
 
 /// Whether a message is one of J1939, as its own attribute, the database's default or its protocol say.
@@ -529,6 +546,41 @@ mod tests {
         assert_eq!(error, format!("t.dbc: messages Old and New: {reason}"));
         let same = groups(&[(0x18FF_0003, "Old", 0), (0x0CFF_0003, "New", 0)]).unwrap();
         assert_eq!([0x18FF_0003, 0x18FF_0044].map(|id| found(&same, id)), [Some("New"), Some("New")]);
+    }
+
+    /// Two messages of one sender, whose signals these lines define, and what else is said of the first one's.
+    fn twice(old: &str, new: &str, said: &str) -> Result<Database, DatabaseError> {
+        let (old_id, new_id) = (0x18FF_0003_u32 | 1 << 31, 0x0CFF_0003_u32 | 1 << 31);
+        let text = format!(
+            "VERSION \"\"\n\nNS_ :\n\nBS_:\n\nBU_: A\n\nBO_ {old_id} Old: 8 A\n{old}\nBO_ {new_id} New: 8 A\n{new}\n\
+             {said}BA_DEF_ BO_ \"VFrameFormat\" ENUM \"StandardCAN\",\"ExtendedCAN\",\"reserved\",\"J1939PG\";\n\
+             BA_DEF_DEF_ \"VFrameFormat\" \"J1939PG\";\n"
+        );
+        Database::parse(text.as_bytes(), "t.dbc")
+    }
+
+    #[test]
+    fn messages_with_one_identifier_may_differ_in_what_no_frame_shows() {
+        let signal = |name: &str, mux: &str, bit: u8, unit: &str| {
+            format!(" SG_ {name}{mux} : {bit}|8@1+ (1,0) [0|0] \"{unit}\" A\n")
+        };
+        let (a, b, c) = (signal("A", " M", 0, ""), signal("B", " m1", 8, "rpm"), signal("C", " m2", 8, ""));
+        let all = [&*a, &*b, &*c].concat();
+        let said = format!("CM_ SG_ {} B \"how fast\";\n", 0x18FF_0003_u32 | 1 << 31);
+        assert_eq!(twice(&all, &all, &said).unwrap().messages(), 2);
+        let reordered = [&*c, &*signal("B", " m1", 8, "1/min"), &*a].concat();
+        let database = twice(&all, &reordered, "").unwrap();
+        assert_eq!(found(&database, 0x18FF_0003), Some("New"));
+        for other in [
+            [&*a, &*b].concat(),
+            [&*a, &*b, &*signal("D", " m2", 8, "")].concat(),
+            [&*a, &*b, &*signal("C", " m3", 8, "")].concat(),
+            [&*a, &*b, &*signal("C", " m2", 16, "")].concat(),
+            [&*a, &*b, &*c.replace("(1,0)", "(2,0)")].concat(),
+            [&*a, &*b, &*c.replace("1+", "1-")].concat(),
+        ] {
+            assert!(twice(&all, &other, "").is_err(), "{other}");
+        }
     }
 
     #[test]
