@@ -241,9 +241,10 @@ fn dissect(link: Linktype, bytes: &[u8], time: i64) -> Captured<'_> {
     if !is_read(link) {
         return Captured::UnreadLink;
     }
-    match ip_of(link, bytes) {
-        Some((version, ip)) => datagram(version, ip, time).unwrap_or(Captured::Truncated),
-        None => Captured::Other,
+    match carried(link, bytes) {
+        Some(Carried::Ip(version, ip)) => datagram(version, ip, time).unwrap_or(Captured::Truncated),
+        Some(Carried::Other) => Captured::Other,
+        None => Captured::Truncated,
     }
 }
 
@@ -251,7 +252,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Whether packets of a link layer are looked into: those of [`ip_of`].
+/// Whether packets of a link layer are looked into: those of [`carried`].
 fn is_read(link: Linktype) -> bool {
     matches!(
         link,
@@ -266,8 +267,16 @@ fn is_read(link: Linktype) -> bool {
     )
 }
 
-/// The IP packet of a link layer's frame, and its version; none for other protocols.
-fn ip_of(link: Linktype, bytes: &[u8]) -> Option<(u8, &[u8])> {
+/// What a link layer's frame carries.
+enum Carried<'a> {
+    /// An IP packet, and its version.
+    Ip(u8, &'a [u8]),
+    /// Another protocol.
+    Other,
+}
+
+/// What a link layer's frame carries; none if it ends before it says.
+fn carried(link: Linktype, bytes: &[u8]) -> Option<Carried<'_>> {
     let by_ethertype = |mut kind: u16, mut rest: usize| {
         for _ in 0..MAX_VLAN_TAGS {
             if !matches!(kind, 0x8100 | 0x88A8 | 0x9100) {
@@ -277,14 +286,14 @@ fn ip_of(link: Linktype, bytes: &[u8]) -> Option<(u8, &[u8])> {
             rest += 4;
         }
         match kind {
-            0x0800 => Some((4, bytes.get(rest..)?)),
-            0x86DD => Some((6, bytes.get(rest..)?)),
-            _ => None,
+            0x0800 => Some(Carried::Ip(4, bytes.get(rest..)?)),
+            0x86DD => Some(Carried::Ip(6, bytes.get(rest..)?)),
+            _ => Some(Carried::Other),
         }
     };
     let by_version = |from: usize| match bytes.get(from)? >> 4 {
-        version @ (4 | 6) => Some((version, bytes.get(from..)?)),
-        _ => None,
+        version @ (4 | 6) => Some(Carried::Ip(version, bytes.get(from..)?)),
+        _ => Some(Carried::Other),
     };
     match link {
         Linktype::ETHERNET => by_ethertype(u16_at(bytes, 12)?, 14),
@@ -294,7 +303,7 @@ fn ip_of(link: Linktype, bytes: &[u8]) -> Option<(u8, &[u8])> {
         Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 | Linktype(12) | Linktype(14) => by_version(0),
         // The family's number differs between systems; the version of the packet does not.
         Linktype::NULL | Linktype(108) => by_version(4),
-        _ => None,
+        _ => Some(Carried::Other),
     }
 }
 

@@ -228,14 +228,27 @@ fn what_is_no_whole_datagram_is_counted() {
         ethernet(&[], &tcp),
         ethernet(&[], &cut),
         ethernet(&[], &long),
+        // Within the addresses, within the tags, and before anything.
         vec![0; 10],
-        [vec![0; 12], vec![8, 6], vec![0; 28]].concat(),
+        ethernet(&[5], &whole)[..16].to_vec(),
+        ethernet(&[5, 6], &whole)[..20].to_vec(),
         Vec::new(),
+        [vec![0; 12], vec![8, 6], vec![0; 28]].concat(),
     ];
     let file: Vec<_> = packets.into_iter().map(|p| (1, 1, p)).collect();
     let (datagrams, others, end) = read(&pcap(false, 1, &file));
     assert_eq!((datagrams.len(), end), (0, Ok(End::Whole)));
-    assert_eq!(others, ["Fragment", "Fragment", "Other", "Truncated", "Truncated", "Other", "Other", "Other"]);
+    let cut = ["Truncated"; 6];
+    assert_eq!(others, [&["Fragment", "Fragment", "Other"][..], &cut, &["Other"]].concat());
+    for (link, bytes, kind) in [
+        (113, vec![0; 15], "Truncated"),
+        (276, [&[8, 0][..], &[0; 17]].concat(), "Truncated"),
+        (276, [&[8, 6][..], &[0; 17]].concat(), "Other"),
+        (101, Vec::new(), "Truncated"),
+        (0, vec![2, 0, 0, 0], "Truncated"),
+    ] {
+        assert_eq!(read(&pcap(false, link, &[(1, 1, bytes)])).1, [kind], "link {link}");
+    }
     let (_, others, _) = read(&pcap(false, 147, &[(1, 1, whole)]));
     assert_eq!(others, ["UnreadLink"]);
 }
@@ -254,6 +267,8 @@ fn an_import_is_whole_only_if_no_packet_was_passed_over() {
         // A resolution that no number of 64 bits is, and a link layer that is not read.
         (pcapng(false, 1, 99, 0, &packet(&datagram)), [0, 1, 0, 0], false),
         (pcapng(false, 147, 9, 0, &packet(&datagram)), [0, 0, 1, 0], false),
+        // It ends within its addresses.
+        (pcapng(false, 1, 9, 0, &packet(&datagram[..13])), [0, 0, 0, 0], false),
     ] {
         std::fs::write(&path, file).unwrap();
         let report = run(&path, vec![sample_layout()], Recording::new().as_ref()).unwrap();
