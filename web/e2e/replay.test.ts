@@ -21,6 +21,10 @@ let sending: ReturnType<typeof setInterval>;
 /** Beginning of the recorded minute; tests come minutes after it. */
 const base = (BigInt(Date.now()) / 1000n - 600n) * S;
 let now = 0;
+/** While the events of the interval are refused, how often they were. */
+let refused: number | null = 0;
+/** Where the page jumped. */
+const seeks: bigint[] = [];
 /** Until the next event is asked for. */
 let tell: () => void;
 const asked = new Promise<void>((resolve) => (tell = resolve));
@@ -49,7 +53,9 @@ beforeAll(async () => {
   server = await start("serve", CONFIG);
   const lines = Array.from({ length: 600 }, (_, i) => `tank p=${recorded(i / 10)},valve="${i < 300 ? "OPEN" : "CLOSED"}" ${base + (BigInt(i) * S) / 10n}`);
   await server.write(lines.join("\n"));
-  await fetch(`${server.url}/api/events`, { method: "POST", body: JSON.stringify({ text: "engine start", time: (base + 50n * S).toString() }) });
+  for (const [text, s] of [["valve check", 45n], ["engine start", 50n]] as const) {
+    await fetch(`${server.url}/api/events`, { method: "POST", body: JSON.stringify({ text, time: (base + s * S).toString() }) });
+  }
   sending = setInterval(() => void server.write(`tank p=${2 + ++now / 1e6} ${BigInt(Date.now()) * 1_000_000n}`).catch((e: unknown) => console.error(String(e))), 100);
   browser = await open({ width: 1920, height: 1080 });
   await page().addInitScript(() => {
@@ -74,8 +80,18 @@ afterAll(async () => {
 describe("a replay", () => {
   it("begins by a key, shows what was, and says so on every panel", async () => {
     expect(await all("LIVE")).toBe(true);
-    // The events of the interval come late, as from a busy server.
-    await page().route("**/api/events?*", async (route) => {
+    page().on("request", (request) => {
+      if (!/\/api\/playbacks\/[^/]+$/.test(request.url()) || request.method() !== "POST") return;
+      const what = request.postDataJSON() as { do: string; at: string };
+      if (what.do === "seek") seeks.push(BigInt(what.at) - base);
+    });
+    // The events of the interval are refused at first, and come late, as from a busy server.
+    const ofInterval = (url: URL) => url.pathname === "/api/events" && url.searchParams.get("to") === (base + 60n * S).toString();
+    await page().route(ofInterval, async (route) => {
+      if (refused !== null) {
+        refused++;
+        return route.fulfill({ status: 503, body: '{"error":"too busy"}' });
+      }
       await asked;
       await route.continue();
     });
@@ -92,7 +108,7 @@ describe("a replay", () => {
     expect(await page().getByTestId("utc").innerText()).toContain(utc);
   });
 
-  it("pauses, steps frame by frame, and jumps to where one clicks and to the next event", async () => {
+  it("pauses, steps frame by frame, and jumps to where one clicks and from event to event", async () => {
     await page().keyboard.press(" ");
     await shown("paused", async () => (await replay().getAttribute("data-paused")) === "true");
     await jump(25);
@@ -101,9 +117,17 @@ describe("a replay", () => {
     await page().keyboard.press(".");
     await shown("one frame on", async () => (await at()) > before && (await at()) <= before + S / 10n);
     await shown("its value", async () => (await value()) > recorded(Number(before) / 1e9 - 0.11));
+    // Back to an event that is not known is nowhere, and the reason stays.
+    const asks = refused!;
+    seeks.length = 0;
+    await page().keyboard.press("b");
+    await shown("the refusal", async () => refused! > asks && (await page().getByTestId("replay-problem").innerText()).includes("too busy"));
+    refused = null;
+    await page().keyboard.press("n");
     await page().keyboard.press("n");
     tell();
-    await shown("the event", async () => (await at()) === 50n * S);
+    await shown("the second event", async () => (await at()) === 50n * S);
+    expect(seeks).toEqual([45n * S, 50n * S]);
     await shown("it in the list", async () => (await page().getByTestId("event").allInnerTexts()).some((t) => t.includes("engine start")));
     // A mark is set at the time that is shown.
     await page().keyboard.press("m");

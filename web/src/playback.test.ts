@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { PlaybackState } from "./message";
-import { faster, jumpFrom, PlaybackClock } from "./playback";
+import type { Event, PlaybackState } from "./message";
+import { faster, joined, jumpFrom, PlaybackClock } from "./playback";
 
 const state = (at: bigint, more: Partial<PlaybackState> = {}): PlaybackState => ({
   id: "x", name: "", from: "0", to: "100000000000", at: String(at), speed: 1, paused: false, loop: false, ended: false, viewers: 1,
@@ -31,5 +31,15 @@ describe("the clock of a playback", () => {
   it("finds what to jump to, and the next speed", () => {
     expect([jumpFrom([5n, 1n, 9n], 5n, 1), jumpFrom([5n, 1n, 9n], 5n, -1), jumpFrom([5n], 5n, 1)]).toEqual([9n, 1n, null]);
     expect([faster(1, 1), faster(1, -1), faster(1000, 1), faster(0.1, -1), faster(3, 1)]).toEqual([2, 0.5, 1000, 0.1, 5]);
+  });
+});
+
+describe("events that are added while others are read", () => {
+  const event = (time: bigint, text: string): Event => ({ time: String(time), text, level: "info", source: "test" });
+  it("are in the list once, newest first", () => {
+    const read = [event(30n, "c"), event(9n, "a")];
+    const late = [event(10n, "b"), event(30n, "c"), event(30n, "d")];
+    expect(joined(read, late).map((e) => e.text)).toEqual(["d", "c", "b", "a"]);
+    expect(joined(read, []).map((e) => e.text)).toEqual(["c", "a"]);
   });
 });

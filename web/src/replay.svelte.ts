@@ -3,7 +3,7 @@
 import * as api from "./api";
 import { alarmsAt, type AlarmStep } from "./alarmbook";
 import type { Alarm, Event, Gap, PlaybackState, ServerMessage } from "./message";
-import { PlaybackClock } from "./playback";
+import { joined, jumpFrom, PlaybackClock } from "./playback";
 import { tAt } from "./runs";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
@@ -28,8 +28,13 @@ export class Replay {
   private steps: AlarmStep[] = [];
   private run: api.Run | null = null;
   private heardMs = performance.now();
+  /** The interval whose events are known or being read. */
   private loaded = "";
-  private loading = Promise.resolve();
+  private loading = Promise.resolve(false);
+  private reading = 0;
+  /** Events that were added while others are being read. */
+  private late: Event[] | null = null;
+  private jumping = Promise.resolve();
 
   constructor(
     state: PlaybackState,
@@ -74,7 +79,8 @@ export class Replay {
   /** An event that is added while its time is replayed. */
   added(event: Event): void {
     if (BigInt(event.time) >= BigInt(this.state.to)) return;
-    this.events = [event, ...this.events].sort((a, b) => (BigInt(b.time) > BigInt(a.time) ? 1 : -1));
+    this.late?.push(event);
+    this.events = joined(this.events, [event]);
   }
 
   alarms(): Alarm[] {
@@ -150,31 +156,62 @@ export class Replay {
     }
   }
 
-  /** Until events, gaps and alarms of the interval are known, or cannot be read; those are asked for again. */
-  load(): Promise<void> {
-    const what = `${this.state.from} ${this.state.to}`;
-    if (this.loaded !== what) {
-      this.loaded = what;
-      this.loading = this.read(what);
-    }
-    return this.loading;
+  /** Jumps to the next event, or the one before, as seen from where the jumps that were asked for earlier lead. */
+  jump(way: 1 | -1): Promise<void> {
+    return (this.jumping = this.jumping.then(() => this.jumpNow(way)));
   }
 
-  private async read(what: string): Promise<void> {
+  private async jumpNow(way: 1 | -1): Promise<void> {
+    if (!(await this.load())) return;
+    const { paused, ended } = this.state;
+    // Going back just after an event means the one before it.
+    const at = this.now() - (way === -1 && !paused && !ended ? 1_000_000_000n : 0n);
+    const [from, to] = [BigInt(this.state.from), BigInt(this.state.to)];
+    const times = this.events.map((e) => BigInt(e.time)).filter((t) => t >= from && t < to);
+    const found = jumpFrom(times, at, way) ?? (way === -1 ? from : null);
+    if (found !== null) await this.command({ do: "seek", at: found.toString() });
+  }
+
+  private get interval(): string {
+    return `${this.state.from} ${this.state.to}`;
+  }
+
+  /** Until it is answered whether events, gaps and alarms of the interval are known; those that cannot be read are asked for again. */
+  async load(): Promise<boolean> {
+    for (;;) {
+      const what = this.interval;
+      if (this.loaded !== what) {
+        this.loaded = what;
+        this.loading = this.read();
+      }
+      const loading = this.loading;
+      const known = await loading;
+      // Another interval may have been chosen meanwhile.
+      if (this.interval === what && this.loading === loading) return known;
+    }
+  }
+
+  private async read(): Promise<boolean> {
+    const number = ++this.reading;
+    const late: Event[] = (this.late = []);
     const [from, to] = [BigInt(this.state.from), BigInt(this.state.to)];
     try {
       const [events, gaps, steps, { runs }] = await Promise.all([
         api.events(from - 3_600_000_000_000n, EVENTS_MAX, to), api.gaps(from, GAPS_MAX, undefined, undefined, to), api.alarmSteps(to), api.runs(),
       ]);
-      if (this.loaded !== what) return;
-      [this.events, this.gaps, this.steps] = [events.reverse(), gaps, steps];
+      if (number !== this.reading) return false;
+      [this.events, this.gaps, this.steps] = [joined(events.reverse(), late), gaps, steps];
       // The run that began last before the end of the interval and has a T-0.
       this.run = runs.filter((r) => r.clock?.t0 != null && BigInt(r.clock.started) < to && (r.clock.stopped === null || BigInt(r.clock.stopped) > from))
         .sort((a, b) => (BigInt(a.clock!.started) < BigInt(b.clock!.started) ? 1 : -1))[0] ?? null;
+      this.late = null;
+      return true;
     } catch (e) {
-      if (this.loaded !== what) return;
+      if (number !== this.reading) return false;
       this.loaded = "";
+      this.late = null;
       this.problem = `events and alarms of this time are not known: ${told(e)}`;
+      return false;
     }
   }
 }
