@@ -227,7 +227,10 @@ impl Sealer {
                 Err(error) if is_full(&error) => {
                     let now = store.shared.paces.now();
                     let made = if is_over {
-                        self.free_settle(store, now)? || self.drop_oldest(store, 1)? > 0
+                        // What settle had counts no more, even where the disk refuses to remove it yet.
+                        self.free_settle(store, now)?
+                            || self.used_bytes(store) + size_bytes <= max
+                            || self.drop_oldest(store, 1)? > 0
                     } else {
                         let free = self.disk.space().map_or(0, |(_, free)| free);
                         let missing = least_bytes.saturating_sub(free);
@@ -403,6 +406,11 @@ impl Sealer {
     pub(crate) fn make_room(&mut self, store: &Inner, now: i64, asked: Asked) -> io::Result<bool> {
         if self.free_settle(store, now)? {
             return Ok(true);
+        }
+        if !self.gone.is_empty() {
+            // What goes already, and the disk refuses to remove yet: it would refuse more of it, too.
+            self.remove_gone()?;
+            return Ok(self.gone.is_empty());
         }
         self.full_times = self.full_times.saturating_add(1);
         let free = || self.disk.space().map_or(0, |(_, free)| free);

@@ -643,6 +643,7 @@ fn what_is_begun_is_removed_when_the_disk_refuses() {
 #[test]
 fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
     use crate::disk::fault::Fault;
+    use crate::expiry::Asked;
     for asked in [false, true] {
         let disk = FaultDisk::new(21);
         let (store, feed) = fed(&disk, 12, 40);
@@ -656,9 +657,10 @@ fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
         let segments: Vec<u64> = store.segments().iter().map(|s| s.id).collect();
         drop((scan, view));
         disk.leave_space(0);
-        disk.fail_call(Fault::NoSpace, 0, 1);
+        disk.fail_call(Fault::NoSpace, 0, if asked { 2 } else { 1 });
         if asked {
-            let freed = store.inner.sealer.lock().free_settle(&store.inner, feed.now);
+            let asked = Asked { missing: 1 << 20, whole: 1 << 20 };
+            let freed = store.inner.sealer.lock().make_room(&store.inner, feed.now, asked);
             assert!(!freed.expect("refused for a time"), "nothing is known to be free");
         } else {
             assert_eq!(store.maintain(feed.now), Ok(false));
