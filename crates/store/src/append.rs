@@ -275,8 +275,12 @@ impl Writer {
             let before = self.streams[id as usize].slot.stream.load_full();
             let growth = catalog::grow(&before, spec, self.channels)?;
             let Some(stream) = growth.stream else { return Ok((before, growth.indices)) };
-            // A held frame has the shape and the reductions of its time. Who grows streams leaves the reserve alone.
-            if !self.flush_held(id as usize, reserve_bytes(self.ring_bytes), now) {
+            // A held frame has the shape and the reductions of its time. Who grows streams leaves the reserve alone, and the
+            // room of those that others hold.
+            let held = self.streams[id as usize].reducer.as_ref().and_then(|reducer| reducer.held.as_ref());
+            let others = self.records.bytes - held.map_or(0, |held| held.record_bytes());
+            let kept = reserve_bytes(self.ring_bytes) + Writer::held_room(others);
+            if !self.flush_held(id as usize, kept, now) {
                 return Err(Reject::Refused(Refusal::LogFull));
             }
             let stream = Arc::new(stream);

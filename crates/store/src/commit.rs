@@ -35,23 +35,25 @@ impl Committer {
 }
 
 impl Inner {
-    /// Passes the numbers of commits up to one that a store before it gave out for frames that are lost.
-    pub(crate) fn pass_commits(&self, last: u64, now: i64) -> Result<(), Refusal> {
+    /// Passes the numbers of commits up to one that a store before it gave out for frames that are lost, as far as the log
+    /// has room beside that of held frames and the disk takes it: what this store commits under the others is durable, and
+    /// nobody is told so.
+    pub(crate) fn pass_commits(&self, last: u64, now: i64) {
+        {
+            let mut void = self.void_commits.lock();
+            void.end = (last + 1).max(void.start);
+        }
         while self.committed.load(Ordering::Acquire) < last {
             let writer = self.writer.lock();
-            if !writer.is_free(writer.pending.len() * 8, 0) {
+            if !writer.is_free(writer.pending.len() * 8, Writer::held_room(writer.records.bytes)) {
                 break;
             }
             drop(writer);
             let mut log = self.log.lock();
-            match self.poison() {
-                Some(refusal) => return Err(refusal),
-                None => self.write_unit(&mut log, now, 0, true)?,
-            };
+            if self.poison().is_some() || self.write_unit(&mut log, now, 0, true).is_err() {
+                break;
+            }
         }
-        let mut void = self.void_commits.lock();
-        void.end = (last + 1).min(self.committed.load(Ordering::Acquire) + 1).max(void.start);
-        Ok(())
     }
 
     pub(crate) fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
@@ -105,6 +107,10 @@ impl Inner {
             writer.flush_gaps(now, false);
             if writer.pending.is_empty() && flags == 0 && !empty {
                 return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
+            }
+            // Retention groups that an opening made wait here for room, and nothing is taken before them.
+            if !writer.is_free(writer.pending.len() * 8, 0) {
+                return Err(Refusal::LogFull);
             }
             records.clear();
             dirty.clear();

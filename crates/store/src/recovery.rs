@@ -302,9 +302,9 @@ pub(crate) fn open(
     let next = superblock.now.next_segment;
     let spare = find_spare(disk_ref, next, space.segment_bytes, &mut report.damaged);
     opened.spare = spare.map_err(io_error(disk_ref, &file_name(next)))?;
-    writer.measure_catalog();
     let made = writer.groups.configure(&options.retention, space.max_bytes);
     let made = made.map_err(unmeant)?;
+    writer.measure_catalog();
     // Groups are durable before the first stream that joins one.
     let mut records = Vec::new();
     for group in made {

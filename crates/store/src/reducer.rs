@@ -38,6 +38,8 @@ pub(crate) struct Reducer {
     pub(crate) held: Option<Arc<Held>>,
     /// The held frame is from the log, and nothing is known of the rows before it.
     recovered: bool,
+    /// Row of the frame that was found held: no count has it.
+    uncounted: Option<u64>,
     /// Position of the unit with its newest record, and of those before with the commits that replaced them.
     logged: Option<u64>,
     before: VecDeque<(u64, u64)>,
@@ -72,6 +74,7 @@ impl Reducer {
                 newest,
                 held: None,
                 recovered: false,
+                uncounted: None,
                 logged: None,
                 before: VecDeque::new(),
                 written: None,
@@ -81,6 +84,16 @@ impl Reducer {
                 leaves: Vec::new(),
             })
         })
+    }
+
+    /// Whether the frame of a row was found held, so that no count has it.
+    pub(crate) fn is_uncounted(&self, row: u64) -> bool {
+        self.uncounted == Some(row)
+    }
+
+    /// The frame that was found held and is to get this row.
+    pub(crate) fn found_held(&self, row: u64) -> Option<&Held> {
+        self.held.as_deref().filter(|held| self.recovered && held.row == row)
     }
 
     /// Whether a frame of this `time` comes after one of a later time.
@@ -175,8 +188,8 @@ impl Writer {
         let newest = before.as_ref().map_or_else(|| stream.slot.newest_time(), |r| r.newest);
         stream.reducer = Reducer::new(&definition.layout, &stream.shape, newest);
         if let (Some(reducer), Some(before)) = (&mut stream.reducer, before) {
-            let Reducer { held, recovered, logged, before, written, left_out, recent, .. } = *before;
-            (reducer.held, reducer.recovered) = (held, recovered);
+            let Reducer { held, recovered, uncounted, logged, before, written, left_out, recent, .. } = *before;
+            (reducer.held, reducer.recovered, reducer.uncounted) = (held, recovered, uncounted);
             (reducer.logged, reducer.before, reducer.written) = (logged, before, written);
             (reducer.left_out, reducer.recent) = (left_out, recent);
         }
@@ -409,7 +422,9 @@ impl Writer {
         std::mem::swap(&mut self.scratch, &mut row);
         reducer.row = row;
         let stream = &mut self.streams[index];
-        if !recovered {
+        if recovered {
+            reducer.uncounted = Some(ordinal);
+        } else {
             reducer.note_stored();
             stream.counts.reduced = stream.counts.reduced.saturating_sub(1);
             stream.counts.stored += 1;

@@ -488,7 +488,7 @@ impl Store {
             Some(Refusal::DiskFull)
         } else if writer.held.is_some() {
             writer.held.clone()
-        } else if !writer.is_free(0, 2 * reserve_bytes(writer.ring_bytes)) {
+        } else if !writer.is_free(0, 2 * reserve_bytes(writer.ring_bytes) + Writer::held_room(writer.records.bytes)) {
             Some(Refusal::LogFull)
         } else {
             None

@@ -8,6 +8,7 @@ use crate::append::{StreamWriter, Writer};
 use crate::catalog;
 use crate::clock::Caller;
 use crate::fields::Take;
+use crate::held::Held;
 use crate::log::Link;
 use crate::record::Control;
 use crate::reduction::Reduction;
@@ -18,6 +19,8 @@ use crate::*;
 struct Void {
     /// Those with a row.
     rows: u64,
+    /// Whether the frame of the first row is not among them: the log has it as it was before it got one.
+    is_held: bool,
     /// Those that got none, as what stood for them went back.
     reduced: u64,
     /// Smallest and largest `time`.
@@ -33,7 +36,7 @@ impl Store {
     /// Returns how many frames went back.
     ///
     /// # Errors
-    /// The log has no room for what is taken over, or the disk fails again.
+    /// The log has no room for what is taken over.
     pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
         self.inner.shared.paces.tell(Caller::Append, now);
         let old_view = before.view();
@@ -51,13 +54,16 @@ impl Store {
         let mut voids = Vec::with_capacity(old.streams.len());
         for id in 0..old.streams.len() {
             take_definition(&old, &mut new, id)?;
-            let rows = new.streams[id].next_row..old.streams[id].next_row;
+            let mut rows = new.streams[id].next_row..old.streams[id].next_row;
             let stream = old.streams[id].slot.stream.load_full();
             let own = old.streams[id].slot.group.is_own();
             let reduced = old.streams[id].reducer.as_ref().and_then(|reducer| reducer.undurable(durable));
             let (reduced, reduced_time) = reduced.map_or((0, None), |(frames, time)| (frames, Some(time)));
+            let found = new.streams[id].reducer.as_ref().and_then(|reducer| reducer.found_held(rows.start));
+            let is_held = found.is_some_and(|held| is_row_of(held, &old_view, stream.id));
+            rows.start += u64::from(is_held);
             let of_rows = if own { 0 } else { rows.end.saturating_sub(rows.start) };
-            let mut void = Void { rows: of_rows, reduced, time: (now, now) };
+            let mut void = Void { rows: of_rows, is_held, reduced, time: (now, now) };
             if !rows.is_empty() {
                 let columns = if own { stream.layout.indices() } else { vec![] };
                 // They are in memory still: rows leave it only when they are durable.
@@ -77,11 +83,24 @@ impl Store {
         for (id, void) in voids.iter().enumerate() {
             take_counts(&old, &mut new, id, void);
         }
+        new.measure_catalog();
         let given_out = old.pending_commit;
         drop((old, new));
-        self.inner.pass_commits(given_out, now).map_err(Reject::Refused)?;
+        // All is taken over by now: where the disk fails at this, the store after this one goes on from here.
+        self.inner.pass_commits(given_out, now);
         Ok(voids.iter().map(|v| v.rows + v.reduced).sum())
     }
+}
+
+/// Whether the row that a held frame is to get is there already, and of that frame.
+fn is_row_of(held: &Held, view: &View, stream: StreamId) -> bool {
+    let rows = held.row..held.row + 1;
+    let row =
+        view.scan(Scan { rows, ..Scan::all(stream, vec![]) }).filter_map(Result::ok).find(|batch| !batch.is_empty());
+    row.is_some_and(|row| {
+        let source_time = row.source_time.as_ref().and_then(|times| times.get(0));
+        row.receive_time[0] == held.receive_time() && source_time == held.source_time()
+    })
 }
 
 /// Writes the retention groups down again that are lost: streams that are taken over belong to them.
@@ -162,6 +181,10 @@ fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
     stream.counts = before.counts;
     stream.counts.stored = stream.counts.stored.saturating_sub(void.rows);
     stream.counts.reduced = stream.counts.reduced.saturating_sub(void.reduced);
+    if void.is_held && !before.reducer.as_ref().is_some_and(|r| r.is_uncounted(stream.next_row)) {
+        stream.counts.stored = stream.counts.stored.saturating_sub(1);
+        stream.counts.reduced += 1;
+    }
     stream.counts.rejected += lost;
     stream.counts.lost += lost;
     let reduced = stream.slot.stream.load().layout.channels.iter().any(|c| c.reduction != Reduction::None);

@@ -587,6 +587,38 @@ fn a_lost_segment_that_went_before_it_was_told_is_not_listed_again() {
     assert_eq!((store.recovery().damaged, store.segments().len()), (vec![], 0));
 }
 
+/// A group that is new where the log is full is written down once there is room, and over nothing.
+#[test]
+fn a_new_group_waits_for_room_in_a_full_log() {
+    let disk = FaultDisk::new(26);
+    let fixed = FixedOptions { log_bytes: Some(16 << 10), ..FixedOptions::new(2 << 20) };
+    super::fixed::make_on(&disk, &fixed);
+    let open_small = |options: &StoreOptions| super::fixed::open_on(&disk, options.clone(), T0).expect("opened");
+    let small = options(Vec::new());
+    let store = open_small(&small);
+    let s = stream(&store, "t", None);
+    let mut stored = 0;
+    while append(&store, s, stored, 1, T0) == 1 {
+        stored += 1;
+        store.commit(T0).expect("committed");
+    }
+    drop(store);
+    let grouped = StoreOptions { retention: vec![group("new", "new.*", Keep::Bytes(1 << 20))], ..small };
+    let store = open_small(&grouped);
+    assert_eq!(store.commit(T0), Err(Refusal::LogFull));
+    drop(store);
+    let store = open_small(&grouped);
+    assert_eq!(rows(&store, s), Ok(0..stored));
+    while store.maintain(T0).expect("maintained") {}
+    settle(&store, T0);
+    let of_group = stream(&store, "new.t", None);
+    assert_eq!(append(&store, of_group, 0, 40, T0), 40);
+    settle(&store, T0);
+    drop(store);
+    let store = open_small(&grouped);
+    assert_eq!((rows(&store, s), rows(&store, of_group)), (Ok(0..stored), Ok(0..40)));
+}
+
 /// A run that the log had no room for takes none in the catalog.
 #[test]
 fn a_run_that_is_refused_takes_no_room() {

@@ -369,7 +369,10 @@ fn a_held_frame_of_before_its_stream_grew_is_taken_over() {
         store.commit(T0).expect_err("the sync failed");
         store.close(T0).expect_err("poisoned");
         let again = open(&disk);
-        again.take_over(&store, T0 + SECOND).expect("taken over");
+        assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), 0, "the log has it as it was");
+        check_identity(&again);
+        let counts = again.counts(s);
+        assert_eq!((counts.received, counts.stored, counts.reduced, counts.lost), (2, 1, 1, 0), "{counts:?}");
         assert_eq!(newest_state(&again, s), (7.0, 1));
         send_equal(&again, s, 2..3, 7, sequenced);
         assert_eq!((newest_state(&again, s), again.view().next_row(s)), ((7.0, 2), 3), "it gets a row, and so do they");
@@ -439,7 +442,68 @@ fn frames_that_were_left_out_are_not_lost_where_their_commit_is_found() {
     }
 }
 
-/// A store that takes over and fails at it leaves everything to the one after it.
+/// A frame that an opening found held is in no count of what came since, whatever becomes of its row.
+#[test]
+fn a_held_frame_of_an_opening_before_is_in_no_count() {
+    let disk = FaultDisk::new(11);
+    let door =
+        ChannelSpec { reduction: Reduction::SwingingDoor { bound: 0.5 }, ..ChannelSpec::new("x", ChannelType::U32) };
+    let door = StreamSpec { channels: vec![door], ..spec("reduced", None) };
+    let store = open(&disk);
+    let s = store.resolve(&door, T0).expect("resolved").0.id;
+    send_equal(&store, s, 0..2, 7, false);
+    store.commit(T0).expect("committed");
+    drop(store);
+    let store = open(&disk);
+    // The frame that was held gets its row ahead of this one's.
+    send_equal(&store, s, 2..3, 90, false);
+    assert_eq!(store.view().next_row(s), 2);
+    disk.fail_syncs("log", 1);
+    store.commit(T0).expect_err("the sync failed");
+    store.close(T0).expect_err("poisoned");
+    let again = open(&disk);
+    assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), 1, "the frame after it");
+    check_identity(&again);
+    let counts = again.counts(s);
+    assert_eq!((counts.received, counts.stored, counts.rejected, counts.lost), (1, 0, 1, 1), "{counts:?}");
+    assert_eq!(newest_state(&again, s), (7.0, 1));
+}
+
+/// The numbers that the store before gave out are passed only as far as that leaves held frames their room.
+#[test]
+fn held_frames_keep_their_room_while_numbers_are_passed() {
+    let disk = FaultDisk::new(12);
+    let fixed = FixedOptions { log_bytes: Some(16 << 10), ..FixedOptions::new(2 << 20) };
+    super::fixed::make_on(&disk, &fixed);
+    let small = || super::fixed::open_on(&disk, options(), T0).expect("opened");
+    let store = small();
+    let s = store.resolve(&reduced_spec(false), T0).expect("resolved").0.id;
+    let other = store.resolve(&spec("other", None), T0).expect("resolved").0.id;
+    send_equal(&store, s, 0..2, 7, false);
+    store.commit(T0).expect("committed");
+    send(&store, other, 0..1);
+    store.commit(T0).expect("committed");
+    send(&store, other, 1..2);
+    disk.fail_syncs(crate::disk::fault::VOLUME, 1);
+    let given_out = store.append(&FrameBatch::new(), T0).commit;
+    store.commit(T0).expect_err("the sync failed");
+    store.close(T0).expect_err("poisoned");
+    let again = small();
+    again.take_over(&store, T0 + SECOND).expect("taken over");
+    let keep_up = |n: i64| {
+        again.commit(T0 + n * SECOND).expect("committed");
+        while again.maintain(T0 + n * SECOND).expect("maintained") {}
+    };
+    let taken = (1..9).any(|n| {
+        keep_up(n);
+        stored(&send(&again, other, 2..3)) == 1
+    });
+    assert!(taken, "{:?}", again.refusal());
+    assert_eq!(newest_state(&again, s), (7.0, 1));
+    assert!(again.wait_committed(given_out, std::time::Duration::ZERO).is_err(), "nobody is told of another's commit");
+}
+
+/// A store that takes over and fails right behind it leaves everything to the one after it.
 #[test]
 fn what_a_store_failed_to_take_over_the_next_one_tells() {
     let told = |fails: bool| {
@@ -466,14 +530,16 @@ fn what_a_store_failed_to_take_over_the_next_one_tells() {
             time: (T0, T0),
             count: 4,
         });
+        let mut before = store;
         if fails {
             let second = open(&disk);
             disk.fail_syncs("log", 1);
-            second.take_over(&store, T0 + SECOND).expect_err("the sync failed");
+            second.take_over(&before, T0 + SECOND).expect("taken over");
             second.close(T0 + SECOND).expect_err("poisoned");
+            before = second;
         }
         let again = open(&disk);
-        again.take_over(&store, T0 + SECOND).expect("taken over");
+        again.take_over(&before, T0 + SECOND).expect("taken over");
         check_identity(&again);
         again.commit(T0 + 3 * SECOND).expect("committed");
         let rows = gaps(&again).into_iter().map(|row| (row.cause, row.sequence, row.count)).collect::<Vec<_>>();
