@@ -314,7 +314,7 @@ impl Writer {
                 writer.chunk = None;
             }
             self.slots.redefine(&writer.slot, stream.clone());
-            self.renew_reducer(id as usize);
+            self.follow_definition(id as usize);
             self.channels += added as u32;
             self.changed.push(id);
             self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
@@ -347,6 +347,19 @@ impl Writer {
         self.catalog_bytes += more;
         let stream = self.add_stream(stream, history, group);
         Ok((stream, growth.indices))
+    }
+
+    /// After a stream's definition changed: what its reductions and its sequences go by.
+    fn follow_definition(&mut self, index: usize) {
+        self.renew_reducer(index);
+        let stream = &mut self.streams[index];
+        if let Some(modulus) = stream.slot.stream.load().sequence_modulus
+            && let Some(tracker) = &mut stream.tracker
+            && tracker.count_by(modulus)
+        {
+            // Nobody remembers two sessions before the one that begins.
+            self.gaps.urge(index as u32);
+        }
     }
 
     pub(crate) fn put_control(&mut self, kind: Control, bytes: &[u8]) -> Result<(), Reject> {
@@ -438,7 +451,7 @@ impl Writer {
                 writer.source_clock = stream.clock == Clock::Source;
                 writer.chunk = None;
                 self.slots.redefine(&writer.slot, Arc::new(stream));
-                self.renew_reducer(id.0 as usize);
+                self.follow_definition(id.0 as usize);
                 self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
             }
         }
@@ -472,7 +485,7 @@ impl Writer {
         writer.source_clock = stream.clock == Clock::Source;
         writer.chunk = None;
         self.slots.redefine(&writer.slot, Arc::new(stream));
-        self.renew_reducer(id.0 as usize);
+        self.follow_definition(id.0 as usize);
         self.catalog_version.fetch_add(1, std::sync::atomic::Ordering::Release);
         Some(())
     }

@@ -98,6 +98,17 @@ impl SequenceTracker {
         }
     }
 
+    /// Wire sequences count modulo this from the next frame on. Where they did not, and some were seen, that frame begins a
+    /// session: nothing is known of how far it is from those. Says whether it does.
+    pub(crate) fn count_by(&mut self, modulus: u64) -> bool {
+        let modulus = modulus.clamp(2, 1 << 62);
+        let begins = std::mem::replace(&mut self.modulus, modulus) != modulus && self.session.range.is_some();
+        if begins {
+            self.begin(self.session.number.saturating_add(1));
+        }
+        begins
+    }
+
     fn sessions(&self) -> impl Iterator<Item = &Session> {
         std::iter::once(&self.session).chain(self.ended.as_deref())
     }

@@ -481,6 +481,37 @@ fn a_sender_that_begins_again_while_it_is_refused_leaves_a_row_of_each_session()
     assert_eq!((of_cause(&again, "not recorded"), of_cause(&again, "sequence")), (told.to_vec(), vec![]));
 }
 
+/// A count that was taken to wrap sooner than it does.
+#[test]
+fn a_sequence_that_counts_by_another_number_shows_no_loss() {
+    for opened_between in [false, true] {
+        let disk = FaultDisk::new(14);
+        let mut store = open(&disk, T0);
+        let narrow = StreamSpec { sequence_modulus: Some(1 << 16), ..spec("counter") };
+        let s = store.resolve(&narrow, T0).expect("resolved").0.id;
+        send(&store, s, &[65_534, 65_535, 65_536, 65_538], T0);
+        keep_up(&store, T0);
+        assert_eq!(store.counts(s).lost, 1);
+        let mut now = T0 + 10 * MS;
+        for round in 0..3u64 {
+            if opened_between {
+                drop(store);
+                store = open(&disk, now);
+            }
+            assert_eq!(stream(&store, "counter", now), s);
+            let first = 65_539 + 2 * round;
+            send(&store, s, &[first, first + 1], now);
+            keep_up(&store, now);
+            now += 10 * MS;
+        }
+        // One that comes behind is a loss as any other.
+        send(&store, s, &[65_548], now);
+        store.commit(now + 2 * S).expect("committed");
+        let rows: Vec<_> = gap_rows(&store).into_iter().map(|row| (row.session, row.range, row.count)).collect();
+        assert_eq!(rows, [(0, (65_537, 65_537), 1), (1, (65_545, 65_547), 3)], "{opened_between}");
+    }
+}
+
 #[test]
 fn what_fills_a_gap_has_its_row_behind_that_of_the_gap() {
     let disk = FaultDisk::new(13);
