@@ -145,24 +145,19 @@ impl Database {
                 .map_err(|reason| error(format!("message {}: {reason}", message.name)))?;
             let index = database.messages.len();
             let is_j1939 = is_j1939(&dbc, message.id);
-            match message.id {
+            let (earlier, what) = match message.id {
                 // Signals of no message: its identifier would be that of a group.
-                _ if is_j1939 && message.name == NO_MESSAGE => {}
+                _ if is_j1939 && message.name == NO_MESSAGE => (None, ""),
                 MessageId::Extended(id) if is_j1939 => {
-                    let earlier = database.j1939.insert(id, index).map(|earlier| &database.messages[earlier]);
-                    if let Some(earlier) = earlier.filter(|earlier| !are_read_alike(&earlier.signals, &signals)) {
-                        return Err(error(format!(
-                            "messages {} and {}: one parameter group, sender and receiver, and different signals",
-                            earlier.name, message.name
-                        )));
-                    }
+                    (database.j1939.insert(id, index), "parameter group, sender and receiver")
                 }
-                MessageId::Standard(id) => {
-                    database.by_id.insert(CanId::Standard(id.into()), index);
-                }
-                MessageId::Extended(id) => {
-                    database.by_id.insert(CanId::Extended(id), index);
-                }
+                MessageId::Standard(id) => (database.by_id.insert(CanId::Standard(id.into()), index), "identifier"),
+                MessageId::Extended(id) => (database.by_id.insert(CanId::Extended(id), index), "identifier"),
+            };
+            let earlier = earlier.map(|earlier| &database.messages[earlier]);
+            if let Some(earlier) = earlier.filter(|earlier| !are_read_alike(&earlier.signals, &signals)) {
+                let names = format!("messages {} and {}", earlier.name, message.name);
+                return Err(error(format!("{names}: one {what}, and different signals")));
             }
             database.messages.push(Message { name: message.name.clone(), is_j1939, signals });
         }
@@ -544,6 +539,16 @@ mod tests {
         let error = groups(&[(0x18FF_0003, "Old", 0), (0x0CFF_0003, "New", 8)]).unwrap_err().to_string();
         let reason = "one parameter group, sender and receiver, and different signals";
         assert_eq!(error, format!("t.dbc: messages Old and New: {reason}"));
+        let plain = |bit: u8| {
+            let message =
+                |name: &str, bit: u8| format!("BO_ 7 {name}: 8 A\n SG_ S : {bit}|8@1+ (1,0) [0|0] \"\" A\n\n");
+            let text =
+                format!("VERSION \"\"\n\nNS_ :\n\nBS_:\n\nBU_: A\n\n{}{}", message("Old", 0), message("New", bit));
+            Database::parse(text.as_bytes(), "t.dbc")
+        };
+        let error = plain(8).unwrap_err().to_string();
+        assert_eq!(error, "t.dbc: messages Old and New: one identifier, and different signals");
+        assert!(plain(0).is_ok());
         let same = groups(&[(0x18FF_0003, "Old", 0), (0x0CFF_0003, "New", 0)]).unwrap();
         assert_eq!([0x18FF_0003, 0x18FF_0044].map(|id| found(&same, id)), [Some("New"), Some("New")]);
     }
