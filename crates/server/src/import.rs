@@ -1,8 +1,8 @@
 //! `strongback import`: a capture, or an MCAP file, into a store that no server uses.
 //!
-//! What is imported is written down in `strongback.imports` (run, file, hash) before its first frame, with the rows that
-//! the run has then, and after its last, so that the same file does not go into the same run twice, not even where an
-//! import ended early.
+//! What is imported is written down in `strongback.imports` (run, file, hash) before its first frame, with the rows
+//! that the run has then, and after its last, so that the same file does not go into the same run twice, not even where
+//! an import ended early.
 
 mod captured;
 mod recorded;
