@@ -65,7 +65,10 @@ describe("a picture that is stopped", () => {
     await shown("the value of the instant", async () => (await row.count()) > 0 && Number(await row.getAttribute("data-value")) === then);
     expect(await words()).not.toContain("LIVE");
 
+    await server.write(`tank,acu=1 valve="MOVED" ${nowNs()}`);
     await page().keyboard.press("l");
+    const valve = page().locator('[data-testid="value-row"][data-channel="tank.valve{acu=1}"]');
+    await shown("what changed once meanwhile", async () => (await valve.count()) > 0 && (await valve.getAttribute("data-value")) === "MOVED");
     await shown("live, with new values", async () => (await shows()) === "live" && (await value()) > then + 10);
     expect(new Set(await words())).toEqual(new Set(["LIVE"]));
     await panel("table").focus();

@@ -15,7 +15,7 @@ import { Digits } from "./number";
 import { naming } from "./pattern";
 import { GAPS_MAX as REPLAY_GAPS, Replay } from "./replay.svelte";
 import { Periods } from "./period";
-import { type Age, ageOf } from "./stale";
+import { type Age, ageOf, isCurrent, isNewer } from "./stale";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
 import { NS_PER_S, secondsBetween, secondsNs, utc } from "./time";
@@ -106,6 +106,10 @@ class Live {
   private readonly stream: Stream;
   private lastDataNs: bigint | null = null;
   private epoch: number | null = null;
+  /** The store that the server has. */
+  private store = "";
+  /** Whether what is known may be of another store, or of rows that went back. */
+  private isOther = false;
   private catalogVersion = "";
   private timers: ReturnType<typeof setInterval>[] = [];
   private lastPulseMs = 0;
@@ -239,7 +243,7 @@ class Live {
     for (const [id] of entries) before.unsubscribe(id);
     this.replay?.end();
     this.stopped = null;
-    if (this.replay || replay) this.latest.clear();
+    if (this.replay || replay || this.isOther) this.forget();
     this.replay = replay;
     this.alarmsThen = [];
     this.shows = replay ? "replay" : "live";
@@ -251,6 +255,11 @@ class Live {
       this.join(entry);
     }
     this.refresh(performance.now());
+  }
+
+  private forget(): void {
+    this.latest.clear();
+    this.isOther = false;
   }
 
   /** The connection that panels are filled by. */
@@ -298,9 +307,15 @@ class Live {
     }
   }
 
+  /** Whether the value of a channel is to be asked for: there is none, or it may have changed while nobody looked. */
+  private isAsked(id: number): boolean {
+    const [known, now] = [this.latest.get(id), this.now()];
+    return !known || now === null || !isCurrent(known.receiveNs, now);
+  }
+
   /** Values of channels that come rarely are asked for, not waited for. */
   private prime(channels: Channel[]): void {
-    for (const c of channels) if (!this.latest.has(c.id)) this.unknown.set(c.id, naming(c));
+    for (const c of channels) if (this.isAsked(c.id)) this.unknown.set(c.id, naming(c));
     if (this.unknown.size === 0 || this.priming) return;
     this.priming = true;
     setTimeout(() => void this.ask(), PRIME_MS);
@@ -309,7 +324,7 @@ class Live {
   private priming = false;
 
   private async ask(): Promise<void> {
-    const patterns = [...this.unknown].filter(([id]) => !this.latest.has(id)).map(([, pattern]) => pattern);
+    const patterns = [...this.unknown].filter(([id]) => this.isAsked(id)).map(([, pattern]) => pattern);
     this.unknown.clear();
     this.priming = false;
     const at = this.now();
@@ -328,9 +343,12 @@ class Live {
   private know(state: StateRow[]): void {
     for (const { channel, value, time, receive_time, period_ns } of state) {
       this.periods.learnt(channel.stream, period_ns ? BigInt(period_ns) : null);
-      if (time === null || this.latest.has(channel.id)) continue;
+      if (time === null) continue;
       const timeNs = BigInt(time);
-      this.latest.set(channel.id, { value, timeNs, receiveNs: receive_time === null ? timeNs : BigInt(receive_time), stream: channel.stream, recorded: true });
+      const receiveNs = receive_time === null ? timeNs : BigInt(receive_time);
+      const [known, now] = [this.latest.get(channel.id), this.now()];
+      if (known && now !== null && (!this.isAsked(channel.id) || !isNewer(receiveNs, known.receiveNs, now))) continue;
+      this.latest.set(channel.id, { value, timeNs, receiveNs, stream: channel.stream, recorded: true });
     }
   }
 
@@ -472,7 +490,7 @@ class Live {
     const ms = performance.now();
     switch (message.type) {
       case "hello":
-        this.hello(BigInt(message.time), message.version, message.epoch, ms);
+        this.hello(BigInt(message.time), message.version, message, ms);
         break;
       case "heartbeat":
         if ("playback" in message) break;
@@ -524,6 +542,7 @@ class Live {
         break;
       case "rewound":
         // Rows that were shown are gone: the panel asks again, so that it shows what the store has.
+        this.latest.clear();
         for (const [id, entry] of [...this.attached]) if (id === message.id) this.again(entry);
         break;
       case "snapshot":
@@ -544,21 +563,31 @@ class Live {
     }
   }
 
+  /** When a value was there to be seen: in a playback at its own time, where it was received later. */
+  private seenNs(receiveNs: bigint, timeNs: bigint): bigint {
+    return this.replay !== null && timeNs < receiveNs ? timeNs : receiveNs;
+  }
+
   /** The last values as of where a playback stands. */
   private snapshot(message: Snapshot): void {
     for (const { stream, channels } of message.streams) {
       for (const [id, value, time, receive] of channels) {
         const timeNs = BigInt(time);
-        this.latest.set(id, { value, timeNs, receiveNs: receive === null ? timeNs : BigInt(receive), stream, recorded: true });
+        this.latest.set(id, { value, timeNs, receiveNs: receive === null ? timeNs : this.seenNs(BigInt(receive), timeNs), stream, recorded: true });
       }
     }
   }
 
-  private hello(time: bigint, version: string, epoch: number, ms: number): void {
+  private hello(time: bigint, version: string, store: { origin: string; epoch: number }, ms: number): void {
     this.liveness.hello(time, ms);
     if (this.origin === 0n) this.origin = time;
-    if (this.epoch !== epoch) this.rates.clear();
-    this.epoch = epoch;
+    if (this.epoch !== store.epoch || this.store !== store.origin) {
+      this.rates.clear();
+      // Of another store, or of rows that may have gone back: a picture that stands keeps it until it goes on.
+      this.isOther = true;
+      if (this.shows === "live") this.forget();
+    }
+    [this.epoch, this.store] = [store.epoch, store.origin];
     this.version = version;
     this.needsToken = false;
     // At the first word they are on their way already.
@@ -615,16 +644,16 @@ class Live {
     this.marks.viewConflated(message.conflated, Math.max(message.dropped, missed), ms);
     const now = BigInt(message.time);
     for (const window of message.streams) {
-      const receiveNs = BigInt(window.receive_time);
-      this.periods.received(window.stream, receiveNs);
       const timeNs = BigInt(window.time[1]);
+      const receiveNs = this.seenNs(BigInt(window.receive_time), timeNs);
+      this.periods.received(window.stream, receiveNs);
       let frames = 0;
       for (const [id, count, , last] of window.channels) {
         if (count > frames) frames = count;
         if (count <= 0) continue;
         const known = this.latest.get(id);
         if (known) {
-          if (receiveNs < known.receiveNs) continue;
+          if (this.replay === null && receiveNs !== known.receiveNs && !isNewer(receiveNs, known.receiveNs, now)) continue;
           known.value = last;
           known.timeNs = timeNs;
           known.receiveNs = receiveNs;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ageOf, CHECK_INTERVAL_NS, DEFAULT_LIMIT_NS, staleLimitNs } from "./stale";
+import { ageOf, CHECK_INTERVAL_NS, DEFAULT_LIMIT_NS, isCurrent, isNewer, staleLimitNs } from "./stale";
 
 const NOW = 1_795_192_867_482_000_000n;
 const ms = (n: number) => BigInt(n) * 1_000_000n;
@@ -26,5 +26,19 @@ describe("staleness of a value", () => {
   });
   it("takes a value from a clock that runs ahead for new, not for negative", () => {
     expect(ageOf(NOW + ms(5), NOW, ms(40), true)).toEqual({ ageNs: 0n, stale: false });
+  });
+  it("holds for a value from before the clock was set back: its age is not known", () => {
+    expect(ageOf(NOW + ms(3_600_000), NOW, ms(40), true)).toEqual({ ageNs: null, stale: true });
+  });
+  it("lets go of a value for a newer one, and of one from before the clock was set back for any", () => {
+    expect(isNewer(NOW, NOW - 1n, NOW)).toBe(true);
+    expect(isNewer(NOW - 1n, NOW, NOW)).toBe(false);
+    expect(isNewer(NOW, NOW, NOW)).toBe(false);
+    expect(isNewer(NOW, NOW + ms(3_600_000), NOW + ms(1))).toBe(true);
+  });
+  it("is asked about where the value may have changed while nobody looked", () => {
+    expect(isCurrent(NOW - ms(900), NOW)).toBe(true);
+    expect(isCurrent(NOW - ms(1100), NOW)).toBe(false);
+    expect(isCurrent(NOW + ms(3_600_000), NOW)).toBe(false);
   });
 });

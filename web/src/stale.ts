@@ -7,6 +7,11 @@ export const CHECK_INTERVAL_NS = 100_000_000n;
 /** How often the page asks for values. */
 export const DISPLAY_PERIOD_NS = 200_000_000n;
 
+/** What was received so far ahead of now was received before the server's clock was set back. */
+const AHEAD_NS = 1_000_000_000n;
+/** What was received no longer ago than this is as new as anything that could be asked for. */
+const CURRENT_NS = 1_000_000_000n;
+
 /** A screen updated five times a second calls nothing late before a second has passed: what is late but steady does not flicker. */
 export const LEAST_LIMIT_NS = 1_000_000_000n;
 
@@ -30,6 +35,16 @@ export interface Age {
   stale: boolean;
 }
 
+/** Whether a value that was received then is newer than the one that is known, which a clock set back may have left ahead. */
+export function isNewer(receiveNs: bigint, knownNs: bigint, nowNs: bigint): boolean {
+  return receiveNs > knownNs || knownNs > nowNs + AHEAD_NS;
+}
+
+/** Whether a value that is known may stand: an older one may have changed while nobody looked. */
+export function isCurrent(knownNs: bigint, nowNs: bigint): boolean {
+  return knownNs <= nowNs + AHEAD_NS && nowNs - knownNs < CURRENT_NS;
+}
+
 /**
  * The age of a value and whether it must be shown as stale. On a screen that is not live every value is
  * stale, whatever its age; so is one whose age cannot be known.
@@ -42,7 +57,7 @@ export function ageOf(
   learntPeriodNs: bigint | null = null,
 ): Age {
   if (receiveNs === null) return { ageNs: null, stale: true };
-  if (nowNs === null) return { ageNs: null, stale: true };
+  if (nowNs === null || receiveNs > nowNs + AHEAD_NS) return { ageNs: null, stale: true };
   const ageNs = nowNs > receiveNs ? nowNs - receiveNs : 0n;
   return { ageNs, stale: !screenLive || ageNs > staleLimitNs(expectedPeriodNs, learntPeriodNs) };
 }
