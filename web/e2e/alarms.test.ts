@@ -58,7 +58,10 @@ describe("alarms", () => {
     expect(await count()).toBe("1 of 1 new");
     await write(1);
     await shown("cleared, unknown", async () => (await alarms().getAttribute("data-state")) === "cleared");
-    // The name is remembered; the key acknowledges.
+    // The name is remembered; the key acknowledges. A server that is busy refuses some of what is asked at first.
+    let refusals = 2;
+    await page().route("**/api/gaps?*", (route) => refusals-- > 0 ? route.fulfill({ status: 503, json: { error: "busy", code: "unavailable" } }) : route.continue());
+    await page().route("**/api/alarms", (route) => refusals-- > 0 ? route.fulfill({ status: 503, json: { error: "busy", code: "unavailable" } }) : route.continue());
     await page().reload();
     await shown("the alarm after a reload", async () => (await alarms().count()) === 1);
     await page().keyboard.press("a");

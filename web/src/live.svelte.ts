@@ -25,6 +25,8 @@ import { sortChannels } from "./tree";
 import { type Trouble, troubles } from "./trouble";
 
 const TICK_MS = 100;
+/** What was refused of alarms, events and gaps is asked for again so much later. */
+const PAST_AGAIN_MS = 2000;
 const PULSE_MS = 200;
 const MAX_EVENTS = 500;
 const MAX_GAPS = 500;
@@ -597,27 +599,35 @@ class Live {
   }
 
   private meanwhile: Meanwhile | null = null;
+  /** When alarms, events and gaps are asked for again. */
+  private pastDueMs = Infinity;
 
   private async loadPast(now: bigint): Promise<void> {
     const from = now - 3600n * NS_PER_S;
     // What is told while the answers are on their way is newer than they are.
     const meanwhile: Meanwhile = { alarms: [], events: [], gaps: [] };
     this.meanwhile = meanwhile;
-    try {
-      const [events, gaps, alarms, limits] = await Promise.all([
-        api.events(from, MAX_EVENTS), api.gaps(from, MAX_GAPS), api.alarms(), api.limits(),
-      ]);
-      if (this.meanwhile !== meanwhile) return;
-      this.limits = limits;
-      this.alarms = meanwhile.alarms.reduce(stepped, ordered(alarms));
+    this.pastDueMs = Infinity;
+    const answers = await Promise.allSettled([
+      api.events(from, MAX_EVENTS), api.gaps(from, MAX_GAPS), api.alarms(), api.limits(),
+    ] as const);
+    if (this.meanwhile !== meanwhile) return;
+    this.meanwhile = null;
+    const [events, gaps, alarms, limits] = answers;
+    if (limits.status === "fulfilled") this.limits = limits.value;
+    if (alarms.status === "fulfilled") this.alarms = meanwhile.alarms.reduce(stepped, ordered(alarms.value));
+    if (events.status === "fulfilled") {
       this.events = [];
+      this.addEvents([...events.value, ...meanwhile.events]);
+    }
+    if (gaps.status === "fulfilled") {
       this.gaps = [];
-      this.addEvents([...events, ...meanwhile.events]);
-      this.addGaps([...gaps, ...meanwhile.gaps]);
-    } catch (e) {
-      this.refused(e);
-    } finally {
-      if (this.meanwhile === meanwhile) this.meanwhile = null;
+      this.addGaps([...gaps.value, ...meanwhile.gaps]);
+    }
+    const refused = answers.find((answer) => answer.status === "rejected");
+    if (refused) {
+      this.refused(refused.reason);
+      this.pastDueMs = performance.now() + PAST_AGAIN_MS;
     }
   }
 
@@ -642,6 +652,8 @@ class Live {
     if (this.shows === "paused") return;
     const missed = this.attached.get(message.id)?.feed?.update(message) ?? 0;
     this.marks.viewConflated(message.conflated, Math.max(message.dropped, missed), ms);
+    // Alarms, events and gaps may be among what was not told.
+    if (message.dropped > 0) this.pastDueMs = Math.min(this.pastDueMs, ms + PAST_AGAIN_MS);
     const now = BigInt(message.time);
     for (const window of message.streams) {
       const timeNs = BigInt(window.time[1]);
@@ -689,6 +701,8 @@ class Live {
     this.replay?.tick();
     this.liveness.tick(ms);
     for (const tick of this.tickers) tick();
+    const now = this.serverNow();
+    if (ms >= this.pastDueMs && this.isLive && now !== null) void this.loadPast(now);
     if (this.mode !== this.liveness.mode || ms - this.lastPulseMs >= PULSE_MS - TICK_MS / 2) this.refresh(ms);
   }
 
