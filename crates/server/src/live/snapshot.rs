@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use strongback_store::{ChannelIndex, Scan, ScanError, StateCell, StreamId, Value, View};
+use strongback_store::{Batch, ChannelIndex, Reduction, Scan, ScanError, StateCell, StreamId, Value, View};
 
 use super::outlet::Told;
 use super::subscription::{Held, Match, Subscription};
@@ -14,6 +14,8 @@ use crate::readers::{Leave, ReadError};
 
 /// Rows of a stream that a late match, or a client that comes back, takes along at most.
 const CATCH_UP_ROWS: u64 = 4096;
+/// Rows before those that say where their sequence stood: frames may come out of order.
+const BEFORE_ROWS: u64 = 64;
 
 /// Reads what streams and channels had before they were adopted, from the row that `from` says, and puts it in
 /// front of the subscription's windows. A damaged or expired block leaves its rows out; the rows of the update
@@ -30,9 +32,11 @@ pub fn catch_up<'a>(
     let mut outcome = Ok(());
     for (found, from) in found {
         match earlier(view, subscription, found, from) {
-            Ok(mut window) => {
+            Ok((mut window, sequence)) => {
                 let before = || time_before(view, found.stream.id, window.rows?.0);
-                window.gap = window.frames > 0 && has_gap(found.stream.id, window.time, before(), gaps);
+                // The ledger knows of a loss once its row is durable, up to a second after the frame that showed it.
+                let is_known = || has_gap(found.stream.id, window.time, before(), gaps);
+                window.gap = window.frames > 0 && (sequence.lacks_any || is_known());
                 subscription.put_before(found.slot, window, epoch);
             }
             Err(error) => outcome = Err(error),
@@ -57,18 +61,75 @@ fn time_before(view: &View, stream: StreamId, row: u64) -> Option<i64> {
     (!batch.is_empty()).then(|| batch.time(0))
 }
 
-fn earlier(view: &View, subscription: &Subscription, found: &Match, from: u64) -> Result<StreamWindow, ScanError> {
+/// Whether sequences are missing among the rows that a client missed, by those rows alone.
+#[derive(Debug, Default)]
+struct Sequence {
+    /// The session, the highest sequence before the rows or the first of the session, and the highest so far.
+    session: Option<(u32, i64, i64)>,
+    /// Frames above where it stood.
+    frames: i64,
+    lacks_any: bool,
+}
+
+impl Sequence {
+    /// Where it stood before a row, as far as it can be read.
+    fn before(view: &View, stream: StreamId, row: u64) -> Sequence {
+        let mut sequence = Sequence::default();
+        let scan = Scan { rows: row.saturating_sub(BEFORE_ROWS)..row, ..Scan::all(stream, Vec::new()) };
+        for batch in view.scan(scan).map_while(Result::ok) {
+            (0..batch.len()).for_each(|row| sequence.add(&batch, row));
+        }
+        sequence.session = sequence.session.map(|(session, _, highest)| (session, highest, highest));
+        (sequence.frames, sequence.lacks_any) = (0, false);
+        sequence
+    }
+
+    fn add(&mut self, batch: &Batch, row: usize) {
+        let of = |times: &strongback_store::OptionalTimes| times.get(row);
+        let (Some(sequence), Some(sessions)) = (batch.sequence.as_ref().and_then(of), &batch.session) else { return };
+        match &mut self.session {
+            Some((session, stood, highest)) if *session == sessions[row] => {
+                *highest = sequence.max(*highest);
+                self.frames += i64::from(sequence > *stood);
+            }
+            _ => {
+                self.end();
+                (self.session, self.frames) = (Some((sessions[row], sequence, sequence)), 0);
+            }
+        }
+    }
+
+    /// Notes whether any are missing of the session so far.
+    fn end(&mut self) {
+        self.lacks_any |= self.session.is_some_and(|(_, stood, highest)| highest - stood > self.frames);
+    }
+}
+
+/// The window of the rows, and what is missing among them.
+fn earlier(
+    view: &View,
+    subscription: &Subscription,
+    found: &Match,
+    from: u64,
+) -> Result<(StreamWindow, Sequence), ScanError> {
     let mut window = StreamWindow::default();
     let places: Vec<usize> =
         found.channels.iter().map(|c| subscription.place(found.slot, *c).unwrap_or_default()).collect();
     window.channels.resize_with(places.iter().max().map_or(0, |m| m + 1), Default::default);
+    let first = from.max(found.start_row.saturating_sub(CATCH_UP_ROWS));
+    // What is left out within its bound has no row.
+    let has_all = found.stream.layout.channels.iter().all(|channel| channel.reduction == Reduction::None);
+    let mut sequence = if has_all { Sequence::before(view, found.stream.id, first) } else { Sequence::default() };
     let scan = Scan {
-        rows: from.max(found.start_row.saturating_sub(CATCH_UP_ROWS))..found.start_row,
+        rows: first..found.start_row,
         ..Scan::all(found.stream.id, found.channels.iter().map(|c| ChannelIndex(*c)).collect())
     };
     for batch in view.scan(scan) {
         let batch = batch?;
         for row in 0..batch.len() {
+            if has_all {
+                sequence.add(&batch, row);
+            }
             if found.new_stream {
                 window.begin(batch.time(row), batch.receive_time[row], Some(batch.rows[row]));
             }
@@ -79,7 +140,8 @@ fn earlier(view: &View, subscription: &Subscription, found: &Match, from: u64) -
             }
         }
     }
-    Ok(window)
+    sequence.end();
+    Ok((window, sequence))
 }
 
 /// The history of a subscription, or a part of it: rows below each match's start row, and where the tails begin.

@@ -437,6 +437,44 @@ fn who_comes_back_is_told_of_frames_refused_before_the_first_that_it_missed() {
     assert!(gap_of(0, (-5, 0)) && !gap_of(0, (-5, -1)));
 }
 
+/// The row of a loss comes up to a second after the frame that shows it: until then its sequence tells of it.
+#[test]
+fn who_comes_back_is_told_of_frames_whose_gap_has_no_row_yet() {
+    let stage = Stage::new();
+    let spec = StreamSpec {
+        key: StreamKey::new("counted", []),
+        sequence_modulus: Some(1 << 32),
+        channels: vec![ChannelSpec::new("c00", ChannelType::F64)],
+        source: "test".into(),
+        clock: Clock::Receive,
+        expected_period_ns: None,
+    };
+    let (stream, _) = stage.store.resolve(&spec, T0).unwrap();
+    let mut at = T0;
+    // Two frames change places, three are missing before row 5, and one comes last that was missing before row 7.
+    for sequence in [0, 2, 1, 3, 4, 8, 9, 11, 12, 10_u64] {
+        let mut batch = FrameBatch::new();
+        at += MS;
+        batch.begin(FrameHead { stream: stream.id, receive_time: at, source_time: None, sequence: Some(sequence) });
+        batch.push(ChannelIndex(0), Value::F64(1.0));
+        batch.end();
+        stage.store.append(&batch, at);
+    }
+    let view = stage.store.view();
+    let gap_of = |row: u64| {
+        let patterns = PatternSet::parse(vec!["counted.*".to_owned()]).unwrap();
+        let subscription = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
+        let mut found = [subscription.find(&stream, 0, None, &mut Steps::of_look()).unwrap().unwrap()];
+        stage.live.adopt(&subscription, &mut found, true, || stage.store.clone());
+        let missed = found.iter().map(|found| (found, row));
+        let none = |_: StreamId, _: &std::ops::Range<i64>| Vec::new();
+        crate::live::snapshot::catch_up((&view, stage.store.epoch()), &subscription, missed, &none).unwrap();
+        let pending = subscription.pending();
+        pending.slots[0].window.gap
+    };
+    assert_eq!([0, 2, 5, 6, 7].map(gap_of), [true, true, true, false, false]);
+}
+
 #[test]
 fn readers_on_other_threads_miss_no_frame_and_are_not_left_asleep() {
     const FRAMES: u64 = 20_000;
