@@ -23,7 +23,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::Stream as FuturesStream;
@@ -92,13 +92,27 @@ pub struct ExportRequest {
 /// An export under way: chunks of the file in order. Dropping it ends the export.
 pub struct ExportStream {
     chunks: mpsc::Receiver<Result<Bytes, QueryError>>,
-    task: JoinHandle<()>,
+    /// None: its end was told.
+    task: Option<JoinHandle<()>>,
+    /// The threads that it runs on.
+    _engine: Query,
 }
 
 impl ExportStream {
     /// The next chunk; none at the end.
     pub async fn next(&mut self) -> Option<Result<Bytes, QueryError>> {
-        self.chunks.recv().await
+        std::future::poll_fn(|context| self.poll_chunk(context)).await
+    }
+
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, QueryError>>> {
+        if let Some(chunk) = ready!(self.chunks.poll_recv(context)) {
+            return Poll::Ready(Some(chunk));
+        }
+        // No more chunks come: a part is no whole.
+        let Some(task) = &mut self.task else { return Poll::Ready(None) };
+        let ended = ready!(Pin::new(task).poll(context));
+        self.task = None;
+        Poll::Ready(ended.err().map(|_| Err(QueryError::new(sqlstate::INTERNAL_ERROR, "the export ended early"))))
     }
 }
 
@@ -106,13 +120,15 @@ impl FuturesStream for ExportStream {
     type Item = Result<Bytes, QueryError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.chunks.poll_recv(context)
+        self.poll_chunk(context)
     }
 }
 
 impl Drop for ExportStream {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
     }
 }
 
@@ -136,7 +152,7 @@ impl Query {
                 let _ = sender.send(Err(error)).await;
             }
         });
-        Ok(ExportStream { chunks, task })
+        Ok(ExportStream { chunks, task: Some(task), _engine: self.clone() })
     }
 }
 
@@ -284,4 +300,67 @@ async fn write(
     // The reader may have gone.
     let _ = sender.send(Ok(rest.into())).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NoSystemRows, QueryOptions};
+    use strongback_store::*;
+
+    const T0: i64 = 1_790_000_000_000_000_000;
+    const ROWS: usize = 40_000;
+
+    /// An export of many chunks, from an engine that nobody else has any more.
+    async fn export() -> ExportStream {
+        let region = MemoryRegion::new(64 << 20);
+        let fixed = FixedOptions { log_bytes: Some(16 << 20), ..FixedOptions::new(64 << 20) };
+        let store = Store::in_memory(&region, &fixed, StoreOptions::default(), T0).unwrap();
+        let spec = StreamSpec {
+            key: StreamKey::new("t", []),
+            source: "test".into(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![ChannelSpec::new("x", ChannelType::U64)],
+        };
+        let stream = store.resolve(&spec, T0).unwrap().0.id;
+        let mut batch = FrameBatch::new();
+        for row in 0..ROWS {
+            let time = T0 + row as i64;
+            batch.begin(FrameHead { stream, receive_time: time, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::U64(row as u64));
+            batch.end();
+        }
+        let appended = store.append(&batch, T0);
+        assert!(appended.outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })));
+        let query = Query::new(store, Arc::new(NoSystemRows), QueryOptions::default()).unwrap();
+        let patterns = vec![Pattern::parse("*").unwrap()];
+        query.export(ExportRequest { time: T0..i64::MAX, patterns, format: ExportFormat::Csv }).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_export_is_whole_whatever_becomes_of_the_engine() {
+        let mut stream = export().await;
+        let mut bytes = 0;
+        let mut lines = 0;
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk.unwrap();
+            (bytes, lines) = (bytes + chunk.len(), lines + chunk.iter().filter(|byte| **byte == b'\n').count());
+        }
+        assert!(bytes > 2 * CHUNKS_IN_FLIGHT * CHUNK_BYTES && lines == ROWS + 1, "{bytes} bytes, {lines} lines");
+        assert!(stream.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_export_that_is_cut_off_ends_with_an_error() {
+        let mut stream = export().await;
+        stream.next().await.unwrap().unwrap();
+        stream.task.as_ref().unwrap().abort();
+        let mut last = None;
+        while let Some(chunk) = stream.next().await {
+            last = Some(chunk);
+        }
+        assert!(last.is_some_and(|chunk| chunk.is_err()));
+    }
 }
