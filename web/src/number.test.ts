@@ -25,6 +25,14 @@ describe("numbers in words", () => {
     expect(fixed(6.02e23, 2)).toBe("6.020e+23");
     expect(fixed(1e-9, 4)).toBe("1.000e−9");
   });
+  it("shows small values that no larger one came with, and every digit of integers", () => {
+    const vacuum = new Digits();
+    expect([3e-5, 1.4e-4, 0].map((value) => vacuum.text(value, "f64"))).toEqual(["3.000e−5", "1.400e−4", "0"]);
+    // About zero on its way through it.
+    const wave = new Digits();
+    expect([0.5123, 3e-5].map((value) => wave.text(value, "f64"))).toEqual(["0.5123", "0.0000"]);
+    expect([2_147_483_649, -7, 1e9].map((value) => new Digits().text(value, "i64"))).toEqual(["2147483649", "−7", "1000000000"]);
+  });
   it("shortens rates and counts", () => {
     expect([short(68_500), short(999_700), short(2_100_000), short(12), short(0)]).toEqual(["68.5 k", "1.00 M", "2.10 M", "12", "0"]);
     expect([rate(25), rate(1000), rate(0.83), rate(1009)]).toEqual(["25.0 Hz", "1.00 kHz", "0.8 Hz", "1.01 kHz"]);

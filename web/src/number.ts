@@ -2,6 +2,9 @@
 import type { ChannelType, WireValue } from "./message";
 
 const MAX_SIGNIFICANT = 5;
+/** Where no value of a channel was larger, decimals would show little of them: an exponent does. */
+const SMALL = 1e-3;
+const INTEGERS: ReadonlySet<ChannelType> = new Set(["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"]);
 
 /** Decimals that `value` needs, within five significant digits. */
 export function decimalsOf(value: number): number {
@@ -19,6 +22,7 @@ export function decimalsOf(value: number): number {
  */
 export class Digits {
   private decimals = 0;
+  private largest = 0;
 
   /** The value in words; numbers with this channel's decimals. */
   text(value: WireValue, type: ChannelType): string {
@@ -29,6 +33,10 @@ export class Digits {
     const number = typeof value === "number" ? value : Number(value);
     if (Number.isNaN(number)) return "NaN";
     if (!Number.isFinite(number)) return number > 0 ? "∞" : minus("-∞");
+    // A counter or a word of bits means nothing without its last digit.
+    if (INTEGERS.has(type) && Number.isInteger(number)) return minus(String(number));
+    this.largest = Math.max(this.largest, Math.abs(number));
+    if (number !== 0 && this.largest < SMALL) return minus(number.toExponential(3));
     this.decimals = Math.max(this.decimals, decimalsOf(number));
     return fixed(number, this.decimals);
   }
