@@ -29,6 +29,17 @@ describe("series", () => {
     expect(s.length).toBe(2);
     expect(s.broken[s.newest()]).toBe(1);
   });
+  it("holds its span, and hides no spike, however often frames are missing", () => {
+    for (const missing of [1, 2, 3, 7]) {
+      const s = new Series(3600);
+      for (let i = 0; i < 40_000; i++) {
+        s.push(point(i * 0.2, i === 22_500 ? 99 : 0, { t1: i * 0.2 + 0.199, broken: i % missing === 0 }));
+        s.expire(i * 0.2 - 3600);
+      }
+      expect(s.t0[s.slot(0)], `every ${missing}`).toBeLessThanOrEqual(39_999 * 0.2 - 3600);
+      expect(s.extent(0, 9999)!.max).toBe(99);
+    }
+  });
   it("drops the oldest when full and keeps one entry before the span", () => {
     const s = new Series(1);
     for (let i = 0; i < 5000; i++) s.push(point(i, i));
@@ -42,11 +53,24 @@ describe("series", () => {
     const s = new Series(1);
     s.push(point(1, 1));
     s.push(point(2, 2));
-    s.push(point(1.5, 7));
+    s.push(point(1.0005, 7));
     expect(s.length).toBe(2);
     expect(s.extent(0.9, 1.1)!.max).toBe(7);
     s.push(point(0.5, 50));
     expect(s.extent(0, 9)!.max).toBe(7);
+  });
+  it("puts what fills a hole into it, in order", () => {
+    const s = new Series(60);
+    for (const t of [0, 1, 2, 62, 63]) s.push(point(t, t));
+    for (let t = 3; t < 62; t++) s.push(point(t, t, { t1: t + 1 }));
+    expect(Array.from({ length: s.length }, (_, i) => s.t0[s.slot(i)])).toEqual(Array.from({ length: 64 }, (_, i) => i));
+    expect(s.extent(30.1, 30.2)).toEqual({ min: 30, max: 30 });
+    expect([s.first[s.newest()], s.t0[s.newest()]]).toEqual([63, 63]);
+    // A ring that is full lets its oldest go.
+    const full = new Series(1);
+    for (let i = 0; i < 3000; i++) full.push(point(2 * i, i));
+    full.push(point(5991, 7));
+    expect([full.length, full.t0[full.slot(0)], full.t0[full.slot(full.indexAt(5991))]]).toEqual([2048, 2 * 953, 5991]);
   });
   it("finds what the cursor points at", () => {
     const s = new Series(1);

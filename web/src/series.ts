@@ -54,7 +54,7 @@ export class Series {
     this.openedAt = -Infinity;
   }
 
-  /** Adds a bucket that is not older than the newest; an older one (late data) widens the bucket it falls in. */
+  /** Adds a bucket that is not older than the newest; an older one (late data) goes where its time is. */
   push(p: Point): void {
     if (!(p.count > 0)) return;
     const newest = this.newest();
@@ -62,7 +62,9 @@ export class Series {
       this.widen(p);
       return;
     }
-    if (newest >= 0 && !p.broken && p.t1 - this.openedAt < this.spanS / SLOTS) {
+    // Where frames are missing all the time, too, there are at most two buckets in the width of one: the ring holds its span.
+    const breaks = p.broken && newest >= 0 && this.broken[newest] === 0;
+    if (newest >= 0 && !breaks && p.t1 - this.openedAt < this.spanS / SLOTS) {
       this.merge(newest, p);
       return;
     }
@@ -72,15 +74,7 @@ export class Series {
     }
     const k = this.slot(this.length++);
     this.openedAt = p.t0;
-    this.t0[k] = p.t0;
-    this.t1[k] = Math.max(p.t0, p.t1);
-    this.count[k] = p.count;
-    this.first[k] = p.first;
-    this.last[k] = p.last;
-    this.min[k] = p.min;
-    this.max[k] = p.max;
-    this.mean[k] = p.mean;
-    this.broken[k] = p.broken ? 1 : 0;
+    this.set(k, p);
   }
 
   private merge(k: number, p: Point): void {
@@ -93,11 +87,43 @@ export class Series {
     this.max[k] = Math.max(this.max[k]!, p.max);
   }
 
-  /** Late data: the bucket that holds its time takes its extremes; what is older than the ring is not shown. */
+  /** Puts a bucket in the place of the i-th oldest, before what is there; a full ring loses its oldest for it. */
+  private insert(i: number, p: Point): void {
+    if (this.length === CAPACITY) {
+      this.head = (this.head + 1) % CAPACITY;
+      this.length--;
+      i--;
+    }
+    this.length++;
+    const all = [this.t0, this.t1, this.count, this.first, this.last, this.min, this.max, this.mean, this.broken];
+    for (let j = this.length - 1; j > i; j--) {
+      const [to, from] = [this.slot(j), this.slot(j - 1)];
+      for (const values of all) values[to] = values[from]!;
+    }
+    this.set(this.slot(i), p);
+  }
+
+  private set(k: number, p: Point): void {
+    this.t0[k] = p.t0;
+    this.t1[k] = Math.max(p.t0, p.t1);
+    this.count[k] = p.count;
+    this.first[k] = p.first;
+    this.last[k] = p.last;
+    this.min[k] = p.min;
+    this.max[k] = p.max;
+    this.mean[k] = p.mean;
+    this.broken[k] = p.broken ? 1 : 0;
+  }
+
+  /** Late data: the bucket that holds its time takes its extremes, or it has one of its own; what is older than the ring is not shown. */
   private widen(p: Point): void {
     const i = this.indexAt(p.t0);
     if (i < 0) return;
     const k = this.slot(i);
+    if (p.t0 >= this.t1[k]! && p.t0 > this.t0[k]! && p.t1 - this.t0[k]! >= this.spanS / SLOTS) {
+      this.insert(i + 1, p);
+      return;
+    }
     const total = this.count[k]! + p.count;
     this.mean[k] = this.mean[k]! + ((p.mean - this.mean[k]!) * p.count) / total;
     this.count[k] = total;
