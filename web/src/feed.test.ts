@@ -70,6 +70,12 @@ describe("a panel's feed", () => {
     feed.update(update(["1200", "1201"], [1, 1], 4, { channels: [[17, 1, "NaN", "NaN", null, null, null]] }));
     expect(series().length).toBe(4);
   });
+  it("shows what is finite beside what is not", () => {
+    feed.update(update(["1200", "1203"], [0, 0.1], 4, { channels: [[17, 3, 5, "Infinity", 5, "Infinity", "Infinity"]] }));
+    expect(series().extent(-0.05, 1)).toEqual({ min: 5, max: 5 });
+    feed.update(update(["1203", "1206"], [0.2, 0.3], 4, { channels: [[17, 3, "NaN", -3, "-Infinity", 8, "NaN"]] }));
+    expect(series().extent(0.15, 1)).toEqual({ min: -3, max: 8 });
+  });
   it("keeps states as names, and marks those that flickered", () => {
     feed.subscribed([channel(17, { type: "string" }), channel(18, { type: "bool" })], []);
     feed.update(update(["1200", "1205"], [0, 0.2], 0, {

@@ -179,9 +179,11 @@ export class Feed {
     if (!series) return;
     const a = toNumber(first);
     const b = toNumber(last);
-    const low = toNumber(min) ?? a;
-    const high = toNumber(max) ?? b;
-    if (low === null || high === null) return;
+    // An extreme that is infinite hides no value beside it.
+    const finite = [a, b, toNumber(min), toNumber(max)].filter((value) => value !== null);
+    if (finite.length === 0) return;
+    const low = Math.min(...finite);
+    const high = Math.max(...finite);
     series.push({
       t0, t1, count, first: a ?? low, last: b ?? high, min: low, max: high,
       mean: toNumber(mean) ?? (low + high) / 2, broken,
