@@ -104,7 +104,8 @@ class Live {
   private readonly rates = new Map<string, { frames: number; sinceNs: bigint }>();
   private readonly streamHz = new Map<number, { hz: number; atNs: bigint }>();
   private readonly attached = new Map<number, Attached>();
-  private readonly watched = new Map<number, string>();
+  /** How many panels show a channel. */
+  private readonly watched = new Map<number, number>();
   private readonly stream: Stream;
   private lastDataNs: bigint | null = null;
   private epoch: number | null = null;
@@ -420,10 +421,15 @@ class Live {
 
   /** Channels on panels: their staleness counts as trouble. */
   watch(channels: Channel[]): () => void {
-    for (const c of channels) this.watched.set(c.id, c.name);
-    return () => {
-      for (const c of channels) this.watched.delete(c.id);
+    const add = (more: number) => {
+      for (const { id } of channels) {
+        const panels = (this.watched.get(id) ?? 0) + more;
+        if (panels > 0) this.watched.set(id, panels);
+        else this.watched.delete(id);
+      }
     };
+    add(1);
+    return () => add(-1);
   }
 
   /** Called after a token was given. */
@@ -502,6 +508,8 @@ class Live {
         this.marks.ingestDropped(BigInt(message.ingest_dropped), ms);
         if (message.last_data !== null && this.lastDataNs === null) this.lastDataNs = BigInt(message.last_data);
         if (this.mode !== this.liveness.mode) this.refresh(ms);
+        // The timers of a page that is not in front run once a minute.
+        this.sounds(ms);
         break;
       case "event":
         this.meanwhile?.events.push(message);
@@ -513,6 +521,7 @@ class Live {
       case "alarm":
         this.meanwhile?.alarms.push(message);
         this.alarms = stepped(this.alarms, message);
+        this.sounds(ms);
         break;
       case "gap":
         this.meanwhile?.gaps.push(message);
@@ -666,6 +675,8 @@ class Live {
         const known = this.latest.get(id);
         if (known) {
           if (this.replay === null && receiveNs !== known.receiveNs && !isNewer(receiveNs, known.receiveNs, now)) continue;
+          // What comes late is not what is now, while newer values come beside it.
+          if (timeNs < known.timeNs && isCurrent(known.receiveNs, now)) continue;
           known.value = last;
           known.timeNs = timeNs;
           known.receiveNs = receiveNs;
@@ -693,6 +704,11 @@ class Live {
     this.streamHz.set(stream, { hz: known.frames / elapsed, atNs: now });
     known.frames = 0;
     known.sinceNs = now;
+  }
+
+  /** Alarms that nobody knows of sound; what an unreachable server said last does not go on. */
+  private sounds(ms: number): void {
+    if (this.isLive && !this.muted) sound(heard(this.alarms), ms);
   }
 
   private tick(): void {
@@ -733,8 +749,7 @@ class Live {
     if (this.replay) this.alarmsThen = this.replay.alarms();
     this.shownAt = this.now();
     this.pulse++;
-    // What an unreachable server said last must not go on sounding.
-    if (this.isLive && !this.muted) sound(heard(this.alarms), ms);
+    this.sounds(ms);
     if (!document.hidden) for (const draw of this.drawers) draw();
   }
 }
