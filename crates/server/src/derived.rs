@@ -418,9 +418,11 @@ impl Derived {
         for results in results.chunks(BATCH_RESULTS) {
             let batch = instance.output.put(results.iter().map(|(frame, outcome)| (frame, outcome)), now);
             if let Err(error) = record::append(ingest, &batch) {
-                // They are made again from the record when the store takes them.
+                // They are made again from the record when the store takes them: from behind the newest that it has, so
+                // that none may come behind these.
                 instance.again = Some(Again::Record);
                 instance.trouble = Some((now, format!("results are not recorded: {error}")));
+                break;
             }
         }
         Ok(())
