@@ -68,30 +68,36 @@ export class Series {
       this.merge(newest, p);
       return;
     }
-    if (this.length === CAPACITY) {
-      this.head = (this.head + 1) % CAPACITY;
-      this.length--;
-    }
+    if (this.length === CAPACITY) this.dropOldest();
     const k = this.slot(this.length++);
     this.openedAt = p.t0;
     this.set(k, p);
   }
 
   private merge(k: number, p: Point): void {
+    this.add(k, p);
+    this.t1[k] = Math.max(this.t1[k]!, p.t1);
+    this.last[k] = p.last;
+  }
+
+  /** Adds count, mean and extremes to those of a bucket. */
+  private add(k: number, p: Point): void {
     const total = this.count[k]! + p.count;
     this.mean[k] = this.mean[k]! + ((p.mean - this.mean[k]!) * p.count) / total;
     this.count[k] = total;
-    this.t1[k] = Math.max(this.t1[k]!, p.t1);
-    this.last[k] = p.last;
     this.min[k] = Math.min(this.min[k]!, p.min);
     this.max[k] = Math.max(this.max[k]!, p.max);
+  }
+
+  private dropOldest(): void {
+    this.head = (this.head + 1) % CAPACITY;
+    this.length--;
   }
 
   /** Puts a bucket in the place of the i-th oldest, before what is there; a full ring loses its oldest for it. */
   private insert(i: number, p: Point): void {
     if (this.length === CAPACITY) {
-      this.head = (this.head + 1) % CAPACITY;
-      this.length--;
+      this.dropOldest();
       i--;
     }
     this.length++;
@@ -124,19 +130,12 @@ export class Series {
       this.insert(i + 1, p);
       return;
     }
-    const total = this.count[k]! + p.count;
-    this.mean[k] = this.mean[k]! + ((p.mean - this.mean[k]!) * p.count) / total;
-    this.count[k] = total;
-    this.min[k] = Math.min(this.min[k]!, p.min);
-    this.max[k] = Math.max(this.max[k]!, p.max);
+    this.add(k, p);
   }
 
   /** Forgets what ended before `t`, but keeps one entry before it: the line enters the plot from there. */
   expire(t: number): void {
-    while (this.length > 1 && this.t1[this.slot(1)]! < t) {
-      this.head = (this.head + 1) % CAPACITY;
-      this.length--;
-    }
+    while (this.length > 1 && this.t1[this.slot(1)]! < t) this.dropOldest();
   }
 
   /** Index of the last entry that begins at or before `t`; -1 if none does. */
