@@ -76,7 +76,7 @@ impl Part {
         (self.before, self.held) = (self.connection.received_bytes(), None);
     }
 
-    /// A ping or pong of so many bytes came, which may stand within the message.
+    /// Leaves out a ping or pong, which may stand between the parts of a message.
     fn passed(&mut self, bytes: usize) {
         self.before = (self.before + (bytes + CONTROL_HEAD_BYTES) as u64).min(self.connection.received_bytes());
     }

@@ -111,7 +111,7 @@ impl Connection {
         self.received_bytes.load(Relaxed)
     }
 
-    /// Notes that so many bytes came.
+    /// Counts bytes that came.
     pub(super) fn received(&self, bytes: usize) {
         self.received_bytes.fetch_add(bytes as u64, Relaxed);
         match self.phase() {

@@ -87,7 +87,7 @@ fn found(folder: &Path, args: &ImportArgs) -> (u64, Option<Step>) {
     })
 }
 
-/// A file was begun when its run had so many rows.
+/// The step of a file whose import was begun when its run had these rows.
 fn begun_at(rows: u64) -> Option<Step> {
     Some(Step::Begun { rows: Some(rows) })
 }

@@ -392,7 +392,7 @@ impl<O: Outlet> Subscriber<O> {
         }
     }
 
-    /// Reserves memory for the patterns of a message of so many bytes.
+    /// Reserves memory for the patterns of a message.
     fn reserve(&self, message_bytes: usize) -> Result<Reservation, Over> {
         self.server.budget.take(self.address, begin::counted(message_bytes * PATTERN_FACTOR))
     }

@@ -55,12 +55,12 @@ impl Stage {
         subscription
     }
 
-    /// A frame comes, with these cells in this order, and a text of so many bytes.
+    /// A frame comes, with these cells in this order, and a text of `text_bytes` bytes that nobody wants.
     fn frame(&self, row: u64, at: i64, cells: impl Iterator<Item = u16>, text_bytes: usize) {
         self.frame_behind(0, row, at, cells, text_bytes);
     }
 
-    /// A frame comes, before which so many are known lost.
+    /// A frame comes; `lost` are known lost by then.
     fn frame_behind(&self, lost: u64, row: u64, at: i64, cells: impl Iterator<Item = u16>, text_bytes: usize) {
         let mut batch = FrameBatch::new();
         batch.begin(FrameHead { stream: self.stream.id, receive_time: at, source_time: Some(at), sequence: None });
@@ -307,7 +307,8 @@ fn a_long_text_is_held_once_however_many_windows_show_it() {
     }
 }
 
-/// The first frame after subscribing, the first after the store was opened anew, and any later one.
+/// A loss is told with the frame that shows it: the first after subscribing or after the store was opened anew, or
+/// a later one.
 #[test]
 fn the_frame_that_shows_a_loss_tells_of_it_whichever_it_is() {
     let mut bench = Bench::new();
