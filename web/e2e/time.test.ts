@@ -137,3 +137,33 @@ describe("a plot that looks at the past", () => {
 
   it("never threw", () => expect(browser.problems).toEqual([]));
 });
+
+describe("a run whose clock is held", () => {
+  const clock = () => page().getByTestId("t-clock");
+  const step = async (what: string) => {
+    const answer = await fetch(`${server.url}/api/runs/attempt/${what}`, { method: "POST" });
+    expect(answer.status, what).toBe(200);
+  };
+
+  it("leaves what happened before the hold at the T± it had then", async () => {
+    await step("start?channels=tank.*");
+    await step("t0?at=now%2B10m");
+    await page().getByTestId("event-text").fill("before the hold");
+    await page().getByTestId("event-text").press("Enter");
+    const mark = page().getByTestId("event").filter({ hasText: "before the hold" }).locator("span").first();
+    await shown("T± of the event", async () => (await mark.count()) > 0 && (await mark.innerText()).startsWith("T−"));
+    const then = await mark.innerText();
+    await step("hold");
+    await shown("held", async () => (await clock().innerText()).includes("HOLD"));
+    expect(await mark.innerText()).toBe(then);
+    // So long that a T-0 which it moved is another second.
+    const begin = performance.now();
+    await shown("a hold of more than a second", () => Promise.resolve(performance.now() - begin > 1500));
+    await step("resume");
+    await shown("counting", async () => !(await clock().innerText()).includes("HOLD"));
+    expect(await mark.innerText()).toBe(then);
+    await step("stop");
+  });
+
+  it("never threw", () => expect(browser.problems).toEqual([]));
+});

@@ -1,4 +1,5 @@
 // States over time: one bar a channel with the states' names inside, on the same time axis as the plots.
+import type { Countdown } from "./countdown";
 import type { Feed } from "./feed";
 import type { Channel } from "./message";
 import { theme } from "./theme";
@@ -14,7 +15,7 @@ const RIGHT_PX = 14;
 export interface BarsFrame {
   now: number;
   spanS: number;
-  t0: bigint | null;
+  run: Countdown | null;
   live: boolean;
   stale: ReadonlySet<number>;
   labelPx: number;
@@ -58,7 +59,7 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
   ctx.font = `11px ${t.mono}`;
   ctx.textAlign = "center";
   ctx.textBaseline = "top";
-  for (const tick of timeTicks(from, frame.now, feed.origin, frame.t0, right - left, CHAR_PX)) {
+  for (const tick of timeTicks(from, frame.now, feed.origin, frame.run, right - left, CHAR_PX)) {
     const px = x(tick.at);
     ctx.fillStyle = t.line;
     ctx.fillRect(Math.round(px), 8, 1, bottom - 8);

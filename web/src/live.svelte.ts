@@ -3,6 +3,7 @@
 import { heard, ordered, stepped } from "./alarms";
 import * as api from "./api";
 import { type Banner, Banners } from "./banner";
+import type { Countdown } from "./countdown";
 import type { Feed } from "./feed";
 import { knownFrom } from "./gaps";
 import { Liveness, type Mode } from "./liveness";
@@ -15,6 +16,7 @@ import { Digits } from "./number";
 import { naming } from "./pattern";
 import { GAPS_MAX as REPLAY_GAPS, Replay } from "./replay.svelte";
 import { Periods } from "./period";
+import { type ShownRun, shownRun } from "./runs";
 import { type Age, ageOf, isCurrent, isNewer } from "./stale";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
@@ -78,7 +80,9 @@ class Live {
   limits = $state.raw<Limit[]>([]);
   /** Whether alarms make no sound here. */
   muted = $state(false);
-  private runNow = $state.raw<{ name: string; t0: bigint | null; clock: string | null; heldT: bigint | null } | null>(null);
+  private runNow = $state.raw<ShownRun | null>(null);
+  /** What the server said of that run when its holds were asked for. */
+  private runWords = "";
   view = $state.raw<ServerView | null>(null);
   /** Rises when the server's prepared view was asked for the first time; the page then decides. */
   ready = $state(false);
@@ -157,13 +161,16 @@ class Live {
   }
 
   /** The run that goes on, or in a playback the one that went on then. */
-  get run(): { name: string; t0: bigint | null; clock: string | null; heldT: bigint | null } | null {
+  get run(): ShownRun | null {
     if (this.replay === null) return this.runNow;
     void this.pulse;
-    const then = this.replay.clockRun();
-    if (then) return { ...then, clock: null, heldT: null };
     // A countdown that is a channel is replayed like any other.
-    return this.runNow?.clock == null ? null : { ...this.runNow, t0: null, heldT: null };
+    return this.replay.clockRun() ?? (this.runNow?.clock == null ? null : { ...this.runNow, countdown: null });
+  }
+
+  /** T± of that run at any instant. */
+  get countdown(): Countdown | null {
+    return this.run?.countdown ?? null;
   }
 
   /** The server's clock now. Frozen where the last heartbeat left it while the screen is not live. */
@@ -440,15 +447,26 @@ class Live {
     void this.checkCatalog();
   }
 
-  async checkView(): Promise<void> {
+  /** `anew`: the clock of the run may have changed, though the server says the same of it. */
+  async checkView(anew = false): Promise<void> {
     this.viewing = true;
+    const asked = ++this.viewsAsked;
     try {
       const view = await api.view();
+      const said = view?.run ?? null;
+      const words = JSON.stringify(said);
+      const changed = anew || words !== this.runWords;
+      const runs = changed && said?.state ? await api.runs().then((answer) => answer.runs, () => null) : null;
+      // An older answer may come after a newer one.
+      if (asked < this.viewTaken) return;
+      this.viewTaken = asked;
       // A run without a prepared layout: the panels are the page's to pick.
       this.view = view && view.panels.length > 0 ? view : null;
-      const run = view?.run ?? null;
-      const ns = (text: string | null | undefined) => (text == null ? null : BigInt(text));
-      this.runNow = run && { name: run.name, t0: ns(run.t0), clock: run.clock ?? null, heldT: ns(run.held_t) };
+      if (changed) {
+        this.runNow = said && shownRun(said, runs, this.serverNow());
+        // Holds that could not be had are asked for with the next look.
+        this.runWords = said?.state && runs === null ? "" : words;
+      }
       this.viewKnown = true;
       this.ready ||= this.catalogVersion !== "";
     } catch (e) {
@@ -458,6 +476,8 @@ class Live {
     }
   }
   private viewing = false;
+  private viewsAsked = 0;
+  private viewTaken = 0;
   private viewKnown = false;
 
   async checkCatalog(): Promise<void> {
@@ -516,7 +536,7 @@ class Live {
         this.replay?.added(message);
         this.addEvents([message]);
         // The clock was set, held or let go.
-        if (message.source === "run") void this.checkView();
+        if (message.source === "run") void this.checkView(true);
         break;
       case "alarm":
         this.meanwhile?.alarms.push(message);
@@ -603,7 +623,7 @@ class Live {
     this.needsToken = false;
     // At the first word they are on their way already.
     if (!this.checking) void this.checkCatalog();
-    if (!this.viewing) void this.checkView();
+    if (!this.viewing) void this.checkView(true);
     void this.loadPast(time);
   }
 

@@ -351,8 +351,11 @@ export type PreparedKind = "plot" | "states" | "now";
 
 export interface ServerView {
   title: string;
-  /** `clock`: channel with the countdown in seconds, where holds move T-0. `held_t`: T± at which the clock is held. */
-  run: { name: string; t0: NsText | null; clock?: string | null; held_t?: NsText | null } | null;
+  /**
+   * `t0`: as the clock runs now, holds counted. `clock`: channel with the countdown in seconds, where holds move T-0.
+   * `held_t`: T± at which the clock is held. `state`: only of a run whose clock the server keeps (`GET /api/runs`).
+   */
+  run: { name: string; t0: NsText | null; clock?: string | null; held_t?: NsText | null; state?: string | null } | null;
   panels: { kind: PreparedKind; title: string; channels: string[]; span_s?: number }[];
 }
 

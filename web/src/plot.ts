@@ -2,6 +2,7 @@
 // dot, and a cursor shared by all plots. uPlot owns scales, axes and cursor; the drawing is ours, from the rings.
 import uPlot from "uplot";
 import { axesOf, type Sides } from "./axes";
+import type { Countdown } from "./countdown";
 import { DISPLAY_PERIOD_S, type Feed, type Shade } from "./feed";
 import { type Bound, paintBounds } from "./limits";
 import type { Event } from "./message";
@@ -27,7 +28,7 @@ export interface Frame {
   /** Right edge, s from the feed's origin. */
   now: number;
   spanS: number;
-  t0: bigint | null;
+  run: Countdown | null;
   events: Event[];
   live: boolean;
   /** Bounds of channels under limits. */
@@ -216,7 +217,7 @@ export class Plot {
 
   private timeSplits(u: uPlot): Tick[] {
     const [from, to] = this.xRange();
-    const ticks = timeTicks(from, to, this.feed?.origin ?? 0n, this.frame?.t0 ?? null, u.bbox.width / devicePixelRatio, CHAR_PX);
+    const ticks = timeTicks(from, to, this.feed?.origin ?? 0n, this.frame?.run ?? null, u.bbox.width / devicePixelRatio, CHAR_PX);
     // A label centred on a tick near an edge would leave the plot.
     const half = ((ticks[0]?.label.length ?? 0) * CHAR_PX) / 2;
     const width = u.bbox.width / devicePixelRatio;

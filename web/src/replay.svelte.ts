@@ -4,7 +4,7 @@ import * as api from "./api";
 import { alarmsAt, type AlarmStep } from "./alarmbook";
 import type { Alarm, Event, Gap, PlaybackState, ServerMessage } from "./message";
 import { joined, jumpFrom, PlaybackClock } from "./playback";
-import { tAt } from "./runs";
+import { countdownOf, type ShownRun } from "./runs";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
 import { told } from "./told";
@@ -87,11 +87,10 @@ export class Replay {
     return alarmsAt(this.steps, this.clock.known);
   }
 
-  /** The run that the interval belongs to, with T-0 as its clock had it then. */
-  clockRun(): { name: string; t0: bigint } | null {
-    const at = this.clock.known;
-    const t = this.run && tAt(this.run, at);
-    return this.run && t !== null ? { name: this.run.name, t0: at - t } : null;
+  /** The run that the interval belongs to. */
+  clockRun(): ShownRun | null {
+    const countdown = this.run && countdownOf(this.run);
+    return this.run && countdown && { name: this.run.name, countdown, clock: null };
   }
 
   /** A command of the director; answers whether it was done. */

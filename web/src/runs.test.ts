@@ -1,10 +1,32 @@
 import { describe, expect, it } from "vitest";
 import type { Run } from "./api";
-import { rangeOf, tAt } from "./runs";
+import { rangeOf, shownRun, tAt } from "./runs";
 
 const run = (clock: Partial<NonNullable<Run["clock"]>> | null, time: [string, string] | null = null): Run => ({
   name: "r", protected: true, streams: 1, bytes: "0", time,
   clock: clock && { state: "counting", started: "100", stopped: null, t0: "1000", t0_now: null, holds: [], t: null, channels: [], ...clock },
+});
+
+describe("the run that is shown", () => {
+  const told = { name: "r", t0: "1200", clock: null, held_t: null, state: "counting" };
+  const times = (of: ReturnType<typeof shownRun>, ...at: bigint[]) => at.map((one) => of.countdown?.t(one) ?? null);
+  it("counts as the clock did before a hold, though the server's T-0 is that of now", () => {
+    const runs = [{ ...run(null), name: "other" }, run({ holds: [["500", "700"]], t0_now: "1200" })];
+    expect(times(shownRun(told, runs, 800n), 400n, 600n, 800n)).toEqual([-600n, -500n, -400n]);
+  });
+  it("counts only from now on where its holds could not be had", () => {
+    expect(times(shownRun(told, null, 800n), 400n, 799n, 800n, 900n)).toEqual([null, null, -400n, -300n]);
+    const held = shownRun({ ...told, t0: null, held_t: "-500", state: "held" }, null, 600n);
+    expect([...times(held, 599n, 600n, 900n), held.countdown!.isHeld(900n)]).toEqual([null, -500n, -500n, true]);
+    expect(times(shownRun(told, null, null), 800n)).toEqual([null]);
+  });
+  it("has no T-0 before it is set, or one that nothing holds", () => {
+    expect(shownRun({ ...told, t0: null, state: "planned" }, [run({ t0: null })], 1n).countdown).toBeNull();
+    const configured = { name: "r", t0: "1000", clock: "plc.t" };
+    expect(shownRun({ ...configured, t0: null }, null, 1n)).toEqual({ name: "r", countdown: null, clock: "plc.t" });
+    // One of the same name with a clock is another.
+    expect(times(shownRun(configured, [run({ t0: "5" })], 1n), 400n)).toEqual([-600n]);
+  });
 });
 
 describe("a run's clock", () => {

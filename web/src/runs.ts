@@ -1,5 +1,7 @@
-// Runs: the interval each stands for, and what its clock said at an instant, holds counted.
+// Runs: the interval each stands for, what its clock said at an instant, holds counted, and the one that a screen shows.
 import type { Run } from "./api";
+import { Countdown, type Hold } from "./countdown";
+import type { ServerView } from "./message";
 
 /** From when to when a run is: its data's interval or its clock's; one that goes on ends now. */
 export function rangeOf(run: Run, now: bigint | null): [bigint, bigint] | null {
@@ -10,16 +12,40 @@ export function rangeOf(run: Run, now: bigint | null): [bigint, bigint] | null {
   return run.time === null ? null : [BigInt(run.time[0]), BigInt(run.time[1])];
 }
 
-/** T± of a run at an instant, ns: the time since T-0 without what was spent in holds by then; null before there is a T-0. */
-export function tAt(run: Run, at: bigint): bigint | null {
-  const clock = run.clock;
+const ns = (text: string | null | undefined) => (text == null ? null : BigInt(text));
+
+/** The clock of a run; null before there is a T-0. */
+export function countdownOf({ clock }: Run): Countdown | null {
   if (clock === null || clock.t0 === null) return null;
-  const end = clock.stopped !== null && BigInt(clock.stopped) < at ? BigInt(clock.stopped) : at;
-  let held = 0n;
-  for (const [from, to] of clock.holds) {
-    const begin = BigInt(from);
-    const stop = to === null || BigInt(to) > end ? end : BigInt(to);
-    if (stop > begin) held += stop - begin;
-  }
-  return end - BigInt(clock.t0) - held;
+  return new Countdown(BigInt(clock.t0), clock.holds.map(([from, to]): Hold => [BigInt(from), ns(to)]), ns(clock.stopped));
+}
+
+/** T± of a run at an instant, ns; null before there is a T-0. */
+export function tAt(run: Run, at: bigint): bigint | null {
+  return countdownOf(run)?.t(at) ?? null;
+}
+
+/** The run that a screen shows. */
+export interface ShownRun {
+  name: string;
+  /** Null: it has no T-0. */
+  countdown: Countdown | null;
+  /** Channel with the countdown in seconds, for where there is none. */
+  clock: string | null;
+}
+
+/**
+ * The run of the server's view. `runs`: all of them, with their holds; null where they could not be had: then T± is
+ * known from `now` on alone.
+ */
+export function shownRun(told: NonNullable<ServerView["run"]>, runs: Run[] | null, now: bigint | null): ShownRun {
+  const [t0, heldT] = [ns(told.t0), ns(told.held_t)];
+  let countdown: Countdown | null = null;
+  const run = told.state == null ? undefined : runs?.find((one) => one.name === told.name && one.clock !== null);
+  if (run) countdown = countdownOf(run);
+  // As it is configured: nothing holds it.
+  else if (told.state == null) countdown = t0 === null ? null : new Countdown(t0);
+  else if (now !== null && heldT !== null) countdown = new Countdown(now - heldT, [[now, null]], null, now);
+  else if (now !== null && t0 !== null) countdown = new Countdown(t0, [], null, now);
+  return { name: told.name, countdown, clock: told.clock ?? null };
 }

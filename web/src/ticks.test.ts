@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { Countdown } from "./countdown";
 import { niceStep, ValueRange } from "./range";
 import { timeTicks, valueTicks, withoutOverlap } from "./ticks";
 
@@ -6,10 +7,12 @@ const ORIGIN = 1_795_192_867_482_000_000n; // 16:41:07.482
 
 describe("ticks", () => {
   it("never lets two labels touch, whatever the width and span", () => {
-    for (const t0 of [null, ORIGIN + 70_000_000_000n, ORIGIN - 100_000_000_000_000n]) {
+    const S = 1_000_000_000n;
+    const held = new Countdown(ORIGIN + 70n * S, [[ORIGIN + 6n * S, ORIGIN + 9n * S], [ORIGIN + 200n * S, ORIGIN + 700n * S]]);
+    for (const run of [null, new Countdown(ORIGIN + 70n * S), new Countdown(ORIGIN - 100_000n * S), held]) {
       for (let width = 60; width < 2000; width += 37) {
         for (const span of [2e-5, 1e-3, 0.05, 1, 10, 60, 300, 1800, 7200, 90_000, 3e6, 1e8, 1e9]) {
-          const ticks = timeTicks(5, 5 + span, ORIGIN, t0, width, 7);
+          const ticks = timeTicks(5, 5 + span, ORIGIN, run, width, 7);
           for (let i = 1; i < ticks.length; i++) {
             const distance = ((ticks[i]!.at - ticks[i - 1]!.at) / span) * width;
             const needed = ((ticks[i]!.label.length + ticks[i - 1]!.label.length) / 2) * 7;
@@ -23,9 +26,22 @@ describe("ticks", () => {
     expect(timeTicks(0, 60, ORIGIN, null, 500, 7).map((t) => t.label)).toEqual([
       "16:41:10", "16:41:20", "16:41:30", "16:41:40", "16:41:50", "16:42:00",
     ]);
-    expect(timeTicks(0, 60, ORIGIN, ORIGIN + 70_000_000_000n, 400, 7).map((t) => t.label)).toEqual([
+    expect(timeTicks(0, 60, ORIGIN, new Countdown(ORIGIN + 70_000_000_000n), 400, 7).map((t) => t.label)).toEqual([
       "T−70s", "T−60s", "T−50s", "T−40s", "T−30s", "T−20s", "T−10s",
     ]);
+  });
+  it("counts on both sides of a hold as the clock did", () => {
+    const S = 1_000_000_000n;
+    const ticks = (holds: [bigint, bigint | null][], from = 0, to = 60) =>
+      timeTicks(from, to, ORIGIN, new Countdown(ORIGIN + 70n * S, holds), 400, 7).map((t) => `${t.at} ${t.label}`);
+    expect(ticks([[ORIGIN + 25n * S, ORIGIN + 45n * S]])).toEqual(["0 T−70s", "10 T−60s", "20 T−50s", "50 T−40s", "60 T−30s"]);
+    // It stood at T−50 from the 20th second on: the tick stands where that began, and nothing is counted behind it.
+    expect(ticks([[ORIGIN + 20n * S, ORIGIN + 40n * S]])).toEqual(["0 T−70s", "10 T−60s", "20 T−50s", "50 T−40s", "60 T−30s"]);
+    expect(ticks([[ORIGIN + 40n * S, null]])).toEqual(["0 T−70s", "10 T−60s", "20 T−50s", "30 T−40s", "40 T−30s"]);
+    // Begun before the axis: T−50 is not on it.
+    expect(ticks([[ORIGIN + 20n * S, ORIGIN + 40n * S]], 30, 90)).toEqual(["50 T−40s", "60 T−30s", "70 T−20s", "80 T−10s", "90 T+0s"]);
+    // It stood for most of the axis.
+    expect(ticks([[ORIGIN + 20n * S, null]])[0]).toMatch(/ \d\d:41:\d\d$/);
   });
   it("names microseconds, months and years, and finds some for any look", () => {
     expect(timeTicks(0, 2e-4, ORIGIN, null, 600, 7).map((t) => t.label)).toEqual(["16:41:07.48200", "16:41:07.48205", "16:41:07.48210", "16:41:07.48215", "16:41:07.48220"]);

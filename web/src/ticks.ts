@@ -1,6 +1,7 @@
 // Axis ticks that never touch: the step is chosen so that labels fit, and what would still overlap is dropped.
+import type { Countdown } from "./countdown";
 import { niceStep } from "./range";
-import { rfc3339, utc, utcClock } from "./time";
+import { rfc3339, secondsBetween, secondsNs, utc, utcClock } from "./time";
 
 export interface Tick {
   /** Where, in the axis's own unit. */
@@ -16,36 +17,54 @@ const TIME_STEPS_S = [
 
 /** Characters that a label has at least. */
 const LEAST_CHARS = 2;
+/** Where the clock of a run stood for more than this share of an axis, the axis does not count by it. */
+const HELD_MAX = 0.5;
+
+/** T± at both ends of an axis, s; null where it does not count: T± is not known, or the clock mostly stood. */
+function counted(from: number, to: number, origin: bigint, run: Countdown | null): [number, number] | null {
+  const [a, b] = [from, to].map((s) => run?.t(origin + secondsNs(s)) ?? null);
+  if (a == null || b == null) return null;
+  const [first, last] = [Number(a) / 1e9, Number(b) / 1e9];
+  return last - first < (to - from) * (1 - HELD_MAX) ? null : [first, last];
+}
 
 /**
  * Ticks of a time axis from `from` to `to` (s after `origin`), at most one each `labelPx` + gap of `widthPx`.
- * With a T-0 they count to it, else they are UTC clock times; either way they stand on round numbers.
+ * With a run they count to its T-0, else they are UTC clock times; either way they stand on round numbers.
  */
 export function timeTicks(
-  from: number, to: number, origin: bigint, t0: bigint | null, widthPx: number, charPx: number,
+  from: number, to: number, origin: bigint, run: Countdown | null, widthPx: number, charPx: number,
 ): Tick[] {
   const span = to - from;
   if (!(span > 0) || widthPx < 2 * charPx) return [];
-  // Seconds of the day (UTC) or from T-0 at the view's origin.
-  const base =
-    t0 === null ? Number(((origin % 86_400_000_000_000n) + 86_400_000_000_000n) % 86_400_000_000_000n) / 1e9
-      : Number(origin - t0) / 1e9;
+  const count = counted(from, to, origin, run);
+  // Seconds of the day (UTC) at the view's origin.
+  const base = count ? 0 : Number(((origin % 86_400_000_000_000n) + 86_400_000_000_000n) % 86_400_000_000_000n) / 1e9;
+  const [begin, end] = count ?? [base + from, base + to];
+  // While the clock stood there is nothing to count: two ticks are never closer than their step.
+  const place = (s: number): number | null => {
+    if (count === null) return s - base;
+    const at = run!.instant(secondsNs(s));
+    return at === null ? null : secondsBetween(origin, at);
+  };
   for (const step of TIME_STEPS_S) {
     const fits = (widthPx * step) / span;
     // Not even the shortest labels fit: none is made to find that out.
     if (fits < (LEAST_CHARS + 3) * charPx) continue;
     const digits = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
-    const first = Math.ceil((base + from) / step - 1e-9) * step;
+    const first = Math.ceil(begin / step - 1e-9) * step;
     // One axis, one form: seconds only where all of them are few.
-    const few = Math.max(Math.abs(base + from), Math.abs(base + to)) < 120;
-    const label = (s: number) => (t0 === null ? clockLabel(origin, s - base, digits, step) : countLabel(s, digits, few));
+    const few = Math.max(Math.abs(begin), Math.abs(end)) < 120;
+    const label = (s: number) => (count === null ? clockLabel(origin, s - base, digits, step) : countLabel(s, digits, few));
     const widest = Math.max(label(first).length, label(first + Math.floor(span / step) * step).length);
     if (fits < (widest + 3) * charPx) continue;
     const ticks: Tick[] = [];
     for (let i = 0; i < 200; i++) {
       const s = first + i * step;
-      if (s - base > to + 1e-9) break;
-      ticks.push({ at: s - base, label: label(s) });
+      const at = place(s);
+      if (at === null || at > to + 1e-9) break;
+      // In a hold the clock showed its time first where that began.
+      if (at >= from - 1e-9) ticks.push({ at, label: label(s) });
     }
     return ticks;
   }

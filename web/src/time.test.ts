@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { Countdown } from "./countdown";
 import { age, fineClock, longSpan, mark, parseTime, rfc3339, secondsBetween, tClock, utc, utcClock } from "./time";
 
 const NOW = 1_795_192_867_482_123_456n; // 2026-11-20 16:41:07.482123456 UTC
@@ -22,8 +23,13 @@ describe("instants in words", () => {
     expect(tClock(NOW, NOW + 10_200_000_000n)).toEqual({ clock: "T−00:00:10", tenth: "2" });
     expect(tClock(NOW, NOW - 3_723_900_000_000n)).toEqual({ clock: "T+01:02:03", tenth: "9" });
     expect(tClock(NOW, NOW)).toEqual({ clock: "T+00:00:00", tenth: "0" });
-    expect(mark(NOW, NOW + 14_000_000_000n)).toBe("T−00:14");
+    expect(mark(NOW, new Countdown(NOW + 14_000_000_000n))).toBe("T−00:14");
     expect(mark(NOW, null)).toBe("16:41:07");
+  });
+  it("counts as the clock did then, whatever was held since, and not where that is not known", () => {
+    const held = new Countdown(NOW + 14_000_000_000n, [[NOW + 4_000_000_000n, NOW + 604_000_000_000n]]);
+    expect([NOW, NOW + 300_000_000_000n, NOW + 605_000_000_000n].map((at) => mark(at, held))).toEqual(["T−00:14", "T−00:10", "T−00:09"]);
+    expect(mark(NOW, new Countdown(NOW + 14_000_000_000n, [], null, NOW + 1n))).toBe("16:41:07");
   });
   it("floors ages so that none looks older or younger than its words", () => {
     expect(age(41_900_000n)).toBe("41 ms");
@@ -43,13 +49,16 @@ describe("times an operator types", () => {
     ["1795192867482123456", NOW],
   ])("%s", (text, expected) => expect(parseTime(text, NOW, null)).toBe(expected));
   it("reads T-times only where there is a T-0", () => {
-    expect(parseTime("T-10", NOW, NOW)).toBe(NOW - 10_000_000_000n);
-    expect(parseTime("T+1:20", NOW, NOW)).toBe(NOW + 80_000_000_000n);
-    expect(parseTime("T−01:00:00", NOW, NOW)).toBe(NOW - 3_600_000_000_000n);
+    const run = new Countdown(NOW);
+    expect(parseTime("T-10", NOW, run)).toBe(NOW - 10_000_000_000n);
+    expect(parseTime("T+1:20", NOW, run)).toBe(NOW + 80_000_000_000n);
+    expect(parseTime("T−01:00:00", NOW, run)).toBe(NOW - 3_600_000_000_000n);
+    const held = new Countdown(NOW, [[NOW - 20_000_000_000n, NOW - 5_000_000_000n]]);
+    expect(["T-30", "T-20", "T-10"].map((text) => parseTime(text, NOW, held)! - NOW)).toEqual([-30_000_000_000n, -20_000_000_000n, 5_000_000_000n]);
     expect(parseTime("T-10", NOW, null)).toBeNull();
   });
   it.each(["yesterday", "25:00:00", "12:61", "T", "1.5", "2026-13-45T00:00:00Z"])("refuses %s", (text) =>
-    expect(parseTime(text, NOW, NOW)).toBeNull());
+    expect(parseTime(text, NOW, new Countdown(NOW))).toBeNull());
 });
 
 it("says spans of any size in three figures", () => {

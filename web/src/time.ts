@@ -1,4 +1,5 @@
 // Instants and spans: nanoseconds as BigInt, and their words on the page.
+import type { Countdown } from "./countdown";
 
 export const NS_PER_MS = 1_000_000n;
 export const NS_PER_S = 1_000_000_000n;
@@ -64,10 +65,11 @@ export function tClock(now: bigint, t0: bigint): { clock: string; tenth: string 
   return { clock, tenth: String(tenths % 10n) };
 }
 
-/** An instant in the words of the run when it has a T-0 (`T−00:14`), else the UTC clock. */
-export function mark(ns: bigint, t0: bigint | null): string {
-  if (t0 === null) return utcClock(ns);
-  const { clock } = tClock(ns, t0);
+/** An instant in the words of the run where its T± is known (`T−00:14`), else the UTC clock. */
+export function mark(ns: bigint, count: Countdown | null): string {
+  const t = count?.t(ns) ?? null;
+  if (t === null) return utcClock(ns);
+  const { clock } = tClock(t, 0n);
   return clock.slice(2, 5) === "00:" ? clock.slice(0, 2) + clock.slice(5) : clock;
 }
 
@@ -107,9 +109,9 @@ export function longSpan(ns: bigint): string {
 /**
  * Reads the time an operator typed: `now`, `now-30s`, `-5m`, `T-10`, `T+1:20`, `16:41:07.482` (today, UTC),
  * an RFC 3339 or `2026-11-20 16:41:07` instant (UTC unless it says otherwise), or nanoseconds.
- * Null when it is none of these; T-times need the run's T-0.
+ * Null when it is none of these; T-times need a run whose clock showed them, or will.
  */
-export function parseTime(text: string, now: bigint, t0: bigint | null): bigint | null {
+export function parseTime(text: string, now: bigint, run: Countdown | null): bigint | null {
   const t = text.trim().replace(/−/g, "-");
   if (t === "" || /^now$/i.test(t)) return now;
   const relative = /^(?:now)?\s*([+-])\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?$/i.exec(t);
@@ -120,9 +122,8 @@ export function parseTime(text: string, now: bigint, t0: bigint | null): bigint 
   }
   const count = /^T\s*([+-])\s*(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)$/i.exec(t);
   if (count) {
-    if (t0 === null) return null;
     const delta = secondsNs(Number(count[2] ?? 0) * 3600 + Number(count[3] ?? 0) * 60 + Number(count[4]));
-    return count[1] === "-" ? t0 - delta : t0 + delta;
+    return run?.instant(count[1] === "-" ? -delta : delta) ?? null;
   }
   if (/^\d{12,19}$/.test(t)) return BigInt(t);
   const instant =
