@@ -73,6 +73,8 @@ def _update(rest: _Rest) -> dict[str, Any]:
 
 def _window(rest: _Rest) -> dict[str, Any]:
     stream, flags, count, start, end, committed, first, last, received = rest.many("IIIQQQqqq")
+    channels = _cells(rest, count, "I")
+    notes = _notes(rest) if flags & 8 and len(channels) == count else {}
     return {
         "stream": stream,
         "from_row": str(start) if flags & 4 else None,
@@ -82,7 +84,8 @@ def _window(rest: _Rest) -> dict[str, Any]:
         "time": [str(first), str(last)],
         "receive_time": str(received),
         "gap": bool(flags & 2),
-        "channels": _cells(rest, count, "I"),
+        "channels": channels,
+        **notes,
     }
 
 
@@ -94,7 +97,9 @@ def _history(rest: _Rest) -> dict[str, Any]:
         part = rest.part(_SERIES_HEAD)
         channel, gaps, buckets = part.many("III")
         spans = [[str(t) for t in part.many("qq")] for _ in range(gaps)]
-        series.append({"channel": channel, "buckets": _cells(part, buckets, "q"), "gaps": spans})
+        cells = _cells(part, buckets, "q")
+        notes = _notes(part) if len(cells) == buckets and part.at < len(part.data) else {}
+        series.append({"channel": channel, "buckets": cells, "gaps": spans, **notes})
     return {"type": "history", "id": identifier, "series": series, "rows": rows}
 
 
@@ -144,6 +149,18 @@ def _cells(rest: _Rest, count: int, key: str) -> list[list[Any]]:
         mean = rest.one("d") if shape & _MEAN else None
         cells.append([*known, number, first, last, least, greatest, mean])
     return cells
+
+
+def _notes(rest: _Rest) -> dict[str, Any]:
+    """What is said of cells beside their values, up to a type that is not known."""
+    changed = [rest.one("I") for _ in range(rest.one("I"))]
+    finite = []
+    for _ in range(rest.one("I")):
+        place, code = rest.many("IB")
+        if code not in _FORMATS:
+            break
+        finite.append([place, _value(rest, code), _value(rest, code)])
+    return {**({"changed": changed} if changed else {}), **({"finite": finite} if finite else {})}
 
 
 def _value(rest: _Rest, code: int) -> Any:

@@ -6,6 +6,7 @@ use std::ops::Range;
 use strongback_store::{Bucket, Channel, ChannelIndex, Pieces, Scan, ScanError, Stream, StreamId, Value, View};
 
 use crate::json;
+use crate::live::cell_notes::CellNotes;
 use crate::live::window::ChannelWindow;
 use crate::readers::{Leave, ReadError};
 
@@ -26,6 +27,11 @@ pub struct Series {
 }
 
 impl Series {
+    /// What there is to say of the buckets beside their values.
+    pub fn notes(&self) -> CellNotes {
+        CellNotes::of(self.buckets.iter().map(|(_, window)| window))
+    }
+
     /// Appends `[[t0,count,first,last,min,max,mean],…]`.
     pub fn write_buckets(&self, out: &mut Vec<u8>) {
         out.push(b'[');

@@ -16,6 +16,7 @@ pub mod aside;
 mod backlog;
 pub mod begin;
 pub mod binary;
+pub mod cell_notes;
 pub mod events;
 pub mod heartbeat;
 pub mod listed;

@@ -148,6 +148,7 @@ fn read_history(
                 series.write_buckets(&mut out);
                 out.extend_from_slice(b",\"gaps\":");
                 history::write_gaps(&mut out, &gaps);
+                series.notes().write(&mut out);
                 out.push(b'}');
             }
             reserved.resize(out.len()).map_err(ReadError::from)?;

@@ -7,6 +7,7 @@ pub mod read;
 
 use strongback_store::ChannelType;
 
+use super::cell_notes::CellNotes;
 use super::heartbeat::{Heartbeat, PlaybackBeat};
 use super::snapshot::History;
 use super::window::{ChannelWindow, TakenWindow};
@@ -41,6 +42,8 @@ const RECORDED: u32 = 1;
 const GAP: u32 = 2;
 /// Flag of a window: it has rows.
 const ROWS: u32 = 4;
+/// Flag of a window: notes follow its cells.
+const NOTES: u32 = 8;
 
 /// Shape of a cell: one value came.
 const ONE: u8 = 1;
@@ -101,6 +104,7 @@ pub fn push_window(out: &mut Vec<u8>, place: &TakenWindow, committed: u64) {
     }
     let (from, to) = window.rows.unwrap_or_default();
     out.extend_from_slice(&place.stream.0.to_le_bytes());
+    let flags_at = out.len();
     out.extend_from_slice(&flags.to_le_bytes());
     let count_at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -110,15 +114,20 @@ pub fn push_window(out: &mut Vec<u8>, place: &TakenWindow, committed: u64) {
     for time in [window.time.0, window.time.1, window.receive_time] {
         out.extend_from_slice(&time.to_le_bytes());
     }
-    let mut cells = 0usize;
+    let (mut cells, mut notes) = (0, CellNotes::default());
     for (channel, (id, channel_type)) in window.channels.iter().zip(&place.channels) {
         if channel.count() > 0 {
+            notes.add(cells, channel);
             cells += 1;
             out.extend_from_slice(&id.0.to_le_bytes());
             push_cell(out, channel, *channel_type);
         }
     }
-    put_size(out, count_at, cells);
+    put_size(out, count_at, cells as usize);
+    if !notes.is_empty() {
+        out[flags_at..flags_at + 4].copy_from_slice(&(flags | NOTES).to_le_bytes());
+        push_notes(out, &notes);
+    }
     end_part(out, start);
 }
 
@@ -146,6 +155,10 @@ pub fn history(history: &History) -> Vec<u8> {
             for (t0, bucket) in &series.buckets {
                 out.extend_from_slice(&t0.to_le_bytes());
                 push_cell(&mut out, bucket, series.channel.channel_type);
+            }
+            let notes = series.notes();
+            if !notes.is_empty() {
+                push_notes(&mut out, &notes);
             }
             end_part(&mut out, start);
         }
@@ -181,6 +194,21 @@ fn push_cell(out: &mut Vec<u8>, window: &ChannelWindow, channel_type: ChannelTyp
     }
     if let Some(mean) = numbers.mean {
         out.extend_from_slice(&mean.to_le_bytes());
+    }
+}
+
+/// Appends what there is to say of the cells before.
+fn push_notes(out: &mut Vec<u8>, notes: &CellNotes) {
+    push_size(out, notes.changed.len());
+    notes.changed.iter().for_each(|place| out.extend_from_slice(&place.to_le_bytes()));
+    push_size(out, notes.finite.len());
+    for (place, min, max) in &notes.finite {
+        let kind = min.channel_type();
+        out.extend_from_slice(&place.to_le_bytes());
+        out.push(kind.code());
+        for value in [min, max] {
+            push_bits(out, value.bits(), kind.size_bytes());
+        }
     }
 }
 

@@ -210,6 +210,7 @@ impl History {
                 series.write_buckets(&mut out);
                 out.extend_from_slice(b",\"gaps\":");
                 history::write_gaps(&mut out, &stream.gaps);
+                series.notes().write(&mut out);
                 out.push(b'}');
             }
         }

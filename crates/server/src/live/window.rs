@@ -3,11 +3,14 @@
 
 use strongback_store::{Bucket, ChannelId, ChannelIndex, ChannelType, OwnedValue, StreamId, Value};
 
+use super::cell_notes::CellNotes;
 use super::texts::{SHARED_BYTES_MIN, Text, Texts};
 use crate::json;
 
 /// Memory of so few channels is not worth giving back.
 const FEW_CHANNELS: usize = 4;
+/// So many changes of a text are told apart from more.
+const CHANGES_KNOWN: u8 = 2;
 
 /// One channel within a window. Values keep the type they came in; they are converted to the channel's
 /// type when written.
@@ -20,8 +23,35 @@ pub struct ChannelWindow {
     last: Packed,
     /// None until a value that is not NaN came; never for text.
     range: Option<(Packed, Packed)>,
-    /// First and last text.
-    text: Option<Box<(Text, Text)>>,
+    /// The least and the greatest finite value where the range has an infinite one; none if no value is finite, or where
+    /// that is not known.
+    finite_range: Option<Box<(Packed, Packed)>>,
+    text: Option<Box<TextWindow>>,
+}
+
+/// What came of a channel of text within a window.
+#[derive(Clone, Debug)]
+struct TextWindow {
+    first: Text,
+    last: Text,
+    /// How often a text was not the one before: 2 means at least as often.
+    changes: u8,
+}
+
+impl TextWindow {
+    fn of(text: Text) -> TextWindow {
+        TextWindow { first: text.clone(), last: text, changes: 0 }
+    }
+
+    /// Notes whether a text is not the one that it comes next to.
+    fn note(&mut self, has_changed: bool) {
+        self.changes = self.changes.saturating_add(u8::from(has_changed)).min(CHANGES_KNOWN);
+    }
+
+    /// Whether it changed more often than its first and its last text say.
+    fn is_restless(&self) -> bool {
+        self.changes > u8::from(self.first.as_str() != self.last.as_str())
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,6 +69,14 @@ impl Packed {
         match ChannelType::from_code(self.code) {
             Some(kind) if kind.is_scalar() => Some(Value::from_bits(kind, self.bits)),
             _ => None,
+        }
+    }
+
+    fn is_infinite(self) -> bool {
+        match ChannelType::from_code(self.code) {
+            Some(ChannelType::F64) => f64::from_bits(self.bits).is_infinite(),
+            Some(ChannelType::F32) => f32::from_bits(self.bits as u32).is_infinite(),
+            _ => false,
         }
     }
 
@@ -64,6 +102,17 @@ fn below(a: Value<'_>, b: Value<'_>) -> bool {
             (Some(a), Some(b)) => a < b,
             _ => a.as_f64() < b.as_f64(),
         },
+    }
+}
+
+/// Takes a range into another one.
+fn widen(range: &mut (Packed, Packed), other: (Packed, Packed)) {
+    let is_less = |a: Packed, b: Packed| a.value().zip(b.value()).is_some_and(|(a, b)| below(a, b));
+    if is_less(other.0, range.0) {
+        range.0 = other.0;
+    }
+    if is_less(range.1, other.1) {
+        range.1 = other.1;
     }
 }
 
@@ -110,6 +159,7 @@ impl ChannelWindow {
             first: plain(&bucket.first)?,
             last: plain(&bucket.last)?,
             range: bucket.min.zip(bucket.max).map(|(min, max)| (Packed::of(min), Packed::of(max))),
+            finite_range: None,
             text: None,
         })
     }
@@ -132,8 +182,13 @@ impl ChannelWindow {
         };
         if let Some(text) = text {
             match &mut self.text {
-                Some(texts) if self.count > 0 => texts.1.set(text),
-                _ => self.text = Some(Box::new((Text::Own(text.to_owned()), Text::Own(text.to_owned())))),
+                Some(window) if self.count > 0 => {
+                    if window.last.as_str() != text {
+                        window.note(true);
+                        window.last.set(text);
+                    }
+                }
+                _ => self.text = Some(Box::new(TextWindow::of(Text::Own(text.to_owned())))),
             }
             self.count += 1;
             return;
@@ -149,8 +204,12 @@ impl ChannelWindow {
         }
         let text = Text::Shared(texts.share(channel, text));
         match &mut self.text {
-            Some(texts) if self.count > 0 => texts.1 = text,
-            _ => self.text = Some(Box::new((text.clone(), text))),
+            Some(window) if self.count > 0 => {
+                let has_changed = window.last.as_str() != text.as_str();
+                window.note(has_changed);
+                window.last = text;
+            }
+            _ => self.text = Some(Box::new(TextWindow::of(text))),
         }
         self.count += 1;
     }
@@ -160,12 +219,19 @@ impl ChannelWindow {
         if self.count == 0 || is_last && !is_first {
             return self.add(value);
         }
-        let (first, last, texts) = (self.first, self.last, self.text.as_deref().cloned());
+        let (first, last, before) = (self.first, self.last, self.text.as_deref().cloned());
         self.add(value);
-        match (&mut self.text, texts) {
-            (Some(now), Some((first, last))) => {
-                let added = std::mem::replace(&mut now.1, last);
-                now.0 = if is_first { added } else { first };
+        match (&mut self.text, before) {
+            (Some(now), Some(before)) => {
+                let added = std::mem::replace(&mut now.last, before.last);
+                now.changes = before.changes;
+                if is_first {
+                    now.note(added.as_str() != before.first.as_str());
+                    now.first = added;
+                } else if added.as_str() != before.first.as_str() && added.as_str() != now.last.as_str() {
+                    // Somewhere between them, and neither.
+                    now.changes = CHANGES_KNOWN;
+                }
             }
             _ => {
                 let added = std::mem::replace(&mut self.last, last);
@@ -186,9 +252,20 @@ impl ChannelWindow {
         if number.is_finite() {
             self.sum += number;
             self.finite += 1;
+            match &mut self.finite_range {
+                // What came before it was infinite.
+                None if self.finite == 1 && self.range.is_some() => {
+                    self.finite_range = Some(Box::new((packed, packed)));
+                }
+                None => {}
+                Some(range) => widen(range, (packed, packed)),
+            }
         }
         if number.is_nan() {
             return;
+        }
+        if number.is_infinite() && self.finite_range.is_none() {
+            self.finite_range = self.extremes().unwrap_or_default().map(Box::new);
         }
         match &mut self.range {
             None => self.range = Some((packed, packed)),
@@ -212,31 +289,67 @@ impl ChannelWindow {
             *self = later.clone();
             return;
         }
+        let finite_range = self.joined_extremes(later);
         self.count += later.count;
         self.finite += later.finite;
         self.sum += later.sum;
         self.last = later.last;
         match (&mut self.text, &later.text) {
-            (Some(texts), Some(later)) => texts.1.clone_from(&later.1),
+            (Some(window), Some(later)) => {
+                let has_changed = window.last.as_str() != later.first.as_str();
+                window.note(has_changed);
+                window.changes = window.changes.saturating_add(later.changes).min(CHANGES_KNOWN);
+                window.last.clone_from(&later.last);
+            }
             (None, Some(later)) => self.text = Some(later.clone()),
             _ => {}
         }
-        let Some((later_min, later_max)) = later.range else { return };
+        let Some(later_range) = later.range else { return };
         match &mut self.range {
             None => self.range = later.range,
-            Some((min, max)) => {
-                if let (Some(a), Some(b)) = (later_min.value(), min.value())
-                    && below(a, b)
-                {
-                    *min = later_min;
-                }
-                if let (Some(a), Some(b)) = (max.value(), later_max.value())
-                    && below(a, b)
-                {
-                    *max = later_max;
-                }
-            }
+            Some(range) => widen(range, later_range),
         }
+        self.finite_range = if self.has_infinite() { finite_range.map(Box::new) } else { None };
+    }
+
+    /// The least and the greatest finite value, and none if there is none; none if that is not known.
+    fn extremes(&self) -> Option<Option<(Packed, Packed)>> {
+        match &self.finite_range {
+            Some(range) => Some(Some(**range)),
+            None if self.finite == 0 => Some(None),
+            None => (!self.has_infinite()).then_some(self.range),
+        }
+    }
+
+    /// Those of it and a later window, if they are known.
+    fn joined_extremes(&self, later: &ChannelWindow) -> Option<(Packed, Packed)> {
+        match (self.extremes()?, later.extremes()?) {
+            (Some(mut range), Some(later)) => {
+                widen(&mut range, later);
+                Some(range)
+            }
+            (range, later) => range.or(later),
+        }
+    }
+
+    fn has_infinite(&self) -> bool {
+        self.range.is_some_and(|(min, max)| min.is_infinite() || max.is_infinite())
+    }
+
+    /// The least and the greatest finite value where the range says an infinite one.
+    pub fn finite_range(&self) -> Option<(Value<'static>, Value<'static>)> {
+        let (min, max) = **self.finite_range.as_ref()?;
+        let (min, max) = (min.value()?, max.value()?);
+        let single = ChannelType::F32;
+        Some(match (min.convert(single), max.convert(single)) {
+            (Some(min), Some(max)) if self.first.code == single.code() => (min, max),
+            _ => (Value::F64(min.as_f64()?), Value::F64(max.as_f64()?)),
+        })
+    }
+
+    /// Whether a text changed more often than the first and the last one say: it changed and came back, say.
+    pub fn is_restless(&self) -> bool {
+        self.text.as_deref().is_some_and(TextWindow::is_restless)
     }
 
     /// Number of values.
@@ -246,7 +359,7 @@ impl ChannelWindow {
 
     /// First and last text; of blobs and arrays what is said of them. None of numbers and truth values.
     pub fn texts(&self) -> Option<(&str, &str)> {
-        self.text.as_deref().map(|(first, last)| (first.as_str(), last.as_str()))
+        self.text.as_deref().map(|window| (window.first.as_str(), window.last.as_str()))
     }
 
     /// What it holds of a channel of numbers or truth values that has this type as far as is known.
@@ -279,11 +392,11 @@ impl ChannelWindow {
     /// are null for text and where only NaN came.
     pub fn write(&self, out: &mut Vec<u8>, channel_type: ChannelType) {
         json::push_number(out, self.count);
-        if let Some(texts) = &self.text {
+        if let Some((first, last)) = self.texts() {
             out.push(b',');
-            json::push(out, texts.0.as_str());
+            json::push(out, first);
             out.push(b',');
-            json::push(out, texts.1.as_str());
+            json::push(out, last);
             out.extend_from_slice(b",null,null,null");
             return;
         }
@@ -466,21 +579,25 @@ impl TakenWindow {
         json::push_big(out, window.receive_time);
         out.extend_from_slice(if window.gap { b",\"gap\":true" } else { b",\"gap\":false" });
         out.extend_from_slice(b",\"channels\":[");
-        let mut first = true;
+        let (mut cells, mut notes) = (0, CellNotes::default());
         for (channel, (id, channel_type)) in window.channels.iter().zip(&self.channels) {
             if channel.count() == 0 {
                 continue;
             }
-            if !std::mem::take(&mut first) {
+            if cells > 0 {
                 out.push(b',');
             }
+            notes.add(cells, channel);
+            cells += 1;
             out.push(b'[');
             json::push_number(out, id.0 as u64);
             out.push(b',');
             channel.write(out, *channel_type);
             out.push(b']');
         }
-        out.extend_from_slice(b"]}");
+        out.push(b']');
+        notes.write(out);
+        out.push(b'}');
     }
 }
 
@@ -510,6 +627,101 @@ mod tests {
         let values = [f64::NAN, 2.0, f64::INFINITY, 4.0].map(Value::F64);
         assert_eq!(written(&values, ChannelType::F64), "4,\"NaN\",4.0,2.0,\"Infinity\",3.0");
         assert_eq!(written(&[Value::F64(f64::NAN)], ChannelType::F64), "1,\"NaN\",\"NaN\",null,null,null");
+    }
+
+    #[test]
+    fn an_infinite_value_leaves_the_finite_extremes_known() {
+        let gathered = |values: &[f64]| {
+            let mut window = ChannelWindow::default();
+            values.iter().for_each(|value| window.add(Value::F64(*value)));
+            window
+        };
+        let finite = |window: &ChannelWindow| {
+            window.finite_range().map(|(min, max)| (min.as_f64().unwrap(), max.as_f64().unwrap()))
+        };
+        let (up, down) = (f64::INFINITY, f64::NEG_INFINITY);
+        let cases: [(&[f64], Option<(f64, f64)>); 8] = [
+            (&[1.0, 900.0, up, 2.0], Some((1.0, 900.0))),
+            (&[up, 1.0, -7.0, down, 900.0], Some((-7.0, 900.0))),
+            (&[f64::NAN, down, f64::NAN, 3.0], Some((3.0, 3.0))),
+            (&[1.0, up, up], Some((1.0, 1.0))),
+            (&[up, down, f64::NAN], None),
+            (&[1.0, 900.0, f64::NAN], None),
+            (&[f64::NAN], None),
+            (&[], None),
+        ];
+        for (values, expected) in cases {
+            assert_eq!(finite(&gathered(values)), expected, "{values:?}");
+            for at in 0..=values.len() {
+                let (mut window, later) = (gathered(&values[..at]), gathered(&values[at..]));
+                window.append(&later);
+                assert_eq!(finite(&window), expected, "{values:?} joined at {at}");
+            }
+        }
+        let mut window = ChannelWindow::default();
+        [0.1, f32::INFINITY].iter().for_each(|value| window.add(Value::F32(*value)));
+        assert_eq!(window.finite_range(), Some((Value::F32(0.1), Value::F32(0.1))));
+        window.clear();
+        assert_eq!(window.finite_range(), None);
+    }
+
+    #[test]
+    fn a_text_that_comes_back_is_known_to_have_changed() {
+        let long = "x".repeat(SHARED_BYTES_MIN);
+        let gathered = |values: &[&str]| {
+            let (mut window, texts) = (ChannelWindow::default(), Texts::default());
+            values.iter().for_each(|value| window.add_of(Value::String(value), (ChannelIndex(0), &texts)));
+            window
+        };
+        let cases: [(&[&str], bool); 9] = [
+            (&["GO"], false),
+            (&["GO", "GO", "GO"], false),
+            (&["GO", "HOLD", "HOLD"], false),
+            (&["GO", "HOLD", "GO"], true),
+            (&["GO", "HOLD", "GO", "HOLD"], true),
+            (&["GO", "SAFE", "HOLD"], true),
+            (&[&long, &long], false),
+            (&[&long, "GO", &long], true),
+            (&["GO", &long, "GO"], true),
+        ];
+        for (values, expected) in cases {
+            assert_eq!(gathered(values).is_restless(), expected, "{values:?}");
+            for at in 0..=values.len() {
+                let (mut window, later) = (gathered(&values[..at]), gathered(&values[at..]));
+                window.append(&later);
+                assert_eq!(window.is_restless(), expected, "{values:?} joined at {at}");
+            }
+        }
+        // What comes late: before all others, and between them.
+        let mut window = gathered(&["GO", "GO"]);
+        window.add_at(Value::String("HOLD"), true, false);
+        assert_eq!((window.texts(), window.is_restless()), (Some(("HOLD", "GO")), false));
+        window.add_at(Value::String("SAFE"), false, false);
+        assert_eq!((window.texts(), window.is_restless()), (Some(("HOLD", "GO")), true));
+        assert!(!ChannelWindow::default().is_restless());
+    }
+
+    #[test]
+    fn a_window_says_of_cells_what_their_values_do_not() {
+        let mut window = StreamWindow::default();
+        window.begin(1, 2, Some(0));
+        window.channels.resize_with(4, Default::default);
+        ["GO", "HOLD", "GO"].iter().for_each(|text| window.channels[1].add(Value::String(text)));
+        [0.5, f64::INFINITY].iter().for_each(|value| window.channels[3].add(Value::F64(*value)));
+        window.channels[2].add(Value::U8(1));
+        let channels = [ChannelType::U8, ChannelType::String, ChannelType::U8, ChannelType::F64];
+        let channels = (17..).map(ChannelId).zip(channels).collect();
+        let mut out = Vec::new();
+        TakenWindow { stream: StreamId(3), window, channels }.write(&mut out, 0);
+        let told: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let expected = serde_json::json!([
+            [18, 3, "GO", "GO", null, null, null],
+            [19, 1, 1, 1, 1, 1, 1],
+            [20, 2, 0.5, "Infinity", 0.5, "Infinity", 0.5]
+        ]);
+        assert_eq!(told["channels"], expected);
+        // Places among the cells that are told.
+        assert_eq!((&told["changed"], &told["finite"]), (&serde_json::json!([0]), &serde_json::json!([[2, 0.5, 0.5]])));
     }
 
     #[test]

@@ -4,9 +4,10 @@
 use strongback_store::{ChannelType, Value};
 
 use super::{
-    BEHIND, COMMIT, ENDED, GAP, HEARTBEAT, HISTORY, LAST_DATA, LOOP, MEAN, ONE, PAUSED, PLAYBACK, RANGE, RECORDED,
-    ROWS, SERIES_HEAD, SOURCE_HEAD, UPDATE, WIDE, WINDOW_HEAD,
+    BEHIND, COMMIT, ENDED, GAP, HEARTBEAT, HISTORY, LAST_DATA, LOOP, MEAN, NOTES, ONE, PAUSED, PLAYBACK, RANGE,
+    RECORDED, ROWS, SERIES_HEAD, SOURCE_HEAD, UPDATE, WIDE, WINDOW_HEAD,
 };
+use crate::live::cell_notes::CellNotes;
 use crate::playback::State;
 
 /// A message.
@@ -60,6 +61,8 @@ pub struct Window<'a> {
     pub receive_time: i64,
     /// What came, by channel.
     pub cells: Vec<(u32, Cell<'a>)>,
+    /// What is said of the cells beside that.
+    pub notes: CellNotes,
 }
 
 /// What came of one channel.
@@ -97,6 +100,8 @@ pub struct Series<'a> {
     pub gaps: Vec<(i64, i64)>,
     /// Buckets by their beginning, nanoseconds since 1970 UTC.
     pub buckets: Vec<(i64, Cell<'a>)>,
+    /// What is said of them beside that.
+    pub notes: CellNotes,
 }
 
 /// That the server is there, and how it is.
@@ -181,6 +186,7 @@ fn window(mut rest: Rest<'_>) -> Result<Window<'_>, Damaged> {
         let Some(cell) = cell(&mut rest)? else { break };
         cells.push((channel, cell));
     }
+    let has_notes = flags & NOTES != 0 && cells.len() == count as usize;
     Ok(Window {
         stream,
         rows: (flags & ROWS != 0).then_some(rows),
@@ -190,6 +196,7 @@ fn window(mut rest: Rest<'_>) -> Result<Window<'_>, Damaged> {
         time,
         receive_time,
         cells,
+        notes: if has_notes { notes(&mut rest)? } else { CellNotes::default() },
     })
 }
 
@@ -231,7 +238,23 @@ fn series(mut rest: Rest<'_>) -> Result<Series<'_>, Damaged> {
         let Some(cell) = cell(&mut rest)? else { break };
         buckets.push((t0, cell));
     }
-    Ok(Series { channel, gaps, buckets })
+    let has_notes = buckets.len() == count as usize && !rest.0.is_empty();
+    let notes = if has_notes { notes(&mut rest)? } else { CellNotes::default() };
+    Ok(Series { channel, gaps, buckets, notes })
+}
+
+/// Up to one of a type that is not known.
+fn notes(rest: &mut Rest<'_>) -> Result<CellNotes, Damaged> {
+    let mut notes = CellNotes::default();
+    for _ in 0..rest.u32()? {
+        notes.changed.push(rest.u32()?);
+    }
+    for _ in 0..rest.u32()? {
+        let (place, code) = (rest.u32()?, rest.byte()?);
+        let Some(kind) = ChannelType::from_code(code).filter(|kind| kind.is_scalar()) else { break };
+        notes.finite.push((place, rest.number(kind)?, rest.number(kind)?));
+    }
+    Ok(notes)
 }
 
 fn heartbeat(mut rest: Rest<'_>) -> Result<Heartbeat<'_>, Damaged> {
@@ -334,6 +357,11 @@ impl<'a> Rest<'a> {
         if kind == ChannelType::String {
             return self.text().map(Value::String);
         }
+        self.number(kind)
+    }
+
+    /// A value of a scalar type.
+    fn number(&mut self, kind: ChannelType) -> Result<Value<'static>, Damaged> {
         let bytes = self.take(kind.size_bytes())?;
         let mut bits = [0; 8];
         bits[..bytes.len()].copy_from_slice(bytes);

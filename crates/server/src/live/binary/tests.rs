@@ -19,6 +19,7 @@ const T: i64 = 1_760_000_000_000_000_000;
 struct Vector {
     name: String,
     bytes: Vec<u8>,
+    /// With the notes of its cells.
     message: Json,
 }
 
@@ -29,8 +30,10 @@ fn vectors() -> Vec<Vector> {
         let digit = |i: usize| u8::from_str_radix(&hex[i..i + 2], 16).unwrap();
         (0..hex.len()).step_by(2).map(digit).collect()
     };
-    let vector =
-        |v: &Json| Vector { name: text(&v["name"]), bytes: bytes(&text(&v["hex"])), message: v["message"].clone() };
+    let vector = |v: &Json| {
+        let message = v.get("full").unwrap_or(&v["message"]).clone();
+        Vector { name: text(&v["name"]), bytes: bytes(&text(&v["hex"])), message }
+    };
     file.iter().map(vector).collect()
 }
 
@@ -128,9 +131,36 @@ fn floats(value: Json) -> Json {
 }
 
 #[test]
-fn a_history_has_the_bytes_of_the_vector_and_says_what_json_says() {
-    let vector = vector("history");
-    let series = |id: u32, channel_type, buckets| Series {
+fn notes_of_cells_have_the_bytes_of_the_vectors_and_say_what_json_says() {
+    let texts = |all: &[&'static str]| gathered(&all.iter().map(|text| Value::String(text)).collect::<Vec<_>>());
+    let mut window = StreamWindow::default();
+    window.begin(3, 4, Some(0));
+    window.begin(4, 5, Some(2));
+    window.channels = vec![texts(&["GO", "HOLD", "GO"]), gathered(&[0.1, 0.25, f32::NEG_INFINITY].map(Value::F32))];
+    let channels = vec![(ChannelId(24), ChannelType::String), (ChannelId(17), ChannelType::F32)];
+    let window = TakenWindow { stream: StreamId(3), window, channels };
+    let head = UpdateHead { id: 1, epoch: 1, time: 2, conflated: 0, dropped: 0 };
+    let (mut out, mut body, mut text) = (Vec::new(), Vec::new(), Vec::new());
+    push_update(&mut out, &head, 1);
+    push_window(&mut out, &window, 0);
+    window.write(&mut body, 0);
+    write_update(&mut text, &head, &body);
+    let vector = self::vector("notes of cells");
+    assert_eq!(out, vector.bytes);
+    assert_eq!(serde_json::from_slice::<Json>(&text).unwrap(), vector.message);
+
+    let numbers = gathered(&[f64::INFINITY, 900.0, -3.5].map(Value::F64));
+    let buckets = vec![(6, texts(&["HOLD"])), (1000, texts(&["HOLD", "GO", "HOLD", "GO"]))];
+    let series = vec![series(24, ChannelType::String, buckets), series(17, ChannelType::F64, vec![(5, numbers)])];
+    let streams = vec![StreamHistory { series, gaps: Vec::new() }];
+    let history_of = History { id: 4, rows: vec![(StreamId(3), 1200)], streams };
+    let vector = self::vector("notes of buckets");
+    assert_eq!(history(&history_of), vector.bytes);
+    assert_eq!(serde_json::from_slice::<Json>(&history_of.json()).unwrap(), vector.message);
+}
+
+fn series(id: u32, channel_type: ChannelType, buckets: Vec<(i64, ChannelWindow)>) -> Series {
+    Series {
         channel: Channel {
             id: ChannelId(id),
             name: "c".into(),
@@ -142,7 +172,12 @@ fn a_history_has_the_bytes_of_the_vector_and_says_what_json_says() {
             reduction: Reduction::None,
         },
         buckets,
-    };
+    }
+}
+
+#[test]
+fn a_history_has_the_bytes_of_the_vector_and_says_what_json_says() {
+    let vector = vector("history");
     let numbers = [1.5, 0.25, -3.0].map(Value::F32);
     let history_of = History {
         id: -2,
@@ -240,7 +275,7 @@ fn heartbeats_of_playbacks_have_the_bytes_of_the_vectors_and_say_what_json_says(
 #[test]
 fn the_reader_finds_in_each_vector_what_it_means() {
     let vectors = vectors();
-    assert_eq!(vectors.len(), 9);
+    assert_eq!(vectors.len(), 11);
     for Vector { name, bytes, message } in vectors {
         assert_eq!(json_of(&read(&bytes).unwrap()), message, "{name}");
     }
@@ -330,7 +365,7 @@ fn json_of(message: &Message<'_>) -> Json {
             "id": update.id,
             "epoch": update.epoch,
             "time": update.time.to_string(),
-            "streams": update.windows.iter().map(|w| json!({
+            "streams": update.windows.iter().map(|w| with_notes(&w.notes, json!({
                 "stream": w.stream,
                 "from_row": w.rows.map(|r| r.0.to_string()),
                 "to_row": w.rows.map(|r| r.1.to_string()),
@@ -340,18 +375,18 @@ fn json_of(message: &Message<'_>) -> Json {
                 "receive_time": w.receive_time.to_string(),
                 "gap": w.gap,
                 "channels": w.cells.iter().map(|(id, cell)| cell_json(json!(id), cell)).collect::<Vec<_>>(),
-            })).collect::<Vec<_>>(),
+            }))).collect::<Vec<_>>(),
             "conflated": update.conflated,
             "dropped": update.dropped,
         }),
         Message::History(history) => json!({
             "type": "history",
             "id": history.id,
-            "series": history.series.iter().map(|s| json!({
+            "series": history.series.iter().map(|s| with_notes(&s.notes, json!({
                 "channel": s.channel,
                 "buckets": s.buckets.iter().map(|(t, cell)| cell_json(json!(t.to_string()), cell)).collect::<Vec<_>>(),
                 "gaps": s.gaps.iter().map(|(from, to)| [from.to_string(), to.to_string()]).collect::<Vec<_>>(),
-            })).collect::<Vec<_>>(),
+            }))).collect::<Vec<_>>(),
             "rows": history.rows.iter().map(|(s, r)| (s.to_string(), json!(r.to_string()))).collect::<Map<_, _>>(),
         }),
         Message::Playback(beat) => json!({
@@ -377,13 +412,26 @@ fn json_of(message: &Message<'_>) -> Json {
     }
 }
 
+/// An object with the fields that its notes are.
+fn with_notes(notes: &CellNotes, mut object: Json) -> Json {
+    if !notes.changed.is_empty() {
+        object["changed"] = json!(notes.changed);
+    }
+    if !notes.finite.is_empty() {
+        let of = |(place, min, max): &(u32, Value<'static>, Value<'static>)| json!([place, value(*min), value(*max)]);
+        object["finite"] = notes.finite.iter().map(of).collect();
+    }
+    object
+}
+
+/// As JSON has digits: those of an f32 are not those of the f64 next to it.
+fn value(value: Value<'_>) -> Json {
+    let mut out = Vec::new();
+    crate::json::push_value(&mut out, value);
+    serde_json::from_slice(&out).unwrap()
+}
+
 fn cell_json(key: Json, cell: &Cell<'_>) -> Json {
-    // As JSON has digits: those of an f32 are not those of the f64 next to it.
-    let value = |value: Value<'_>| {
-        let mut out = Vec::new();
-        crate::json::push_value(&mut out, value);
-        serde_json::from_slice::<Json>(&out).unwrap()
-    };
     let mean = match (cell.count, cell.first, cell.mean) {
         (1, Value::F32(one), Some(_)) => value(Value::F32(one)),
         (_, _, mean) => json!(mean),
