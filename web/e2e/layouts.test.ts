@@ -54,7 +54,10 @@ describe("layouts", () => {
       await panel.getByTestId("panel-menu").click();
       await page().getByTestId("panel-add").fill("tank.p");
       await page().getByTestId("panel-add").press("Enter");
+      await page().getByTestId("panel-add").fill("none.*");
+      await page().getByTestId("panel-add").press("Enter");
       await page().getByTestId("panel-add").press("Escape");
+      await shown(`what the ${kind} cannot show`, async () => (await innerText(panel.getByTestId("panel-problem"))) === "no channel matches none.*");
     }
     await shown("the value in the table", async () => (await attribute(page().locator('[data-testid="value-row"][data-channel="tank.p"]'), "data-value")) === "4.25");
     await shown("the value as a number", async () => (await attribute(page().locator('[data-testid="number"][data-channel="tank.p"]'), "data-value")) === "4.25");

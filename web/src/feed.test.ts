@@ -97,5 +97,23 @@ describe("a panel's feed", () => {
     const version = feed.version;
     feed.add([channel(0, { unit: "Pa" })]);
     expect([feed.channels[0]!.unit, feed.version]).toEqual(["Pa", version + 1]);
+    // The same one once more, with another description.
+    feed.add([channel(999, { unit: "Pa" })]);
+    expect(feed.hidden).toBe(1000 - MAX_CHANNELS);
+  });
+  it("says why it does not show all that was asked for, as long as that is so", () => {
+    expect(feed.problem).toBeNull();
+    feed.subscribed([channel(17)], ["none.*", "t.c18"]);
+    expect(feed.problem).toBe("no channel matches none.*, t.c18");
+    feed.add([channel(18)]);
+    expect(feed.problem).toBe("no channel matches none.*");
+    feed.error = "too many channels";
+    expect(feed.problem).toBe("too many channels · no channel matches none.*");
+    feed.subscribed([channel(17)], []);
+    expect(feed.problem).toBeNull();
+    // Of a picture that stands, nobody says what is not matched.
+    const then = new Feed(ORIGIN, 60, false, ["t.*", "none.*"]);
+    then.past([channel(17)], []);
+    expect(then.problem).toBe("no channel matches none.*");
   });
 });

@@ -29,8 +29,7 @@ type Update = Extract<ServerMessage, { type: "update" }>;
 
 export class Feed {
   channels: Channel[] = [];
-  /** Matching channels beyond what the panel draws. */
-  hidden = 0;
+  /** Patterns that no channel matches. */
   unmatched: string[] = [];
   error: string | null = null;
   readonly series = new Map<number, Series>();
@@ -41,6 +40,7 @@ export class Feed {
   /** Windows that never reached the page, since its subscription. */
   missed = 0;
   private readonly tail = new Tail();
+  private readonly beyond = new Set<number>();
 
   /**
    * `origin`: instant that times are relative to. `bars`: keep states of every channel, whatever its type.
@@ -50,9 +50,21 @@ export class Feed {
     readonly origin: bigint, readonly spanS: number, readonly bars: boolean, private readonly patterns: string[] = [],
   ) {}
 
+  /** Matching channels beyond what the panel draws. */
+  get hidden(): number {
+    return this.beyond.size;
+  }
+
+  /** Why not all that was asked for is shown, in words; null if nothing stands in its way. */
+  get problem(): string | null {
+    const unmatched = this.unmatched.length === 0 ? [] : [`no channel matches ${this.unmatched.join(", ")}`];
+    const words = this.error === null ? unmatched : [this.error, ...unmatched];
+    return words.length === 0 ? null : words.join(" · ");
+  }
+
   subscribed(channels: Channel[], unmatched: string[]): void {
     this.channels = [];
-    this.hidden = 0;
+    this.beyond.clear();
     this.error = null;
     this.unmatched = unmatched;
     this.series.clear();
@@ -71,7 +83,7 @@ export class Feed {
         continue;
       }
       if (this.channels.length >= MAX_CHANNELS) {
-        this.hidden++;
+        this.beyond.add(channel.id);
         continue;
       }
       this.channels.push(channel);
@@ -79,6 +91,7 @@ export class Feed {
       if (!hasStates(channel.type)) this.series.set(channel.id, new Series(this.spanS));
     }
     this.channels = this.ordered(this.channels);
+    this.unmatched = this.unmatched.filter((pattern) => matching(pattern, channels).length === 0);
     this.version++;
   }
 
@@ -122,7 +135,7 @@ export class Feed {
 
   /** What REST says of an interval, in place of all there is. */
   past(channels: Channel[], series: PastSeries[]): void {
-    this.subscribed(channels, []);
+    this.subscribed(channels, this.patterns.filter((pattern) => matching(pattern, channels).length === 0));
     this.history({ type: "history", id: 0, rows: {}, series: series.map((one) => ({ ...one, channel: one.channel.id })) });
   }
 
