@@ -111,10 +111,11 @@ def _heartbeat(rest: _Rest) -> dict[str, Any]:
         part = rest.part(_SOURCE_HEAD)
         rate_hz, lost = part.many("dQ")
         sources.append({"name": part.text(), "status": part.text(), "rate_hz": rate_hz, "lost": str(lost)})
+    lost_notices = {"dropped": rest.one("I")} if flags & 4 else {}
     return {
         "type": "heartbeat", "time": str(time), "epoch": epoch, "store": store,
         "commit_ms": commit_ms if flags & 1 else None, "points_per_s": points_per_s, "ingest_dropped": dropped,
-        "last_data": str(last_data) if flags & 2 else None, "sources": sources,
+        "last_data": str(last_data) if flags & 2 else None, "sources": sources, **lost_notices,
     }  # fmt: skip
 
 
@@ -126,7 +127,8 @@ def _playback(rest: _Rest) -> dict[str, Any]:
         "paused": bool(flags & 1), "loop": bool(flags & 2), "ended": bool(flags & 4), "behind": bool(flags & 8),
         "viewers": viewers, "round": number, "wall_ns": str(wall_ns),
     }  # fmt: skip
-    return {"type": "heartbeat", "time": str(at), "epoch": epoch, "store": store, "playback": state}
+    lost = {"dropped": rest.one("I")} if flags & 16 else {}
+    return {"type": "heartbeat", "time": str(at), "epoch": epoch, "store": store, "playback": state, **lost}
 
 
 def _cells(rest: _Rest, count: int, key: str) -> list[list[Any]]:

@@ -58,6 +58,8 @@ const WIDE: u8 = 8;
 const COMMIT: u8 = 1;
 /// Flag of a heartbeat: data came.
 const LAST_DATA: u8 = 2;
+/// Flag of a heartbeat: notices that the client lost stand at its end.
+const DROPPED: u8 = 4;
 
 /// Flag of a playback: its clock stands.
 const PAUSED: u8 = 1;
@@ -67,6 +69,8 @@ const LOOP: u8 = 2;
 const ENDED: u8 = 4;
 /// Flag of a playback: reading cannot keep up.
 const BEHIND: u8 = 8;
+/// Flag of a playback: as [`DROPPED`].
+const PLAYBACK_DROPPED: u8 = 16;
 
 /// What an update says beside its windows.
 #[derive(Clone, Copy, Debug)]
@@ -261,6 +265,17 @@ pub fn heartbeat(beat: &Heartbeat<'_>) -> Vec<u8> {
         push_text(&mut out, source.status);
         end_part(&mut out, start);
     }
+    out
+}
+
+/// A heartbeat of either kind, which says how many notices its client lost.
+pub fn with_dropped(heartbeat: &[u8], dropped: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(heartbeat.len() + 4);
+    out.extend_from_slice(heartbeat);
+    if let [kind, flags, ..] = &mut out[..] {
+        *flags |= if *kind == PLAYBACK { PLAYBACK_DROPPED } else { DROPPED };
+    }
+    out.extend_from_slice(&at_most(dropped).to_le_bytes());
     out
 }
 

@@ -118,6 +118,11 @@ impl Outlet for BodyOutlet {
         true
     }
 
+    // Comments are not for whoever reads events.
+    fn reads_heartbeats(&self) -> bool {
+        self.framing != Framing::Events
+    }
+
     fn takes_marks(&self) -> bool {
         self.framing == Framing::Events
     }

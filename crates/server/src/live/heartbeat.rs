@@ -99,3 +99,12 @@ pub struct Beat {
     /// In binary.
     pub bytes: Bytes,
 }
+
+impl Beat {
+    /// It for a client that lost so many notices.
+    pub fn with_dropped(&self, dropped: u64) -> Beat {
+        let text = self.text.strip_suffix('}').unwrap_or_default();
+        let text = format!("{text},\"dropped\":{dropped}}}");
+        Beat { text: text.into(), bytes: binary::with_dropped(&self.bytes, dropped).into() }
+    }
+}

@@ -81,6 +81,11 @@ pub trait Outlet: Send {
     /// As [`Outlet::send`].
     fn heartbeat(&mut self, beat: Beat) -> impl Future<Output = Result<(), End>> + Send;
 
+    /// Whether the client reads heartbeats as it does other messages.
+    fn reads_heartbeats(&self) -> bool {
+        true
+    }
+
     /// Whether it is to be told where the client stands.
     fn takes_marks(&self) -> bool {
         false

@@ -27,6 +27,7 @@ use super::aside::{Aside, Asides};
 use super::backlog::PART_BYTES;
 use super::begin::{self, Active, Begin, CLIENT_CHANNELS_MAX, Done, SPACING, Subscribe, Surroundings, Wanted};
 use super::binary::{self, UpdateHead};
+use super::heartbeat::Beat;
 use super::listed::Listed;
 use super::outlet::{End, Form, Outlet, SEND_PATIENCE, Told};
 use super::place::Round;
@@ -196,7 +197,7 @@ impl<O: Outlet> Subscriber<O> {
                     asides.push(rest.next());
                     match aside {
                         Aside::Beat(beat) if beat.bytes.is_empty() => {}
-                        Aside::Beat(beat) => self.outlet.heartbeat(beat).await?,
+                        Aside::Beat(beat) => self.beat(beat).await?,
                         Aside::Notice(text) => self.outlet.send(Told::Text(text)).await?,
                         Aside::NoticesLost(n) => {
                             self.dropped += n;
@@ -348,6 +349,15 @@ impl<O: Outlet> Subscriber<O> {
             hello["playback"] = playback.state().json();
         }
         self.outlet.send(Told::Text(hello.to_string().into())).await
+    }
+
+    /// Sends a heartbeat, with the notices that were lost since something told of them.
+    async fn beat(&mut self, beat: Beat) -> Result<(), End> {
+        if self.dropped == 0 || !self.outlet.reads_heartbeats() {
+            return self.outlet.heartbeat(beat).await;
+        }
+        let dropped = std::mem::take(&mut self.dropped);
+        self.outlet.heartbeat(beat.with_dropped(dropped)).await
     }
 
     async fn rewound(&mut self, id: i64, stream: StreamId, epoch: u32, row: u64) -> Result<(), End> {

@@ -321,6 +321,28 @@ async fn heartbeats_and_events_reach_every_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_updates_is_told_of_the_notices_that_it_lost() {
+    const NOTICES: u64 = 1000;
+    let server = TestServer::start().await;
+    let mut asleep = LiveClient::with_small_buffer(server.http).await;
+    asleep.next_of("hello").await;
+    // More than its socket and what waits for it hold.
+    let notice = json!({ "type": "event", "text": "x".repeat(64 << 10) }).to_string();
+    let live = server.running.as_ref().unwrap().server.ingest.live().clone();
+    (0..NOTICES).for_each(|_| live.notify(notice.clone()));
+    let (mut came, mut lost) = (0, 0);
+    while came + lost < NOTICES {
+        let message = asleep.next().await;
+        came += u64::from(message["type"] == "event");
+        if message["type"] == "heartbeat" {
+            lost += message["dropped"].as_u64().unwrap_or(0);
+        }
+    }
+    assert!(lost > 0, "all {came} came");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_the_epoch_is_new_and_everything_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let server = TestServer::on(folder.path(), "").await;

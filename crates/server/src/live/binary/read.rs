@@ -4,8 +4,8 @@
 use strongback_store::{ChannelType, Value};
 
 use super::{
-    BEHIND, COMMIT, ENDED, GAP, HEARTBEAT, HISTORY, LAST_DATA, LOOP, MEAN, NOTES, ONE, PAUSED, PLAYBACK, RANGE,
-    RECORDED, ROWS, SERIES_HEAD, SOURCE_HEAD, UPDATE, WIDE, WINDOW_HEAD,
+    BEHIND, COMMIT, DROPPED, ENDED, GAP, HEARTBEAT, HISTORY, LAST_DATA, LOOP, MEAN, NOTES, ONE, PAUSED, PLAYBACK,
+    PLAYBACK_DROPPED, RANGE, RECORDED, ROWS, SERIES_HEAD, SOURCE_HEAD, UPDATE, WIDE, WINDOW_HEAD,
 };
 use crate::live::cell_notes::CellNotes;
 use crate::playback::State;
@@ -123,6 +123,8 @@ pub struct Heartbeat<'a> {
     pub last_data: Option<i64>,
     /// Name, status, frames a second and missing frames of each source.
     pub sources: Vec<(&'a str, &'a str, f64, u64)>,
+    /// Notices lost since something told of them.
+    pub dropped: u32,
 }
 
 /// That the server is there, and what a playback is doing.
@@ -134,6 +136,8 @@ pub struct Playback<'a> {
     pub store: &'a str,
     /// What the playback is doing.
     pub state: State,
+    /// Notices lost since something told of them.
+    pub dropped: u32,
 }
 
 /// Bytes that are no live message.
@@ -282,6 +286,7 @@ fn heartbeat(mut rest: Rest<'_>) -> Result<Heartbeat<'_>, Damaged> {
         ingest_dropped,
         last_data: (flags & LAST_DATA != 0).then_some(last_data),
         sources,
+        dropped: if flags & DROPPED != 0 { rest.u32()? } else { 0 },
     })
 }
 
@@ -298,7 +303,8 @@ fn playback(mut rest: Rest<'_>) -> Result<Playback<'_>, Damaged> {
     let (id, name) = (rest.text()?.to_owned(), rest.text()?.to_owned());
     let [paused, looped, ended, behind] = [PAUSED, LOOP, ENDED, BEHIND].map(|flag| flags & flag != 0);
     let state = State { id, name, from, to, at, speed, paused, looped, ended, viewers, behind, round, wall_ns };
-    Ok(Playback { epoch, store, state })
+    let dropped = if flags & PLAYBACK_DROPPED != 0 { rest.u32()? } else { 0 };
+    Ok(Playback { epoch, store, state, dropped })
 }
 
 /// Bytes not yet read.

@@ -6,7 +6,7 @@ use strongback_store::{
 use super::read::{Cell, Damaged, Message, read};
 use super::*;
 use crate::history::Series;
-use crate::live::heartbeat::{PlaybackBeat, SourceBeat};
+use crate::live::heartbeat::{Beat, PlaybackBeat, SourceBeat};
 use crate::live::snapshot::StreamHistory;
 use crate::live::subscriber::write_update;
 use crate::live::window::StreamWindow;
@@ -273,9 +273,25 @@ fn heartbeats_of_playbacks_have_the_bytes_of_the_vectors_and_say_what_json_says(
 }
 
 #[test]
+fn heartbeats_tell_a_client_what_it_lost() {
+    for (name, dropped) in [("heartbeat", 7), ("heartbeat of a playback", u64::from(u32::MAX) + 5)] {
+        let Vector { bytes, message, .. } = vector(name);
+        let beat = Beat { text: message.to_string().into(), bytes: bytes.into() }.with_dropped(dropped);
+        let mut expected = message;
+        expected["dropped"] = json!(dropped);
+        assert_eq!(serde_json::from_str::<Json>(&beat.text).unwrap(), expected);
+        expected["dropped"] = json!(dropped.min(u64::from(u32::MAX)));
+        assert_eq!(json_of(&read(&beat.bytes).unwrap()), expected);
+        let lost = vector(&format!("{name} that tells of losses"));
+        assert_eq!(beat.bytes, lost.bytes);
+        assert_eq!(expected, lost.message);
+    }
+}
+
+#[test]
 fn the_reader_finds_in_each_vector_what_it_means() {
     let vectors = vectors();
-    assert_eq!(vectors.len(), 11);
+    assert_eq!(vectors.len(), 13);
     for Vector { name, bytes, message } in vectors {
         assert_eq!(json_of(&read(&bytes).unwrap()), message, "{name}");
     }
@@ -389,27 +405,40 @@ fn json_of(message: &Message<'_>) -> Json {
             }))).collect::<Vec<_>>(),
             "rows": history.rows.iter().map(|(s, r)| (s.to_string(), json!(r.to_string()))).collect::<Map<_, _>>(),
         }),
-        Message::Playback(beat) => json!({
-            "type": "heartbeat",
-            "time": beat.state.at.to_string(),
-            "epoch": beat.epoch,
-            "store": beat.store,
-            "playback": beat.state.json(),
-        }),
-        Message::Heartbeat(beat) => json!({
-            "type": "heartbeat",
-            "time": beat.time.to_string(),
-            "epoch": beat.epoch,
-            "store": beat.store,
-            "commit_ms": beat.commit_ms,
-            "points_per_s": beat.points_per_s,
-            "ingest_dropped": beat.ingest_dropped,
-            "last_data": beat.last_data.map(|t| t.to_string()),
-            "sources": beat.sources.iter().map(|(name, status, rate_hz, lost)| {
-                json!({ "name": name, "status": status, "rate_hz": rate_hz, "lost": lost.to_string() })
-            }).collect::<Vec<_>>(),
-        }),
+        Message::Playback(beat) => with_losses(
+            beat.dropped,
+            json!({
+                "type": "heartbeat",
+                "time": beat.state.at.to_string(),
+                "epoch": beat.epoch,
+                "store": beat.store,
+                "playback": beat.state.json(),
+            }),
+        ),
+        Message::Heartbeat(beat) => with_losses(
+            beat.dropped,
+            json!({
+                "type": "heartbeat",
+                "time": beat.time.to_string(),
+                "epoch": beat.epoch,
+                "store": beat.store,
+                "commit_ms": beat.commit_ms,
+                "points_per_s": beat.points_per_s,
+                "ingest_dropped": beat.ingest_dropped,
+                "last_data": beat.last_data.map(|t| t.to_string()),
+                "sources": beat.sources.iter().map(|(name, status, rate_hz, lost)| {
+                    json!({ "name": name, "status": status, "rate_hz": rate_hz, "lost": lost.to_string() })
+                }).collect::<Vec<_>>(),
+            }),
+        ),
     }
+}
+
+fn with_losses(dropped: u32, mut object: Json) -> Json {
+    if dropped > 0 {
+        object["dropped"] = json!(dropped);
+    }
+    object
 }
 
 /// An object with the fields that its notes are.
