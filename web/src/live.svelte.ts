@@ -11,7 +11,7 @@ import type {
   Alarm, Channel, Event, Gap, Heartbeat, Limit, PlaybackState, ServerMessage, ServerView, Snapshot, SourceStatus, StateRow, Subscribe,
   WireValue,
 } from "./message";
-import { toNumber } from "./message";
+import { brief, toNumber } from "./message";
 import { Digits } from "./number";
 import { naming } from "./pattern";
 import { GAPS_MAX as REPLAY_GAPS, Replay } from "./replay.svelte";
@@ -358,7 +358,7 @@ class Live {
       const receiveNs = receive_time === null ? timeNs : BigInt(receive_time);
       const [known, now] = [this.latest.get(channel.id), this.now()];
       if (known && now !== null && (!this.isAsked(channel.id) || !isNewer(receiveNs, known.receiveNs, now))) continue;
-      this.latest.set(channel.id, { value, timeNs, receiveNs, stream: channel.stream, recorded: true });
+      this.latest.set(channel.id, { value: brief(value, channel.type), timeNs, receiveNs, stream: channel.stream, recorded: true });
     }
   }
 

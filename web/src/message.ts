@@ -8,7 +8,9 @@ export type NsText = string;
 export type WireValue = number | string | boolean | null;
 
 export type ChannelType =
-  | "bool" | "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "string";
+  | "bool" | "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "string" | "blob"
+  /** Arrays of these: `f32[512]`, `f64[]`. Updates say how many elements came, `f32[512]`; states have them all. */
+  | `${string}[${string}]`;
 
 export interface Channel {
   id: number;
@@ -337,7 +339,8 @@ export type Freshness = "fresh" | "stale" | "gap" | "never";
 
 export interface StateRow {
   channel: Channel;
-  value: WireValue;
+  /** Of an array all its elements. */
+  value: WireValue | WireValue[];
   time: NsText | null;
   receive_time: NsText | null;
   age_ns: NsText | null;
@@ -374,6 +377,11 @@ export function toNumber(value: WireValue): number | null {
   if (value === "" || value.trim() !== value) return null;
   const number = Number(value);
   return Number.isFinite(number) ? number : null;
+}
+
+/** A value of a state as updates say it: of an array, how many elements there are. */
+export function brief(value: WireValue | WireValue[], type: ChannelType): WireValue {
+  return Array.isArray(value) ? `${type.slice(0, type.indexOf("["))}[${value.length}]` : value;
 }
 
 /** Whether a channel is drawn as named states (bars) rather than as a line. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { toNumber } from "./message";
-import { count, Digits, fixed, rate, short } from "./number";
+import { brief, toNumber } from "./message";
+import { count, Digits, exact, fixed, rate, short } from "./number";
 
 describe("numbers in words", () => {
   it("keeps digits in their columns once decimals were seen", () => {
@@ -32,6 +32,15 @@ describe("numbers in words", () => {
     const wave = new Digits();
     expect([0.5123, 3e-5].map((value) => wave.text(value, "f64"))).toEqual(["0.5123", "0.0000"]);
     expect([2_147_483_649, -7, 1e9].map((value) => new Digits().text(value, "i64"))).toEqual(["2147483649", "−7", "1000000000"]);
+  });
+  it("has every digit where that is asked for, the sign of a zero and the elements of an array too", () => {
+    expect([0.1, -0, 0, 1e21, "NaN", "9007199254740993", true, null].map(exact)).toEqual(["0.1", "-0", "0", "1e+21", "NaN", "9007199254740993", "true", ""]);
+    expect([[1.5, -0, "NaN", null], []].map(exact)).toEqual(["[1.5, -0, NaN, null]", "[]"]);
+  });
+  it("says of an array in a state what updates say of it", () => {
+    const words = (value: Parameters<typeof brief>[0], type: Parameters<typeof brief>[1]) => new Digits().text(brief(value, type), type);
+    expect([words([1, 2, 3], "f32[]"), words([7], "i64[1]"), words([], "f64[]")]).toEqual(["f32[3]", "i64[1]", "f64[0]"]);
+    expect([words("f32[3]", "f32[]"), words("blob(48213 bytes, 9f3c01aa)", "blob"), words(5, "f64")]).toEqual(["f32[3]", "blob(48213 bytes, 9f3c01aa)", "5"]);
   });
   it("shortens rates and counts", () => {
     expect([short(68_500), short(999_700), short(2_100_000), short(12), short(0)]).toEqual(["68.5 k", "1.00 M", "2.10 M", "12", "0"]);

@@ -56,9 +56,11 @@ function minus(text: string): string {
   return text.replace("-", "−");
 }
 
-/** Every digit of a value, for tables and copies. */
-export function exact(value: WireValue): string {
-  return value === null || value === undefined ? "" : String(value);
+/** Every digit of a value, the sign of a zero too, for tables and copies; of an array, every element. */
+export function exact(value: WireValue | WireValue[]): string {
+  if (Array.isArray(value)) return `[${value.map((one) => (one === null ? "null" : exact(one))).join(", ")}]`;
+  if (value === null || value === undefined) return "";
+  return Object.is(value, -0) ? "-0" : String(value);
 }
 
 /** `68.5 k`, `2.10 M`: three figures and a prefix, always five characters or fewer before the space. */
