@@ -9,8 +9,8 @@
 //! ```
 //! Records state what is, so a later one replaces an earlier one.
 //!
-//! Invariants: segments of `strongback.` tables (but for those of [`MEASURED`]), of runs that are not released, and those that would take a group
-//! below its minimum are never dropped for space.
+//! Invariants: segments of `strongback.` tables (but for those of [`MEASURED`]), of runs that are not released, and those
+//! that would take a group below its minimum are never dropped for space.
 
 use crate::checkpoint::Entries;
 use crate::fields::{Put, Take};
@@ -19,8 +19,14 @@ use crate::options::RetentionGroup;
 use crate::pattern::Pattern;
 use crate::stream::StreamKey;
 
-/// Tables of the server's own that are measurements, one row after the other: they go with what sources send.
-const MEASURED: [&str; 2] = ["strongback.clocks", "strongback.node_clock"];
+/// Tables of the server's own that say, one row after the other, how clocks are and how far something came with what
+/// sources send: they go with that, and take no room from what people did and were told.
+const MEASURED: [&str; 4] = ["strongback.clocks", "strongback.node_clock", "strongback.derived", "strongback.judged"];
+
+/// Whether a table of the server's own goes with what sources send. One that is older than this stays in the ledger's group.
+pub(crate) fn is_measured(key: &StreamKey) -> bool {
+    MEASURED.contains(&key.table.as_str())
+}
 
 /// Number of a retention group. The first three are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,7 +115,7 @@ impl Groups {
         if self.gaps_apart && key.table == GAPS_TABLE {
             return Group::GAPS;
         }
-        if key.is_internal() && !MEASURED.contains(&key.table.as_str()) {
+        if key.is_internal() && !is_measured(key) {
             return Group::LEDGER;
         }
         if let Some(run) = key.tag("run").and_then(|name| self.find(Kind::Run, name)) {
@@ -283,10 +289,10 @@ mod tests {
         let mut groups = Groups::default();
         let of =
             |groups: &Groups, table: &str| groups.of(&StreamKey::new(table, [("stream".to_owned(), "a".to_owned())]));
-        for table in ["strongback.gaps", "strongback.events", "strongback.imports", "strongback.definitions"] {
-            assert_eq!(of(&groups, table), Group::LEDGER, "{table}");
+        for table in ["gaps", "events", "imports", "definitions", "runs", "alarms", "late"] {
+            assert_eq!(of(&groups, &format!("strongback.{table}")), Group::LEDGER, "{table}");
         }
-        for table in ["strongback.clocks", "strongback.node_clock", "fti.bay"] {
+        for table in MEASURED.into_iter().chain(["fti.bay"]) {
             assert_eq!(of(&groups, table), Group::DATA, "{table}");
         }
         groups.set_gaps_apart(true);

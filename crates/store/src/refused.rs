@@ -243,7 +243,7 @@ impl Writer {
     fn note_refused(&mut self, head: FrameHead, told: bool) {
         let id = head.stream.0;
         let stream = &mut self.streams[id as usize];
-        if stream.slot.group.is_own() {
+        if stream.slot.stream.load().key.is_internal() {
             return;
         }
         let times = (head.receive_time, head.source_time);

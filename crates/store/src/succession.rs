@@ -8,12 +8,16 @@ use crate::append::{StreamWriter, Writer};
 use crate::catalog;
 use crate::clock::Caller;
 use crate::fields::Take;
+use crate::group;
 use crate::held::Held;
 use crate::log::Link;
 use crate::record::Control;
 use crate::reduction::Reduction;
 use crate::sequence::SequenceTracker;
 use crate::*;
+
+/// Table of the program's own whose rows each name a row of another stream: its number and that of the row.
+const LATE_TABLE: &str = "strongback.late";
 
 /// Frames of a stream that went back.
 struct Void {
@@ -25,6 +29,8 @@ struct Void {
     reduced: u64,
     /// Smallest and largest `time`.
     time: (i64, i64),
+    /// Whether they are told as lost: what went back of the program's own tables is of no frame that is there.
+    is_told: bool,
 }
 
 impl Store {
@@ -32,7 +38,8 @@ impl Store {
     /// anything is appended, when nothing is appended to `before` any more. Streams and channels keep their numbers
     /// and all counts continue. Frames of `before` that were not durable, those that it reduced among them, are
     /// counted as rejected and lost, and told in `strongback.gaps` as `not recorded`, as are frames that it
-    /// refused; they fill that gap when they come again. The program's own tables (`strongback.`) lose nothing.
+    /// refused; they fill that gap when they come again. The program's own tables (`strongback.`) lose nothing but what
+    /// they say of frames that went back, of which nothing is told.
     /// Returns how many frames went back.
     ///
     /// # Errors
@@ -56,19 +63,21 @@ impl Store {
             take_definition(&old, &mut new, id)?;
             let mut rows = new.streams[id].next_row..old.streams[id].next_row;
             let stream = old.streams[id].slot.stream.load_full();
-            let own = old.streams[id].slot.group.is_own();
+            let own = old.streams[id].slot.group.is_own() && !group::is_measured(&stream.key);
             let reduced = old.streams[id].reducer.as_ref().and_then(|reducer| reducer.undurable(durable));
             let (reduced, reduced_time) = reduced.map_or((0, None), |(frames, time)| (frames, Some(time)));
             let found = new.streams[id].reducer.as_ref().and_then(|reducer| reducer.found_held(rows.start));
             let is_held = found.is_some_and(|held| is_row_of(held, &old_view, stream.id));
             rows.start += u64::from(is_held);
             let of_rows = if own { 0 } else { rows.end.saturating_sub(rows.start) };
-            let mut void = Void { rows: of_rows, is_held, reduced, time: (now, now) };
+            let is_told = !stream.key.is_internal();
+            let mut void = Void { rows: of_rows, is_held, reduced, time: (now, now), is_told };
             if !rows.is_empty() {
                 let columns = if own { stream.layout.indices() } else { vec![] };
                 // They are in memory still: rows leave it only when they are durable.
                 let batches = old_view.scan(Scan { rows, ..Scan::all(stream.id, columns) }).filter_map(Result::ok);
-                let time = take_rows(&mut new, batches, own, now)?;
+                let (time, without_frame) = take_rows(&mut new, &stream, batches, own, now)?;
+                void.rows += without_frame;
                 let both = time.zip(reduced_time).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
                 void.time = both.or(time).or(reduced_time).unwrap_or(void.time);
             } else if let Some(time) = reduced_time {
@@ -88,7 +97,7 @@ impl Store {
         drop((old, new));
         // All is taken over by now: where the disk fails at this, the store after this one goes on from here.
         self.inner.pass_commits(given_out, now);
-        Ok(voids.iter().map(|v| v.rows + v.reduced).sum())
+        Ok(voids.iter().filter(|v| v.is_told).map(|v| v.rows + v.reduced).sum())
     }
 }
 
@@ -131,29 +140,47 @@ fn take_definition(old: &Writer, new: &mut Writer, id: usize) -> Result<(), Reje
 }
 
 /// Smallest and largest `time` of rows; those of the program's own tables are appended again, under the same
-/// ordinals.
+/// ordinals, but for those that name a frame which went back: its row is another one's from now on. Returns how many those
+/// are, too.
 fn take_rows(
     new: &mut Writer,
+    stream: &Stream,
     batches: impl Iterator<Item = Batch>,
     own: bool,
     now: i64,
-) -> Result<Option<(i64, i64)>, Reject> {
-    let mut range: Option<(i64, i64)> = None;
+) -> Result<(Option<(i64, i64)>, u64), Reject> {
+    let (mut range, mut without_frame): (Option<(i64, i64)>, u64) = (None, 0);
     for batch in batches {
         for time in batch.times() {
             let (a, b) = range.unwrap_or((time, time));
             range = Some((a.min(time), b.max(time)));
         }
         if own {
-            append_again(new, &batch, now)?;
+            without_frame += append_again(new, stream, &batch, now)?;
         }
     }
-    Ok(range)
+    Ok((range, without_frame))
 }
 
-fn append_again(new: &mut Writer, batch: &Batch, now: i64) -> Result<(), Reject> {
-    let mut frames = FrameBatch::new();
+/// Whether a row names a frame that is not in the store.
+fn names_lost(new: &Writer, stream: &Stream, batch: &Batch, row: usize) -> bool {
+    let cell = |name: &str| batch.columns.get(stream.layout.index(name)?.0 as usize)?.cell(row).ok();
+    match (cell("stream"), cell("row")) {
+        (Some(Value::U32(of)), Some(Value::U64(named))) if stream.key.table == LATE_TABLE => {
+            new.streams.get(of as usize).is_none_or(|of| of.next_row <= named)
+        }
+        _ => false,
+    }
+}
+
+/// Appends rows again, but for those that name a frame which is not there: returns how many these are.
+fn append_again(new: &mut Writer, stream: &Stream, batch: &Batch, now: i64) -> Result<u64, Reject> {
+    let (mut frames, mut without_frame) = (FrameBatch::new(), 0);
     for row in 0..batch.len() {
+        if names_lost(new, stream, batch, row) {
+            without_frame += 1;
+            continue;
+        }
         frames.clear();
         frames.begin(FrameHead {
             stream: batch.stream,
@@ -169,7 +196,7 @@ fn append_again(new: &mut Writer, batch: &Batch, now: i64) -> Result<(), Reject>
         frames.end();
         new.offer(&frames.frame(0), now, true).map_err(|reject| *reject)?;
     }
-    Ok(())
+    Ok(without_frame)
 }
 
 /// Lets the counts of a stream go on, and its sequence; notes the gap that frames leave which went back.
@@ -186,9 +213,9 @@ fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
         stream.counts.reduced += 1;
     }
     stream.counts.rejected += lost;
-    stream.counts.lost += lost;
+    let mut untold = if void.is_told { lost } else { 0 };
+    stream.counts.lost += untold;
     let reduced = stream.slot.stream.load().layout.channels.iter().any(|c| c.reduction != Reduction::None);
-    let mut untold = lost;
     if let Some(before) = &before.tracker {
         let tracker = stream.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(before.modulus)));
         tracker.take_over(before, reduced, |tracker, run| {

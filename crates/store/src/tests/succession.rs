@@ -40,10 +40,14 @@ fn stored(outcomes: &[Outcome]) -> usize {
     outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count()
 }
 
-/// The values of a stream in row order; rows are dense.
+/// The values of a stream's first channel in row order; rows are dense.
 fn values(store: &Store, stream: StreamId) -> Vec<u64> {
+    values_of(store, stream, ChannelIndex(0))
+}
+
+fn values_of(store: &Store, stream: StreamId, channel: ChannelIndex) -> Vec<u64> {
     let mut out = Vec::new();
-    for batch in store.view().scan(Scan::all(stream, vec![ChannelIndex(0)])) {
+    for batch in store.view().scan(Scan::all(stream, vec![channel])) {
         let batch = batch.expect("reads");
         for i in 0..batch.len() {
             assert_eq!(batch.rows[i], out.len() as u64);
@@ -549,4 +553,51 @@ fn what_a_store_failed_to_take_over_the_next_one_tells() {
     let expected = told(false);
     assert!(expected.0.len() >= 3, "{expected:?}");
     assert_eq!(told(true), expected);
+}
+
+/// What the program's own tables say of frames goes back with these: their rows are others' from then on.
+#[test]
+fn what_is_said_of_frames_that_went_back_goes_with_them() {
+    let disk = FaultDisk::new(13);
+    let store = open(&disk);
+    let [late, standings, runs] = ["strongback.late", "strongback.derived", "strongback.runs"].map(|table| {
+        let channels = [("stream", ChannelType::U32), ("row", ChannelType::U64)];
+        let channels = channels.map(|(name, kind)| ChannelSpec::new(name, kind)).to_vec();
+        let own = StreamSpec { source: "internal".into(), channels, ..spec(table, None) };
+        store.resolve_own(&own, T0).expect("resolved").0.id
+    });
+    let s = store.resolve(&spec("s", None), T0).expect("resolved").0.id;
+    let note = |table: StreamId, rows: &[u64]| {
+        let mut batch = FrameBatch::new();
+        for row in rows {
+            batch.begin(FrameHead { stream: table, receive_time: T0, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::U32(s.0));
+            batch.push(ChannelIndex(1), Value::U64(*row));
+            batch.end();
+        }
+        assert_eq!(stored(&store.append(&batch, T0).outcomes), rows.len());
+    };
+    send(&store, s, 0..3);
+    note(late, &[0]);
+    note(standings, &[1]);
+    store.commit(T0).expect("committed");
+    send(&store, s, 3..5);
+    note(late, &[1, 3, 4, 2]);
+    note(standings, &[4]);
+    note(runs, &[7]);
+    disk.fail_syncs("log", 1);
+    store.commit(T0).expect_err("the sync failed");
+    store.close(T0).expect_err("poisoned");
+    let again = open(&disk);
+    assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), 2);
+    check_identity(&again);
+    let named = |table| values_of(&again, table, ChannelIndex(1));
+    assert_eq!((named(late), named(standings), named(runs)), (vec![0, 1, 2], vec![1], vec![7]));
+    assert_eq!((again.counts(late).lost, again.counts(standings).lost), (0, 0));
+    again.commit(T0 + 3 * SECOND).expect("committed");
+    let told: Vec<_> = gaps(&again).into_iter().map(|row| (row.stream, row.count)).collect();
+    assert_eq!(told, [(u64::from(s.0), 2)]);
+    drop(again);
+    let last = open(&disk);
+    assert_eq!(values_of(&last, late, ChannelIndex(1)), [0, 1, 2]);
 }
