@@ -26,6 +26,7 @@ pub mod status;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -48,8 +49,12 @@ use status::Status;
 
 /// Name of the source of derived channels.
 pub const SOURCE: &str = "derived";
-/// Time between two standings of an evaluation that goes on.
-const STAND_EACH_NS: i64 = 10_000_000_000;
+/// Time between two standings of an evaluation that goes on, at least and at most.
+const STAND_EACH_NS: Range<i64> = 10_000_000_000..3_600_000_000_000;
+/// Bytes a second that what all evaluations remember may take: the more there is, the less often it is written.
+const STAND_BYTES_A_SECOND: u64 = 4096;
+/// Time after which all stand again that did not move: the newest standing must not go with the oldest data.
+const STAND_AGAIN_NS: i64 = 3_600_000_000_000;
 /// Time between two events that say what goes wrong with one.
 const TELL_EACH_NS: i64 = 60_000_000_000;
 /// Time between two looks at the catalog while it grows.
@@ -113,6 +118,10 @@ struct Work {
     reopenings: u64,
     retry_at: i64,
     stood_at: i64,
+    /// Bytes that were remembered then, as far as it was news.
+    stood_bytes: u64,
+    /// When all stood, those too that had not moved.
+    all_stood_at: i64,
     told: HashMap<String, i64>,
     clock: Leaps,
 }
@@ -121,7 +130,7 @@ impl Work {
     /// Moves all instants that are kept by `by_ns`: the clock was set by that.
     fn leap(&mut self, by_ns: i64) {
         self.instances.iter_mut().for_each(|instance| instance.leap(by_ns));
-        let instants = [&mut self.looked_at, &mut self.retry_at, &mut self.stood_at];
+        let instants = [&mut self.looked_at, &mut self.retry_at, &mut self.stood_at, &mut self.all_stood_at];
         instants.into_iter().chain(self.told.values_mut()).for_each(|at| *at = at.saturating_add(by_ns));
     }
 }
@@ -207,21 +216,28 @@ impl Derived {
             }
             self.dispatch(work, ingest, now);
         }
-        let stand = stop || now.saturating_sub(work.stood_at) >= STAND_EACH_NS;
+        let stand = stop || now.saturating_sub(work.stood_at) >= stand_each_ns(work.stood_bytes);
+        if stand && now.saturating_sub(work.all_stood_at) >= STAND_AGAIN_NS {
+            work.all_stood_at = now;
+            work.instances.iter_mut().for_each(Instance::stand_again);
+        }
+        let mut bytes = 0;
         for instance in work.instances.iter_mut().filter(|instance| stand || !instance.has_stood) {
             // A standing says that frames were seen: those that came too late are named before.
             name_late(instance, ingest, now);
             if ingest.refusal().is_none()
                 && instance.late_rows.is_empty()
                 && let Some(standing) = instance.standing()
-                && let Err(error) = record::stand(ingest, &instance.label, &standing)
             {
-                instance.has_stood = false;
-                tracing::warn!(%error, "where {} stands is not recorded", instance.label);
+                bytes += standing.memory.len() as u64;
+                if let Err(error) = record::stand(ingest, &instance.label, &standing) {
+                    instance.has_stood = false;
+                    tracing::warn!(%error, "where {} stands is not recorded", instance.label);
+                }
             }
         }
         if stand {
-            work.stood_at = now;
+            (work.stood_at, work.stood_bytes) = (now, bytes);
         }
         self.report(work, ingest, ledger, now);
     }
@@ -451,6 +467,12 @@ impl Derived {
             tell(work, ingest, ledger, now, &name, why);
         }
     }
+}
+
+/// Time until the next standings, where those before were of so many bytes.
+fn stand_each_ns(bytes: u64) -> i64 {
+    let ns = bytes.saturating_mul(1_000_000_000) / STAND_BYTES_A_SECOND;
+    i64::try_from(ns).unwrap_or(i64::MAX).clamp(STAND_EACH_NS.start, STAND_EACH_NS.end)
 }
 
 /// Whether a stream triggers a derived channel: of derived ones those of the version in force.

@@ -430,6 +430,11 @@ impl Instance {
         Some(Standing { released: self.released, seen, memory: self.program.memory() })
     }
 
+    /// Lets its standing be news again, wherever it stands.
+    pub fn stand_again(&mut self) {
+        self.stood = FIRST;
+    }
+
     /// Whether a stream's `time` is its source's.
     pub fn is_source_clock(stream: &Stream) -> bool {
         stream.clock == Clock::Source

@@ -24,6 +24,10 @@ use super::hold::Key;
 
 /// Table of standings.
 const STANDINGS: &str = "strongback.derived";
+/// The tag that says of which evaluation a stream of standings is. Those of earlier versions have another: they stay where
+/// streams of that time were put, and nothing is added to them.
+const OF: &str = "evaluation";
+const OF_BEFORE: &str = "of";
 
 /// Results of one trigger and version.
 #[derive(Clone, Debug)]
@@ -132,8 +136,8 @@ pub fn label(name: &str, version: u32, trigger: &StreamKey) -> String {
     format!("{name} version {version} of {trigger}")
 }
 
-fn standing_key(label: &str) -> StreamKey {
-    StreamKey::new(STANDINGS, [("of".to_owned(), label.to_owned())])
+fn standing_key(tag: &str, label: &str) -> StreamKey {
+    StreamKey::new(STANDINGS, [(tag.to_owned(), label.to_owned())])
 }
 
 /// Appends where an evaluation stands.
@@ -146,9 +150,11 @@ pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Re
         ("row", ChannelType::U64),
         ("seen", ChannelType::String),
         ("memory", ChannelType::String),
+        // Where an evaluation stands still the same standing is no frame sent twice.
+        ("at_ns", ChannelType::I64),
     ];
     let spec = StreamSpec {
-        key: standing_key(label),
+        key: standing_key(OF, label),
         source: "internal".to_owned(),
         clock: Clock::Source,
         expected_period_ns: None,
@@ -166,6 +172,7 @@ pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Re
     batch.push(channels[1], Value::U64(row));
     batch.push(channels[2], Value::String(&seen));
     batch.push(channels[3], Value::String(&memory));
+    batch.push(channels[4], Value::I64(now));
     batch.end();
     append(ingest, &batch).map(drop)
 }
@@ -175,7 +182,8 @@ pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Re
 /// # Errors
 /// A scan that ends early.
 pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, ScanError> {
-    find_standing(view, label, end, true)
+    let newest = find_standing(view, &standing_key(OF, label), end, true)?;
+    newest.map_or_else(|| find_standing(view, &standing_key(OF_BEFORE, label), end, true), |newest| Ok(Some(newest)))
 }
 
 /// Where an evaluation began.
@@ -183,12 +191,12 @@ pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, 
 /// # Errors
 /// A scan that ends early.
 pub fn first_standing(view: &View, label: &str) -> Result<Option<Standing>, ScanError> {
-    find_standing(view, label, i64::MAX, false)
+    let first = find_standing(view, &standing_key(OF_BEFORE, label), i64::MAX, false)?;
+    first.map_or_else(|| find_standing(view, &standing_key(OF, label), i64::MAX, false), |first| Ok(Some(first)))
 }
 
-fn find_standing(view: &View, label: &str, end: i64, newest_first: bool) -> Result<Option<Standing>, ScanError> {
-    let key = standing_key(label);
-    let Some(stream) = view.catalog().streams.iter().find(|stream| stream.key == key).cloned() else {
+fn find_standing(view: &View, key: &StreamKey, end: i64, newest_first: bool) -> Result<Option<Standing>, ScanError> {
+    let Some(stream) = view.catalog().streams.iter().find(|stream| stream.key == *key).cloned() else {
         return Ok(None);
     };
     let columns: Vec<ChannelIndex> = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();

@@ -296,3 +296,69 @@ fn a_book_keeps_versions_and_what_needs_what() {
     std::fs::write(folder.path().join("derived.json"), "{").expect("written");
     assert!(Book::open(folder.path(), &[], 9).is_err());
 }
+
+#[test]
+fn what_is_remembered_is_written_the_less_often_the_more_it_is() {
+    let seconds = |bytes| stand_each_ns(bytes) / 1_000_000_000;
+    // A window of 32,768 samples has 512 KiB.
+    assert_eq!([0, 40_960, 512 << 10, u64::MAX].map(seconds), [10, 10, 128, 3_600]);
+}
+
+#[test]
+fn an_evaluation_that_stands_still_is_written_down_again_before_its_standing_goes_with_old_data() {
+    let mut rig = Rig::new();
+    let written = |rig: &Rig| {
+        let view = rig.ingest.store().view();
+        let of = |stream: &&Arc<Stream>| stream.key.tag("evaluation") == Some("d.x version 1 of a");
+        view.catalog().streams.iter().find(of).map_or(0, |stream| view.next_row(stream.id))
+    };
+    rig.send("b", "w", BASE, BASE, 1.0);
+    rig.send("a", "v", BASE + MS, BASE + MS, 2.0);
+    (0..5).for_each(|n| rig.turn(BASE + (1_000 + n * 200) * MS));
+    rig.turn(BASE + 20_000 * MS);
+    let stood = written(&rig);
+    assert_eq!(rig.rows("d", &["x"]).len(), 1);
+    rig.turn(BASE + 40_000 * MS);
+    assert_eq!(written(&rig), stood, "no news");
+    rig.turn(BASE + 3_700_000 * MS);
+    assert_eq!(written(&rig), stood + 1);
+    rig.turn(BASE + 3_720_000 * MS);
+    assert_eq!(written(&rig), stood + 1);
+}
+
+#[test]
+fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
+    let rig = Rig::new();
+    let channels = [
+        ("stream", ChannelType::U32),
+        ("row", ChannelType::U64),
+        ("seen", ChannelType::String),
+        ("memory", ChannelType::String),
+    ];
+    let spec = StreamSpec {
+        key: StreamKey::new("strongback.derived", [("of".to_owned(), "one".to_owned())]),
+        source: "internal".to_owned(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: channels.map(|(name, kind)| ChannelSpec::new(name, kind)).to_vec(),
+    };
+    let (stream, channels) = rig.ingest.resolve_own(&spec).expect("a stream");
+    let mut batch = FrameBatch::new();
+    batch.begin(FrameHead { stream: stream.id, receive_time: 6, source_time: Some(5), sequence: None });
+    let cells = [Value::U32(1), Value::U64(7), Value::String("1:8"), Value::String("AA==")];
+    channels.iter().zip(cells).for_each(|(channel, cell)| batch.push(*channel, cell));
+    batch.end();
+    let _ = rig.ingest.accept(&batch);
+
+    let found = |end| record::standing(&rig.ingest.store().view(), "one", end).expect("a scan");
+    let first = || record::first_standing(&rig.ingest.store().view(), "one").expect("a scan");
+    let before = found(i64::MAX).expect("a standing");
+    let (seen, memory) = (before.seen.as_slice(), before.memory.as_slice());
+    assert_eq!((before.released, seen, memory), ((5, 1, 7), &[(StreamId(1), 8)][..], &[0][..]));
+    assert_eq!(first().as_ref(), Some(&before));
+    let after = record::Standing { released: (9, 1, 8), ..before.clone() };
+    record::stand(&rig.ingest, "one", &after).expect("recorded");
+    assert_eq!(found(i64::MAX), Some(after));
+    assert_eq!((found(9).as_ref(), first().as_ref()), (Some(&before), Some(&before)));
+}
