@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
-use strongback_store::{Batch, Scan, Scanner, Stream, View};
+use strongback_store::{Batch, ColumnValues, Scan, Scanner, Stream, View};
 
 use crate::error::QueryError;
 
 /// Cells that the slices of all streams hold, about.
 const MAX_CELLS: usize = 1 << 22;
+/// Bytes of texts and arrays that the slices of all streams hold, about: each beside its last batch.
+const MAX_BYTES: usize = 128 << 20;
 /// Fewest and most rows of a slice.
 const MIN_ROWS: usize = 64;
 const MAX_ROWS: usize = 1 << 16;
@@ -97,6 +99,9 @@ struct Slices {
     next: usize,
     width: u64,
     max_rows: usize,
+    /// Bytes of texts and arrays in the batches.
+    bytes: usize,
+    max_bytes: usize,
 }
 
 impl Slices {
@@ -104,8 +109,10 @@ impl Slices {
         let (first, last) = view.time_range(scan.stream).unwrap_or((i64::MAX, i64::MIN));
         scan.time = scan.time.start.max(first)..scan.time.end.min(last.saturating_add(1));
         let max_rows = (MAX_CELLS / streams.max(1) / scan.columns.len().max(1)).clamp(MIN_ROWS, MAX_ROWS);
+        let max_bytes = MAX_BYTES / streams.max(1);
         let (batches, rows) = (Vec::new(), Vec::new());
-        Slices { view: view.clone(), scan, batches, rows, next: 0, width: FIRST_WIDTH, max_rows }
+        let (next, width, bytes) = (0, FIRST_WIDTH, 0);
+        Slices { view: view.clone(), scan, batches, rows, next, width, max_rows, bytes, max_bytes }
     }
 
     fn frame(&self) -> Option<(&Batch, usize)> {
@@ -131,7 +138,7 @@ impl Slices {
             if self.gather(to)? {
                 self.rows.sort_unstable_by_key(|row| (row.time, row.row));
                 (self.scan.time.start, self.scan.rows.start) = (to, 0);
-                if self.rows.len() * 4 < self.max_rows {
+                if self.rows.len() * 4 < self.max_rows && self.bytes / 2 <= self.max_bytes / 8 {
                     let times = if self.rows.is_empty() { 4 } else { 2 };
                     self.width = self.width.saturating_mul(times).min(MAX_WIDTH);
                 }
@@ -150,10 +157,14 @@ impl Slices {
     fn gather(&mut self, to: i64) -> Result<bool, QueryError> {
         self.batches.clear();
         self.rows.clear();
-        self.next = 0;
+        (self.next, self.bytes) = (0, 0);
         let scan = Scan { time: self.scan.time.start..to, ..self.scan.clone() };
         for batch in self.view.scan(scan) {
             let (batch, number) = (batch?, self.batches.len() as u32);
+            if self.bytes > self.max_bytes {
+                return Ok(false);
+            }
+            self.bytes += varying_bytes(&batch);
             let room = self.max_rows - self.rows.len();
             let rows = (0..batch.len()).zip(&batch.rows).take(room);
             let rows = rows.map(|(at, row)| SliceRow { time: batch.time(at), row: *row, batch: number, at: at as u32 });
@@ -165,5 +176,87 @@ impl Slices {
             }
         }
         Ok(true)
+    }
+}
+
+/// Returns the bytes of the texts and arrays in a batch.
+fn varying_bytes(batch: &Batch) -> usize {
+    let of_column = |values: &ColumnValues| match values {
+        ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
+        _ => 0,
+    };
+    batch.columns.iter().map(|column| of_column(&column.values)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strongback_store::{
+        ChannelIndex, ChannelSpec, ChannelType, Clock, FixedOptions, FrameBatch, FrameHead, MemoryRegion, Outcome,
+        Store, StoreOptions, StreamKey, StreamSpec, Value,
+    };
+
+    const T0: i64 = 1_790_000_000_000_000_000;
+    const ROWS: usize = 2_000;
+    const TEXT_BYTES: usize = 500;
+
+    /// A store of one stream with texts, each row at the time that `time` says of it, and the stream.
+    fn store(time: impl Fn(usize) -> i64) -> (Store, Arc<Stream>) {
+        let region = MemoryRegion::new(64 << 20);
+        let fixed = FixedOptions { log_bytes: Some(16 << 20), ..FixedOptions::new(64 << 20) };
+        let store = Store::in_memory(&region, &fixed, StoreOptions::default(), T0).unwrap();
+        let spec = StreamSpec {
+            key: StreamKey::new("t", []),
+            source: "test".into(),
+            clock: Clock::Source,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![ChannelSpec::new("x", ChannelType::String)],
+        };
+        let stream = store.resolve(&spec, T0).unwrap().0;
+        let mut batch = FrameBatch::new();
+        for row in 0..ROWS {
+            let head = FrameHead {
+                stream: stream.id,
+                receive_time: T0 + row as i64,
+                source_time: Some(time(row)),
+                sequence: None,
+            };
+            batch.begin(head);
+            batch.push(ChannelIndex(0), Value::String(&format!("{row:0>TEXT_BYTES$}")));
+            batch.end();
+        }
+        let appended = store.append(&batch, T0);
+        assert!(appended.outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })));
+        (store, stream)
+    }
+
+    /// What slices of so many bytes hand out: time and row; and the most bytes that they held.
+    fn read(store: &Store, stream: &Stream, max_bytes: usize) -> (Vec<(i64, u64)>, usize) {
+        let scan = Scan::all(stream.id, vec![ChannelIndex(0)]);
+        let mut slices = Slices { max_bytes, ..Slices::new(&store.view(), scan, 1) };
+        let (mut found, mut most) = (Vec::new(), 0);
+        while let Some(time) = slices.time().unwrap() {
+            most = most.max(slices.batches.iter().map(varying_bytes).sum());
+            let (batch, at) = slices.frame().unwrap();
+            found.push((time, batch.rows[at]));
+            slices.next += 1;
+        }
+        (found, most)
+    }
+
+    #[test]
+    fn slices_of_long_texts_are_bounded_in_bytes() {
+        let spread = |row: usize| T0 + (row * 977 % ROWS) as i64 * 1_000;
+        let instants = |row: usize| T0 + (ROWS - row) as i64 / 700;
+        for (store, stream) in [store(spread), store(instants)] {
+            let (all, most) = read(&store, &stream, usize::MAX);
+            assert!(all.len() == ROWS && all.is_sorted() && most > ROWS / 4 * TEXT_BYTES, "{} of {most}", all.len());
+            let max_bytes = 20 * TEXT_BYTES;
+            let (found, most) = read(&store, &stream, max_bytes);
+            assert_eq!(found, all);
+            // Beside the last batch: the largest of what is not sealed has 512 rows.
+            assert!(most <= max_bytes + 512 * TEXT_BYTES, "{most} bytes");
+        }
     }
 }

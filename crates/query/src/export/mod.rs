@@ -235,6 +235,8 @@ enum ExportRow<'a> {
 trait RowWriter: Send {
     /// Appends a row.
     fn row(&mut self, columns: &Columns, row: ExportRow<'_>) -> Result<(), QueryError>;
+    /// Whether so much is ready that it should be sent at once.
+    fn is_full(&self) -> bool;
     /// Takes what is ready to be sent.
     fn take(&mut self) -> Vec<u8>;
     /// Ends the file and takes the rest.
@@ -285,7 +287,7 @@ async fn write(
             order.push(Reverse((time, at)));
         }
         rows = rows.wrapping_add(1);
-        if rows.is_multiple_of(64) {
+        if rows.is_multiple_of(64) || writer.is_full() {
             let chunk = writer.take();
             if !chunk.is_empty() && sender.send(Ok(chunk.into())).await.is_err() {
                 return Ok(());

@@ -25,6 +25,9 @@ use crate::error::{QueryError, sqlstate};
 const BATCH_CELLS: usize = 256 << 10;
 /// Cells of a row group.
 const GROUP_CELLS: usize = 4 << 20;
+/// Bytes of texts of a batch, and of a row group.
+const BATCH_TEXT_BYTES: usize = 8 << 20;
+const GROUP_TEXT_BYTES: usize = 64 << 20;
 
 /// Where the writer's bytes wait to be sent.
 #[derive(Clone, Default)]
@@ -55,6 +58,9 @@ pub(super) struct ParquetRows {
     /// Cells in the builders, an array's elements counted, and in the row group.
     cells: usize,
     group_cells: usize,
+    /// Bytes of texts in them.
+    text_bytes: usize,
+    group_text_bytes: usize,
 }
 
 fn failed(error: impl std::fmt::Display) -> QueryError {
@@ -99,6 +105,8 @@ impl ParquetRows {
             rows: 0,
             cells: 0,
             group_cells: 0,
+            text_bytes: 0,
+            group_text_bytes: 0,
         })
     }
 
@@ -112,10 +120,11 @@ impl ParquetRows {
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(failed)?;
         self.writer.write(&batch).map_err(failed)?;
         self.group_cells += std::mem::take(&mut self.cells);
+        self.group_text_bytes += std::mem::take(&mut self.text_bytes);
         self.rows = 0;
-        if self.group_cells >= GROUP_CELLS {
+        if self.group_cells >= GROUP_CELLS || self.group_text_bytes >= GROUP_TEXT_BYTES {
             self.writer.flush().map_err(failed)?;
-            self.group_cells = 0;
+            (self.group_cells, self.group_text_bytes) = (0, 0);
         }
         Ok(())
     }
@@ -131,8 +140,10 @@ impl RowWriter for ParquetRows {
                 let own = first..first + batch.columns.len();
                 for (at, builder) in self.channels.iter_mut().enumerate() {
                     let cell = own.contains(&at).then(|| batch.columns[at - first].cell(row).ok()).flatten();
-                    if let Some(Value::Array(array)) = cell {
-                        self.cells += array.len();
+                    match cell {
+                        Some(Value::Array(array)) => self.cells += array.len(),
+                        Some(Value::String(text)) => self.text_bytes += text.len(),
+                        _ => {}
                     }
                     if !builder.append(cell) {
                         return Err(crate::column::changed(self.schema.field(at + 3).name()));
@@ -153,10 +164,15 @@ impl RowWriter for ParquetRows {
         }
         self.rows += 1;
         self.cells += self.channels.len();
-        if self.cells >= BATCH_CELLS {
+        if self.cells >= BATCH_CELLS || self.text_bytes >= BATCH_TEXT_BYTES {
             self.write_batch()?;
         }
         Ok(())
+    }
+
+    // Row groups become ready as a whole.
+    fn is_full(&self) -> bool {
+        false
     }
 
     fn take(&mut self) -> Vec<u8> {
@@ -279,4 +295,47 @@ builders! {
     U64: UInt64Builder, DataType::UInt64;
     F32: Float32Builder, DataType::Float32;
     F64: Float64Builder, DataType::Float64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strongback_store::{
+        ChannelIndex, ChannelSpec, Clock, FixedOptions, FrameBatch, FrameHead, MemoryRegion, Scan, Store, StoreOptions,
+        StreamKey, StreamSpec,
+    };
+
+    const T0: i64 = 1_790_000_000_000_000_000;
+    const TEXT_BYTES: usize = 512 << 10;
+
+    #[test]
+    fn long_texts_fill_a_batch_and_a_row_group_as_many_cells_do() {
+        let region = MemoryRegion::new(64 << 20);
+        let fixed = FixedOptions { log_bytes: Some(16 << 20), ..FixedOptions::new(64 << 20) };
+        let store = Store::in_memory(&region, &fixed, StoreOptions::default(), T0).unwrap();
+        let spec = StreamSpec {
+            key: StreamKey::new("t", []),
+            source: "test".into(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![ChannelSpec::new("x", ChannelType::String)],
+        };
+        let stream = store.resolve(&spec, T0).unwrap().0;
+        let mut frames = FrameBatch::new();
+        frames.begin(FrameHead { stream: stream.id, receive_time: T0, source_time: None, sequence: None });
+        frames.push(ChannelIndex(0), Value::String(&"x".repeat(TEXT_BYTES)));
+        frames.end();
+        store.append(&frames, T0);
+        let batch = store.view().scan(Scan::all(stream.id, vec![ChannelIndex(0)])).next().unwrap().unwrap();
+        let columns = Columns::new(vec![(stream.clone(), vec![ChannelIndex(0)])]).unwrap();
+        let mut rows = ParquetRows::new(&columns).unwrap();
+        let mut batches = 0;
+        for row in 1..=GROUP_TEXT_BYTES / TEXT_BYTES {
+            rows.row(&columns, ExportRow::Frame { stream: &stream, first: 0, batch: &batch, row: 0 }).unwrap();
+            assert_eq!(rows.rows, row % (BATCH_TEXT_BYTES / TEXT_BYTES), "rows held after row {row}");
+            batches += usize::from(rows.rows == 0);
+        }
+        assert_eq!((batches, rows.group_text_bytes), (GROUP_TEXT_BYTES / BATCH_TEXT_BYTES, 0));
+    }
 }

@@ -88,8 +88,12 @@ impl RowWriter for CsvWriter {
         Ok(())
     }
 
+    fn is_full(&self) -> bool {
+        self.out.len() >= CHUNK_BYTES
+    }
+
     fn take(&mut self) -> Vec<u8> {
-        match self.out.len() >= CHUNK_BYTES {
+        match self.is_full() {
             true => std::mem::take(&mut self.out).into_bytes(),
             false => Vec::new(),
         }
@@ -158,8 +162,12 @@ impl RowWriter for JsonlWriter {
         Ok(())
     }
 
+    fn is_full(&self) -> bool {
+        self.out.len() >= CHUNK_BYTES
+    }
+
     fn take(&mut self) -> Vec<u8> {
-        match self.out.len() >= CHUNK_BYTES {
+        match self.is_full() {
             true => std::mem::take(&mut self.out).into_bytes(),
             false => Vec::new(),
         }
