@@ -18,7 +18,7 @@ pub mod replay;
 pub mod session;
 pub mod track;
 
-pub use track::channel_bytes;
+pub use track::{channel_bytes, varying_bytes};
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};

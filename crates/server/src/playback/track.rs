@@ -183,7 +183,7 @@ impl Track {
 }
 
 /// Bytes of the texts and arrays in a batch.
-fn varying_bytes(batch: &Batch) -> usize {
+pub fn varying_bytes(batch: &Batch) -> usize {
     let of_column = |values: &ColumnValues| match values {
         ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
         _ => 0,

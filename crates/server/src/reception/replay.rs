@@ -5,9 +5,12 @@ use std::ops::Range;
 use strongback_store::{Batch, ChannelIndex, Scan, ScanError, Scanner, StreamId, View};
 
 use super::{Reading, Sighting};
+use crate::playback::varying_bytes;
 
 /// Frames that a slice of time should have, at least and at most: slices grow and shrink until they do.
 const SLICE_FRAMES: Range<usize> = 2_000..50_000;
+/// Bytes of texts that it should have at most.
+const SLICE_TEXT_BYTES: usize = 64 << 20;
 /// Span of the first slice, and of the longest.
 const SLICE_NS: Range<i64> = 1_000_000_000..86_400_000_000_000;
 
@@ -90,6 +93,7 @@ pub struct ByTime {
     next: i64,
     end: i64,
     span: i64,
+    text_bytes_max: usize,
 }
 
 impl ByTime {
@@ -99,7 +103,8 @@ impl ByTime {
         let times: Vec<(i64, i64)> = wanted.iter().filter_map(|of| view.time_range(of.stream)).collect();
         let first = times.iter().map(|time| time.0).min().unwrap_or(i64::MAX);
         let last = times.iter().map(|time| time.1).max().unwrap_or(i64::MIN);
-        ByTime { wanted, next: from.max(first), end: to.min(last), span: SLICE_NS.start }
+        let (next, end, text_bytes_max) = (from.max(first), to.min(last), SLICE_TEXT_BYTES);
+        ByTime { wanted, next, end, span: SLICE_NS.start, text_bytes_max }
     }
 
     /// Up to where it has read: every frame with an earlier `time` was given.
@@ -122,25 +127,29 @@ impl ByTime {
         }
         loop {
             let last = self.next.saturating_add(self.span - 1).min(self.end);
-            let mut frames = Vec::new();
+            let (mut frames, mut text_bytes) = (Vec::new(), 0);
+            let is_large = |frames: &[Sighting<R>], text_bytes: usize| {
+                (frames.len() > SLICE_FRAMES.end || text_bytes > self.text_bytes_max) && self.span > 1
+            };
             let time = self.next..last.saturating_add(1);
-            for of in &self.wanted {
+            'slice: for of in &self.wanted {
                 let scan =
                     Scan { time: time.clone(), rows: of.rows.clone(), ..Scan::all(of.stream, of.channels.clone()) };
                 for batch in view.scan(scan) {
                     let batch = batch?;
+                    text_bytes += varying_bytes(&batch);
                     let all = (0..batch.len()).map(|row| sighting(&batch, &of.channels, row));
                     frames.extend(all.filter(|frame| of.every || !frame.readings.is_empty()));
-                    if frames.len() > SLICE_FRAMES.end && self.span > 1 {
-                        break;
+                    if is_large(&frames, text_bytes) {
+                        break 'slice;
                     }
                 }
             }
-            if frames.len() > SLICE_FRAMES.end && self.span > 1 {
+            if is_large(&frames, text_bytes) {
                 self.span = (self.span / 4).max(1);
                 continue;
             }
-            if frames.len() < SLICE_FRAMES.start {
+            if frames.len() < SLICE_FRAMES.start && text_bytes <= self.text_bytes_max / 4 {
                 self.span = (self.span * 2).min(SLICE_NS.end);
             }
             self.next = last.saturating_add(1);
@@ -149,6 +158,68 @@ impl ByTime {
             }
             frames.sort_by_key(|frame| (frame.time, frame.stream.0, frame.row));
             return Ok(frames);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strongback_store::{
+        ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Store, StoreOptions, StreamKey, StreamSpec,
+        Value,
+    };
+
+    const T0: i64 = 1_790_000_000_000_000_000;
+    const ROWS: usize = 1_000;
+    const TEXT_BYTES: usize = 500;
+
+    /// The length of a text.
+    struct Length(usize);
+
+    impl Reading for Length {
+        fn of(value: Value<'_>) -> Option<Length> {
+            let Value::String(text) = value else { return None };
+            Some(Length(text.len()))
+        }
+    }
+
+    #[test]
+    fn a_slice_of_long_texts_is_bounded_in_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = StoreOptions { log_bytes: 4 << 20, segment_bytes: 1 << 20, ..StoreOptions::default() };
+        let store = Store::open(dir.path(), options, T0).unwrap();
+        let spec = StreamSpec {
+            key: StreamKey::new("s", []),
+            source: "test".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: vec![ChannelSpec::new("v", ChannelType::String)],
+        };
+        let stream = store.resolve(&spec, T0).unwrap().0.id;
+        let mut batch = FrameBatch::new();
+        for row in 0..ROWS {
+            let receive_time = T0 + row as i64 * 1_000;
+            batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::String(&format!("{row:0>TEXT_BYTES$}")));
+            batch.end();
+        }
+        let appended = store.append(&batch, T0 + ROWS as i64 * 1_000);
+        assert!(appended.outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })));
+        let view = store.view();
+        for (text_bytes_max, most) in [(SLICE_TEXT_BYTES, ROWS), (20 * TEXT_BYTES, 20), (1, 1)] {
+            let wanted = Wanted { stream, channels: vec![ChannelIndex(0)], rows: 0..u64::MAX, every: false };
+            let all = ByTime::new(&view, vec![wanted], i64::MIN, i64::MAX);
+            let mut slices = ByTime { text_bytes_max, ..all };
+            let mut rows = Vec::new();
+            while !slices.is_over() {
+                let slice = slices.slice::<Length>(&view).unwrap();
+                let bytes: usize = slice.iter().flat_map(|frame| &frame.readings).map(|(_, of)| of.0).sum();
+                assert!(bytes <= most * TEXT_BYTES, "{bytes} bytes, at most {text_bytes_max}");
+                rows.extend(slice.iter().filter_map(|frame| frame.row));
+            }
+            assert!(rows.iter().copied().eq(0..ROWS as u64), "{} rows, at most {text_bytes_max} bytes", rows.len());
         }
     }
 }
