@@ -92,6 +92,8 @@ pub struct Instance {
     kinds: Vec<Kind>,
     program: Program,
     since: i64,
+    /// Row of the trigger from which on all came while its version was in force, whatever the clock said.
+    from_row: Option<u64>,
     align_ns: i64,
     hold: Hold,
     /// Results up to here are stored.
@@ -145,6 +147,7 @@ impl Instance {
             kinds: binding.kinds,
             program: binding.program,
             since: entry.since,
+            from_row: None,
             align_ns: i64::from(align_ms) * 1_000_000,
             hold: Hold::default(),
             written: None,
@@ -206,6 +209,7 @@ impl Instance {
         self.tail = None;
         let mut seen = std::mem::take(&mut self.bounds);
         self.bounds = self.inputs.iter().map(|(stream, _)| (*stream, view.next_row(*stream))).collect();
+        self.from_row.get_or_insert(view.next_row(self.trigger.id));
         if !(self.has_memory && again == Some(Again::Missed)) {
             self.has_memory = false;
             let newest = self.output.newest(view, self.trigger.id)?;
@@ -218,6 +222,9 @@ impl Instance {
                     (self.released, self.stood) = (standing.released, standing.released);
                     self.has_stood = true;
                     seen = standing.seen.into_iter().collect();
+                    // What came after it came while the version was in force.
+                    let known = standing.from_row.or_else(|| seen.get(&self.trigger.id).copied());
+                    self.from_row = self.from_row.into_iter().chain(known).min();
                 }
                 None => {
                     let Some(first) = self.first_trigger(view)? else {
@@ -244,6 +251,12 @@ impl Instance {
         Ok(())
     }
 
+    /// Whether a frame of the trigger was received since the version came into force: by the clock, or, as that may have
+    /// been set back since, by its row.
+    fn is_in_force(&self, row: Option<u64>, receive_time: i64) -> bool {
+        receive_time >= self.since || row.is_none_or(|row| self.from_row.is_some_and(|from_row| row >= from_row))
+    }
+
     /// The first trigger received since the version came into force.
     fn first_trigger(&self, view: &View) -> std::result::Result<Option<Key>, ScanError> {
         let mut first: Option<Key> = None;
@@ -251,7 +264,8 @@ impl Instance {
         for batch in view.scan(scan) {
             let batch = batch?;
             let mut any = false;
-            for row in (0..batch.len()).filter(|row| batch.receive_time[*row] >= self.since) {
+            let in_force = |row: &usize| self.is_in_force(Some(batch.rows[*row]), batch.receive_time[*row]);
+            for row in (0..batch.len()).filter(in_force) {
                 any = true;
                 let key = (batch.time(row), self.trigger.id.0, batch.rows[row]);
                 first = Some(first.map_or(key, |first| first.min(key)));
@@ -304,7 +318,7 @@ impl Instance {
             return;
         }
         if let Stage::Idle = self.stage {
-            if is_trigger && frame.row.is_some() && frame.receive_time >= self.since {
+            if is_trigger && frame.row.is_some() && self.is_in_force(frame.row, frame.receive_time) {
                 self.again = Some(Again::Record);
             }
             return;
@@ -407,7 +421,7 @@ impl Instance {
         let Some(last) = frames.last() else { return Vec::new() };
         self.released = key(last);
         let gives = |frame: &Sighting<Seen>| {
-            let is_trigger = frame.stream == self.trigger.id && frame.receive_time >= self.since;
+            let is_trigger = frame.stream == self.trigger.id && self.is_in_force(frame.row, frame.receive_time);
             is_trigger && self.written.is_none_or(|written| key(frame) > written)
         };
         let moments: Vec<Moment> =
@@ -427,7 +441,7 @@ impl Instance {
         }
         (self.stood, self.has_stood) = (self.released, true);
         let seen = self.bounds.iter().map(|(stream, bound)| (*stream, *bound)).collect();
-        Some(Standing { released: self.released, seen, memory: self.program.memory() })
+        Some(Standing { released: self.released, seen, memory: self.program.memory(), from_row: self.from_row })
     }
 
     /// Lets its standing be news again, wherever it stands.

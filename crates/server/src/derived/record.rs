@@ -47,6 +47,8 @@ pub struct Standing {
     pub seen: Vec<(StreamId, u64)>,
     /// What the program remembers.
     pub memory: Vec<u8>,
+    /// Row of the trigger from which on all came since its version is in force, if that is known.
+    pub from_row: Option<u64>,
 }
 
 impl Output {
@@ -152,6 +154,7 @@ pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Re
         ("memory", ChannelType::String),
         // Where an evaluation stands still the same standing is no frame sent twice.
         ("at_ns", ChannelType::I64),
+        ("from_row", ChannelType::U64),
     ];
     let spec = StreamSpec {
         key: standing_key(OF, label),
@@ -173,6 +176,9 @@ pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Re
     batch.push(channels[2], Value::String(&seen));
     batch.push(channels[3], Value::String(&memory));
     batch.push(channels[4], Value::I64(now));
+    if let Some(from_row) = standing.from_row {
+        batch.push(channels[5], Value::U64(from_row));
+    }
     batch.end();
     append(ingest, &batch).map(drop)
 }
@@ -229,6 +235,10 @@ fn read(stream: &Stream, batch: &Batch, row: usize) -> Option<Standing> {
         released: (batch.time(row), of, at),
         seen: seen.split_whitespace().map(pair).collect::<Option<_>>()?,
         memory: BASE64_STANDARD.decode(memory).ok()?,
+        from_row: match get("from_row") {
+            Some(Value::U64(from_row)) => Some(from_row),
+            _ => None,
+        },
     })
 }
 

@@ -362,3 +362,28 @@ fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
     assert_eq!(found(i64::MAX), Some(after));
     assert_eq!((found(9).as_ref(), first().as_ref()), (Some(&before), Some(&before)));
 }
+
+#[test]
+fn a_clock_that_is_set_back_behind_the_begin_of_a_version_silences_nothing() {
+    let mut rig = Rig::new();
+    // Received before the version came into force.
+    rig.send("b", "w", BASE - MS, BASE - MS, 1.0);
+    rig.send("a", "v", BASE - MS, BASE - MS, 1.0);
+    (0..5).for_each(|n| rig.turn(BASE + n * 200 * MS));
+    assert!(rig.rows("d", &["x"]).is_empty());
+    // The sources know what time it is.
+    let set_back = BASE - 30_000 * MS;
+    for n in 1..=10 {
+        rig.send("a", "v", BASE + n * MS, set_back + n * MS, n as f64);
+        rig.turn(set_back + n * MS);
+    }
+    (1..=10).for_each(|n| rig.turn(set_back + n * 200 * MS));
+    assert_eq!((rig.rows("d", &["x"]).len(), rig.rows("e", &["y"]).len()), (10, 10));
+    rig.cut_off();
+    for n in 11..=20 {
+        rig.send("a", "v", BASE + n * MS, set_back + (3_000 + n) * MS, n as f64);
+    }
+    (1..=10).for_each(|n| rig.turn(set_back + (4_000 + n * 200) * MS));
+    assert_eq!((rig.rows("d", &["x"]).len(), rig.rows("e", &["y"]).len()), (20, 20));
+    assert!(rig.late("d.x").is_empty() && rig.late("e.y").is_empty());
+}
