@@ -17,7 +17,8 @@ use crate::derived::book::{BookError, Entry};
 use crate::derived::definition::{DerivedTable, value_of};
 use crate::derived::instance::{Counts, Evaluated};
 use crate::derived::past::{NotTied, Past};
-use crate::json::Cell as CellText;
+use crate::json::{Big, Cell as CellText};
+use crate::limits::history;
 use crate::readers::{Leave, ReadError};
 use crate::server::Server;
 
@@ -241,12 +242,18 @@ pub(super) async fn past(
             one.evaluate(|| store.view(), span.clone(), with_late, &mut counts, each).map_err(ReadError::from)?;
             leave.check()?;
         }
+        // Behind the evaluation: what it could not know is not known now.
+        let late_known_from = match with_late {
+            true => None,
+            false => history::late(&store.view()).map_err(ReadError::from)?.known_from,
+        };
         Ok::<_, Failure>(answer::json(&json!({
             "version": entry.version,
             "results": results,
             "truncated": truncated,
             "failed": counts.failed,
             "zero_divisors": counts.zero_divisors,
+            "late_known_from": late_known_from.map(Big),
         })))
     };
     server.scans.read(server.patience(), read).await
