@@ -11,6 +11,8 @@ const AXIS_HEIGHT_PX = 24;
 const CHAR_PX = 6.7;
 const LEFT_PX = 8;
 const RIGHT_PX = 14;
+/** Between the lines of a stretch of many changes. */
+const MANY_PX = 4;
 
 export interface BarsFrame {
   now: number;
@@ -90,14 +92,18 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
       if (segment.to < from || segment.from > frame.now) continue;
       const a = Math.max(left, x(segment.from));
       const b = Math.min(right, Math.max(x(segment.to), a + 1));
-      const colour = stateColour(segment.state);
+      const colour = segment.many ? 0 : stateColour(segment.state);
       ctx.globalAlpha = colour === 0 || stale ? 0.9 : 0.36;
       ctx.fillStyle = colour === 0 || stale ? t.line2 : t.series[colour - 1]!;
       ctx.beginPath();
       ctx.roundRect(a, top, Math.max(1, b - a - 1), barPx, Math.min(3, (b - a) / 2));
       ctx.fill();
       ctx.globalAlpha = 1;
-      if (segment.flicker) {
+      if (segment.many) {
+        // Changes that cannot be told apart: upright lines, so that they are no state.
+        ctx.fillStyle = stale ? t.stale : t.muted;
+        for (let line = a; line < b; line += MANY_PX) ctx.fillRect(line, top, 1, barPx);
+      } else if (segment.flicker) {
         // Something changed and came back between two updates: a mark, since its time is not known closer.
         ctx.fillStyle = t.text;
         ctx.fillRect(a, top, 2, barPx);
@@ -105,8 +111,13 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
       const room = b - a - 12;
       if (barPx >= 12 && room >= 2 * CHAR_PX) {
         const fits = Math.floor(room / CHAR_PX);
-        if (segment.state.length <= fits || fits >= 5) {
-          const text = segment.state.length <= fits ? segment.state : `${segment.state.slice(0, fits - 1)}…`;
+        const state = segment.many ? "many changes" : segment.state;
+        if (state.length <= fits || fits >= 5) {
+          const text = state.length <= fits ? state : `${state.slice(0, fits - 1)}…`;
+          if (segment.many) {
+            ctx.fillStyle = t.line2;
+            ctx.fillRect(a + 3, top, text.length * CHAR_PX + 6, barPx);
+          }
           ctx.fillStyle = stale ? t.stale : t.text;
           ctx.fillText(text, a + 6, top + barPx / 2 + 0.5);
         }

@@ -85,6 +85,18 @@ describe("a panel's feed", () => {
     expect(feed.tracks.get(18)!.segments).toMatchObject([{ state: "OFF", flicker: true }]);
     expect(feed.series.size).toBe(0);
   });
+  it("marks states that were neither the first nor the last of a window", () => {
+    feed = new Feed(ORIGIN, 60, true);
+    feed.subscribed([channel(17, { type: "i64" })], []);
+    const marks = () => feed.tracks.get(17)!.segments.map((s) => `${s.state}${s.flicker ? "!" : ""}`);
+    feed.update(update(["1200", "1202"], [0, 0.2], 0, { channels: [[17, 2, "1", "2", "1", "2", 1.5]] }));
+    expect(marks()).toEqual(["1", "2"]);
+    feed.update(update(["1202", "1205"], [0.4, 0.6], 0, { channels: [[17, 3, "2", "3", "2", "9", 4]] }));
+    expect(marks()).toEqual(["1", "2!", "3"]);
+    // Beyond 2^53, too.
+    feed.update(update(["1205", "1207"], [0.8, 1], 0, { channels: [[17, 2, "9007199254740993", "9007199254740993", "9007199254740992", "9007199254740993", 0]] }));
+    expect(marks()).toEqual(["1", "2!", "3", "9007199254740993!"]);
+  });
   it("keeps the order in which channels were asked for, then that of names", () => {
     feed = new Feed(ORIGIN, 60, false, ["t.c9", "t.*"]);
     feed.subscribed([2, 10, 9].map((id) => channel(id)), []);

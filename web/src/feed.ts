@@ -87,7 +87,7 @@ export class Feed {
         continue;
       }
       this.channels.push(channel);
-      if (this.bars || hasStates(channel.type)) this.tracks.set(channel.id, new Track());
+      if (this.bars || hasStates(channel.type)) this.tracks.set(channel.id, new Track(this.spanS));
       if (!hasStates(channel.type)) this.series.set(channel.id, new Series(this.spanS));
     }
     this.channels = this.ordered(this.channels);
@@ -185,7 +185,7 @@ export class Feed {
     const [, count, first, last, min, max, mean] = cells;
     const track = this.tracks.get(channel.id);
     if (track) {
-      const flicker = min !== null && max !== null && first === last && toNumber(min) !== toNumber(max);
+      const flicker = [min, max].some((bound) => bound !== null && bound !== first && bound !== last);
       track.push(t0, t1, first, last, flicker, broken);
     }
     const series = this.series.get(channel.id);

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { MAX_SEGMENTS, stateColour, Track } from "./track";
 
-const names = (t: Track) => t.segments.map((s) => `${s.state} ${s.from}-${s.to}`);
+const names = (t: Track) => t.segments.map((s) => `${s.many ? "many" : s.state}${s.flicker ? "!" : ""} ${s.from}-${s.to}`);
 
 describe("states over time", () => {
   it("extends a state and begins the next where it was first seen", () => {
-    const t = new Track();
+    const t = new Track(60);
     t.push(0, 1, "OPEN", "OPEN", false, false);
     t.push(2, 3, "OPEN", "CLOSED", false, false);
     t.push(4, 5, "CLOSED", "CLOSED", false, false);
@@ -14,18 +14,18 @@ describe("states over time", () => {
     expect(t.at(-1)).toBeNull();
   });
   it("does not claim a state across a gap", () => {
-    const t = new Track();
+    const t = new Track(60);
     t.push(0, 1, true, true, false, false);
     t.push(5, 6, true, true, false, true);
     expect(names(t)).toEqual(["ON 0-1", "ON 5-6"]);
   });
   it("marks what flickered inside one window", () => {
-    const t = new Track();
+    const t = new Track(60);
     t.push(0, 1, 2, 2, true, false);
     expect(t.segments[0]!.flicker).toBe(true);
   });
   it("is bounded, and ignores nulls and late windows", () => {
-    const t = new Track();
+    const t = new Track(60);
     for (let i = 0; i < 3 * MAX_SEGMENTS; i++) t.push(i, i, i, i, false, false);
     expect(t.segments).toHaveLength(MAX_SEGMENTS);
     t.push(9999, 9999, null, null, false, false);
@@ -33,6 +33,60 @@ describe("states over time", () => {
     expect(t.segments.at(-1)!.state).toBe(String(3 * MAX_SEGMENTS - 1));
     t.expire(1e9);
     expect(t.segments).toHaveLength(1);
+  });
+  it("has no steady bar where changes were, however many there are", () => {
+    // Two seconds each are seen as they were in a span of an hour; 0.2 s are not, but that there were changes is.
+    for (const [every, many] of [[2, false], [0.2, true]] as const) {
+      const t = new Track(3600);
+      let now = 0;
+      for (let i = 0; i < 30_000; i++) {
+        now = i * every;
+        t.push(now, now, i % 2 === 1, i % 2 === 1, false, false);
+        t.expire(now - 3600);
+      }
+      expect(t.segments.length).toBeLessThan(MAX_SEGMENTS / 2);
+      expect(t.segments[0]!.from, `every ${every} s`).toBeLessThanOrEqual(now - 3600);
+      for (let i = 1; i < t.segments.length; i++) expect(t.segments[i]!.from).toBe(t.segments[i - 1]!.to);
+      // The newest two are as they are.
+      expect(t.segments.slice(0, -3).every((s) => s.many === many && (many || s.to - s.from < 2.5))).toBe(true);
+    }
+  });
+  it("holds its span however often frames are missing", () => {
+    const t = new Track(3600);
+    for (let i = 0; i < 30_000; i++) {
+      t.push(i * 0.2, i * 0.2 + 0.1, "OPEN", "OPEN", false, true);
+      t.expire(i * 0.2 - 3600);
+    }
+    expect(t.segments.length).toBeLessThan(MAX_SEGMENTS / 2);
+    expect(t.segments[0]!.from).toBeLessThanOrEqual(29_999 * 0.2 - 3600 + 0.2);
+    expect(t.segments.some((s) => s.many || s.flicker)).toBe(false);
+  });
+  it("names a short state between two long ones, and counts a burst as one", () => {
+    const t = new Track(3600);
+    t.push(0, 100, "OPEN", "OPEN", false, false);
+    t.push(101, 101, "CLOSED", "CLOSED", false, false);
+    t.push(102, 200, "OPEN", "OPEN", false, false);
+    for (const [at, state] of [[200, "A"], [200.5, "B"], [201, "C"], [202, "OPEN"]] as const) t.push(at, at, state, state, false, false);
+    t.push(203, 300, "OPEN", "OPEN", false, false);
+    t.push(301, 301, "CLOSED", "CLOSED", false, false);
+    expect(names(t)).toEqual(["OPEN 0-101", "CLOSED 101-102", "OPEN 102-200", "many 200-202", "OPEN 202-301", "CLOSED 301-301"]);
+  });
+  it("puts late windows where they belong, and never takes one for what is now", () => {
+    const t = new Track(60);
+    t.push(0, 1, "OPEN", "OPEN", false, false);
+    t.push(5, 6, "OPEN", "OPEN", false, true);
+    t.push(2, 3, "CLOSED", "CLOSED", false, false);
+    t.push(1.5, 1.8, "OPEN", "OPEN", false, false);
+    expect(names(t)).toEqual(["OPEN 0-1.8", "CLOSED 2-3", "OPEN 5-6"]);
+    // What was seen as it was changes nothing; what was otherwise is marked.
+    t.push(0.2, 0.5, "OPEN", "OPEN", false, false);
+    t.push(5.2, 5.4, "CLOSED", "CLOSED", false, false);
+    expect(names(t)).toEqual(["OPEN 0-1.8", "CLOSED 2-3", "OPEN! 5-6"]);
+    t.push(5.9, 7, "OPEN", "OPEN", false, false);
+    expect(names(t).at(-1)).toBe("OPEN! 5-7");
+    // A change in a hole.
+    t.push(3.5, 4.5, "CLOSED", "ARMED", false, true);
+    expect(names(t).slice(1, 4)).toEqual(["CLOSED 2-3", "CLOSED 3.5-4.5", "ARMED 4.5-4.5"]);
   });
   it("gives a name one colour and resting states none", () => {
     expect(stateColour("CLOSED")).toBe(0);

@@ -1,17 +1,20 @@
 // One channel's states over time: named segments for the bars of a states panel.
 import type { WireValue } from "./message";
+import { SLOTS } from "./series";
 
 export interface Segment {
   /** First and last time this state was seen, s from the view's origin. */
   from: number;
   to: number;
   state: string;
-  /** Something changed and came back inside: the bar carries a mark. */
+  /** Something changed inside: the bar carries a mark. */
   flicker: boolean;
+  /** Changes too close to one another to be drawn: it has no one state. */
+  many: boolean;
 }
 
-/** Segments kept for one channel; the oldest go first. */
-export const MAX_SEGMENTS = 500;
+/** Segments kept for one channel: as many as two spans can have, so that none in sight is missing; the oldest go first. */
+export const MAX_SEGMENTS = 4 * SLOTS;
 
 /** The words of a state; booleans are OFF and ON. */
 export function stateName(value: WireValue): string | null {
@@ -23,26 +26,35 @@ export function stateName(value: WireValue): string | null {
 export class Track {
   readonly segments: Segment[] = [];
 
+  /** `spanS`: the longest span to be drawn; two segments that are together shorter than span/SLOTS become one. */
+  constructor(readonly spanS: number) {}
+
   clear(): void {
     this.segments.length = 0;
   }
 
   /**
-   * A window [t0, t1] that began in `first` and ended in `last`. `flicker`: its extremes differ from both.
+   * A window [t0, t1] that began in `first` and ended in `last`. `flicker`: it had other values, too.
    * `broken`: frames are known missing before it, so the state does not reach back.
    */
   push(t0: number, t1: number, first: WireValue, last: WireValue, flicker: boolean, broken: boolean): void {
     const begin = stateName(first);
     const end = stateName(last);
     if (begin === null || end === null) return;
-    this.extend(t0, begin === end ? t1 : t0, begin, flicker && begin === end, broken);
-    if (begin !== end) this.extend(t1, t1, end, false, false);
+    const newest = this.segments.at(-1);
+    if (newest && t1 < newest.to) this.late(t0, t1, begin, end, flicker, broken);
+    else if (newest && t0 < newest.to) {
+      newest.flicker ||= flicker || (this.at(t0) ?? newest).state !== begin;
+      this.extend(t1, t1, end, false, false);
+    } else {
+      this.extend(t0, begin === end ? t1 : t0, begin, flicker, broken);
+      if (begin !== end) this.extend(t1, t1, end, false, false);
+    }
     if (this.segments.length > MAX_SEGMENTS) this.segments.splice(0, this.segments.length - MAX_SEGMENTS);
   }
 
   private extend(from: number, to: number, state: string, flicker: boolean, broken: boolean): void {
     const newest = this.segments.at(-1);
-    if (newest && from < newest.from) return;
     if (newest && !broken) {
       newest.to = Math.max(newest.to, newest.state === state ? to : from);
       if (newest.state === state) {
@@ -50,7 +62,42 @@ export class Track {
         return;
       }
     }
-    this.segments.push({ from, to, state, flicker });
+    this.add(this.segments.length, { from, to, state, flicker, many: false });
+  }
+
+  /** A window from before what was seen last: it fills a hole, or the bar is marked where it was otherwise. */
+  private late(t0: number, t1: number, begin: string, end: string, flicker: boolean, broken: boolean): void {
+    const touched = this.segments.filter((segment) => segment.from <= t1 && segment.to >= t0);
+    if (touched.length > 0) {
+      const isKnown = !flicker && this.at(t0)?.state === begin && this.at(t1)?.state === end;
+      if (!isKnown) for (const segment of touched) segment.flicker = true;
+      return;
+    }
+    const i = this.segments.findIndex((segment) => segment.from > t0);
+    const before = this.segments[i - 1];
+    if (before && !broken && !before.many && before.state === begin && begin === end) {
+      before.to = t1;
+      before.flicker ||= flicker;
+      return;
+    }
+    if (begin !== end) this.add(i, { from: t1, to: t1, state: end, flicker: false, many: false });
+    this.add(i, { from: t0, to: t1, state: begin, flicker, many: false });
+  }
+
+  /** Puts a segment in its place, and joins what is around it where it cannot be told apart; the newest stays as it is. */
+  private add(at: number, segment: Segment): void {
+    this.segments.splice(at, 0, segment);
+    for (let k = Math.min(at + 1, this.segments.length - 2); k >= Math.max(1, at - 2); k--) this.join(k);
+  }
+
+  private join(k: number): void {
+    const [a, b] = [this.segments[k - 1]!, this.segments[k]!];
+    const goesOn = a.many && b.many && b.from <= a.to;
+    if (!goesOn && b.to - a.from >= this.spanS / SLOTS) return;
+    a.many ||= b.many || a.state !== b.state;
+    a.flicker ||= b.flicker;
+    a.to = Math.max(a.to, b.to);
+    this.segments.splice(k, 1);
   }
 
   /** Forgets segments that ended before `t`. */
