@@ -5,10 +5,20 @@
 
 use std::collections::VecDeque;
 
+use strongback_query::Cell;
+use strongback_store::ChannelIndex;
+
 use crate::reception::Sighting;
 use crate::reception::order::Order;
 
 use super::definition::Seen;
+
+/// Frames that wait, at most; beyond, they are read from the record when it is their turn.
+const FRAMES_MAX: usize = 300_000;
+/// Bytes of them.
+const BYTES_MAX: usize = 128 << 20;
+/// Bytes that a frame takes beside itself: its place in the order, and its arrival.
+const PLACE_BYTES: usize = 64;
 
 /// Place of a frame: `time`, stream, row.
 pub type Key = (i64, u32, u64);
@@ -36,12 +46,14 @@ pub struct Hold {
     order: Order<Sighting<Seen>>,
     /// When frames came, as long as that is not over for them; each only if its place is after those before it.
     arrivals: VecDeque<(i64, Key)>,
+    bytes: usize,
 }
 
 impl Hold {
     /// Takes a frame that came at `now`.
     pub fn push(&mut self, now: i64, frame: Sighting<Seen>) {
         let key = key(&frame);
+        self.bytes += bytes_of(&frame);
         self.order.push(frame.time, frame.stream, frame.row, frame);
         if self.arrivals.back().is_none_or(|(_, newest)| *newest < key) {
             self.arrivals.push_back((now, key));
@@ -75,6 +87,7 @@ impl Hold {
         while self.order.first().is_some_and(|first| first <= end) {
             frames.extend(self.order.pop());
         }
+        self.bytes -= frames.iter().map(bytes_of).sum::<usize>();
         frames
     }
 
@@ -88,15 +101,25 @@ impl Hold {
         self.order.first()
     }
 
-    /// How many wait.
-    pub fn len(&self) -> usize {
-        self.order.len()
+    /// Whether there is no room for another.
+    pub fn is_full(&self) -> bool {
+        self.order.len() >= FRAMES_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
+    /// Whether half of the room is taken.
+    pub fn is_half_full(&self) -> bool {
+        self.order.len() >= FRAMES_MAX / 2 || self.bytes >= BYTES_MAX / 2
     }
+}
+
+/// Bytes that a frame takes while it waits.
+fn bytes_of(frame: &Sighting<Seen>) -> usize {
+    let of_text = |(_, seen): &(ChannelIndex, Seen)| match &seen.0 {
+        Cell::Text(text) => text.len(),
+        _ => 0,
+    };
+    let texts: usize = frame.readings.iter().map(of_text).sum();
+    PLACE_BYTES + size_of_val(frame) + size_of_val(frame.readings.as_slice()) + texts
 }
 
 #[cfg(test)]
@@ -140,8 +163,28 @@ mod tests {
             }
             sent.sort_unstable();
             assert_eq!(out, sent, "seed {seed}");
-            assert!(hold.is_empty() && (seed % 2 == 1 || late == 0), "seed {seed}: {late} late");
+            assert!(hold.first().is_none() && (seed % 2 == 1 || late == 0), "seed {seed}: {late} late");
         }
+    }
+
+    #[test]
+    fn texts_take_the_room_that_they_need() {
+        let text = "x".repeat(1_024);
+        let texts: Vec<_> = (0..64).map(|at| (ChannelIndex(at), Seen(Cell::text(&text)))).collect();
+        let mut hold = Hold::default();
+        let (mut half, mut frames) = (0, 0);
+        while !hold.is_full() {
+            half += i64::from(!hold.is_half_full());
+            hold.push(0, Sighting { readings: texts.clone(), ..frame(frames, 1, frames as u64) });
+            frames += 1;
+        }
+        // Of 64 KiB each, with what else a frame takes.
+        assert!((1_800..2_048).contains(&frames), "{frames} frames");
+        assert!((half - frames / 2).abs() <= 1, "{half} of {frames} frames");
+        assert_eq!(hold.release_to((frames / 2, 0, 0)).len() as i64, frames / 2);
+        assert!(!hold.is_full());
+        assert_eq!(hold.release(20, 20, None).len() as i64, frames - frames / 2);
+        assert_eq!(hold.bytes, 0);
     }
 
     #[test]

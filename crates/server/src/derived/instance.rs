@@ -24,8 +24,6 @@ use super::definition::{ALIGN_MS, Definition, Seen};
 use super::hold::{FIRST, Hold, Key, before, key};
 use super::record::{self, Output, Standing, cell_of, label};
 
-/// Frames that wait, at most; beyond, they are read from the record when it is their turn.
-const HELD_MAX: usize = 300_000;
 /// A frame so far ahead of its reception has no turn: all that comes after it would be late.
 const AHEAD_MAX_NS: i64 = 60_000_000_000;
 
@@ -340,7 +338,7 @@ impl Instance {
             }
             return;
         }
-        if self.hold.len() >= HELD_MAX {
+        if self.hold.is_full() {
             self.miss();
             return;
         }
@@ -389,7 +387,8 @@ impl Instance {
             Stage::Idle => return Ok(Vec::new()),
             Stage::Live => self.hold.release(now, align_ns, limit),
             Stage::CatchingUp(replay) => {
-                let frames = if self.hold.len() < HELD_MAX / 2 { replay.slice::<Seen>(&view())? } else { Vec::new() };
+                let is_half_full = self.hold.is_half_full();
+                let frames = if is_half_full { Vec::new() } else { replay.slice::<Seen>(&view())? };
                 for frame in frames {
                     let place = key(&frame);
                     let left_out = frame.row.is_some_and(|row| self.late.contains(&(frame.stream, row)));
@@ -405,7 +404,8 @@ impl Instance {
                     self.hold.push(if is_recent { now } else { now.saturating_sub(align_ns) }, frame);
                 }
                 let (at, is_over) = (replay.at(), replay.is_over());
-                let end = self.tail.map_or(before((at, 0, 0)), before);
+                // Without room for more none can be waited for.
+                let end = self.tail.filter(|_| !is_half_full).map_or(before((at, 0, 0)), before);
                 let end = limit.map_or(end, |limit| end.min(before(limit)));
                 if is_over {
                     self.stage = Stage::Live;
