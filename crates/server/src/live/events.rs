@@ -11,6 +11,7 @@ use super::heartbeat::Beat;
 use super::outlet::{End, Form, Outlet, Told, patiently};
 use super::scene::Scene;
 use super::subscriber::{self, Said};
+use crate::budget::Reservation;
 use crate::http::connections::Connection;
 use crate::server::Server;
 
@@ -81,14 +82,28 @@ struct BodyOutlet {
     pieces: mpsc::Sender<Bytes>,
     /// Position that goes with the next message.
     mark: Option<String>,
+    /// Memory of what is sent.
+    held: Option<Arc<Reservation>>,
     /// Ends the connection.
     abandon: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A piece of the body, and its memory, which is given back when the connection took it.
+struct Held {
+    piece: Vec<u8>,
+    _reserved: Arc<Reservation>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.piece
+    }
 }
 
 impl BodyOutlet {
     fn new(framing: Framing, abandon: impl Fn() + Send + Sync + 'static) -> (BodyOutlet, mpsc::Receiver<Bytes>) {
         let (pieces, received) = mpsc::channel(1);
-        (BodyOutlet { framing, pieces, mark: None, abandon: Box::new(abandon) }, received)
+        (BodyOutlet { framing, pieces, mark: None, held: None, abandon: Box::new(abandon) }, received)
     }
 
     /// A message, behind `before` where it is an event.
@@ -105,7 +120,11 @@ impl BodyOutlet {
         // JSON as it is written here has no line ends in it.
         piece.extend_from_slice(text.as_bytes());
         piece.extend_from_slice(if self.framing == Framing::Events { b"\n\n" } else { b"\n" });
-        patiently(self.pieces.send(piece.into())).await
+        let piece = match self.held.clone() {
+            None => piece.into(),
+            Some(reserved) => Bytes::from_owner(Held { piece, _reserved: reserved }),
+        };
+        patiently(self.pieces.send(piece)).await
     }
 }
 
@@ -116,6 +135,10 @@ impl Outlet for BodyOutlet {
 
     fn is_single(&self) -> bool {
         true
+    }
+
+    fn hold(&mut self, reserved: Option<Arc<Reservation>>) {
+        self.held = reserved;
     }
 
     // Comments are not for whoever reads events.
@@ -152,6 +175,7 @@ impl Outlet for BodyOutlet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
 
     fn text(told: &str) -> Told {
         Told::Text(told.into())
@@ -190,6 +214,22 @@ mod tests {
         assert_eq!(pieces.recv().await.unwrap(), "{\"a\":1}\n");
         outlet.heartbeat(Beat { text: "{\"b\":1}".into(), bytes: Bytes::new() }).await.unwrap();
         assert_eq!(pieces.recv().await.unwrap(), "{\"b\":1}\n");
+    }
+
+    #[tokio::test]
+    async fn memory_is_held_until_the_connection_took_what_it_is_for() {
+        let budget = Budget::new(1_000, 1_000);
+        let (mut outlet, mut pieces) = BodyOutlet::new(Framing::Lines, || {});
+        outlet.hold(Some(Arc::new(budget.take([127, 0, 0, 1].into(), 100).unwrap())));
+        outlet.send(text("{\"a\":1}")).await.unwrap();
+        outlet.hold(None);
+        assert_eq!(budget.held(), 100, "it waits for the connection");
+        let piece = pieces.recv().await.unwrap();
+        assert_eq!((&piece[..], budget.held()), (&b"{\"a\":1}\n"[..], 100));
+        drop(piece);
+        assert_eq!(budget.held(), 0);
+        outlet.send(text("{\"a\":2}")).await.unwrap();
+        assert_eq!(pieces.recv().await.unwrap(), "{\"a\":2}\n");
     }
 
     #[test]

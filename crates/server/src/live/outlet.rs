@@ -1,11 +1,13 @@
 //! Where the messages of a live client go: a WebSocket in JSON or binary, or the body of an HTTP answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
 use bytes::Bytes;
 
 use super::heartbeat::Beat;
+use crate::budget::Reservation;
 
 /// A client that takes no byte for so long is let go.
 pub const SEND_PATIENCE: Duration = Duration::from_secs(30);
@@ -80,6 +82,10 @@ pub trait Outlet: Send {
     /// # Errors
     /// As [`Outlet::send`].
     fn heartbeat(&mut self, beat: Beat) -> impl Future<Output = Result<(), End>> + Send;
+
+    /// The memory of what is sent from now on, which an outlet keeps that does not wait in [`Outlet::send`] until the
+    /// client took it.
+    fn hold(&mut self, _reserved: Option<Arc<Reservation>>) {}
 
     /// Whether the client reads heartbeats as it does other messages.
     fn reads_heartbeats(&self) -> bool {

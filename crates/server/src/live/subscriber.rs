@@ -305,16 +305,19 @@ impl<O: Outlet> Subscriber<O> {
         }
         let size = told.size_bytes();
         let subscription = active.listed.subscription().clone();
-        let _reserved = match size > LARGE_UPDATE_BYTES {
+        let reserved = match size > LARGE_UPDATE_BYTES {
             false => None,
             true => {
                 let taking = self.server.budget.take_patiently(self.address, size, SEND_PATIENCE);
-                Some(taking.await.map_err(|_| End::Stuck)?)
+                Some(Arc::new(taking.await.map_err(|_| End::Stuck)?))
             }
         };
         self.mark(&subscription, &store);
         let started = Instant::now();
+        self.outlet.hold(reserved.clone());
         self.outlet.send(told).await?;
+        self.outlet.hold(None);
+        drop(reserved);
         let counters = self.scene.live.counters();
         counters.updates.fetch_add(1, Relaxed);
         let took = started.elapsed();
@@ -519,10 +522,18 @@ impl<O: Outlet> Subscriber<O> {
         // Nothing of a round before it was told.
         let newest = done.release.iter().map(|(_, _, round)| *round).max_by_key(|round| round.number);
         self.tell_round(newest.unwrap_or_default()).await?;
+        let reserved = done.reserved.map(|mut reserved| {
+            // What was reserved for making them is not needed any more: less can always be had.
+            let size: usize = done.messages.iter().map(Told::size_bytes).sum();
+            let _ = reserved.resize(size.min(reserved.bytes()));
+            Arc::new(reserved)
+        });
+        self.outlet.hold(reserved.clone());
         for message in done.messages {
             self.outlet.send(message).await?;
         }
-        drop(done.reserved);
+        self.outlet.hold(None);
+        drop(reserved);
         let store = self.server.ingest.store();
         for (subscription, slots, round) in done.release {
             subscription.release(slots, round);
