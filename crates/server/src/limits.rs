@@ -61,6 +61,8 @@ const SWEEP_EACH_NS: i64 = 1_000_000_000;
 pub struct Limits {
     rules: Arc<[Rule]>,
     book: Mutex<Book>,
+    /// Steps that are not recorded yet, with their numbers: those of the book in its order. Locked after the book.
+    waiting: Mutex<Vec<(u64, Step)>>,
     /// Number of the next step.
     next_number: AtomicU64,
     /// Where an earlier opening of the store left off.
@@ -112,8 +114,6 @@ struct Work {
     is_started: bool,
     /// Row of each stream up to which its frames were seen when its limits were last looked at.
     seen: HashMap<StreamId, u64>,
-    /// Steps that are not recorded yet, with their numbers.
-    waiting: Vec<(u64, Step)>,
     /// Rows that had another turn than that of their reception, not recorded yet.
     late: Vec<history::Late>,
     /// How many came late and how many were not judged since that was told.
@@ -130,6 +130,7 @@ impl Limits {
         Limits {
             rules: rules.into(),
             book: Mutex::default(),
+            waiting: Mutex::default(),
             next_number: AtomicU64::new(0),
             left: Mutex::default(),
             webhooks,
@@ -180,8 +181,12 @@ impl Limits {
     ) -> Result<Ticket, ActFailure> {
         let mut book = self.book.lock();
         let step = act(&book, now_ns())?;
+        // What it is about comes before it in the record, too.
+        let mut waiting = self.waiting.lock();
+        self.record_steps(&mut waiting, ingest, None)?;
         let numbered = (self.next_number.fetch_add(1, Relaxed), step);
         let ticket = history::record(ingest, std::slice::from_ref(&numbered), None)?;
+        drop(waiting);
         let step = numbered.1;
         let taken = book.take(&step);
         self.notify(ingest, &book, &step, taken);
@@ -216,7 +221,6 @@ impl Limits {
             since: now,
             is_started: false,
             seen: HashMap::new(),
-            waiting: Vec::new(),
             late: Vec::new(),
             not_told: (0, 0),
             told_at: i64::MIN,
@@ -361,7 +365,7 @@ impl Limits {
             work.judge.frame(&frame);
         }
         let verdicts = work.judge.pass(watermark);
-        self.tell(work, ingest, verdicts);
+        self.tell(ingest, verdicts);
         self.record(work, ingest, (now, watermark), align_ns == 0);
         if now.saturating_sub(work.swept_at) >= SWEEP_EACH_NS {
             work.swept_at = now;
@@ -371,19 +375,17 @@ impl Limits {
     }
 
     /// Takes what changed into the book, and tells it.
-    fn tell(&self, work: &mut Work, ingest: &Ingest, verdicts: Vec<Verdict>) {
+    fn tell(&self, ingest: &Ingest, verdicts: Vec<Verdict>) {
         if verdicts.is_empty() {
             return;
         }
-        let steps: Vec<Step> = verdicts.into_iter().map(Step::of).collect();
-        {
-            let mut book = self.book.lock();
-            for step in &steps {
-                let taken = book.take(step);
-                self.notify(ingest, &book, step, taken);
-            }
+        let mut book = self.book.lock();
+        let mut waiting = self.waiting.lock();
+        for step in verdicts.into_iter().map(Step::of) {
+            let taken = book.take(&step);
+            self.notify(ingest, &book, &step, taken);
+            waiting.push((self.next_number.fetch_add(1, Relaxed), step));
         }
-        work.waiting.extend(steps.into_iter().map(|step| (self.next_number.fetch_add(1, Relaxed), step)));
     }
 
     /// Records steps, and with them, or now and then, up to where all was judged: what comes later is judged at a start.
@@ -391,31 +393,47 @@ impl Limits {
         let judged = self.counters.judged.load(Relaxed);
         let each = if judged == work.marked.1 { MARK_IDLE_NS } else { MARK_EACH_NS };
         let is_due = is_last || now.saturating_sub(work.marked.0) >= each;
-        if work.waiting.is_empty() && !is_due {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() && !is_due {
             return;
         }
         if ingest.refusal().is_some() {
-            let over = work.waiting.len().saturating_sub(WAITING_MAX);
+            let over = waiting.len().saturating_sub(WAITING_MAX);
             if over > 0 {
                 self.counters.unrecorded.fetch_add(over as u64, Relaxed);
-                work.waiting.drain(..over);
+                waiting.drain(..over);
             }
             return;
         }
         let mark = history::Mark { judged_until: watermark, since: work.since };
-        match history::record(ingest, &work.waiting, Some(mark)) {
-            Ok(_) => {
-                work.waiting.clear();
-                work.marked = (now, judged);
-            }
-            Err(Reject::Refused(_)) => {}
+        if self.record_steps(&mut waiting, ingest, Some(mark)).is_ok() {
+            work.marked = (now, judged);
+        }
+    }
+
+    /// Records the steps that wait; those that the store refuses for good are left out.
+    ///
+    /// # Errors
+    /// The store refuses them for now: they wait on.
+    fn record_steps(
+        &self,
+        waiting: &mut Vec<(u64, Step)>,
+        ingest: &Ingest,
+        mark: Option<history::Mark>,
+    ) -> Result<(), Reject> {
+        if waiting.is_empty() && mark.is_none() {
+            return Ok(());
+        }
+        match history::record(ingest, waiting, mark) {
+            Ok(_) => {}
+            Err(Reject::Refused(refusal)) => return Err(Reject::Refused(refusal)),
             Err(error) => {
-                tracing::error!(%error, "{} steps of alarms cannot be recorded", work.waiting.len());
-                self.counters.unrecorded.fetch_add(work.waiting.len() as u64, Relaxed);
-                work.waiting.clear();
-                work.marked = (now, judged);
+                tracing::error!(%error, "{} steps of alarms cannot be recorded", waiting.len());
+                self.counters.unrecorded.fetch_add(waiting.len() as u64, Relaxed);
             }
         }
+        waiting.clear();
+        Ok(())
     }
 
     /// Records which frames came late, and says so.
@@ -618,5 +636,29 @@ mod tests {
             }
             assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
         }
+    }
+
+    #[test]
+    fn who_acknowledges_is_recorded_behind_what_is_acknowledged() {
+        let mut rig = Rig::new();
+        rig.pass(S, Some(1.0));
+        // Judged and told, and not recorded yet.
+        rig.send("a", "x", Value::F64(99.0));
+        let now = rig.now();
+        let (seen, _) = rig.ingest.live().fanout().tap.take();
+        for frame in seen {
+            rig.limits.hold(&mut rig.work, frame, now);
+        }
+        rig.limits.judge_all(&mut rig.work);
+        let verdicts = rig.work.judge.take();
+        rig.limits.tell(&rig.ingest, verdicts);
+        assert_eq!(rig.alarms(), ["high"]);
+        let known = |book: &Book, now| book.acknowledge(("high", "a.x"), ("Ada", ""), now);
+        rig.limits.act(&rig.ingest, known).expect("acknowledged");
+        rig.pass(100 * MS, Some(99.0));
+        assert!(rig.limits.waiting.lock().is_empty());
+        let again = Limits::new(all(RULES).to_vec(), Webhooks::new(Vec::new(), 1, 1).expect("none"));
+        again.load(&rig.ingest.store()).expect("alarms");
+        assert_eq!(again.alarms().iter().map(|alarm| alarm.state).collect::<Vec<_>>(), ["acknowledged"]);
     }
 }

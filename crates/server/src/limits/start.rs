@@ -124,13 +124,13 @@ impl Limits {
             let newest = |rule: &Arc<str>, channel: &Arc<str>| left.told.get(&(channel.clone(), rule.clone())).copied();
             verdicts.retain(|of| newest(&of.rule, &of.channel).is_none_or(|told| of.change.receive_time > told));
         }
-        self.tell(work, ingest, verdicts);
+        self.tell(ingest, verdicts);
         {
             let book = self.book.lock();
             work.judge.go_on(now, |rule, channel| book.told(rule, channel));
         }
         let verdicts = work.judge.take();
-        self.tell(work, ingest, verdicts);
+        self.tell(ingest, verdicts);
     }
 }
 
