@@ -233,6 +233,8 @@ impl Deck {
             Wish::Interval(from, to) => {
                 let interval = from.unwrap_or(self.interval.start)..to.unwrap_or(self.interval.end);
                 super::check_interval(&interval)?;
+                // While it stood at its end, its clock stood.
+                self.run_from(self.target());
                 self.interval = interval;
                 self.reader = None;
                 if !(self.interval.start..=self.interval.end).contains(&self.at) {

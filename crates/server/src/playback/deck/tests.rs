@@ -273,6 +273,22 @@ fn the_interval_can_be_another() {
 }
 
 #[test]
+fn an_interval_that_is_longer_than_it_was_is_played_on_from_its_end_at_its_speed() {
+    let mut bench = Bench::watched(T0..T0 + 2 * S);
+    bench.run(5 * S);
+    assert!(bench.deck.is_ended());
+    assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 20 + 2);
+    bench.deck.obey(&Wish::Interval(None, Some(T0 + 10 * S))).unwrap();
+    bench.run(450 * MS);
+    assert_eq!((bench.deck.round(), bench.deck.at()), (0, T0 + 2_450 * MS));
+    assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 5 + 1);
+    // One that runs goes on as if nothing had been said.
+    bench.deck.obey(&Wish::Interval(None, Some(T0 + 9 * S))).unwrap();
+    bench.run(100 * MS);
+    assert_eq!(bench.deck.at(), T0 + 2_550 * MS);
+}
+
+#[test]
 fn what_has_not_come_yet_is_followed() {
     let mut bench = Bench::watched(T0 + 100 * S..T0 + 200 * S);
     bench.wall.store(T0 + 102 * S, Ordering::Relaxed);
