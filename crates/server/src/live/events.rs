@@ -121,7 +121,7 @@ impl BodyOutlet {
         piece.extend_from_slice(text.as_bytes());
         piece.extend_from_slice(if self.framing == Framing::Events { b"\n\n" } else { b"\n" });
         let piece = match self.held.clone() {
-            None => piece.into(),
+            None => Bytes::from(piece),
             Some(reserved) => Bytes::from_owner(Held { piece, _reserved: reserved }),
         };
         patiently(self.pieces.send(piece)).await
