@@ -181,6 +181,8 @@ pub struct Done {
     pub refused: bool,
     /// Channels added to subscriptions in force, and the memory of their windows.
     pub added: Vec<(i64, u64, Reservation)>,
+    /// Whether there was no room for channels that were found: they are looked for again.
+    pub lacks_room: bool,
     /// History that is to be read once the messages were taken.
     pub backlog: Option<Backlog>,
     /// Memory of the messages.
@@ -393,7 +395,8 @@ fn subscribed(kind: &str, subscription: &Subscription, found: &[Match], used: Op
     Told::json(out)
 }
 
-/// Matches new channels against subscriptions in force; at most `budget` channels more.
+/// Matches new channels against subscriptions in force; at most `budget` channels more. Those for which there is no room
+/// now are found again by the next call.
 pub fn match_new(
     around: &Surroundings<'_>,
     subscriptions: &[Arc<Listed>],
@@ -405,6 +408,7 @@ pub fn match_new(
     let catalog = server.ingest.store().catalog();
     let mut budget = budget;
     for subscription in subscriptions.iter().map(|listed| listed.subscription()) {
+        let looked = subscription.looked();
         let mut found = match subscription.find_new(&catalog.streams, None, Steps::of_look()) {
             Ok(found) => found,
             Err(costly) => {
@@ -423,7 +427,10 @@ pub fn match_new(
         let windows = match windows.and_then(|windows| allow(server, matched, budget).map(|()| windows)) {
             Ok(windows) => windows,
             Err(message) => {
-                done.messages.push(Told::error(Some(subscription.id), &message));
+                done.lacks_room = true;
+                if subscription.refuse(looked) {
+                    done.messages.push(Told::error(Some(subscription.id), &message));
+                }
                 continue;
             }
         };

@@ -59,6 +59,8 @@ const PATTERN_FACTOR: usize = 4;
 const BODY_BYTES_KEPT: usize = 1 << 20;
 /// Shortest time between two matchings of new channels.
 const REMATCH_PAUSE: Duration = Duration::from_millis(20);
+/// After so long channels are matched again for which there was no room.
+const ROOM_PAUSE: Duration = Duration::from_secs(2);
 
 /// What comes from a client.
 #[derive(Debug)]
@@ -105,6 +107,7 @@ pub async fn serve<O: Outlet>(
         active: BTreeMap::new(),
         body: Vec::new(),
         dropped: 0,
+        room_at: None,
     };
     if let Err(End::Stuck) = client.run(said).await {
         client.outlet.abandon();
@@ -137,6 +140,8 @@ struct Subscriber<O> {
     body: Vec<u8>,
     /// Notices that this client lost, not yet told.
     dropped: u64,
+    /// When channels are matched again for which there was no room.
+    room_at: Option<Instant>,
 }
 
 impl<O: Outlet> Subscriber<O> {
@@ -161,9 +166,10 @@ impl<O: Outlet> Subscriber<O> {
                 self.tell_round(round).await?;
                 job = self.show_held();
             }
-            let rematch_at = (rematch && job.is_none()).then_some(matched_at + REMATCH_PAUSE);
+            let grown_at = rematch.then_some(matched_at + REMATCH_PAUSE);
+            let rematch_at = grown_at.into_iter().chain(self.room_at).min().filter(|_| job.is_none());
             if rematch_at.is_some_and(|at| at <= Instant::now()) {
-                rematch = false;
+                (rematch, self.room_at) = (false, None);
                 job = self.rematch();
                 continue;
             }
@@ -513,6 +519,9 @@ impl<O: Outlet> Subscriber<O> {
     async fn take_over(&mut self, done: Done) -> Result<Option<JoinSet<Done>>, End> {
         if let Some(active) = done.begun {
             self.active.insert(active.listed.subscription().id, active);
+        }
+        if done.lacks_room {
+            self.room_at = Some(Instant::now() + ROOM_PAUSE);
         }
         for (id, channels, windows) in done.added {
             if let Some(active) = self.active.get_mut(&id) {

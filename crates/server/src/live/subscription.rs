@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -174,6 +175,8 @@ pub struct Subscription {
     told: Mutex<Told>,
     /// Streams that were compared with the patterns, with their channels: the next look is at what changed since.
     looked: Mutex<StreamList>,
+    /// Whether the client was told that there is no room for channels that were found.
+    is_refused: AtomicBool,
     wake: Arc<Notify>,
 }
 
@@ -211,7 +214,8 @@ impl Subscription {
     /// A subscription that gathers nothing yet.
     pub fn new(id: i64, patterns: PatternSet, wake: Arc<Notify>, epoch: u32) -> Self {
         let pending = Mutex::new(Pending { epoch, ..Pending::default() });
-        Subscription { id, patterns, pending, told: Mutex::default(), looked: Mutex::default(), wake }
+        let (told, looked, is_refused) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Subscription { id, patterns, pending, told, looked, is_refused, wake }
     }
 
     /// What waits; hold the lock for moments only.
@@ -240,6 +244,18 @@ impl Subscription {
             }
         }
         Ok(found)
+    }
+
+    /// Where [`Subscription::find_new`] looked at last.
+    pub fn looked(&self) -> StreamList {
+        self.looked.lock().clone()
+    }
+
+    /// There was no room for what was found since it had looked here: the next look finds it again. Whether the client
+    /// does not know yet.
+    pub fn refuse(&self, looked: StreamList) -> bool {
+        *self.looked.lock() = looked;
+        !self.is_refused.swap(true, Ordering::Relaxed)
     }
 
     /// The channels of a stream that match, of those behind the first ones that were compared before. Only the
@@ -291,6 +307,7 @@ impl Subscription {
     }
 
     fn take_in(&self, found: &mut Match, hold: bool, new: impl FnOnce(StreamId) -> Slot) {
+        self.is_refused.store(false, Ordering::Relaxed);
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         if found.new_stream {

@@ -302,6 +302,31 @@ async fn a_channel_that_comes_later_is_announced_and_complete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_channel_for_which_there_is_no_room_is_announced_when_there_is() {
+    let server = TestServer::start().await;
+    let mut live = server.live().await;
+    live.send(json!({ "type": "subscribe", "id": 9, "channels": ["later.*"] })).await;
+    live.next_of("subscribed").await;
+    // Another client of this address holds all that it may.
+    let budget = server.running.as_ref().unwrap().server.budget.clone();
+    let mut held = budget.take(server.http.ip(), 0).unwrap();
+    let mut step = budget.max_per_client();
+    while step > 0 {
+        if held.grow(step).is_err() {
+            step /= 2;
+        }
+    }
+    server.write(&format!("later x=1 {BASE}")).await;
+    assert!(live.next_of("error").await["message"].as_str().unwrap().contains("client_memory"));
+    drop(held);
+    // Told once, until it is there with what it had.
+    assert_eq!(live.next_of("channels").await["channels"][0]["name"], "later.x");
+    let update = live.next_of("update").await;
+    assert_eq!((big(&update["streams"][0]["from_row"]), &update["streams"][0]["channels"][0][3]), (0, &json!(1.0)));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn heartbeats_and_events_reach_every_client() {
     let server = TestServer::start().await;
     let mut live = server.live().await;
