@@ -9,8 +9,8 @@
 //! ```
 //! Records state what is, so a later one replaces an earlier one.
 //!
-//! Invariants: segments of `strongback.` tables (but for those of [`MEASURED`]), of runs that are not released, and those
-//! that would take a group below its minimum are never dropped for space.
+//! Invariants: segments of `strongback.` tables (but for those of [`MEASURED`]), of runs that are not released, and
+//! those that would take a group below its minimum are never dropped for space.
 
 use crate::checkpoint::Entries;
 use crate::fields::{Put, Take};
@@ -23,7 +23,8 @@ use crate::stream::StreamKey;
 /// sources send: they go with that, and take no room from what people did and were told.
 const MEASURED: [&str; 4] = ["strongback.clocks", "strongback.node_clock", "strongback.derived", "strongback.judged"];
 
-/// Whether a table of the server's own goes with what sources send. One that is older than this stays in the ledger's group.
+/// Whether a table of the server's own goes with what sources send. One that is older than this stays in the ledger's
+/// group.
 pub(crate) fn is_measured(key: &StreamKey) -> bool {
     MEASURED.contains(&key.table.as_str())
 }

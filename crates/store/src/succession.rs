@@ -140,8 +140,8 @@ fn take_definition(old: &Writer, new: &mut Writer, id: usize) -> Result<(), Reje
 }
 
 /// Smallest and largest `time` of rows; those of the program's own tables are appended again, under the same
-/// ordinals, but for those that name a frame which went back: its row is another one's from now on. Returns how many those
-/// are, too.
+/// ordinals, but for those that name a frame which went back: its row is another one's from now on. Returns how many
+/// those are, too.
 fn take_rows(
     new: &mut Writer,
     stream: &Stream,

@@ -249,8 +249,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Whether a frame of the trigger was received since the version came into force: by the clock, or, as that may have
-    /// been set back since, by its row.
+    /// Whether a frame of the trigger was received since the version came into force: by the clock, or, as that may
+    /// have been set back since, by its row.
     fn is_in_force(&self, row: Option<u64>, receive_time: i64) -> bool {
         receive_time >= self.since || row.is_none_or(|row| self.from_row.is_some_and(|from_row| row >= from_row))
     }

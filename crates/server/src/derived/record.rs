@@ -24,8 +24,8 @@ use super::hold::Key;
 
 /// Table of standings.
 const STANDINGS: &str = "strongback.derived";
-/// The tag that says of which evaluation a stream of standings is. Those of earlier versions have another: they stay where
-/// streams of that time were put, and nothing is added to them.
+/// The tag that says of which evaluation a stream of standings is. Those of earlier versions have another: they stay
+/// where streams of that time were put, and nothing is added to them.
 const OF: &str = "evaluation";
 const OF_BEFORE: &str = "of";
 

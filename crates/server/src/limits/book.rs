@@ -340,8 +340,8 @@ impl Book {
         Some((alarm.levels.0, alarm.why.and_then(Why::from_name)))
     }
 
-    /// The clock was set by `by_ns`, and is `now`: shelves last as long as they were to, and none longer than what was said,
-    /// by whatever clock that was. Returns the steps that say so, which are taken.
+    /// The clock was set by `by_ns`, and is `now`: shelves last as long as they were to, and none longer than what was
+    /// said, by whatever clock that was. Returns the steps that say so, which are taken.
     pub fn set_clock(&mut self, by_ns: i64, now: i64) -> Vec<Step> {
         let shelve = |alarm: &Alarm| {
             let shelf = alarm.shelved.as_ref()?;
