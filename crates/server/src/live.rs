@@ -143,10 +143,12 @@ pub struct Newest {
     pub source_time: Option<i64>,
     /// Frames, without those that came twice.
     pub frames: u64,
+    /// Whether the store refused frames since it took one, other than those whose sender was told.
+    pub is_refused: bool,
 }
 
 /// Nothing came yet.
-const NOTHING: Newest = Newest { receive_time: i64::MIN, source_time: None, frames: 0 };
+const NOTHING: Newest = Newest { receive_time: i64::MIN, source_time: None, frames: 0, is_refused: false };
 
 /// Who gets the frames of a stream.
 #[derive(Debug)]
@@ -221,8 +223,13 @@ impl Fanout {
             }
             let row = match outcome {
                 // What a reduction leaves out is shown all the same.
-                Outcome::Stored { row } | Outcome::Reduced { row } => Some(*row),
+                Outcome::Stored { row } | Outcome::Reduced { row } => {
+                    newest.is_refused = false;
+                    Some(*row)
+                }
                 Outcome::Rejected(Reject::Refused(_)) => {
+                    // A sender who was told sends them again.
+                    newest.is_refused |= !batch.is_answered();
                     self.not_recorded += 1;
                     self.points_rejected += points;
                     None
@@ -321,6 +328,8 @@ impl Fanout {
     /// Adds what a subscription found, from this moment on; `next_row` is the stream's.
     fn take_in(&mut self, subscription: &Arc<Subscription>, found: &mut Match, next_row: u64, hold: bool) {
         let playing = self.playing;
+        // The row before is not the frame before: who begins now does not hear of those between.
+        found.lacks_before = self.newest_of(found.stream.id).is_some_and(|newest| newest.is_refused);
         let audience = self.audience(&found.stream);
         match playing {
             None => subscription.adopt(found, next_row, hold, audience.tail.clone()),

@@ -1,5 +1,6 @@
 //! One stream of a subscription: which of its channels are wanted, and what came of them since the last update.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use strongback_store::{CellState, ChannelId, ChannelIndex, ChannelType, Stream, StreamId, Value};
@@ -38,6 +39,8 @@ pub struct Slot {
     tail: Option<Arc<Tail>>,
     /// Number of the tail's first frame that is not in the window.
     pub next: u64,
+    /// Whether frames are known missing before the next frame.
+    pub lacks_before: Cell<bool>,
     /// Whether the tail tells of its next frame.
     pub waiting: bool,
     /// Of a playback: the rhythm of its frames.
@@ -61,6 +64,7 @@ impl Slot {
             dirty: false,
             window: StreamWindow::default(),
             next: tail.as_ref().map_or(0, |tail| tail.end()),
+            lacks_before: Cell::new(false),
             waiting: tail.is_some(),
             tail,
             pace: Pace::default(),
@@ -207,7 +211,7 @@ impl Slot {
     /// Adds one frame without its cells.
     fn begin(&self, window: &mut StreamWindow, frame: &Arrived) {
         window.begin(frame.time, frame.receive_time, frame.row);
-        window.gap |= frame.gap;
+        window.gap |= frame.gap | self.lacks_before.take();
         if window.channels.len() < self.channels.len() {
             window.channels.resize_with(self.channels.len(), Default::default);
         }

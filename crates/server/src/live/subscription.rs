@@ -195,6 +195,8 @@ pub struct Match {
     pub start_row: u64,
     /// Of a playback: rows of this `time` or later reach them, nanoseconds since 1970 UTC.
     pub end_time: i64,
+    /// Whether frames are known missing between the row before and the first frame of the tail.
+    pub lacks_before: bool,
 }
 
 /// A stream of a playback that is held.
@@ -282,6 +284,7 @@ impl Subscription {
             new_stream: slot.is_none(),
             start_row: 0,
             end_time: i64::MAX,
+            lacks_before: false,
         }))
     }
 
@@ -297,7 +300,12 @@ impl Subscription {
     /// after [`Subscription::release`].
     pub fn adopt(&self, found: &mut Match, start_row: u64, hold: bool, tail: Arc<Tail>) {
         found.start_row = start_row;
-        self.take_in(found, hold, |stream| Slot::new(stream, start_row, Place::START, Some(tail)));
+        let lacks_before = found.lacks_before;
+        self.take_in(found, hold, |stream| {
+            let slot = Slot::new(stream, start_row, Place::START, Some(tail));
+            slot.lacks_before.set(lacks_before);
+            slot
+        });
     }
 
     /// As [`Subscription::adopt`], of a playback that stands at a place: what is played after it reaches the windows.

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use strongback_store::{
-    Appended, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Outcome, Store, StoreOptions,
-    StreamKey, StreamSpec,
+    Appended, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Outcome, Refusal, Reject, Store,
+    StoreOptions, StreamKey, StreamSpec,
 };
 use tokio::sync::Notify;
 
@@ -387,6 +387,7 @@ fn tables_are_counted_up_to_the_last_channel_that_is_wanted() {
         new_stream: slot == u32::MAX,
         start_row: 0,
         end_time: i64::MAX,
+        lacks_before: false,
     };
     let new = |channels: &[u16]| subscription.table_bytes(&[found(u32::MAX, channels)]);
     assert_eq!((new(&[0]), new(&[3, 12]), new(&[])), (4, 52, 0));
@@ -436,6 +437,38 @@ fn who_comes_back_is_told_of_frames_refused_before_the_first_that_it_missed() {
     assert!(gap_of(3, (20, 30)) && !gap_of(3, (10, 20)) && !gap_of(4, (20, 30)));
     // There is no row before the first.
     assert!(gap_of(0, (-5, 0)) && !gap_of(0, (-5, -1)));
+}
+
+/// The store has no row of them, and the ledger none before the store takes frames again.
+#[test]
+fn who_comes_back_is_told_of_frames_refused_since_the_newest_row() {
+    let stage = Stage::new();
+    let publish = |outcome: Outcome, at: i64| {
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream: stage.stream.id, receive_time: at, source_time: Some(at), sequence: None });
+        batch.push(ChannelIndex(0), Value::F64(1.0));
+        batch.end();
+        let appended = Appended { outcomes: vec![outcome], commit: CommitNumber(0) };
+        stage.live.fanout().publish(&batch, &appended, at, |_| 3);
+    };
+    let gaps = |subscription: &Arc<Subscription>| {
+        let (mut taken, mut gaps) = (Taken::default(), Vec::new());
+        subscription.begin(&mut taken);
+        subscription.take(&mut taken, |place| gaps.push(place.window.gap));
+        gaps
+    };
+    // Whoever looks at it counts what is lost.
+    let other = stage.subscribe(1);
+    publish(Outcome::Stored { row: 0 }, T0);
+    publish(Outcome::Rejected(Reject::Refused(Refusal::Closed)), T0 + MS);
+    let back = stage.subscribe(1);
+    publish(Outcome::Stored { row: 1 }, T0 + 2 * MS);
+    assert_eq!(gaps(&back), [true]);
+    publish(Outcome::Stored { row: 2 }, T0 + 3 * MS);
+    assert_eq!(gaps(&back), [false]);
+    let later = stage.subscribe(1);
+    publish(Outcome::Stored { row: 3 }, T0 + 4 * MS);
+    assert_eq!((gaps(&later), gaps(&other).len()), (vec![false], 1));
 }
 
 /// The row of a loss comes up to a second after the frame that shows it: until then its sequence tells of it.
