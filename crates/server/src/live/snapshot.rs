@@ -32,11 +32,10 @@ pub fn catch_up<'a>(
     let mut outcome = Ok(());
     for (found, from) in found {
         match earlier(view, subscription, found, from) {
-            Ok((mut window, sequence)) => {
-                let before = || time_before(view, found.stream.id, window.rows?.0);
+            Ok((mut window, before)) => {
                 // The ledger knows of a loss once its row is durable, up to a second after the frame that showed it.
-                let is_known = || has_gap(found.stream.id, window.time, before(), gaps);
-                window.gap = window.frames > 0 && (sequence.lacks_any || is_known());
+                let is_known = || has_gap(found.stream.id, window.time, before.time, gaps);
+                window.gap = window.frames > 0 && (before.sequence.lacks_any || is_known());
                 subscription.put_before(found.slot, window, epoch);
             }
             Err(error) => outcome = Err(error),
@@ -54,13 +53,6 @@ fn has_gap(stream: StreamId, (first, last): (i64, i64), before: Option<i64>, gap
     gaps(stream, &(from..last.saturating_add(1))).iter().any(|(_, to)| *to <= last)
 }
 
-/// The `time` of the row before one, if it can be read.
-fn time_before(view: &View, stream: StreamId, row: u64) -> Option<i64> {
-    let scan = Scan { rows: row.checked_sub(1)?..row, ..Scan::all(stream, Vec::new()) };
-    let batch = view.scan(scan).next()?.ok()?;
-    (!batch.is_empty()).then(|| batch.time(0))
-}
-
 /// Whether sequences are missing among the rows that a client missed, by those rows alone.
 #[derive(Debug, Default)]
 struct Sequence {
@@ -71,17 +63,41 @@ struct Sequence {
     lacks_any: bool,
 }
 
-impl Sequence {
-    /// Where it stood before a row, as far as it can be read.
-    fn before(view: &View, stream: StreamId, row: u64) -> Sequence {
-        let mut sequence = Sequence::default();
-        let scan = Scan { rows: row.saturating_sub(BEFORE_ROWS)..row, ..Scan::all(stream, Vec::new()) };
-        for batch in view.scan(scan).map_while(Result::ok) {
-            (0..batch.len()).for_each(|row| sequence.add(&batch, row));
+/// What precedes the rows that a client missed.
+#[derive(Debug, Default)]
+struct Before {
+    /// The `time` of the row before the first, if it can be read.
+    time: Option<i64>,
+    /// Of a stream whose frames all have rows.
+    sequence: Sequence,
+}
+
+impl Before {
+    /// Reads it, as far as it can be read; `has_all`: the stream's frames all have rows.
+    fn of(view: &View, stream: StreamId, first: u64, has_all: bool) -> Before {
+        let mut before = Before::default();
+        let rows = if has_all { BEFORE_ROWS } else { 1 };
+        let scan = Scan { rows: first.saturating_sub(rows)..first, ..Scan::all(stream, Vec::new()) };
+        for batch in view.scan(scan).filter_map(Result::ok) {
+            for row in 0..batch.len() {
+                if has_all {
+                    before.sequence.add(&batch, row);
+                }
+                if batch.rows[row] + 1 == first {
+                    before.time = Some(batch.time(row));
+                }
+            }
         }
-        sequence.session = sequence.session.map(|(session, _, highest)| (session, highest, highest));
-        (sequence.frames, sequence.lacks_any) = (0, false);
-        sequence
+        before.sequence.begin();
+        before
+    }
+}
+
+impl Sequence {
+    /// What was added so far is what it stood at.
+    fn begin(&mut self) {
+        self.session = self.session.map(|(session, _, highest)| (session, highest, highest));
+        (self.frames, self.lacks_any) = (0, false);
     }
 
     fn add(&mut self, batch: &Batch, row: usize) {
@@ -105,13 +121,13 @@ impl Sequence {
     }
 }
 
-/// The window of the rows, and what is missing among them.
+/// The window of the rows; what precedes them, with what is missing among them.
 fn earlier(
     view: &View,
     subscription: &Subscription,
     found: &Match,
     from: u64,
-) -> Result<(StreamWindow, Sequence), ScanError> {
+) -> Result<(StreamWindow, Before), ScanError> {
     let mut window = StreamWindow::default();
     let places: Vec<usize> =
         found.channels.iter().map(|c| subscription.place(found.slot, *c).unwrap_or_default()).collect();
@@ -119,7 +135,7 @@ fn earlier(
     let first = from.max(found.start_row.saturating_sub(CATCH_UP_ROWS));
     // What is left out within its bound has no row.
     let has_all = found.stream.layout.channels.iter().all(|channel| channel.reduction == Reduction::None);
-    let mut sequence = if has_all { Sequence::before(view, found.stream.id, first) } else { Sequence::default() };
+    let mut before = Before::of(view, found.stream.id, first, has_all);
     let scan = Scan {
         rows: first..found.start_row,
         ..Scan::all(found.stream.id, found.channels.iter().map(|c| ChannelIndex(*c)).collect())
@@ -128,7 +144,7 @@ fn earlier(
         let batch = batch?;
         for row in 0..batch.len() {
             if has_all {
-                sequence.add(&batch, row);
+                before.sequence.add(&batch, row);
             }
             if found.new_stream {
                 window.begin(batch.time(row), batch.receive_time[row], Some(batch.rows[row]));
@@ -140,8 +156,8 @@ fn earlier(
             }
         }
     }
-    sequence.end();
-    Ok((window, sequence))
+    before.sequence.end();
+    Ok((window, before))
 }
 
 /// The history of a subscription, or a part of it: rows below each match's start row, and where the tails begin.
