@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strongback_store::{ChannelIndex, ScanError, Store, StreamId};
+use strongback_store::{ChannelIndex, Scan, ScanError, Store, StreamId, View};
 
 use super::replay::{Next, Replay};
 use super::track::Trouble;
@@ -89,6 +89,10 @@ pub struct Deck {
     reader: Option<Reader>,
     /// Of the store that was read.
     epoch: Option<u32>,
+    /// Where the round began.
+    began: i64,
+    /// While it follows what comes: the rows below which it has seen all, by stream.
+    seen: BTreeMap<StreamId, u64>,
     told: Vec<String>,
     /// Troubles that were told.
     troubles: BTreeSet<String>,
@@ -135,6 +139,8 @@ impl Deck {
             round: 0,
             reader: None,
             epoch: None,
+            began: at,
+            seen: BTreeMap::new(),
             told: Vec::new(),
             troubles: BTreeSet::new(),
         }
@@ -267,7 +273,7 @@ impl Deck {
 
     /// Goes to another time: what was shown is not part of what comes.
     fn jump(&mut self, at: i64, lost: bool) {
-        self.at = at;
+        (self.at, self.began) = (at, at);
         self.place = place_of(&self.interval, at);
         self.reader = None;
         self.turning_since = None;
@@ -436,7 +442,11 @@ impl Deck {
         };
         self.epoch = Some(epoch);
         let end = self.interval.end.min(now.wall.saturating_sub(FOLLOW_NS).saturating_add(1));
-        let mut replay = Replay::new(view, self.wanted(), self.place, end);
+        let wanted = self.wanted();
+        if end < self.interval.end || !self.seen.is_empty() {
+            self.note_late(&view, &wanted);
+        }
+        let mut replay = Replay::new(view, wanted, self.place, end);
         replay.note_gaps((self.machine.gaps)(&(self.place.time..end)));
         Reader { replay, store, interest, taken: now.steady }
     }
@@ -513,17 +523,41 @@ impl Deck {
         fanout.stand_at(played);
     }
 
-    fn tell(&mut self, troubles: Vec<Trouble>) {
-        for trouble in troubles {
-            let Trouble { stream, error } = trouble;
-            let catalog = (self.machine.store)().catalog();
-            let name = catalog.streams.iter().find(|s| s.id == stream).map(|s| s.key.to_string());
-            let name = name.unwrap_or_else(|| format!("stream {}", stream.0));
-            let text = format!("playback passes over a part of {name}: {error}");
-            // The same is found by every slice that touches it.
-            if self.troubles.len() < TROUBLES_MAX && self.troubles.insert(text.clone()) {
-                self.told.push(text);
+    /// Says of which streams frames came so late that what lies behind them was played already.
+    fn note_late(&mut self, view: &View, wanted: &[(StreamId, Vec<ChannelIndex>)]) {
+        let played = self.began.saturating_add(1)..self.place.time;
+        let before = std::mem::take(&mut self.seen);
+        for (stream, _) in wanted {
+            let next = view.next_row(*stream);
+            let new = before.get(stream).map_or(next..next, |seen| *seen..next);
+            if !new.is_empty() && !played.is_empty() {
+                let late = Scan { time: played.clone(), rows: new, batch_rows: 1, ..Scan::all(*stream, Vec::new()) };
+                if view.scan(late).any(|batch| batch.is_ok_and(|batch| !batch.is_empty())) {
+                    let name = self.name_of(*stream);
+                    self.tell_once(format!("playback leaves out frames of {name} that came too late to be followed"));
+                }
             }
+            self.seen.insert(*stream, next);
+        }
+    }
+
+    fn tell(&mut self, troubles: Vec<Trouble>) {
+        for Trouble { stream, error } in troubles {
+            let name = self.name_of(stream);
+            self.tell_once(format!("playback passes over a part of {name}: {error}"));
+        }
+    }
+
+    fn name_of(&self, stream: StreamId) -> String {
+        let catalog = (self.machine.store)().catalog();
+        let name = catalog.streams.iter().find(|s| s.id == stream).map(|s| s.key.to_string());
+        name.unwrap_or_else(|| format!("stream {}", stream.0))
+    }
+
+    /// The same is found by every slice, and every view, that touches it.
+    fn tell_once(&mut self, text: String) {
+        if self.troubles.len() < TROUBLES_MAX && self.troubles.insert(text.clone()) {
+            self.told.push(text);
         }
     }
 }

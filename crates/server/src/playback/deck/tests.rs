@@ -314,6 +314,33 @@ fn what_has_not_come_yet_is_followed() {
 }
 
 #[test]
+fn frames_that_come_too_late_to_be_followed_are_told_of_once() {
+    let mut bench = Bench::watched(T0 + 100 * S..T0 + 200 * S);
+    bench.wall.store(T0 + 105 * S, Ordering::Relaxed);
+    bench.deck.obey(&Wish::Speed(1_000.0)).unwrap();
+    bench.run(S);
+    // Before the beginning, and ahead of what was played: neither is left out.
+    append(&bench.store, &[(bench.streams[0], T0 + 99 * S, 1), (bench.streams[0], T0 + 106 * S, 2)]);
+    bench.run(S);
+    assert_eq!(bench.deck.take_told(), Vec::<String>::new());
+    append(&bench.store, &[(bench.streams[0], T0 + 102 * S, 3)]);
+    bench.run(S);
+    let told = bench.deck.take_told();
+    assert!(told.len() == 1 && told[0].contains("s0") && told[0].contains("too late"), "{told:?}");
+    append(&bench.store, &[(bench.streams[0], T0 + 103 * S, 4), (bench.streams[1], T0 + 103 * S, 5)]);
+    bench.run(S);
+    let told = bench.deck.take_told();
+    assert!(told.len() == 1 && told[0].contains("s1"), "{told:?}");
+    assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 1);
+    // Who goes back sees them.
+    bench.deck.obey(&Wish::Seek(T0 + 101 * S)).unwrap();
+    bench.show();
+    bench.run(S);
+    assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 4);
+    assert_eq!(bench.deck.take_told(), Vec::<String>::new());
+}
+
+#[test]
 fn what_cannot_be_read_in_time_is_behind_and_nothing_is_left_out() {
     let mut bench = Bench::watched(T0..T0 + 10 * S);
     // Every look at the clock takes 30 ms: a turn is over after a few frames.
