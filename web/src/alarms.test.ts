@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { heard, levelOf, ordered, stepped, words } from "./alarms";
+import { heard, levelOf, ordered, stepped, unshelved, words } from "./alarms";
 import type { Alarm } from "./message";
 
 function alarm(limit: string, changes: Partial<Alarm> = {}): Alarm {
@@ -33,6 +33,20 @@ test("only what nobody knows of and nobody shelved is heard", () => {
   expect(heard([])).toBeNull();
   expect(heard([alarm("a", { state: "acknowledged" }), alarm("b", { shelved }), alarm("c", { state: "cleared" })])).toBeNull();
   expect(heard([alarm("a", { level: "watch" }), alarm("b", { level: "critical" })])).toBe("critical");
+});
+
+test("a shelf ends by itself: what it held back is heard again, and what was over but for it goes", () => {
+  const shelved = (until: string) => ({ by: "Ada", note: "", until });
+  const known = { by: "Ada", note: "", time: "1" };
+  const list = [
+    alarm("a", { shelved: shelved("50") }), alarm("b", { shelved: shelved("51"), level: "critical" }),
+    alarm("c", { shelved: shelved("50"), state: "cleared", level: "normal", acknowledged: known }),
+    alarm("d", { shelved: shelved("50"), state: "cleared", level: "normal" }),
+  ];
+  expect(unshelved(list, 49n)).toBe(list);
+  const after = unshelved(list, 50n);
+  expect(after.map((a) => [a.limit, a.shelved !== null])).toEqual([["a", false], ["d", false], ["b", true]]);
+  expect([heard(list), heard(after), heard(unshelved(after, 51n))]).toEqual([null, "warning", "critical"]);
 });
 
 test("words say the value and the bound", () => {

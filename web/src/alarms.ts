@@ -29,6 +29,17 @@ export function stepped(alarms: Alarm[], step: Step): Alarm[] {
   return ordered(step.alarm === null ? others : [...others, step.alarm]);
 }
 
+/**
+ * The list at an instant: shelves whose time is over go, and with them what was over but for its shelf, as in the server's
+ * own book, which tells of no step then. The same list if there is none.
+ */
+export function unshelved(alarms: Alarm[], now: bigint): Alarm[] {
+  const ends = (a: Alarm) => a.shelved !== null && BigInt(a.shelved.until) <= now;
+  if (!alarms.some(ends)) return alarms;
+  const stays = (a: Alarm) => !ends(a) || a.level !== "normal" || a.acknowledged === null;
+  return ordered(alarms.filter(stays).map((a) => (ends(a) ? { ...a, shelved: null } : a)));
+}
+
 /** What is wrong, in words. */
 export function words(alarm: Alarm): string {
   const bound = alarm.bound === null ? "" : String(alarm.bound);

@@ -41,6 +41,14 @@ describe("banners", () => {
     expect(b.list(calm, 200)[0]!.text).toMatch(/3 updates merged, min and max kept, 1 windows lost/);
     expect(ids(b, {}, 101 + HOLD_MS)).toEqual([]);
   });
+  it("tells of lost events, gaps and alarms by their name, not as windows", () => {
+    const b = new Banners();
+    b.noticesLost(2, 100);
+    b.noticesLost(3, 200);
+    expect(b.list(calm, 300)[0]!.text).toMatch(/too late: 5 events, gaps or alarms lost, and asked for again ·/);
+    b.viewConflated(1, 0, 300 + HOLD_MS);
+    expect(b.list(calm, 300 + HOLD_MS)[0]!.text).not.toContain("alarms");
+  });
   it("puts what makes the whole screen untrue first", () => {
     const b = new Banners();
     b.viewConflated(1, 0, 0);

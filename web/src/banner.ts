@@ -30,6 +30,7 @@ export class Banners {
   private conflatedAtMs = -Infinity;
   private conflated = 0;
   private lostWindows = 0;
+  private notices = 0;
 
   /** The server's drop counter since its start; only a rise matters, and a fall is a restart. */
   ingestDropped(total: bigint, monotonicMs: number): void {
@@ -44,9 +45,19 @@ export class Banners {
   /** Updates merged (`conflated`) and windows lost (`dropped`) on the way to this page. */
   viewConflated(conflated: number, dropped: number, monotonicMs: number): void {
     if (conflated <= 0 && dropped <= 0) return;
-    if (monotonicMs - this.conflatedAtMs > HOLD_MS) this.conflated = this.lostWindows = 0;
+    this.late(monotonicMs);
     this.conflated += conflated;
     this.lostWindows += dropped;
+  }
+
+  /** Events, gaps and alarms that were lost on the way to this page, and are asked for again. */
+  noticesLost(count: number, monotonicMs: number): void {
+    this.late(monotonicMs);
+    this.notices += count;
+  }
+
+  private late(monotonicMs: number): void {
+    if (monotonicMs - this.conflatedAtMs > HOLD_MS) this.conflated = this.lostWindows = this.notices = 0;
     this.conflatedAtMs = monotonicMs;
   }
 
@@ -101,6 +112,7 @@ export class Banners {
       const told = [
         this.conflated > 0 ? `${this.conflated} updates merged, min and max kept` : "",
         this.lostWindows > 0 ? `${this.lostWindows} windows lost` : "",
+        this.notices > 0 ? `${this.notices} events, gaps or alarms lost, and asked for again` : "",
       ].filter((words) => words !== "");
       banners.push({
         id: "conflated",

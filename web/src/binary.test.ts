@@ -6,7 +6,9 @@ import { decode } from "./binary";
 interface Vector {
   name: string;
   hex: string;
-  message: unknown;
+  message: { type: string } | null;
+  /** With what a reader may pass over. */
+  full?: unknown;
 }
 
 const file = new URL("../../crates/server/tests/data/live.json", import.meta.url);
@@ -15,13 +17,17 @@ const bytesOf = (hex: string) => Uint8Array.from(hex.match(/../g)!, (pair) => pa
 const buffer = (bytes: Uint8Array) => bytes.slice().buffer as ArrayBuffer;
 
 describe("live messages in binary", () => {
-  it.each(vectors)("$name: says what JSON says", ({ hex, message }) => {
-    expect(decode(buffer(bytesOf(hex)))).toEqual(message);
+  /** The page reads of losses, not the notes of cells. */
+  const expected = ({ message, full }: Vector) => (message?.type === "heartbeat" ? (full ?? message) : message);
+
+  it.each(vectors)("$name: says what JSON says", (vector) => {
+    expect(decode(buffer(bytesOf(vector.hex)))).toEqual(expected(vector));
   });
 
   it("throws for what is cut short, and reads nothing from beyond its end", () => {
-    for (const { name, hex, message } of vectors) {
-      const bytes = bytesOf(hex);
+    for (const vector of vectors) {
+      const { name } = vector;
+      const bytes = bytesOf(vector.hex);
       for (let end = 0; end < bytes.length; end++) {
         let found: unknown;
         try {
@@ -30,7 +36,7 @@ describe("live messages in binary", () => {
           continue;
         }
         // What a later version adds at its end may be missing.
-        expect(found, `${name}, ${end} bytes`).toEqual(message);
+        expect(found, `${name}, ${end} bytes`).toEqual(expected(vector));
       }
     }
     expect(() => decode(new ArrayBuffer(0))).toThrow(RangeError);

@@ -27,11 +27,13 @@ const WIDE = 8;
 
 const COMMIT = 1;
 const LAST_DATA = 2;
+const LOSSES = 4;
 
 const PAUSED = 1;
 const LOOP = 2;
 const ENDED = 4;
 const BEHIND = 8;
+const PLAYBACK_LOSSES = 16;
 
 /** count, first, last, min, max, mean */
 type Cell = [number, WireValue, WireValue, WireValue, WireValue, WireValue];
@@ -118,6 +120,7 @@ function heartbeat(rest: Rest): ServerMessage {
     points_per_s: pointsPerS,
     ingest_dropped: Number(dropped),
     last_data: flags & LAST_DATA ? lastData : null,
+    ...(flags & LOSSES ? { dropped: rest.u32() } : {}),
   };
 }
 
@@ -142,6 +145,7 @@ function playback(rest: Rest): PlaybackBeat {
       id, name, from, to, at: time, speed, viewers, round, wall_ns: wall,
       paused: has(PAUSED), loop: has(LOOP), ended: has(ENDED), behind: has(BEHIND),
     },
+    ...(has(PLAYBACK_LOSSES) ? { dropped: rest.u32() } : {}),
   };
 }
 

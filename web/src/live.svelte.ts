@@ -1,11 +1,12 @@
 // The page's one source of truth: connection, server clock, liveness, latest values, events and gaps.
 // High-rate values live in plain maps; components re-read them on `pulse` (5 Hz), never on each message.
-import { heard, ordered, stepped } from "./alarms";
+import { heard } from "./alarms";
 import * as api from "./api";
 import { type Banner, Banners } from "./banner";
 import type { Countdown } from "./countdown";
 import type { Feed } from "./feed";
 import { knownFrom } from "./gaps";
+import { Lately } from "./lately";
 import { Liveness, type Mode } from "./liveness";
 import type {
   Alarm, Channel, Event, Gap, Heartbeat, Limit, PlaybackState, ServerMessage, ServerView, Snapshot, SourceStatus, StateRow, Subscribe,
@@ -13,9 +14,9 @@ import type {
 } from "./message";
 import { brief, toNumber } from "./message";
 import { Digits } from "./number";
-import { naming } from "./pattern";
-import { GAPS_MAX as REPLAY_GAPS, Replay } from "./replay.svelte";
+import { EVENTS_BEFORE_NS as REPLAY_EVENTS_NS, GAPS_MAX as REPLAY_GAPS, Replay } from "./replay.svelte";
 import { Periods } from "./period";
+import { Primer } from "./primer";
 import { type ShownRun, shownRun } from "./runs";
 import { type Age, ageOf, isCurrent, isNewer } from "./stale";
 import { overWebSocket } from "./socket";
@@ -27,17 +28,10 @@ import { sortChannels } from "./tree";
 import { type Trouble, troubles } from "./trouble";
 
 const TICK_MS = 100;
-/** What was refused of alarms, events and gaps is asked for again so much later. */
-const PAST_AGAIN_MS = 2000;
 const PULSE_MS = 200;
-const MAX_EVENTS = 500;
-const MAX_GAPS = 500;
 const CATALOG_CHECK_MS = 5000;
 const CATALOG_PAUSE_MS = 500;
 const VIEW_CHECK_MS = 5000;
-/** Newest values that no update brought are asked for together, after this long. */
-const PRIME_MS = 300;
-const PRIME_CHANNELS = 200;
 
 /** The newest value of a channel that reached the page. */
 export interface Latest {
@@ -46,13 +40,6 @@ export interface Latest {
   receiveNs: bigint;
   stream: number;
   recorded: boolean;
-}
-
-/** What was told while the past was asked for. */
-interface Meanwhile {
-  alarms: Extract<ServerMessage, { type: "alarm" }>[];
-  events: Event[];
-  gaps: Gap[];
 }
 
 interface Attached {
@@ -72,11 +59,17 @@ class Live {
   pulse = $state(0);
   /** The instant that panels say they show, the same on all. */
   shownAt = $state.raw<bigint | null>(null);
+  /** Its date, UTC. */
+  readonly day = $derived(this.shownAt === null ? null : utc(this.shownAt).slice(0, 10));
   channels = $state.raw<Channel[]>([]);
   events = $state.raw<Event[]>([]);
   gaps = $state.raw<Gap[]>([]);
   /** Those that are not over, what nobody knows of first. */
   alarms = $state.raw<Alarm[]>([]);
+  /** Whether those are all of them, as they are now. */
+  alarmsKnown = $state(false);
+  private eventsKnown = $state.raw<bigint | null>(null);
+  private gapsKnown = $state.raw<bigint | null>(null);
   limits = $state.raw<Limit[]>([]);
   /** Whether alarms make no sound here. */
   muted = $state(false);
@@ -200,8 +193,11 @@ class Live {
     return this.byThen(this.replay?.events ?? this.events, (event) => event.time);
   }
 
-  /** Before this instant nothing is said of gaps: there were too many. Null: all of the last hour are there. */
-  readonly gapsFrom = $derived(knownFrom(this.replay?.gaps ?? this.gaps, this.replay ? REPLAY_GAPS : MAX_GAPS));
+  /** Before this instant nothing is said of gaps, or of events; null: nothing is known yet. */
+  readonly gapsFrom = $derived(
+    this.replay ? (knownFrom(this.replay.gaps, REPLAY_GAPS) ?? BigInt(this.replay.state.from)) : this.gapsKnown,
+  );
+  readonly eventsFrom = $derived(this.replay ? BigInt(this.replay.state.from) - REPLAY_EVENTS_NS : this.eventsKnown);
 
   /** Gaps that had begun by that instant. */
   get gapsShown(): Gap[] {
@@ -323,31 +319,16 @@ class Live {
     return !known || now === null || !isCurrent(known.receiveNs, now);
   }
 
-  /** Values of channels that come rarely are asked for, not waited for. */
-  private prime(channels: Channel[]): void {
-    for (const c of channels) if (this.isAsked(c.id)) this.unknown.set(c.id, naming(c));
-    if (this.unknown.size === 0 || this.priming) return;
-    this.priming = true;
-    setTimeout(() => void this.ask(), PRIME_MS);
-  }
-  private readonly unknown = new Map<number, string>();
-  private priming = false;
-
-  private async ask(): Promise<void> {
-    const patterns = [...this.unknown].filter(([id]) => this.isAsked(id)).map(([, pattern]) => pattern);
-    this.unknown.clear();
-    this.priming = false;
-    const at = this.now();
-    for (let i = 0; i < patterns.length && at !== null; i += PRIME_CHANNELS) {
-      try {
-        const { state } = await api.stateAt(at, patterns.slice(i, i + PRIME_CHANNELS).join(","));
-        if (this.stopped === null || this.stopped === at) this.know(state);
-      } catch (e) {
-        this.refused(e);
-        return;
-      }
-    }
-  }
+  private readonly primer = new Primer({
+    now: () => this.now(),
+    isAsked: (id) => this.isAsked(id),
+    ask: async (at, patterns) => (await api.stateAt(at, patterns.join(","))).state,
+    know: (state, at) => {
+      if (this.stopped === null || this.stopped === at) this.know(state);
+    },
+    refused: (e) => this.refused(e),
+    after: (ms, run) => void setTimeout(run, ms),
+  });
 
   /** Takes values of an instant where nothing newer is known. */
   private know(state: StateRow[]): void {
@@ -509,9 +490,14 @@ class Live {
     }
   }
 
-  /** A REST call failed: the heartbeat tells of a dead server; only a missing token needs the operator. */
-  private refused(e: unknown): void {
-    if (e instanceof api.ApiError && e.status === 401) this.needsToken = true;
+  /**
+   * A REST call failed: the heartbeat tells of a dead server; only a missing token needs the operator. Answers whether the
+   * same may be answered later.
+   */
+  private refused(e: unknown): boolean {
+    const status = e instanceof api.ApiError ? e.status : 503;
+    if (status === 401) this.needsToken = true;
+    return status >= 500 || status === 408 || status === 429;
   }
 
   private receive(message: ServerMessage): void {
@@ -527,25 +513,26 @@ class Live {
         this.liveness.heartbeat(BigInt(message.time), ms);
         this.marks.ingestDropped(BigInt(message.ingest_dropped), ms);
         if (message.last_data !== null && this.lastDataNs === null) this.lastDataNs = BigInt(message.last_data);
+        this.noticesLost(message.dropped ?? 0, ms);
         if (this.mode !== this.liveness.mode) this.refresh(ms);
         // The timers of a page that is not in front run once a minute.
         this.sounds(ms);
         break;
       case "event":
-        this.meanwhile?.events.push(message);
         this.replay?.added(message);
-        this.addEvents([message]);
+        this.lately.event(message);
+        this.showLately();
         // The clock was set, held or let go.
         if (message.source === "run") void this.checkView(true);
         break;
       case "alarm":
-        this.meanwhile?.alarms.push(message);
-        this.alarms = stepped(this.alarms, message);
+        this.lately.alarm(message);
+        this.showLately();
         this.sounds(ms);
         break;
       case "gap":
-        this.meanwhile?.gaps.push(message);
-        this.addGaps([message]);
+        this.lately.gap(message);
+        this.showLately();
         if (this.shows === "live") for (const { feed } of this.attached.values()) feed?.gap(message);
         break;
       default:
@@ -559,7 +546,7 @@ class Live {
     switch (message.type) {
       case "subscribed":
         if (this.shows !== "paused") this.attached.get(message.id)?.feed?.subscribed(message.channels, message.unmatched);
-        if (this.replay === null) this.prime(message.channels);
+        if (this.replay === null) this.primer.want(message.channels);
         break;
       case "channels":
         if (this.shows !== "paused") this.attached.get(message.id)?.feed?.add(message.channels);
@@ -624,52 +611,32 @@ class Live {
     // At the first word they are on their way already.
     if (!this.checking) void this.checkCatalog();
     if (!this.viewing) void this.checkView(true);
-    void this.loadPast(time);
+    void this.loadLately(time, true);
   }
 
-  private meanwhile: Meanwhile | null = null;
-  /** When alarms, events and gaps are asked for again. */
-  private pastDueMs = Infinity;
+  private readonly lately = new Lately(api, () => performance.now());
 
-  private async loadPast(now: bigint): Promise<void> {
-    const from = now - 3600n * NS_PER_S;
-    // What is told while the answers are on their way is newer than they are.
-    const meanwhile: Meanwhile = { alarms: [], events: [], gaps: [] };
-    this.meanwhile = meanwhile;
-    this.pastDueMs = Infinity;
-    const answers = await Promise.allSettled([
-      api.events(from, MAX_EVENTS), api.gaps(from, MAX_GAPS), api.alarms(), api.limits(),
-    ] as const);
-    if (this.meanwhile !== meanwhile) return;
-    this.meanwhile = null;
-    const [events, gaps, alarms, limits] = answers;
-    if (limits.status === "fulfilled") this.limits = limits.value;
-    if (alarms.status === "fulfilled") this.alarms = meanwhile.alarms.reduce(stepped, ordered(alarms.value));
-    if (events.status === "fulfilled") {
-      this.events = [];
-      this.addEvents([...events.value, ...meanwhile.events]);
-    }
-    if (gaps.status === "fulfilled") {
-      this.gaps = [];
-      this.addGaps([...gaps.value, ...meanwhile.gaps]);
-    }
-    const refused = answers.find((answer) => answer.status === "rejected");
-    if (refused) {
-      this.refused(refused.reason);
-      this.pastDueMs = performance.now() + PAST_AGAIN_MS;
-    }
+  /** Asks for alarms, events, gaps and limits; `begins`: for the first time of this connection. */
+  private async loadLately(now: bigint, begins: boolean): Promise<void> {
+    const asking = begins ? this.lately.begin(now) : this.lately.load(now);
+    this.showLately();
+    const refused = await asking;
+    if (refused !== null) this.refused(refused);
+    this.showLately();
   }
 
-  private addEvents(events: Event[]): void {
-    const all = new Map([...this.events, ...events].map((e) => [`${e.time} ${e.text}`, e]));
-    this.events = [...all.values()].sort((a, b) => (BigInt(b.time) > BigInt(a.time) ? 1 : -1)).slice(0, MAX_EVENTS);
+  /** Events, gaps or alarms were lost on the way here. */
+  private noticesLost(count: number, ms: number): void {
+    if (count === 0) return;
+    this.marks.noticesLost(count, ms);
+    this.lately.lost();
+    this.showLately();
   }
 
-  private addGaps(gaps: Gap[]): void {
-    const all = new Map([...this.gaps, ...gaps].map((g) => [String(g.id), g]));
-    this.gaps = [...all.values()]
-      .sort((a, b) => (BigInt(b.from_time) > BigInt(a.from_time) ? 1 : -1))
-      .slice(0, MAX_GAPS);
+  private showLately(): void {
+    const { alarms, alarmsKnown, events, eventsFrom, gaps, gapsFrom, limits } = this.lately;
+    [this.alarms, this.alarmsKnown, this.events, this.gaps, this.limits] = [alarms, alarmsKnown, events, gaps, limits];
+    [this.eventsKnown, this.gapsKnown] = [eventsFrom, gapsFrom];
   }
 
   private update(message: Extract<ServerMessage, { type: "update" }>, ms: number): void {
@@ -680,9 +647,9 @@ class Live {
     // The picture stands: what came is asked for again when it goes on.
     if (this.shows === "paused") return;
     const missed = this.attached.get(message.id)?.feed?.update(message) ?? 0;
-    this.marks.viewConflated(message.conflated, Math.max(message.dropped, missed), ms);
-    // Alarms, events and gaps may be among what was not told.
-    if (message.dropped > 0) this.pastDueMs = Math.min(this.pastDueMs, ms + PAST_AGAIN_MS);
+    // A playback that begins anew at its end lets go of what waits, too.
+    this.marks.viewConflated(message.conflated, this.replay ? Math.max(message.dropped, missed) : missed, ms);
+    if (this.replay === null) this.noticesLost(message.dropped, ms);
     const now = BigInt(message.time);
     for (const window of message.streams) {
       const timeNs = BigInt(window.time[1]);
@@ -738,7 +705,7 @@ class Live {
     this.liveness.tick(ms);
     for (const tick of this.tickers) tick();
     const now = this.serverNow();
-    if (ms >= this.pastDueMs && this.isLive && now !== null) void this.loadPast(now);
+    if (this.lately.isDue && this.isLive && now !== null) void this.loadLately(now, false);
     if (this.mode !== this.liveness.mode || ms - this.lastPulseMs >= PULSE_MS - TICK_MS / 2) this.refresh(ms);
   }
 
@@ -764,6 +731,11 @@ class Live {
         const period = c.expected_period_ns === null ? null : BigInt(c.expected_period_ns);
         if (ageOf(this.latest.get(c.id)!.receiveNs, now, period, true, this.periods.get(c.stream)).stale) stale.push(c.name);
       }
+    }
+    const serverNow = this.serverNow();
+    if (this.isLive && serverNow !== null) {
+      this.lately.pass(serverNow);
+      this.alarms = this.lately.alarms;
     }
     this.troubles = troubles(banners, this.heartbeat?.sources ?? [], stale, this.isLive);
     if (this.replay) this.alarmsThen = this.replay.alarms();

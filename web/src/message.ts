@@ -73,6 +73,8 @@ export interface Heartbeat {
   ingest_dropped: number | string;
   last_data: NsText | null;
   sources: SourceBrief[];
+  /** Events, gaps or alarms that were lost on the way here, and that no update told of. */
+  dropped?: number;
 }
 
 /** What a playback is doing. */
@@ -102,6 +104,7 @@ export interface PlaybackBeat {
   epoch: number;
   store: string;
   playback: PlaybackState;
+  dropped?: number;
 }
 
 /** Of a playback: the last value of each channel as of `at`. */

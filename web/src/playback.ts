@@ -1,4 +1,5 @@
 // The clock of a playback as a screen needs it: where it is between two words of the server, and what can be jumped to.
+import { eventKey } from "./lately";
 import type { Event, PlaybackState } from "./message";
 
 /** Longest wall time that is gone on without a word of the server, ms. */
@@ -56,9 +57,8 @@ export function jumpFrom(times: readonly bigint[], at: bigint, way: 1 | -1): big
 
 /** Events, newest first, with others of which some may be among them. */
 export function joined(events: readonly Event[], others: readonly Event[]): Event[] {
-  const key = (e: Event) => JSON.stringify([e.time, e.level, e.source, e.text]);
-  const known = new Set(events.map(key));
-  const all = [...others.filter((e) => !known.has(key(e))), ...events];
+  const known = new Set(events.map(eventKey));
+  const all = [...others.filter((e) => !known.has(eventKey(e))), ...events];
   return all.sort((a, b) => (a.time === b.time ? 0 : BigInt(b.time) > BigInt(a.time) ? 1 : -1));
 }
 

@@ -12,6 +12,8 @@ import { told } from "./told";
 /** Without a word of the server for so long the picture is no longer what is played. */
 const DEAF_MS = 2500;
 const EVENTS_MAX = 5000;
+/** Events are known from so long before the interval. */
+export const EVENTS_BEFORE_NS = 3_600_000_000_000n;
 export const GAPS_MAX = 500;
 const KEY = "strongback.director.";
 
@@ -196,7 +198,7 @@ export class Replay {
     const [from, to] = [BigInt(this.state.from), BigInt(this.state.to)];
     try {
       const [events, gaps, steps, { runs }] = await Promise.all([
-        api.events(from - 3_600_000_000_000n, EVENTS_MAX, to), api.gaps(from, GAPS_MAX, undefined, undefined, to), api.alarmSteps(to), api.runs(),
+        api.events(from - EVENTS_BEFORE_NS, EVENTS_MAX, to), api.gaps(from, GAPS_MAX, undefined, undefined, to), api.alarmSteps(to), api.runs(),
       ]);
       if (number !== this.reading) return false;
       [this.events, this.gaps, this.steps] = [joined(events.reverse(), late), gaps, steps];

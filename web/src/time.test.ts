@@ -25,6 +25,8 @@ describe("instants in words", () => {
     expect(tClock(NOW, NOW)).toEqual({ clock: "T+00:00:00", tenth: "0" });
     expect(mark(NOW, new Countdown(NOW + 14_000_000_000n))).toBe("T−00:14");
     expect(mark(NOW, null)).toBe("16:41:07");
+    // Of another day than the one that is shown, the clock alone would look like today's.
+    expect([mark(NOW, null, "2026-11-20"), mark(NOW, null, "2026-11-21")]).toEqual(["16:41:07", "11-20 16:41"]);
   });
   it("counts as the clock did then, whatever was held since, and not where that is not known", () => {
     const held = new Countdown(NOW + 14_000_000_000n, [[NOW + 4_000_000_000n, NOW + 604_000_000_000n]]);

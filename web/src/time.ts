@@ -65,10 +65,16 @@ export function tClock(now: bigint, t0: bigint): { clock: string; tenth: string 
   return { clock, tenth: String(tenths % 10n) };
 }
 
-/** An instant in the words of the run where its T± is known (`T−00:14`), else the UTC clock. */
-export function mark(ns: bigint, count: Countdown | null): string {
+/**
+ * An instant in the words of the run where its T± is known (`T−00:14`), else the UTC clock; with the date where that is
+ * not `day`, the date that is shown.
+ */
+export function mark(ns: bigint, count: Countdown | null, day: string | null = null): string {
   const t = count?.t(ns) ?? null;
-  if (t === null) return utcClock(ns);
+  if (t === null) {
+    const words = utc(ns);
+    return day === null || words.startsWith(day) ? utcClock(ns) : words.slice(5, 16);
+  }
   const { clock } = tClock(t, 0n);
   return clock.slice(2, 5) === "00:" ? clock.slice(0, 2) + clock.slice(5) : clock;
 }
