@@ -140,6 +140,12 @@ pub trait SystemRows: Send + Sync + 'static {
     /// Gaps that touch a time range (nanoseconds since 1970 UTC, end exclusive).
     fn gaps(&self, time: Range<i64>) -> Vec<GapRow>;
 
+    /// The `time` before which [`SystemRows::gaps`] leaves some out, in nanoseconds since 1970 UTC; `None` where it has
+    /// all.
+    fn gaps_known_from(&self) -> Option<i64> {
+        None
+    }
+
     /// Events of a time range (nanoseconds since 1970 UTC, end exclusive).
     fn events(&self, time: Range<i64>) -> Vec<EventRow>;
 

@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::derived::Derived;
 use crate::derived::book::Book;
 use crate::descriptors;
+use crate::export;
 use crate::http;
 use crate::http::connections::Connections;
 use crate::ingest::Ingest;
@@ -164,6 +165,10 @@ impl SystemRows for Rows {
 
     fn gaps(&self, time: Range<i64>) -> Vec<GapRow> {
         self.ledger.gaps(&time, LEDGER_ROWS)
+    }
+
+    fn gaps_known_from(&self) -> Option<i64> {
+        export::gaps_known_from(&self.ledger, &self.ingest.store())
     }
 
     fn events(&self, time: Range<i64>) -> Vec<EventRow> {

@@ -2,7 +2,8 @@
 //!
 //! A row is a frame: its time, its stream, its values; channels of other streams are empty in it. Frames of
 //! all streams come in the order of `time`, stream and row, late frames in their place. A gap is a row of its own at
-//! the time of the last frame before it: it has no values, and its column `gap` says in words what is missing.
+//! the time of the last frame before it: it has no values, and its column `gap` says in words what is missing. Where
+//! not all gaps are known, one without a stream says before which time.
 //!
 //! - **CSV**: columns `time` (RFC 3339, nanoseconds), `time_ns`, `stream`, `gap`, then one for each channel,
 //!   named `channel [unit]` (`channel` alone if it has no unit). Empty: no value; `""`: an empty text. Numbers have
@@ -145,9 +146,10 @@ impl Query {
         let chosen = chosen.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))?;
         let columns = Columns::new(chosen?)?;
         let gaps = self.inner.system.gaps(request.time.clone());
+        let unlisted = self.inner.system.gaps_known_from().and_then(|known_from| unlisted(known_from, &request.time));
         let (sender, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let task = self.inner.spawn_heavy(async move {
-            if let Err(error) = write(view, columns, gaps, request, &sender).await {
+            if let Err(error) = write(view, columns, (gaps, unlisted), request, &sender).await {
                 // A reader that has gone needs no error.
                 let _ = sender.send(Err(error)).await;
             }
@@ -243,10 +245,22 @@ trait RowWriter: Send {
     fn finish(self: Box<Self>) -> Result<Vec<u8>, QueryError>;
 }
 
+/// Makes the row that says that gaps are left out of this range, or `None` if it has them all.
+fn unlisted(known_from: i64, time: &Range<i64>) -> Option<GapRow> {
+    if known_from <= time.start {
+        return None;
+    }
+    let at = known_from.min(time.end.saturating_sub(1));
+    let mut words = String::from("gaps before ");
+    text::put_time(&mut words, known_from);
+    words.push_str(" are not all listed: there are more than are kept at hand");
+    Some(GapRow { from_time_ns: at, to_time_ns: at, cause: "not listed".into(), words, ..GapRow::default() })
+}
+
 async fn write(
     view: View,
     columns: Columns,
-    gaps: Vec<GapRow>,
+    (gaps, unlisted): (Vec<GapRow>, Option<GapRow>),
     request: ExportRequest,
     sender: &mpsc::Sender<Result<Bytes, QueryError>>,
 ) -> Result<(), QueryError> {
@@ -258,6 +272,7 @@ async fn write(
     let mut gaps: Vec<GapRow> = gaps
         .into_iter()
         .filter(|gap| columns.streams.iter().any(|(stream, ..)| gap.stream == Some(stream.id)))
+        .chain(unlisted)
         .collect();
     gaps.sort_by_key(|gap| gap.from_time_ns);
     let mut gaps = gaps.iter().peekable();
@@ -307,14 +322,14 @@ async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NoSystemRows, QueryOptions};
+    use crate::{EventRow, NoSystemRows, QueryOptions, SourceRow, SystemRows};
     use strongback_store::*;
 
     const T0: i64 = 1_790_000_000_000_000_000;
     const ROWS: usize = 40_000;
 
-    /// An export of many chunks, from an engine that nobody else has any more.
-    async fn export() -> ExportStream {
+    /// A store of one stream with so many rows, a nanosecond apart.
+    fn store(rows: usize) -> Store {
         let region = MemoryRegion::new(64 << 20);
         let fixed = FixedOptions { log_bytes: Some(16 << 20), ..FixedOptions::new(64 << 20) };
         let store = Store::in_memory(&region, &fixed, StoreOptions::default(), T0).unwrap();
@@ -328,7 +343,7 @@ mod tests {
         };
         let stream = store.resolve(&spec, T0).unwrap().0.id;
         let mut batch = FrameBatch::new();
-        for row in 0..ROWS {
+        for row in 0..rows {
             let time = T0 + row as i64;
             batch.begin(FrameHead { stream, receive_time: time, source_time: None, sequence: None });
             batch.push(ChannelIndex(0), Value::U64(row as u64));
@@ -336,7 +351,12 @@ mod tests {
         }
         let appended = store.append(&batch, T0);
         assert!(appended.outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })));
-        let query = Query::new(store, Arc::new(NoSystemRows), QueryOptions::default()).unwrap();
+        store
+    }
+
+    /// An export of many chunks, from an engine that nobody else has any more.
+    async fn export() -> ExportStream {
+        let query = Query::new(store(ROWS), Arc::new(NoSystemRows), QueryOptions::default()).unwrap();
         let patterns = vec![Pattern::parse("*").unwrap()];
         query.export(ExportRequest { time: T0..i64::MAX, patterns, format: ExportFormat::Csv }).await.unwrap()
     }
@@ -352,6 +372,48 @@ mod tests {
         }
         assert!(bytes > 2 * CHUNKS_IN_FLIGHT * CHUNK_BYTES && lines == ROWS + 1, "{bytes} bytes, {lines} lines");
         assert!(stream.next().await.is_none());
+    }
+
+    /// Gaps before a time are left out, as there are too many.
+    struct Cut(i64);
+
+    impl SystemRows for Cut {
+        fn sources(&self) -> Vec<SourceRow> {
+            Vec::new()
+        }
+
+        fn gaps(&self, _: Range<i64>) -> Vec<GapRow> {
+            Vec::new()
+        }
+
+        fn gaps_known_from(&self) -> Option<i64> {
+            Some(self.0)
+        }
+
+        fn events(&self, _: Range<i64>) -> Vec<EventRow> {
+            Vec::new()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_export_says_where_gaps_are_left_out() {
+        let known_from = T0 + 3;
+        for (from, expected) in [(T0, Some(format!(",{known_from},,gaps before "))), (known_from, None)] {
+            let query = Query::new(store(10), Arc::new(Cut(known_from)), QueryOptions::default()).unwrap();
+            let patterns = vec![Pattern::parse("*").unwrap()];
+            let request = ExportRequest { time: from..i64::MAX, patterns, format: ExportFormat::Csv };
+            let mut stream = query.export(request).await.unwrap();
+            let mut text = String::new();
+            while let Some(chunk) = stream.next().await {
+                text.push_str(std::str::from_utf8(&chunk.unwrap()).unwrap());
+            }
+            match expected {
+                Some(row) => assert!(text.contains(&row), "{text}"),
+                None => assert!(!text.contains("gaps before"), "{text}"),
+            }
+            let frames = text.lines().filter(|line| line.contains(",t,")).count();
+            assert_eq!(frames as i64, T0 + 10 - from);
+        }
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use crate::state::plain_text;
 use crate::system::GapRow;
 
 /// RFC 3339 with all nine digits of the fraction.
-fn put_time(out: &mut String, time_ns: i64) {
+pub(super) fn put_time(out: &mut String, time_ns: i64) {
     // Whole seconds by the calendar of the wire's encoder, the fraction as it is.
     let seconds = time_ns.div_euclid(1_000_000_000);
     let date = timestamp_text(seconds * 1_000_000, false);
