@@ -96,7 +96,7 @@ class Live {
   private readonly liveness = new Liveness(performance.now());
   private readonly marks = new Banners();
   private readonly latest = new Map<number, Latest>();
-  private readonly periods = new Periods();
+  private periods = new Periods();
   private readonly digits = new Map<number, Digits>();
   private readonly rates = new Map<string, { frames: number; sinceNs: bigint }>();
   private readonly streamHz = new Map<number, { hz: number; atNs: bigint }>();
@@ -263,8 +263,13 @@ class Live {
     this.refresh(performance.now());
   }
 
+  /** Numbers of streams and channels may stand for others, and times for those of another clock. */
   private forget(): void {
     this.latest.clear();
+    this.periods = new Periods();
+    this.digits.clear();
+    this.streamHz.clear();
+    this.primer.forget();
     this.isOther = false;
   }
 
@@ -478,6 +483,14 @@ class Live {
   private checking = false;
   private checkAgain = false;
 
+  /** Versions of the catalog are those of an opening of a store: in another the same one may stand for other channels. */
+  private recheckCatalog(): void {
+    // At the first word it is on its way already.
+    if (this.epoch === null) return;
+    this.catalogVersion = "";
+    void this.checkCatalog();
+  }
+
   private async loadCatalog(): Promise<void> {
     try {
       if (this.catalogVersion !== "" && (await api.catalogVersion()) === this.catalogVersion) return;
@@ -508,6 +521,7 @@ class Live {
         break;
       case "heartbeat":
         if ("playback" in message) break;
+        if (this.epoch !== message.epoch) this.recheckCatalog();
         this.epoch = message.epoch;
         this.spoken = message;
         this.liveness.heartbeat(BigInt(message.time), ms);
@@ -604,6 +618,7 @@ class Live {
       // Of another store, or of rows that may have gone back: a picture that stands keeps it until it goes on.
       this.isOther = true;
       if (this.shows === "live") this.forget();
+      this.recheckCatalog();
     }
     [this.epoch, this.store] = [store.epoch, store.origin];
     this.version = version;
