@@ -235,7 +235,7 @@ mod tests {
     fn read(store: &Store, stream: &Stream, max_bytes: usize) -> (Vec<(i64, u64)>, usize) {
         let scan = Scan::all(stream.id, vec![ChannelIndex(0)]);
         let mut slices = Slices { max_bytes, ..Slices::new(&store.view(), scan, 1) };
-        let (mut found, mut most) = (Vec::new(), 0);
+        let (mut found, mut most) = (Vec::new(), 0_usize);
         while let Some(time) = slices.time().unwrap() {
             most = most.max(slices.batches.iter().map(varying_bytes).sum());
             let (batch, at) = slices.frame().unwrap();
