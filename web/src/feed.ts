@@ -199,7 +199,7 @@ export class Feed {
     const high = Math.max(...finite);
     series.push({
       t0, t1, count, first: a ?? low, last: b ?? high, min: low, max: high,
-      mean: toNumber(mean) ?? (low + high) / 2, broken,
+      mean: toNumber(mean) ?? low / 2 + high / 2, broken,
     });
   }
 

@@ -6,13 +6,15 @@ import type { Countdown } from "./countdown";
 import { DISPLAY_PERIOD_S, type Feed, type Shade } from "./feed";
 import { type Bound, paintBounds } from "./limits";
 import type { Event } from "./message";
-import { ValueRange } from "./range";
+import { reach, ValueRange } from "./range";
 import type { Series } from "./series";
 import { secondsBetween } from "./time";
 import { theme } from "./theme";
 import { type Tick, timeTicks, valueTicks, withoutOverlap } from "./ticks";
 
 const AXIS_PX = 54;
+/** Between the numbers of an axis and the plot. */
+const GAP_PX = 6;
 const AXIS_HEIGHT_PX = 24;
 const LABEL_PX = 11;
 /** Width of one character of the monospaced axis labels at 11 px. */
@@ -53,6 +55,8 @@ export class Plot {
   private u: uPlot;
   private frame: Frame | null = null;
   private ranges: ValueRange[] = [];
+  /** Widths of the value axes. */
+  private axisPx: number[] = [];
   /** Ticks of each axis as they were worked out last. */
   private ticks = new Map<string, Tick[]>();
   /** Of each value axis what stands above it: the left one, the right one, and those that are not drawn. */
@@ -117,7 +121,10 @@ export class Plot {
       [...new Set(feed.channels.filter((c) => this.axisOf.get(c.id) === axis).map((c) => c.unit))].filter((u) => u !== "").join(", "));
     const rebuild = Math.min(count, 2) !== Math.min(this.ranges.length || 1, 2);
     // The same channels over another time keep their axes: nothing jumps while one moves through the past.
-    if (before !== this.units.join("\n") || this.ranges.length !== count) this.ranges = this.units.map(() => new ValueRange());
+    if (before !== this.units.join("\n") || this.ranges.length !== count) {
+      this.ranges = this.units.map(() => new ValueRange());
+      this.axisPx = [];
+    }
     this.known = { feed, version: feed.version, axes };
     if (rebuild) {
       this.u.destroy();
@@ -147,7 +154,13 @@ export class Plot {
     const second = this.units.length > 1;
     const grid = { stroke: t.line, width: 1 };
     const valueAxis = (scale: string, index: number, side: 1 | 3): uPlot.Axis => ({
-      scale, side, size: AXIS_PX, gap: 6, font, stroke: t.faint, ticks: { show: false },
+      scale, side, gap: GAP_PX, font,
+      // Wide enough for its numbers, and never narrower again: nothing jumps.
+      size: (_u, values) => {
+        const longest = Math.max(0, ...(values ?? []).map((label) => label.length));
+        return (this.axisPx[index] = Math.max(this.axisPx[index] ?? AXIS_PX, longest * CHAR_PX + GAP_PX));
+      },
+      stroke: t.faint, ticks: { show: false },
       grid: index === 0 ? grid : { show: false },
       splits: (u) => this.splits(scale, this.valueSplits(u, index)),
       values: () => this.labels(scale),
@@ -288,7 +301,7 @@ export class Plot {
         colour: frame.live && !frame.stale.has(channel.id) ? seriesColour(i) : theme().stale,
         right: bbox.left + bbox.width,
         x: (t) => bbox.left + ((t - frame.now) / frame.spanS + 1) * bbox.width,
-        y: (v) => bbox.top + ((range.max - v) / (range.max - range.min)) * bbox.height,
+        y: (v) => bbox.top + ((range.max - reach(v)) / (range.max - range.min)) * bbox.height,
       };
       paintBounds(ctx, frame.bounds.get(channel.id) ?? [], bbox, pen.y, `${LABEL_PX * devicePixelRatio}px ${theme().mono}`, devicePixelRatio);
       if (frame.band) paintBand(ctx, series, pen);

@@ -3,6 +3,13 @@
 const MARGIN = 0.08;
 /** The axis shrinks only when the data fill less than this part of it. */
 const SHRINK_BELOW = 0.4;
+/** An axis goes no further: beyond, its span would be no number. */
+const FAR = Number.MAX_VALUE / 16;
+
+/** A value as far as an axis goes. */
+export function reach(value: number): number {
+  return Math.min(FAR, Math.max(-FAR, value));
+}
 
 export class ValueRange {
   min = 0;
@@ -13,14 +20,15 @@ export class ValueRange {
     this.known = false;
   }
 
-  /** Fits the data [low, high]. */
-  fit(low: number, high: number): void {
-    if (!(low <= high)) return;
+  /** Fits the data [least, greatest]. */
+  fit(least: number, greatest: number): void {
+    if (!(least <= greatest)) return;
+    const [low, high] = [reach(least), reach(greatest)];
     const inside = this.known && low >= this.min && high <= this.max;
     const filled = (high - low) / (this.max - this.min);
-    const least = leastSpan(low, high);
-    if (inside && (filled >= SHRINK_BELOW || this.max - this.min <= least * 1.01)) return;
-    const span = Math.max(high - low, least / (1 + 2 * MARGIN));
+    const room = leastSpan(low, high);
+    if (inside && (filled >= SHRINK_BELOW || this.max - this.min <= room * 1.01)) return;
+    const span = Math.max(high - low, room / (1 + 2 * MARGIN));
     const middle = (low + high) / 2;
     const step = niceStep(span, 8);
     this.min = Math.floor((middle - span * (0.5 + MARGIN)) / step) * step;

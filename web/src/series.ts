@@ -83,7 +83,8 @@ export class Series {
   /** Adds count, mean and extremes to those of a bucket. */
   private add(k: number, p: Point): void {
     const total = this.count[k]! + p.count;
-    this.mean[k] = this.mean[k]! + ((p.mean - this.mean[k]!) * p.count) / total;
+    // In parts: the difference of two values may be beyond all numbers.
+    this.mean[k] = this.mean[k]! * (this.count[k]! / total) + p.mean * (p.count / total);
     this.count[k] = total;
     this.min[k] = Math.min(this.min[k]!, p.min);
     this.max[k] = Math.max(this.max[k]!, p.max);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { Countdown } from "./countdown";
-import { niceStep, ValueRange } from "./range";
+import { niceStep, reach, ValueRange } from "./range";
 import { timeTicks, valueTicks, withoutOverlap } from "./ticks";
 
 const ORIGIN = 1_795_192_867_482_000_000n; // 16:41:07.482
@@ -53,6 +53,21 @@ describe("ticks", () => {
     expect(valueTicks(-80, 60, 130, 36).map((t) => t.label)).toEqual(["−50", "0", "50"]);
     expect(valueTicks(0, 1e7, 100, 36).length).toBeGreaterThan(1);
   });
+  it("tells each tick from the next, however large the values and narrow the axis", () => {
+    expect(valueTicks(1_013_240, 1_013_260, 200, 36).map((t) => t.label)).toEqual(["1013240", "1013245", "1013250", "1013255", "1013260"]);
+    expect(valueTicks(0, 1e7, 100, 36).map((t) => t.label)).toEqual(["0", "5.0e+6", "1.0e+7"]);
+    for (const size of [1e-9, 1e-3, 1, 999_999, 1e6, 3.3e7, 1e12, 1e300]) {
+      for (const share of [1e-3, 0.01, 0.3, 2]) {
+        for (const sign of [1, -1]) {
+          const [a, b] = [sign * size * (1 - share / 2), sign * size * (1 + share / 2)];
+          const ticks = valueTicks(Math.min(a, b), Math.max(a, b), 300, 36);
+          const words = `${size} ${share} ${sign}`;
+          expect(new Set(ticks.map((t) => t.label)).size, words).toBe(ticks.length);
+          for (const t of ticks) expect(Math.abs(Number(t.label.replaceAll("−", "-")) - t.at), words).toBeLessThan(size * share * 0.01);
+        }
+      }
+    }
+  });
   it("drops the less important of two labels that would touch", () => {
     const kept = withoutOverlap([{ at: 50, width: 40, n: "new" }, { at: 20, width: 40, n: "old" }, { at: 0, width: 15, n: "far" }], 4);
     expect(kept.map((k) => k.n)).toEqual(["new", "far"]);
@@ -83,6 +98,16 @@ describe("value axis", () => {
     r.clear();
     r.fit(0, 0);
     expect([r.min < 0, r.max > 0]).toEqual([true, true]);
+  });
+  it("stays finite whatever comes: the largest number there is stands for no value in many a source", () => {
+    for (const [low, high] of [[0, Number.MAX_VALUE], [-Number.MAX_VALUE, Number.MAX_VALUE], [Number.MAX_VALUE, Number.MAX_VALUE]] as const) {
+      const r = new ValueRange();
+      r.fit(low, high);
+      expect(Number.isFinite(r.max - r.min)).toBe(true);
+      expect([reach(low) >= r.min, reach(high) <= r.max]).toEqual([true, true]);
+      r.fit(3, 4);
+      expect([r.min > 2, r.max < 5]).toEqual([true, true]);
+    }
   });
   it("steps by 1, 2 or 5", () => {
     expect(niceStep(10, 5)).toBe(2);

@@ -99,18 +99,28 @@ function countLabel(s: number, digits: number, few: boolean): string {
 export function valueTicks(min: number, max: number, heightPx: number, spacePx: number): Tick[] {
   const parts = Math.max(1, Math.floor(heightPx / spacePx));
   const step = niceStep(max - min, parts);
-  const decimals = Math.max(0, Math.min(9, -Math.floor(Math.log10(step) + 1e-9)));
+  const write = axisNumbers(Math.max(Math.abs(min), Math.abs(max)), step);
   const ticks: Tick[] = [];
   for (let i = Math.ceil(min / step - 1e-9); i * step <= max + step * 1e-9 && ticks.length < 100; i++) {
-    ticks.push({ at: i * step, label: axisNumber(i * step, step, decimals) });
+    ticks.push({ at: i * step, label: write(i * step) });
   }
   return ticks;
 }
 
-function axisNumber(value: number, step: number, decimals: number): string {
-  const text =
-    Math.abs(value) >= 1e6 || step < 1e-6 ? (value === 0 ? "0" : value.toExponential(2)) : value.toFixed(decimals);
-  return (/^-0(\.0*)?$/.test(text) ? text.slice(1) : text).replace("-", "−");
+/**
+ * How the numbers of an axis are written, the largest of a size: very large and small ones with an exponent where that is
+ * shorter, all with the digits that tell one from the next.
+ */
+function axisNumbers(size: number, step: number): (value: number) => string {
+  const place = Math.floor(Math.log10(step) + 1e-9);
+  const decimals = Math.max(0, Math.min(15, -place));
+  const digits = Math.max(0, Math.min(15, Math.floor(Math.log10(size) + 1e-9) - place));
+  const isFar = size >= 1e6 || step < 1e-6;
+  const hasExponent = isFar && size.toExponential(digits).length < size.toFixed(decimals).length;
+  return (value) => {
+    const text = hasExponent ? (value === 0 ? "0" : value.toExponential(digits)) : value.toFixed(decimals);
+    return (/^-0(\.0*)?$/.test(text) ? text.slice(1) : text).replace("-", "−");
+  };
 }
 
 /**
