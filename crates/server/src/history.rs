@@ -16,6 +16,9 @@ pub const POINTS_MAX: usize = 20_000;
 /// From so many rows a point on, blocks are taken by their statistics where they lie in one bucket: with fewer hardly any
 /// does, and all channels of a stream are cheaper to read at once.
 const ROWS_PER_POINT_MIN: u64 = 2048;
+/// Most rows that are read of a history for the finite values beside infinite ones: statistics know no extremes of
+/// those.
+const BESIDE_ROWS_MAX: usize = 4 << 20;
 
 /// One channel over a time range.
 #[derive(Debug)]
@@ -210,10 +213,10 @@ fn read_so(
     let by_statistics = is_long && extent.end_row >= view.next_row(stream.id) && extent.time.start == extent.grid.start;
     let mut reducers: Vec<Reducer> = columns.iter().map(|_| Reducer::new(&extent.grid, extent.points)).collect();
     // What the statistics of blocks cannot say is scanned: text, rows up to one within the view, what lies off the grid.
-    let (mut filled, mut scanned) = (Vec::new(), Vec::new());
+    let (mut filled, mut scanned, mut beside) = (Vec::new(), Vec::new(), BESIDE_ROWS_MAX);
     for (at, column) in columns.iter().enumerate() {
         extent.leave.check()?;
-        let told = by_statistics && fill(view, stream, *column, extent, &mut reducers[at])?;
+        let told = by_statistics && fill(view, stream, *column, (extent, &mut beside), &mut reducers[at])?;
         if told { &mut filled } else { &mut scanned }.push(at);
     }
     let beyond = extent.grid.end..extent.time.end;
@@ -235,14 +238,15 @@ fn rows_about(view: &View, stream: StreamId, time: &Range<i64>) -> u64 {
     (view.next_row(stream) as f64 * share) as u64
 }
 
-/// Fills a channel's reducer over the grid by the statistics of its blocks; false: they do not tell.
+/// Fills a channel's reducer over the grid by the statistics of its blocks; false: they do not tell. For what they do
+/// not know of finite values at most `beside` rows are read.
 fn fill(
     view: &View,
     stream: &Stream,
     column: ChannelIndex,
-    extent: &Extent,
+    (extent, beside): (&Extent, &mut usize),
     reducer: &mut Reducer,
-) -> Result<bool, ScanError> {
+) -> Result<bool, ReadError> {
     let span_fits = extent.grid.end.checked_sub(extent.grid.start).is_some();
     if !span_fits || !stream.layout.channel(column).channel_type.is_scalar() {
         return Ok(false);
@@ -257,7 +261,32 @@ fn fill(
     };
     let Some(pieces) = found.buckets.iter().map(piece).collect() else { return Ok(false) };
     (reducer.on_grid, reducer.pieces) = (!found.plain, pieces);
+    for piece in reducer.pieces.iter_mut().filter(|piece| piece.window.lacks_finite_range()) {
+        let time = piece.time..piece.time.saturating_add_unsigned(grid.width_ns).min(grid.time.end);
+        let scan = Scan { time, ..Scan::all(stream.id, vec![column]) };
+        if let Some(all) = gather(view, scan, &extent.leave, beside)? {
+            piece.window.learn_finite_range(&all);
+        }
+    }
     Ok(true)
+}
+
+/// Gathers the values of a scan of one channel; `None`: there are more than `most`, which shrinks by those that are
+/// read.
+fn gather(view: &View, scan: Scan, leave: &Leave, most: &mut usize) -> Result<Option<ChannelWindow>, ReadError> {
+    let mut window = ChannelWindow::default();
+    for batch in view.scan(scan) {
+        leave.check()?;
+        let batch = batch?;
+        let Some(left) = most.checked_sub(batch.len()) else {
+            *most = 0;
+            return Ok(None);
+        };
+        *most = left;
+        let values = (0..batch.len()).filter_map(|row| batch.columns.first()?.cell(row).ok());
+        values.for_each(|value| window.add(value));
+    }
+    Ok(Some(window))
 }
 
 /// Adds what lies in a time, below a row, to the reducers of the columns at these places.
@@ -473,6 +502,10 @@ mod tests {
         (store, stream, dir)
     }
 
+    fn notes(series: &[Series]) -> Vec<CellNotes> {
+        series.iter().map(Series::notes).collect()
+    }
+
     /// Buckets as they are told, with a mean to twelve digits.
     fn told(series: &[Series]) -> Vec<Vec<serde_json::Value>> {
         let of = |series: &Series| {
@@ -494,7 +527,7 @@ mod tests {
         let (store, stream, _dir) = store();
         let (view, columns) = (store.view(), [0, 1, 2, 3].map(ChannelIndex));
         let all = T0..T0 + 40_000_000_000;
-        let mut seen = 0;
+        let (mut seen, mut seen_beside) = (0, 0);
         for (grid, points) in [
             (all.clone(), 4),
             (all.clone(), 1),
@@ -511,8 +544,11 @@ mod tests {
                 for end_row in [u64::MAX, 40_000, 31_111] {
                     let leave = Leave::unlimited();
                     let extent = Extent { time: grid.start..end, grid: grid.clone(), end_row, points, leave };
-                    let [long, short] = [true, false]
-                        .map(|is_long| told(&read_so(&view, &stream, &columns, &extent, is_long).unwrap()));
+                    let [long, short] =
+                        [true, false].map(|is_long| read_so(&view, &stream, &columns, &extent, is_long).unwrap());
+                    assert_eq!(notes(&long), notes(&short), "{extent:?}");
+                    seen_beside += notes(&long).iter().map(|notes| notes.finite.len()).sum::<usize>();
+                    let [long, short] = [told(&long), told(&short)];
                     for (channel, (long, short)) in long.iter().zip(&short).enumerate() {
                         assert_eq!(long, short, "channel {channel} of {extent:?}");
                         assert!(long.len() <= extent.buckets_max(), "channel {channel} of {extent:?}");
@@ -521,11 +557,28 @@ mod tests {
                 }
             }
         }
-        assert!(seen > 1_000, "{seen}");
+        assert!(seen > 1_000 && seen_beside > 100, "{seen}, {seen_beside}");
         let leave = Leave::unlimited();
         let extent = Extent { time: all.clone(), grid: all, end_row: u64::MAX, points: 4, leave };
         let spike = &told(&read_so(&view, &stream, &columns, &extent, true).unwrap())[0][1];
         assert!(spike[5].as_f64().unwrap() > 98.0, "{spike}");
+    }
+
+    #[test]
+    fn no_more_is_read_beside_infinite_values_than_may_be() {
+        let (store, stream, _dir) = store();
+        let view = store.view();
+        let scan = || Scan { time: T0..T0 + 10_000_000_000, ..Scan::all(stream.id, vec![ChannelIndex(1)]) };
+        let leave = Leave::unlimited();
+        let mut most = 15_000;
+        let all = gather(&view, scan(), &leave, &mut most).unwrap().expect("so many are few enough");
+        assert!(all.count() > 9_900 && all.finite_range().is_some() && most < 5_100, "{most} left");
+        assert!(gather(&view, scan(), &leave, &mut most).unwrap().is_none());
+        assert_eq!(most, 0);
+        let extent = Extent { time: T0..i64::MAX, grid: T0..T0 + 40_000_000_000, end_row: u64::MAX, points: 4, leave };
+        let mut reducer = Reducer::new(&extent.grid, extent.points);
+        assert!(fill(&view, &stream, ChannelIndex(1), (&extent, &mut most), &mut reducer).unwrap());
+        assert!(reducer.buckets().iter().all(|(_, window)| window.finite_range().is_none()));
     }
 
     #[test]

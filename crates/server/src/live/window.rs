@@ -23,8 +23,8 @@ pub struct ChannelWindow {
     last: Packed,
     /// None until a value that is not NaN came; never for text.
     range: Option<(Packed, Packed)>,
-    /// The least and the greatest finite value where the range has an infinite one; none if no value is finite, or where
-    /// that is not known.
+    /// The least and the greatest finite value where the range has an infinite one; none if no value is finite, or
+    /// where that is not known.
     finite_range: Option<Box<(Packed, Packed)>>,
     text: Option<Box<TextWindow>>,
 }
@@ -345,6 +345,18 @@ impl ChannelWindow {
             (Some(min), Some(max)) if self.first.code == single.code() => (min, max),
             _ => (Value::F64(min.as_f64()?), Value::F64(max.as_f64()?)),
         })
+    }
+
+    /// Whether it has finite values beside infinite ones, and their extremes are not known.
+    pub fn lacks_finite_range(&self) -> bool {
+        self.extremes().is_none()
+    }
+
+    /// Takes over the extremes of the finite values from a window of the same values.
+    pub fn learn_finite_range(&mut self, all: &ChannelWindow) {
+        if self.lacks_finite_range() {
+            self.finite_range.clone_from(&all.finite_range);
+        }
     }
 
     /// Whether a text changed more often than the first and the last one say: it changed and came back, say.
