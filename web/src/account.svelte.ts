@@ -13,6 +13,8 @@ const DOCTOR_MS = 5000;
 const PATIENCE_MS = 5000;
 /** Without an answer for this long the figures are old. */
 const OLD_MS = 3000;
+/** Gaps that could not be had are asked for again so much later. */
+const GAPS_AGAIN_MS = 2000;
 /** Most gaps of a source that are asked for. */
 export const GAPS_MOST = 5000;
 
@@ -45,6 +47,8 @@ class Account {
   gapList = $state.raw<Gap[]>([]);
   /** Whether there may be older gaps than those that were answered. */
   gapsCut = $state(false);
+  /** From when on gaps were asked for and answered; null: none were yet. */
+  gapsFrom = $state.raw<bigint | null>(null);
   readonly streamPaces = new Paces();
   private answeredMs = -Infinity;
   private hasDoctor = true;
@@ -115,14 +119,19 @@ class Account {
     return finding.stream === null || (this.account?.streams.some((s) => s.name === finding.stream) ?? false);
   }
 
-  async askGaps(spanS: number, signal: AbortSignal): Promise<void> {
+  /** Answers whether they are known. */
+  async askGaps(spanS: number, signal: AbortSignal): Promise<boolean> {
     const now = live.now();
-    if (now === null) return;
+    if (now === null) return false;
+    const from = now - secondsNs(spanS);
     try {
-      this.gapList = await api.gaps(now - secondsNs(spanS), GAPS_MOST, this.name, signal);
+      this.gapList = await api.gaps(from, GAPS_MOST, this.name, signal);
       this.gapsCut = this.gapList.length >= GAPS_MOST;
+      this.gapsFrom = from;
+      return true;
     } catch {
-      // Those that the page was told of are shown; the account says that the server does not answer.
+      // Those that the page was told of are shown.
+      return false;
     }
   }
 }
@@ -144,8 +153,16 @@ export function sourceAccount(name: () => string, spanS: () => number): { readon
     // Anew when the connection is back: what was lost meanwhile was not told.
     if (live.mode !== "live") return;
     const end = new AbortController();
-    void asked.askGaps(span, end.signal);
-    return () => end.abort();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const ask = async (): Promise<void> => {
+      const isKnown = await asked.askGaps(span, end.signal);
+      if (!isKnown && !end.signal.aborted) timer = setTimeout(() => void ask(), GAPS_AGAIN_MS);
+    };
+    void ask();
+    return () => {
+      end.abort();
+      clearTimeout(timer);
+    };
   });
   return {
     get of() {

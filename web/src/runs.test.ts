@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Run } from "./api";
-import { rangeOf, shownRun, tAt } from "./runs";
+import { rangeOf, shownRun, stateAt, tAt } from "./runs";
 
 const run = (clock: Partial<NonNullable<Run["clock"]>> | null, time: [string, string] | null = null): Run => ({
   name: "r", protected: true, streams: 1, bytes: "0", time,
@@ -36,6 +36,11 @@ describe("a run's clock", () => {
     expect([400n, 600n, 800n, 950n, 2000n].map((at) => tAt(held, at))).toEqual([-600n, -500n, -400n, -300n, -300n]);
     expect(tAt(run({ stopped: "1500" }), 9000n)).toBe(500n);
     expect([tAt(run({ t0: null }), 5n), tAt(run(null), 5n)]).toEqual([null, null]);
+  });
+  it("was at an instant what it was then, whatever it is now", () => {
+    const over = run({ state: "stopped", stopped: "1500", holds: [["500", "700"]] });
+    expect([99n, 100n, 500n, 700n, 1499n, 1500n].map((at) => stateAt(over, at))).toEqual([null, "counting", "held", "counting", "counting", "stopped"]);
+    expect([stateAt(run({ t0: null }), 200n), stateAt(run({ holds: [["500", null]] }), 9000n), stateAt(run(null), 200n)]).toEqual(["planned", "held", null]);
   });
   it("tells from when to when it is", () => {
     expect(rangeOf(run({}), 300n)).toEqual([100n, 300n]);

@@ -25,6 +25,15 @@ export function tAt(run: Run, at: bigint): bigint | null {
   return countdownOf(run)?.t(at) ?? null;
 }
 
+/** What a run's clock was doing at an instant; null before it began, and of one without a clock. */
+export function stateAt(run: Run, at: bigint): NonNullable<Run["clock"]>["state"] | null {
+  const clock = run.clock;
+  if (clock === null || at < BigInt(clock.started)) return null;
+  if (clock.stopped !== null && BigInt(clock.stopped) <= at) return "stopped";
+  const countdown = countdownOf(run);
+  return countdown === null ? "planned" : countdown.isHeld(at) ? "held" : "counting";
+}
+
 /** The run that a screen shows. */
 export interface ShownRun {
   name: string;
