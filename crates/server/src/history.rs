@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use strongback_store::{Bucket, Channel, ChannelIndex, Pieces, Scan, ScanError, Stream, StreamId, Value, View};
+use strongback_store::{Bucket, Channel, ChannelIndex, Pieces, Scan, Stream, StreamId, Value, View};
 
 use crate::json;
 use crate::live::cell_notes::CellNotes;
