@@ -680,6 +680,7 @@ mod tests {
     #[test]
     fn a_text_that_comes_back_is_known_to_have_changed() {
         let long = "x".repeat(SHARED_BYTES_MIN);
+        let long = long.as_str();
         let gathered = |values: &[&str]| {
             let (mut window, texts) = (ChannelWindow::default(), Texts::default());
             values.iter().for_each(|value| window.add_of(Value::String(value), (ChannelIndex(0), &texts)));
@@ -692,9 +693,9 @@ mod tests {
             (&["GO", "HOLD", "GO"], true),
             (&["GO", "HOLD", "GO", "HOLD"], true),
             (&["GO", "SAFE", "HOLD"], true),
-            (&[&long, &long], false),
-            (&[&long, "GO", &long], true),
-            (&["GO", &long, "GO"], true),
+            (&[long, long], false),
+            (&[long, "GO", long], true),
+            (&["GO", long, "GO"], true),
         ];
         for (values, expected) in cases {
             assert_eq!(gathered(values).is_restless(), expected, "{values:?}");
