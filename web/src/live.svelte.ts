@@ -655,9 +655,10 @@ class Live {
   }
 
   private update(message: Extract<ServerMessage, { type: "update" }>, ms: number): void {
+    const now = BigInt(message.time);
     for (const window of message.streams) {
       const receiveNs = BigInt(window.receive_time);
-      if (this.replay === null && (this.lastDataNs === null || receiveNs > this.lastDataNs)) this.lastDataNs = receiveNs;
+      if (this.replay === null && (this.lastDataNs === null || isNewer(receiveNs, this.lastDataNs, now))) this.lastDataNs = receiveNs;
     }
     // The picture stands: what came is asked for again when it goes on.
     if (this.shows === "paused") return;
@@ -665,7 +666,6 @@ class Live {
     // A playback that begins anew at its end lets go of what waits, too.
     this.marks.viewConflated(message.conflated, this.replay ? Math.max(message.dropped, missed) : missed, ms);
     if (this.replay === null) this.noticesLost(message.dropped, ms);
-    const now = BigInt(message.time);
     for (const window of message.streams) {
       const timeNs = BigInt(window.time[1]);
       const receiveNs = this.seenNs(BigInt(window.receive_time), timeNs);

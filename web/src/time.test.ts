@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { Countdown } from "./countdown";
-import { age, fineClock, longSpan, mark, parseTime, rfc3339, secondsBetween, tClock, utc, utcClock } from "./time";
+import { age, fineClock, fromTo, longSpan, mark, parseTime, rfc3339, secondsBetween, tClock, utc, utcClock } from "./time";
 
 const NOW = 1_795_192_867_482_123_456n; // 2026-11-20 16:41:07.482123456 UTC
 
@@ -61,6 +61,14 @@ describe("times an operator types", () => {
   });
   it.each(["yesterday", "25:00:00", "12:61", "T", "1.5", "2026-13-45T00:00:00Z"])("refuses %s", (text) =>
     expect(parseTime(text, NOW, new Countdown(NOW))).toBeNull());
+});
+
+it("says from when to when, with every date that does not go without saying", () => {
+  const hours = (n: bigint) => n * 3_600_000_000_000n;
+  expect(fromTo(NOW, NOW + hours(1n), "2026-11-20")).toBe("2026-11-20 16:41:07 – 17:41:07");
+  expect(fromTo(NOW, NOW + hours(48n), "2026-11-22")).toBe("2026-11-20 16:41:07 – 2026-11-22 16:41:07");
+  expect(fromTo(NOW, NOW + 20_000n, "2026-11-20")).toBe("16:41:07.482123456 +20 µs");
+  expect([fromTo(NOW, NOW + 20_000n, "2026-11-21"), fromTo(NOW, NOW + 20_000n, null)]).toEqual(Array(2).fill("2026-11-20 16:41:07.482123456 +20 µs"));
 });
 
 it("says spans of any size in three figures", () => {

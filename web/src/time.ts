@@ -79,6 +79,15 @@ export function mark(ns: bigint, count: Countdown | null, day: string | null = n
   return clock.slice(2, 5) === "00:" ? clock.slice(0, 2) + clock.slice(5) : clock;
 }
 
+/** From when to when, in UTC: to the nanosecond where that is short, and with each date that does not go without saying. */
+export function fromTo(from: bigint, to: bigint, day: string | null): string {
+  const [a, b] = [utc(from).slice(0, 19), utc(to).slice(0, 19)];
+  if (to - from < 20n * NS_PER_S) {
+    return `${day !== null && a.startsWith(day) ? "" : `${a.slice(0, 10)} `}${rfc3339(from).slice(11, -1)} +${longSpan(to - from)}`;
+  }
+  return `${a} – ${b.startsWith(a.slice(0, 10)) ? b.slice(11) : b}`;
+}
+
 /** An age in at most two figures and a unit: `41 ms`, `2.1 s`, `21 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`. */
 export function age(ns: bigint): string {
   const ms = Number(ns / NS_PER_MS);

@@ -2,7 +2,7 @@
 import { count, rate } from "./number";
 import { plain } from "./figures";
 import type { Gap, Rejected, Source, SourceAccount, SourceStream } from "./message";
-import { age, NS_PER_S, utcClock } from "./time";
+import { age, mark, NS_PER_S, utc, utcClock } from "./time";
 
 export interface Reason {
   severity: "critical" | "warning" | "watch" | "info";
@@ -48,7 +48,7 @@ export function reasons({ card, account, gaps, nowNs }: VerdictInput): Reason[] 
   const newest = open.reduce<Gap | null>((a, b) => (a === null || BigInt(b.to_time) > BigInt(a.to_time) ? b : a), null);
   const missing = big(card?.lost) - big(card?.filled);
   if (missing > 0n) {
-    const when = newest === null ? "" : `, the last at ${utcClock(BigInt(newest.to_time))} UTC`;
+    const when = newest === null ? "" : `, the last at ${mark(BigInt(newest.to_time), null, nowNs === null ? null : utc(nowNs).slice(0, 10))} UTC`;
     say(newest !== null && isNews(newest.to_time, nowNs) ? "warning" : "info", `${frames(missing)} missing since the server started${when}`);
   }
   const drops = big(account?.kernel_drops ?? card?.kernel_drops);
