@@ -57,6 +57,18 @@ describe("a panel's feed", () => {
     feed.expire(1);
     expect(feed.shades).toEqual([]);
   });
+  it("shades every gap in sight, however many there are", () => {
+    const gaps = (count: number, everyS: number) => {
+      feed.subscribed([channel(17)], []);
+      for (let i = 0; i < count; i++) feed.gap({ id: i, stream: "3", from_time: at(i * everyS), to_time: at(i * everyS + 0.01) } as Gap);
+      return feed.shades;
+    };
+    expect([gaps(500, 0.1).length, feed.shades[0]!.from]).toEqual([500, 0]);
+    // Those that cannot be drawn apart are one.
+    const shades = gaps(10_000, 0.02);
+    expect(shades).toHaveLength(1);
+    expect([shades[0]!.from, shades[0]!.to]).toEqual([0, 199.99]);
+  });
   it("takes a history that comes in parts", () => {
     feed.subscribed([channel(17), channel(18, { stream: 4 })], []);
     feed.history({ type: "history", id: 1, rows: { "3": "1200" }, series: [{ channel: 17, buckets: [bucket(-3, 1)], gaps: [[at(-3), at(-2)]] }] });

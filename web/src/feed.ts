@@ -3,7 +3,7 @@
 import type { Channel, Gap, PastSeries, ServerMessage, StreamWindow, WindowCells } from "./message";
 import { hasStates, toNumber } from "./message";
 import { matching } from "./pattern";
-import { Series } from "./series";
+import { Series, SLOTS } from "./series";
 import { DISPLAY_PERIOD_NS } from "./stale";
 import { Tail } from "./tail";
 import { secondsBetween } from "./time";
@@ -11,8 +11,8 @@ import { Track } from "./track";
 
 /** Channels that one panel draws; the rest is counted in its header. */
 export const MAX_CHANNELS = 24;
-/** Gaps that one panel shades; the oldest go first. */
-const MAX_GAPS = 200;
+/** Gaps that one panel shades, those of a stream that cannot be drawn apart as one; the oldest go first. */
+const MAX_GAPS = 4 * SLOTS;
 
 export const DISPLAY_PERIOD_S = Number(DISPLAY_PERIOD_NS) / 1e9;
 
@@ -204,7 +204,8 @@ export class Feed {
   }
 
   private shade(shade: Shade): void {
-    const same = this.shades.find((s) => s.stream === shade.stream && s.from <= shade.to && s.to >= shade.from);
+    const near = this.spanS / SLOTS;
+    const same = this.shades.find((s) => s.stream === shade.stream && s.from <= shade.to + near && s.to >= shade.from - near);
     if (same) {
       same.from = Math.min(same.from, shade.from);
       same.to = Math.max(same.to, shade.to);
