@@ -1,7 +1,7 @@
 // Live messages in binary, as docs/format/live.md has them, into what the same messages are in JSON. Kinds, types and
 // endings that a later server adds are passed over; what is cut short or no such message throws.
 import type {
-  Bucket, HistorySeries, PlaybackBeat, ServerMessage, SourceBrief, StreamWindow, WindowCells, WireValue,
+  Bucket, CellNotes, HistorySeries, PlaybackBeat, ServerMessage, SourceBrief, StreamWindow, WindowCells, WireValue,
 } from "./message";
 
 /** The subprotocol to ask for. */
@@ -19,6 +19,7 @@ const SOURCE_HEAD = 20;
 const RECORDED = 1;
 const GAP = 2;
 const ROWS = 4;
+const NOTES = 8;
 
 const ONE = 1;
 const RANGE = 2;
@@ -70,7 +71,7 @@ function window(rest: Rest): StreamWindow {
   const from = rest.u64();
   const to = rest.u64();
   const hasRows = (flags & ROWS) !== 0;
-  return {
+  const told: StreamWindow = {
     stream,
     from_row: hasRows ? String(from) : null,
     to_row: hasRows ? String(to) : null,
@@ -81,6 +82,7 @@ function window(rest: Rest): StreamWindow {
     gap: (flags & GAP) !== 0,
     channels: cells<WindowCells>(rest, count, (id, cell) => [id, ...cell], () => rest.u32()),
   };
+  return flags & NOTES && told.channels.length === count ? { ...told, ...notes(rest) } : told;
 }
 
 function history(rest: Rest): ServerMessage {
@@ -99,7 +101,20 @@ function oneSeries(rest: Rest): HistorySeries {
   const count = rest.u32();
   const gaps = rest.list(gapCount, (): [string, string] => [String(rest.i64()), String(rest.i64())]);
   const buckets = cells<Bucket, string>(rest, count, (t0, cell) => [t0, ...cell], () => String(rest.i64()));
-  return { channel, buckets, gaps };
+  return { channel, buckets, gaps, ...(buckets.length === count && !rest.isEmpty ? notes(rest) : {}) };
+}
+
+/** Notes of cells, up to one of a type that is not known. */
+function notes(rest: Rest): CellNotes {
+  const changed = rest.list(rest.u32(), () => rest.u32());
+  const finite: [number, WireValue, WireValue][] = [];
+  for (let left = rest.u32(); left > 0; left--) {
+    const place = rest.u32();
+    const value = VALUES[rest.u8()];
+    if (value === undefined) break;
+    finite.push([place, value(rest), value(rest)]);
+  }
+  return { ...(changed.length > 0 ? { changed } : {}), ...(finite.length > 0 ? { finite } : {}) };
 }
 
 function heartbeat(rest: Rest): ServerMessage {
@@ -240,6 +255,10 @@ class Rest {
     const all: T[] = [];
     for (let i = 0; i < count; i++) all.push(one());
     return all;
+  }
+
+  get isEmpty(): boolean {
+    return this.at >= this.end;
   }
 
   u8(): number {

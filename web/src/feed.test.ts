@@ -88,6 +88,28 @@ describe("a panel's feed", () => {
     feed.update(update(["1203", "1206"], [0.2, 0.3], 4, { channels: [[17, 3, "NaN", -3, "-Infinity", 8, "NaN"]] }));
     expect(series().extent(0.15, 1)).toEqual({ min: -3, max: 8 });
   });
+  it("breaks a line over values that are no numbers", () => {
+    feed.update(update(["1200", "1205"], [-0.2, 0], 4));
+    feed.update(update(["1205", "1206"], [0.2, 0.2], 4, { channels: [[17, 1, "NaN", "NaN", null, null, null]] }));
+    feed.update(update(["1206", "1211"], [0.4, 0.6], 4));
+    feed.update(update(["1211", "1216"], [0.8, 1], 4));
+    expect(broken()).toEqual([0, 0, 1, 0, 1, 0]);
+  });
+  it("reads what is said of cells beside their values", () => {
+    feed.update(update(["1200", "1203"], [0, 0.1], 4, {
+      channels: [[99, 1, 0, 0, 0, 0, 0], [17, 3, 5, "Infinity", -3, "Infinity", "Infinity"]], finite: [[1, -3, 900]],
+    }));
+    expect(series().extent(-0.05, 1)).toEqual({ min: -3, max: 900 });
+    feed.subscribed([channel(17, { type: "string" })], []);
+    feed.history({
+      type: "history", id: 1, rows: {},
+      series: [{ channel: 17, buckets: [[at(0), 4, "GO", "GO", null, null, null], [at(1), 4, "GO", "HOLD", null, null, null]], gaps: [], changed: [1] }],
+    });
+    const marks = () => feed.tracks.get(17)!.segments.map((s) => `${s.state}${s.flicker ? "!" : ""}`);
+    expect(marks()).toEqual(["GO!", "HOLD"]);
+    feed.update(update(["1203", "1209"], [2, 2.2], 4, { channels: [[17, 6, "HOLD", "HOLD", null, null, null]], changed: [0] }));
+    expect(marks()).toEqual(["GO!", "HOLD!"]);
+  });
   it("keeps states as names, and marks those that flickered", () => {
     feed.subscribed([channel(17, { type: "string" }), channel(18, { type: "bool" })], []);
     feed.update(update(["1200", "1205"], [0, 0.2], 0, {

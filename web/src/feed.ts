@@ -1,6 +1,6 @@
 // What one panel draws: its channels, their lines or states, and the gaps of their streams, filled from one
 // subscription (snapshot, then tail).
-import type { Channel, Gap, PastSeries, ServerMessage, StreamWindow, WindowCells } from "./message";
+import type { CellNotes, Channel, Gap, PastSeries, ServerMessage, StreamWindow, WindowCells, WireValue } from "./message";
 import { hasStates, toNumber } from "./message";
 import { matching } from "./pattern";
 import { Series, SLOTS } from "./series";
@@ -27,6 +27,21 @@ const byName = new Intl.Collator("en", { numeric: true });
 type History = Extract<ServerMessage, { type: "history" }>;
 type Update = Extract<ServerMessage, { type: "update" }>;
 
+/** What there is to say of one cell. */
+interface Note {
+  changed: boolean;
+  least: WireValue;
+  greatest: WireValue;
+}
+
+/** The notes of cells by their places. */
+function notesOf({ changed, finite }: CellNotes): Map<number, Note> {
+  const notes = new Map<number, Note>();
+  for (const place of changed ?? []) notes.set(place, { changed: true, least: null, greatest: null });
+  for (const [place, least, greatest] of finite ?? []) notes.set(place, { changed: false, least, greatest });
+  return notes;
+}
+
 export class Feed {
   channels: Channel[] = [];
   /** Patterns that no channel matches. */
@@ -41,6 +56,8 @@ export class Feed {
   missed = 0;
   private readonly tail = new Tail();
   private readonly beyond = new Set<number>();
+  /** Channels whose newest values were no numbers: their lines break there. */
+  private readonly voids = new Set<number>();
 
   /**
    * `origin`: instant that times are relative to. `bars`: keep states of every channel, whatever its type.
@@ -65,6 +82,7 @@ export class Feed {
   subscribed(channels: Channel[], unmatched: string[]): void {
     this.channels = [];
     this.beyond.clear();
+    this.voids.clear();
     this.error = null;
     this.unmatched = unmatched;
     this.series.clear();
@@ -119,6 +137,8 @@ export class Feed {
       for (const gap of gaps) this.shade(gap);
       this.series.get(channel.id)?.clear();
       this.tracks.get(channel.id)?.clear();
+      this.voids.delete(channel.id);
+      const notes = notesOf(one);
       let before = -Infinity;
       for (let i = 0; i < one.buckets.length; i++) {
         const [t0Text, count, first, last, min, max, mean] = one.buckets[i]!;
@@ -127,7 +147,7 @@ export class Feed {
         // A bucket ends where the next begins, or, before an empty stretch, about as long as it usually lasts.
         const t1 = count <= 1 || !next ? t0 : Math.min(this.seconds(next[0]), t0 + (this.spanS * 2) / 600);
         const broken = gaps.some((gap) => gap.from >= before - 1e-9 && gap.from <= t0 && gap.to > before);
-        this.push(channel, t0, t1, [channel.id, count, first, last, min, max, mean], broken);
+        this.push(channel, t0, t1, [channel.id, count, first, last, min, max, mean], broken, notes.get(i));
         before = t0;
       }
     }
@@ -175,31 +195,37 @@ export class Feed {
     const t0 = this.seconds(window.time[0]);
     const t1 = this.seconds(window.time[1]);
     const broken = window.gap || missed;
-    for (const cells of window.channels) {
+    const notes = notesOf(window);
+    window.channels.forEach((cells, i) => {
       const channel = this.channels.find((c) => c.id === cells[0]);
-      if (channel && cells[1] > 0) this.push(channel, t0, t1, cells, broken);
-    }
+      if (channel && cells[1] > 0) this.push(channel, t0, t1, cells, broken, notes.get(i));
+    });
   }
 
-  private push(channel: Channel, t0: number, t1: number, cells: WindowCells, broken: boolean): void {
+  private push(channel: Channel, t0: number, t1: number, cells: WindowCells, broken: boolean, note?: Note): void {
     const [, count, first, last, min, max, mean] = cells;
     const track = this.tracks.get(channel.id);
     if (track) {
       const flicker = [min, max].some((bound) => bound !== null && bound !== first && bound !== last);
-      track.push(t0, t1, first, last, flicker, broken);
+      track.push(t0, t1, first, last, flicker || note?.changed === true, broken);
     }
     const series = this.series.get(channel.id);
     if (!series) return;
     const a = toNumber(first);
     const b = toNumber(last);
     // An extreme that is infinite hides no value beside it.
-    const finite = [a, b, toNumber(min), toNumber(max)].filter((value) => value !== null);
-    if (finite.length === 0) return;
+    const bounds = [min, max, note?.least ?? null, note?.greatest ?? null].map(toNumber);
+    const finite = [a, b, ...bounds].filter((value) => value !== null);
+    if (finite.length === 0) {
+      this.voids.add(channel.id);
+      return;
+    }
+    const isAfterVoid = this.voids.delete(channel.id);
     const low = Math.min(...finite);
     const high = Math.max(...finite);
     series.push({
       t0, t1, count, first: a ?? low, last: b ?? high, min: low, max: high,
-      mean: toNumber(mean) ?? low / 2 + high / 2, broken,
+      mean: toNumber(mean) ?? low / 2 + high / 2, broken: broken || isAfterVoid,
     });
   }
 

@@ -33,7 +33,15 @@ export type Bucket = [NsText, number, WireValue, WireValue, WireValue, WireValue
 /** [channel id, count, first, last, min, max, mean] of one update window. */
 export type WindowCells = [number, number, WireValue, WireValue, WireValue, WireValue, WireValue];
 
-export interface StreamWindow {
+/** What there is to say of cells beside their values, by their places among those of a window or the buckets of a series. */
+export interface CellNotes {
+  /** Texts that changed more often than their first and last say. */
+  changed?: number[];
+  /** Least and greatest of the finite values where min or max is infinite. */
+  finite?: [number, WireValue, WireValue][];
+}
+
+export interface StreamWindow extends CellNotes {
   stream: number;
   from_row: string | null;
   to_row: string | null;
@@ -45,7 +53,7 @@ export interface StreamWindow {
   channels: WindowCells[];
 }
 
-export interface HistorySeries {
+export interface HistorySeries extends CellNotes {
   channel: number;
   buckets: Bucket[];
   gaps: [NsText, NsText][];
