@@ -20,10 +20,15 @@ function beep(hz: number, after: number): void {
   tone.stop(from + 0.26);
 }
 
-/** Called now and then: sounds if it is time. A browser lets no page sound before someone touched it. */
+/** Whether a tone would be heard: a browser lets no page sound before someone touched it. */
+export function canSound(): boolean {
+  return navigator.userActivation?.hasBeenActive === true;
+}
+
+/** Called now and then: sounds if it is time, and can be. */
 export function sound(level: AlarmLevel | null, ms: number): void {
   const hz = level === null || level === "normal" ? 0 : PITCH_HZ[level];
-  if (hz === 0 || ms - lastMs < EVERY_MS || !navigator.userActivation?.hasBeenActive) return;
+  if (hz === 0 || ms - lastMs < EVERY_MS || !canSound()) return;
   lastMs = ms;
   audio ??= new AudioContext();
   beep(hz, 0);
