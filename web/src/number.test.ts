@@ -33,6 +33,15 @@ describe("numbers in words", () => {
     expect([0.5123, 3e-5].map((value) => wave.text(value, "f64"))).toEqual(["0.5123", "0.0000"]);
     expect([2_147_483_649, -7, 1e9].map((value) => new Digits().text(value, "i64"))).toEqual(["2147483649", "−7", "1000000000"]);
   });
+  it("shows what was pumped down, whatever it was before, and seconds since 1970 as they go by", () => {
+    const pump = new Digits();
+    pump.text(1013.25, "f64");
+    const shown = Array.from({ length: 200 }, () => pump.text(4.2e-4, "f64"));
+    expect([shown[0], shown.at(-1), pump.text(0.5, "f64"), pump.text(4.2e-4, "f64")]).toEqual(["0.0004", "4.200e−4", "0.5000", "0.0004"]);
+    const clock = new Digits();
+    expect([1_795_192_867, 1_795_192_868.5].map((value) => clock.text(value, "f64"))).toEqual(["1795192867", "1795192869"]);
+    expect(fixed(-1e15, 0)).toBe("−1.000e+15");
+  });
   it("has every digit where that is asked for, the sign of a zero and the elements of an array too", () => {
     expect([0.1, -0, 0, 1e21, "NaN", "9007199254740993", true, null].map(exact)).toEqual(["0.1", "-0", "0", "1e+21", "NaN", "9007199254740993", "true", ""]);
     expect([[1.5, -0, "NaN", null], []].map(exact)).toEqual(["[1.5, -0, NaN, null]", "[]"]);

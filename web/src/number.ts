@@ -4,6 +4,10 @@ import type { ChannelType, WireValue } from "./message";
 const MAX_SIGNIFICANT = 5;
 /** Where no value of a channel was larger, decimals would show little of them: an exponent does. */
 const SMALL = 1e-3;
+/** So many small values, one after the other, are not on their way through zero. */
+const SMALL_MANY = 100;
+/** From here on an exponent stands in for digits. */
+const LARGE = 1e15;
 const INTEGERS: ReadonlySet<ChannelType> = new Set(["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"]);
 
 /** Decimals that `value` needs, within five significant digits. */
@@ -23,6 +27,8 @@ export function decimalsOf(value: number): number {
 export class Digits {
   private decimals = 0;
   private largest = 0;
+  /** Small values since the last that was none. */
+  private small = 0;
 
   /** The value in words; numbers with this channel's decimals. */
   text(value: WireValue, type: ChannelType): string {
@@ -35,17 +41,21 @@ export class Digits {
     if (!Number.isFinite(number)) return number > 0 ? "∞" : minus("-∞");
     // A counter or a word of bits means nothing without its last digit.
     if (INTEGERS.has(type) && Number.isInteger(number)) return minus(String(number));
-    this.largest = Math.max(this.largest, Math.abs(number));
-    if (number !== 0 && this.largest < SMALL) return minus(number.toExponential(3));
+    const size = Math.abs(number);
+    this.largest = Math.max(this.largest, size);
+    if (number !== 0) this.small = size < SMALL ? this.small + 1 : 0;
+    // A pressure that was pumped down is no zero, whatever it was an hour ago.
+    const isSmall = this.largest < SMALL || this.small > SMALL_MANY;
+    if (number !== 0 && isSmall) return minus(number.toExponential(3));
     this.decimals = Math.max(this.decimals, decimalsOf(number));
     return fixed(number, this.decimals);
   }
 }
 
-/** `value` with that many decimals and a true minus sign; an exponent outside 1e-5 to 1e9. */
+/** `value` with that many decimals and a true minus sign; an exponent outside 1e-5 to 1e15: what changes must be seen to. */
 export function fixed(value: number, decimals: number): string {
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e9 || size < 1e-5)) return minus(value.toExponential(3));
+  if (size !== 0 && (size >= LARGE || size < 1e-5)) return minus(value.toExponential(3));
   const integerDigits = size < 1 ? 1 : Math.floor(Math.log10(size)) + 1;
   const room = Math.max(0, Math.min(decimals, 9 - integerDigits));
   const text = value.toFixed(room);

@@ -28,7 +28,7 @@ export class Replay {
   readonly clock = new PlaybackClock();
   private token: string | null;
   private steps: AlarmStep[] = [];
-  private run: api.Run | null = null;
+  private run: ShownRun | null = null;
   private heardMs = performance.now();
   /** The interval whose events are known or being read. */
   private loaded = "";
@@ -91,8 +91,7 @@ export class Replay {
 
   /** The run that the interval belongs to. */
   clockRun(): ShownRun | null {
-    const countdown = this.run && countdownOf(this.run);
-    return this.run && countdown && { name: this.run.name, countdown, clock: null };
+    return this.run;
   }
 
   /** A command of the director; answers whether it was done. */
@@ -203,8 +202,9 @@ export class Replay {
       if (number !== this.reading) return false;
       [this.events, this.gaps, this.steps] = [joined(events.reverse(), late), gaps, steps];
       // The run that began last before the end of the interval and has a T-0.
-      this.run = runs.filter((r) => r.clock?.t0 != null && BigInt(r.clock.started) < to && (r.clock.stopped === null || BigInt(r.clock.stopped) > from))
-        .sort((a, b) => (BigInt(a.clock!.started) < BigInt(b.clock!.started) ? 1 : -1))[0] ?? null;
+      const run = runs.filter((r) => r.clock?.t0 != null && BigInt(r.clock.started) < to && (r.clock.stopped === null || BigInt(r.clock.stopped) > from))
+        .sort((a, b) => (BigInt(a.clock!.started) < BigInt(b.clock!.started) ? 1 : -1))[0];
+      this.run = run ? { name: run.name, countdown: countdownOf(run), clock: null } : null;
       this.late = null;
       return true;
     } catch (e) {
