@@ -159,12 +159,9 @@ impl Limits {
             book.take(step);
             left.iter_mut().for_each(|left| left.note(step));
         });
-        let now = now_ns();
-        let shelves = book.set_clock(0, now);
-        book.pass(now);
+        book.pass(now_ns());
         *self.left.lock() = left;
         self.next_number.store(next?, Relaxed);
-        self.add_waiting(shelves);
         Ok(())
     }
 
@@ -325,20 +322,10 @@ impl Limits {
     }
 
     /// Judges all that is held, and goes on by the clock, which was set by `by_ns`.
-    fn leap(&self, work: &mut Work, ingest: &Ingest, by_ns: i64, now: i64) {
+    fn leap(&self, work: &mut Work, by_ns: i64) {
         self.judge_all(work);
         work.judge.leap(by_ns);
         (work.told_at, work.swept_at) = (i64::MIN, i64::MIN);
-        let mut book = self.book.lock();
-        let shelves = book.set_clock(by_ns, now);
-        shelves.iter().for_each(|step| Self::show(ingest, &book, step, false));
-        self.add_waiting(shelves);
-    }
-
-    /// Gives steps of the book, which is locked, their numbers.
-    fn add_waiting(&self, steps: impl IntoIterator<Item = Step>) {
-        let numbered = steps.into_iter().map(|step| (self.next_number.fetch_add(1, Relaxed), step));
-        self.waiting.lock().extend(numbered);
     }
 
     /// Puts a frame where its turn is, and notes one whose turn is over.
@@ -362,7 +349,7 @@ impl Limits {
     /// Judges what came until `align_ns` ago.
     fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, (now, steady): (i64, Duration), align_ns: i64) {
         if let Some(by_ns) = work.clock.look((now, steady)) {
-            self.leap(work, ingest, by_ns, now);
+            self.leap(work, by_ns);
         }
         if work.reopenings != ingest.reopenings() {
             self.reopened(work, ingest, now);
@@ -392,13 +379,13 @@ impl Limits {
         if verdicts.is_empty() {
             return;
         }
-        let steps: Vec<Step> = verdicts.into_iter().map(Step::of).collect();
         let mut book = self.book.lock();
-        for step in &steps {
-            let taken = book.take(step);
-            self.notify(ingest, &book, step, taken);
+        let mut waiting = self.waiting.lock();
+        for step in verdicts.into_iter().map(Step::of) {
+            let taken = book.take(&step);
+            self.notify(ingest, &book, &step, taken);
+            waiting.push((self.next_number.fetch_add(1, Relaxed), step));
         }
-        self.add_waiting(steps);
     }
 
     /// Records steps, and with them, or now and then, up to where all was judged: what comes later is judged at a start.
@@ -491,19 +478,14 @@ impl Limits {
         if !taken.is_shelved || !matches!(step.kind, StepKind::Level { .. }) {
             self.webhooks.offer(step, taken.worst, alarm);
         }
-        Self::show(ingest, book, step, taken.is_heard);
-    }
-
-    /// Tells screens of a step.
-    fn show(ingest: &Ingest, book: &Book, step: &Step, is_heard: bool) {
         let message = json!({
             "type": "alarm",
             "limit": step.rule,
             "channel": step.channel,
             "step": step.kind.name(),
             "time": step.time.to_string(),
-            "heard": is_heard,
-            "alarm": book.get(&step.rule, &step.channel),
+            "heard": taken.is_heard,
+            "alarm": alarm,
         });
         ingest.live().notify(message.to_string());
     }
@@ -678,35 +660,5 @@ mod tests {
         let again = Limits::new(all(RULES).to_vec(), Webhooks::new(Vec::new(), 1, 1).expect("none"));
         again.load(&rig.ingest.store()).expect("alarms");
         assert_eq!(again.alarms().iter().map(|alarm| alarm.state).collect::<Vec<_>>(), ["acknowledged"]);
-    }
-
-    #[test]
-    fn a_shelf_lasts_as_long_as_it_was_to_whenever_the_clock_is_set() {
-        for by in [-7_200 * S, 7_200 * S] {
-            let mut rig = Rig::new();
-            rig.pass(S, Some(1.0));
-            rig.pass(100 * MS, Some(99.0));
-            let now = rig.now();
-            let shelve = |book: &Book, _| book.shelve(("high", "a.x"), ("Ada", ""), 60 * S, now);
-            rig.limits.act(&rig.ingest, shelve).expect("shelved");
-            let is_shelved = |rig: &Rig| rig.limits.alarms().iter().any(|alarm| !json!(alarm)["shelved"].is_null());
-            rig.off = by;
-            rig.pass(S, None);
-            rig.steady += 55 * S;
-            rig.pass(S, None);
-            assert!(is_shelved(&rig), "{by}");
-            rig.steady += 5 * S;
-            rig.pass(2 * S, None);
-            assert!(!is_shelved(&rig), "{by}");
-            // After a start it is the same.
-            let mut said = Vec::new();
-            let each = |step: &Step| {
-                if let StepKind::Shelved { until, .. } = &step.kind {
-                    said.push(*until);
-                }
-            };
-            history::steps(&rig.ingest.store().view(), each).expect("read");
-            assert_eq!(said, [now + 60 * S, now + 60 * S + by]);
-        }
     }
 }

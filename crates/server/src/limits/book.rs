@@ -138,9 +138,6 @@ struct Shelf {
     by: String,
     note: String,
     until: Big<i64>,
-    /// How long that was when it was said.
-    #[serde(skip)]
-    span_ns: i64,
 }
 
 /// Why someone cannot act on an alarm.
@@ -244,8 +241,7 @@ impl Book {
             }
             StepKind::Shelved { by, note, until } => {
                 if let Some(alarm) = self.alarms.get_mut(&key) {
-                    let span_ns = until.saturating_sub(step.receive_time);
-                    alarm.shelved = Some(Shelf { by: by.clone(), note: note.clone(), until: Big(*until), span_ns });
+                    alarm.shelved = Some(Shelf { by: by.clone(), note: note.clone(), until: Big(*until) });
                 }
             }
             StepKind::Unshelved { .. } => {
@@ -338,22 +334,6 @@ impl Book {
     pub fn told(&self, rule: &str, channel: &str) -> Option<(Level, Option<Why>)> {
         let alarm = self.find(rule, channel).ok()?;
         Some((alarm.levels.0, alarm.why.and_then(Why::from_name)))
-    }
-
-    /// The clock was set by `by_ns`, and is `now`: shelves last as long as they were to, and none longer than what was
-    /// said, by whatever clock that was. Returns the steps that say so, which are taken.
-    pub fn set_clock(&mut self, by_ns: i64, now: i64) -> Vec<Step> {
-        let shelve = |alarm: &Alarm| {
-            let shelf = alarm.shelved.as_ref()?;
-            let until = shelf.until.0.saturating_add(by_ns).min(now.saturating_add(shelf.span_ns));
-            let kind = StepKind::Shelved { by: shelf.by.clone(), note: shelf.note.clone(), until };
-            (until != shelf.until.0).then(|| alarm.step(now, kind))
-        };
-        let steps: Vec<Step> = self.alarms.values().filter_map(shelve).collect();
-        for step in &steps {
-            self.take(step);
-        }
-        steps
     }
 
     /// Shelves whose time is over go.
@@ -460,30 +440,5 @@ mod tests {
             book.acknowledge(("r", "a.b"), ("Ada", &long), 1),
             Err(ActError::Words { what: "a note", .. })
         ));
-    }
-
-    #[test]
-    fn a_shelf_is_no_longer_than_was_said_by_whatever_clock() {
-        let mut book = Book::default();
-        book.take(&level(100 * S, Level::Normal, Level::Warning));
-        let shelved = book.shelve(("r", "a.b"), ("Ada", ""), 60 * S, 100 * S).expect("shelved");
-        book.take(&shelved);
-        let mut set = |by, now| {
-            let steps = book.set_clock(by, now);
-            let until = |step: &Step| match &step.kind {
-                StepKind::Shelved { until, .. } => *until / S,
-                _ => 0,
-            };
-            let said: Vec<i64> = steps.iter().map(until).collect();
-            book.pass(now);
-            (said, book.list()[0].shelved.is_some())
-        };
-        assert_eq!(set(0, 110 * S), (vec![], true));
-        // Read again by a clock that was set back meanwhile.
-        assert_eq!(set(0, 10 * S), (vec![70], true));
-        assert_eq!(set(0, 20 * S), (vec![], true));
-        assert_eq!(set(1_000 * S, 1_020 * S), (vec![1_070], true));
-        assert_eq!(set(-1_000 * S, 60 * S), (vec![70], true));
-        assert_eq!(set(0, 70 * S), (vec![], false));
     }
 }
