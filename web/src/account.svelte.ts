@@ -82,7 +82,7 @@ class Account {
       return;
     }
     this.answeredMs = performance.now();
-    this.answeredNs = live.now();
+    this.answeredNs = live.serverNow();
     this.card = all.value.find((s) => s.name === this.name) ?? null;
     this.others = all.value.map((s) => s.name);
     if (one.status === "fulfilled") {
@@ -121,7 +121,7 @@ class Account {
 
   /** Answers whether they are known. */
   async askGaps(spanS: number, signal: AbortSignal): Promise<boolean> {
-    const now = live.now();
+    const now = live.serverNow();
     if (now === null) return false;
     const from = now - secondsNs(spanS);
     try {
