@@ -660,12 +660,13 @@ class Live {
       const receiveNs = BigInt(window.receive_time);
       if (this.replay === null && (this.lastDataNs === null || isNewer(receiveNs, this.lastDataNs, now))) this.lastDataNs = receiveNs;
     }
+    // Told once: also while the picture stands.
+    if (this.replay === null) this.noticesLost(message.dropped, ms);
     // The picture stands: what came is asked for again when it goes on.
     if (this.shows === "paused") return;
     const missed = this.attached.get(message.id)?.feed?.update(message) ?? 0;
     // A playback that begins anew at its end lets go of what waits, too.
     this.marks.viewConflated(message.conflated, this.replay ? Math.max(message.dropped, missed) : missed, ms);
-    if (this.replay === null) this.noticesLost(message.dropped, ms);
     for (const window of message.streams) {
       const timeNs = BigInt(window.time[1]);
       const receiveNs = this.seenNs(BigInt(window.receive_time), timeNs);
