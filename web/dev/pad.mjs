@@ -144,6 +144,8 @@ const http = createServer(async (request, response) => {
       if (request.method === "POST") { const e = { time: String(nowNs()), level: "info", source: "page", ...JSON.parse(body) }; events.unshift(e); broadcast({ type: "event", ...e }); return answer(e); }
       return answer({ events });
     case "/api/gaps": return answer({ gaps: gapRows });
+    case "/api/alarms": return answer({ alarms: [] });
+    case "/api/limits": return answer({ limits: [] });
     case "/api/sources": return answer({ sources: ["avionics", "fti", "plc", "range"].map((name) => ({ name, kind: "ilp", address: "127.0.0.1:9009", streams: 1, received: "68500", stored: "68499", duplicate: "0", rejected: "1", lost: "25", filled: "0", late: "0", restarts: "0", rejected_by: { truncated: "1" }, rate_hz: 25.02, expected_rate_hz: 25, points_per_s: 6000, last_receive_time: String(nowNs()), status: "ok", kernel_drops: "0", unknown_streams: {} })) });
     case "/api/history": return answer({ series: matching(q("channels").split(/,(?![^{]*})/)).map((c) => ({ channel: c, ...series(streams[c.stream].channels.find((x) => x.c === c), instant(q("from")), instant(q("to")), Number(q("points", "1000"))) })) });
     case "/api/state": { const at = instant(q("at")); return answer({ at: String(at), state: matching([q("channels") || "*"]).map((c) => { const s = streams[c.stream]; const r = Math.min(rowAt(s, at), s.next - 1); const time = timeOf(s, r); return { channel: c, value: s.channels.find((x) => x.c === c).f(Number(time - bootNs) / 1e9), time: String(time), receive_time: String(time), age_ns: String(at - time), status: "fresh" }; }) }); }
