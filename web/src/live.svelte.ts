@@ -18,14 +18,15 @@ import { EVENTS_BEFORE_NS as REPLAY_EVENTS_NS, GAPS_MAX as REPLAY_GAPS, Replay }
 import { Periods } from "./period";
 import { Primer } from "./primer";
 import { type ShownRun, shownRun } from "./runs";
-import { type Age, ageOf, isCurrent, isNewer } from "./stale";
+import { type Age, ageOf, isCurrent, isNewer, outsideNs } from "./stale";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
-import { NS_PER_S, secondsBetween, secondsNs, utc } from "./time";
+import { age, NS_PER_S, secondsBetween, secondsNs, utc } from "./time";
 import { told } from "./told";
 import { sound } from "./tone";
 import { sortChannels } from "./tree";
 import { type Trouble, troubles } from "./trouble";
+import { some } from "./verdict";
 
 const TICK_MS = 100;
 const PULSE_MS = 200;
@@ -401,6 +402,18 @@ class Live {
   age(channel: Channel): Age {
     const period = channel.expected_period_ns === null ? null : BigInt(channel.expected_period_ns);
     return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.ageNow(), period, this.alive, this.periods.get(channel.stream));
+  }
+
+  /** Channels of which fresh values come with times that a span up to now does not show, in words; null if there are none. */
+  outside(channels: Channel[], spanS: number): string | null {
+    if (this.shows !== "live") return null;
+    const found: string[] = [];
+    for (const c of channels) {
+      const latest = this.latest.get(c.id);
+      const apart = latest && !this.age(c).stale ? outsideNs(latest.timeNs, latest.receiveNs, secondsNs(spanS)) : 0n;
+      if (apart !== 0n) found.push(`${c.name} ${age(apart < 0n ? -apart : apart)} ${apart < 0n ? "behind" : "ahead"}`);
+    }
+    return found.length === 0 ? null : `times outside of what is shown: ${some(found)}`;
   }
 
   /** Frames a second of a stream, over the last second or so; null before it is known. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ageOf, CHECK_INTERVAL_NS, DEFAULT_LIMIT_NS, isCurrent, isNewer, staleLimitNs } from "./stale";
+import { ageOf, CHECK_INTERVAL_NS, DEFAULT_LIMIT_NS, isCurrent, isNewer, outsideNs, staleLimitNs } from "./stale";
 
 const NOW = 1_795_192_867_482_000_000n;
 const ms = (n: number) => BigInt(n) * 1_000_000n;
@@ -35,6 +35,11 @@ describe("staleness of a value", () => {
     expect(isNewer(NOW - 1n, NOW, NOW)).toBe(false);
     expect(isNewer(NOW, NOW, NOW)).toBe(false);
     expect(isNewer(NOW, NOW + ms(3_600_000), NOW + ms(1))).toBe(true);
+  });
+  it("is not all: the time of a fresh value may be none that a span up to now shows", () => {
+    const apart = (of: number) => outsideNs(NOW + ms(of), NOW, ms(60_000));
+    expect([0, 900, -59_000, -60_000].map(apart)).toEqual([0n, 0n, 0n, 0n]);
+    expect([1100, -60_001, -3_600_000].map(apart)).toEqual([ms(1100), ms(-60_001), ms(-3_600_000)]);
   });
   it("is asked about where the value may have changed while nobody looked", () => {
     expect(isCurrent(NOW - ms(900), NOW)).toBe(true);

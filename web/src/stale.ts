@@ -45,6 +45,12 @@ export function isCurrent(knownNs: bigint, nowNs: bigint): boolean {
   return knownNs <= nowNs + AHEAD_NS && nowNs - knownNs < CURRENT_NS;
 }
 
+/** How far the time of a value is from its reception where a span up to now does not show it: below 0 before, above 0 after; else 0. */
+export function outsideNs(timeNs: bigint, receiveNs: bigint, spanNs: bigint): bigint {
+  const apart = timeNs - receiveNs;
+  return apart > AHEAD_NS || apart < -spanNs ? apart : 0n;
+}
+
 /**
  * The age of a value and whether it must be shown as stale. On a screen that is not live every value is
  * stale, whatever its age; so is one whose age cannot be known.
