@@ -103,10 +103,10 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
         // Changes that cannot be told apart: upright lines, so that they are no state.
         ctx.fillStyle = stale ? t.stale : t.muted;
         for (let line = a; line < b; line += MANY_PX) ctx.fillRect(line, top, 1, barPx);
-      } else if (segment.flicker) {
+      } else {
         // Something changed and came back between two updates: a mark, since its time is not known closer.
         ctx.fillStyle = t.text;
-        ctx.fillRect(a, top, 2, barPx);
+        for (const mark of segment.marks) if (mark >= from && mark <= frame.now) ctx.fillRect(x(mark), top, 2, barPx);
       }
       const room = b - a - 12;
       if (barPx >= 12 && room >= 2 * CHAR_PX) {

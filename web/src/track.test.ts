@@ -24,6 +24,19 @@ describe("states over time", () => {
     t.push(0, 1, 2, 2, true, false);
     expect(t.segments[0]!.flicker).toBe(true);
   });
+  it("marks what flickered where that was, and lets go of it with the span", () => {
+    const t = new Track(60);
+    for (let at = 0; at < 100; at++) t.push(at, at + 0.5, "OPEN", "OPEN", at === 50 || at === 90, false);
+    expect(t.segments.map((s) => [s.from, s.to, s.marks])).toEqual([[0, 99.5, [50, 90]]]);
+    // Marks that cannot be drawn apart are one.
+    t.push(100, 100.01, "OPEN", "OPEN", true, false);
+    t.push(100.02, 100.03, "OPEN", "OPEN", true, false);
+    expect(t.segments[0]!.marks).toEqual([50, 90, 100]);
+    t.expire(60);
+    expect([t.segments[0]!.marks, t.segments[0]!.flicker]).toEqual([[90, 100], true]);
+    t.expire(100.5);
+    expect([t.segments.length, t.segments[0]!.flicker]).toEqual([1, false]);
+  });
   it("is bounded, and ignores nulls and late windows", () => {
     const t = new Track(60);
     for (let i = 0; i < 3 * MAX_SEGMENTS; i++) t.push(i, i, i, i, false, false);

@@ -7,8 +7,10 @@ export interface Segment {
   from: number;
   to: number;
   state: string;
-  /** Something changed inside: the bar carries a mark. */
+  /** Something changed inside: the bar carries marks. */
   flicker: boolean;
+  /** When, as closely as it is known; those that cannot be drawn apart are one. */
+  marks: number[];
   /** Changes too close to one another to be drawn: it has no one state. */
   many: boolean;
 }
@@ -44,7 +46,7 @@ export class Track {
     const newest = this.segments.at(-1);
     if (newest && t1 < newest.to) this.late(t0, t1, begin, end, flicker, broken);
     else if (newest && t0 < newest.to) {
-      newest.flicker ||= flicker || (this.at(t0) ?? newest).state !== begin;
+      if (flicker || (this.at(t0) ?? newest).state !== begin) this.mark(newest, t0);
       this.extend(t1, t1, end, false, false);
     } else {
       this.extend(t0, begin === end ? t1 : t0, begin, flicker, broken);
@@ -58,11 +60,19 @@ export class Track {
     if (newest && !broken) {
       newest.to = Math.max(newest.to, newest.state === state ? to : from);
       if (newest.state === state) {
-        newest.flicker ||= flicker;
+        if (flicker) this.mark(newest, from);
         return;
       }
     }
-    this.add(this.segments.length, { from, to, state, flicker, many: false });
+    this.add(this.segments.length, segmentOf(from, to, state, flicker));
+  }
+
+  private mark(segment: Segment, at: number): void {
+    segment.flicker = true;
+    const t = Math.max(at, segment.from);
+    if (segment.marks.some((mark) => Math.abs(mark - t) < this.spanS / SLOTS)) return;
+    segment.marks.push(t);
+    if (segment.marks.length > MAX_SEGMENTS) segment.marks.shift();
   }
 
   /** A window from before what was seen last: it fills a hole, or the bar is marked where it was otherwise. */
@@ -70,18 +80,18 @@ export class Track {
     const touched = this.segments.filter((segment) => segment.from <= t1 && segment.to >= t0);
     if (touched.length > 0) {
       const isKnown = !flicker && this.at(t0)?.state === begin && this.at(t1)?.state === end;
-      if (!isKnown) for (const segment of touched) segment.flicker = true;
+      if (!isKnown) for (const segment of touched) this.mark(segment, t0);
       return;
     }
     const i = this.segments.findIndex((segment) => segment.from > t0);
     const before = this.segments[i - 1];
     if (before && !broken && !before.many && before.state === begin && begin === end) {
       before.to = t1;
-      before.flicker ||= flicker;
+      if (flicker) this.mark(before, t0);
       return;
     }
-    if (begin !== end) this.add(i, { from: t1, to: t1, state: end, flicker: false, many: false });
-    this.add(i, { from: t0, to: t1, state: begin, flicker, many: false });
+    if (begin !== end) this.add(i, segmentOf(t1, t1, end, false));
+    this.add(i, segmentOf(t0, t1, begin, flicker));
   }
 
   /** Puts a segment in its place, and joins what is around it where it cannot be told apart; the newest stays as it is. */
@@ -96,6 +106,7 @@ export class Track {
     if (!goesOn && b.to - a.from >= this.spanS / SLOTS) return;
     a.many ||= b.many || a.state !== b.state;
     a.flicker ||= b.flicker;
+    a.marks = a.many ? [] : [...a.marks, ...b.marks];
     a.to = Math.max(a.to, b.to);
     this.segments.splice(k, 1);
   }
@@ -105,6 +116,10 @@ export class Track {
     let gone = 0;
     while (gone < this.segments.length - 1 && this.segments[gone]!.to < t) gone++;
     if (gone > 0) this.segments.splice(0, gone);
+    const oldest = this.segments[0];
+    if (!oldest || oldest.many || !oldest.marks.some((mark) => mark < t)) return;
+    oldest.marks = oldest.marks.filter((mark) => mark >= t);
+    oldest.flicker = oldest.marks.length > 0;
   }
 
   /** The segment at `t`, if any. */
@@ -115,6 +130,10 @@ export class Track {
     }
     return null;
   }
+}
+
+function segmentOf(from: number, to: number, state: string, flicker: boolean): Segment {
+  return { from, to, state, flicker, marks: flicker ? [from] : [], many: false };
 }
 
 const RESTING =
