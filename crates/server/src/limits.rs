@@ -31,14 +31,14 @@ use strongback_query::{EventOrigin, EventRow};
 use strongback_store::{Catalog, Clock, Reject, Scan, ScanError, Store, StreamId};
 use tokio::sync::watch;
 
-use crate::clock::{self, LEAP_NS, Leaps, now_ns};
+use crate::clock::{self, LEAP_NS, Leaps};
 use crate::ingest::{Ingest, Ticket};
 use crate::ledger::Ledger;
 use crate::reception::order::Order;
 use crate::reception::{replay, turns};
 use crate::webhook::Webhooks;
 
-use book::{ActError, Alarm, Book, Step, StepKind, Taken};
+use book::{ActError, Alarm, Book, Clocks, Step, StepKind, Taken};
 use judge::{Judge, Sighting, Verdict};
 use rule::Rule;
 
@@ -148,6 +148,10 @@ impl Limits {
     /// # Errors
     /// A scan that ends early; what was read until then is kept.
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
+        self.load_at(store, clock::both())
+    }
+
+    fn load_at(&self, store: &Store, clocks: Clocks) -> Result<(), ScanError> {
         let mut book = self.book.lock();
         let view = store.view();
         let mut left = history::mark(&view).map(|mark| mark.map(start::Left::at)).unwrap_or_else(|error| {
@@ -159,7 +163,7 @@ impl Limits {
             book.take(step);
             left.iter_mut().for_each(|left| left.note(step));
         });
-        book.pass(now_ns());
+        book.go_on(clocks);
         *self.left.lock() = left;
         self.next_number.store(next?, Relaxed);
         Ok(())
@@ -179,8 +183,17 @@ impl Limits {
         ingest: &Ingest,
         act: impl FnOnce(&Book, i64) -> Result<Step, ActError>,
     ) -> Result<Ticket, ActFailure> {
+        self.act_at(ingest, clock::both(), act)
+    }
+
+    fn act_at(
+        &self,
+        ingest: &Ingest,
+        clocks: Clocks,
+        act: impl FnOnce(&Book, i64) -> Result<Step, ActError>,
+    ) -> Result<Ticket, ActFailure> {
         let mut book = self.book.lock();
-        let step = act(&book, now_ns())?;
+        let step = act(&book, clocks.0)?;
         // What it is about comes before it in the record, too.
         let mut waiting = self.waiting.lock();
         self.record_steps(&mut waiting, ingest, None)?;
@@ -188,7 +201,7 @@ impl Limits {
         let ticket = history::record(ingest, std::slice::from_ref(&numbered), None)?;
         drop(waiting);
         let step = numbered.1;
-        let taken = book.take(&step);
+        let taken = book.take_at(&step, clocks);
         self.notify(ingest, &book, &step, taken);
         Ok(ticket)
     }
@@ -204,21 +217,21 @@ impl Limits {
         ledger: Arc<Ledger>,
         stopping: watch::Receiver<bool>,
     ) -> std::io::Result<JoinHandle<()>> {
-        let mut work = self.begin(&ingest, now_ns());
+        let mut work = self.begin(&ingest, clock::both());
         turns::start("limits", stopping, move |stop| {
             self.turn(&mut work, &ingest, &ledger, clock::both(), if stop { 0 } else { ALIGN_NS });
         })
     }
 
     /// Looks at all streams there are; goes on where limits left off.
-    fn begin(&self, ingest: &Ingest, now: i64) -> Work {
+    fn begin(&self, ingest: &Ingest, clocks: Clocks) -> Work {
         let mut work = Work {
             judge: Judge::new(self.rules.clone()),
             order: Order::default(),
             clock: Leaps::default(),
             catalog: None,
             reopenings: ingest.reopenings(),
-            since: now,
+            since: clocks.0,
             is_started: false,
             seen: HashMap::new(),
             late: Vec::new(),
@@ -227,14 +240,15 @@ impl Limits {
             swept_at: i64::MIN,
             marked: (i64::MIN, 0),
         };
-        self.adopt(&mut work, ingest, now);
+        self.adopt(&mut work, ingest, clocks);
         work.is_started = true;
         work
     }
 
     /// The store was opened again: what came before is judged by the numbers that it has; what is known of channels goes
     /// on under the new ones.
-    fn reopened(&self, work: &mut Work, ingest: &Ingest, now: i64) {
+    fn reopened(&self, work: &mut Work, ingest: &Ingest, clocks: Clocks) {
+        let now = clocks.0;
         work.reopenings = ingest.reopenings();
         // Nothing was put aside since the store was replaced.
         let (seen, lost) = ingest.live().fanout().tap.take();
@@ -246,7 +260,7 @@ impl Limits {
         work.judge.forget_numbers();
         (work.catalog, work.since) = (None, now);
         work.seen.clear();
-        self.adopt(work, ingest, now);
+        self.adopt(work, ingest, clocks);
     }
 
     fn count_unjudged(&self, work: &mut Work, frames: u64) {
@@ -264,7 +278,7 @@ impl Limits {
     }
 
     /// Looks at streams and channels that are new.
-    fn adopt(&self, work: &mut Work, ingest: &Ingest, now: i64) {
+    fn adopt(&self, work: &mut Work, ingest: &Ingest, clocks: Clocks) {
         let store = ingest.store();
         if work.catalog.as_ref().is_some_and(|looked| looked.version == store.catalog_version()) {
             return;
@@ -296,7 +310,7 @@ impl Limits {
             ingest.store().view()
         };
         if !work.is_started {
-            return self.go_on(work, ingest, (&view, &found), now);
+            return self.go_on(work, ingest, (&view, &found), clocks);
         }
         for (stream, channels, before) in found {
             let next = view.next_row(stream.id);
@@ -311,7 +325,7 @@ impl Limits {
             self.count_unjudged(work, rows.start - from);
             for batch in view.scan(Scan { rows, ..Scan::all(stream.id, new.clone()) }) {
                 match batch {
-                    Ok(batch) => replay::sightings(&batch, &new).for_each(|frame| self.hold(work, frame, now)),
+                    Ok(batch) => replay::sightings(&batch, &new).for_each(|frame| self.hold(work, frame, clocks.0)),
                     Err(error) => {
                         tracing::error!(%error, "rows of {} were not judged", stream.key);
                         break;
@@ -347,14 +361,15 @@ impl Limits {
     }
 
     /// Judges what came until `align_ns` ago.
-    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, (now, steady): (i64, Duration), align_ns: i64) {
-        if let Some(by_ns) = work.clock.look((now, steady)) {
+    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, clocks: Clocks, align_ns: i64) {
+        let now = clocks.0;
+        if let Some(by_ns) = work.clock.look(clocks) {
             self.leap(work, by_ns);
         }
         if work.reopenings != ingest.reopenings() {
-            self.reopened(work, ingest, now);
+            self.reopened(work, ingest, clocks);
         }
-        self.adopt(work, ingest, now);
+        self.adopt(work, ingest, clocks);
         let (seen, lost) = ingest.live().fanout().tap.take();
         self.count_unjudged(work, lost.len() as u64);
         work.late.extend(lost.into_iter().filter_map(|(stream, row)| Some((stream, row?, None))));
@@ -365,24 +380,33 @@ impl Limits {
             work.judge.frame(&frame);
         }
         let verdicts = work.judge.pass(watermark);
-        self.tell(ingest, verdicts);
+        self.tell(ingest, verdicts, clocks);
         self.record(work, ingest, (now, watermark), align_ns == 0);
         if now.saturating_sub(work.swept_at) >= SWEEP_EACH_NS {
             work.swept_at = now;
-            self.book.lock().pass(now);
+            self.sweep(ingest, clocks);
         }
         Self::tell_late(work, ingest, ledger, now);
     }
 
+    /// Lets shelves end. Screens know by the clock when one does: they are told where that does not say so.
+    fn sweep(&self, ingest: &Ingest, clocks: Clocks) {
+        let mut book = self.book.lock();
+        for (channel, rule) in book.pass(clocks) {
+            let alarm = book.get(&rule, &channel);
+            Self::show(ingest, (&rule, &channel, "unshelved"), clocks.0, false, alarm);
+        }
+    }
+
     /// Takes what changed into the book, and tells it.
-    fn tell(&self, ingest: &Ingest, verdicts: Vec<Verdict>) {
+    fn tell(&self, ingest: &Ingest, verdicts: Vec<Verdict>, clocks: Clocks) {
         if verdicts.is_empty() {
             return;
         }
         let mut book = self.book.lock();
         let mut waiting = self.waiting.lock();
         for step in verdicts.into_iter().map(Step::of) {
-            let taken = book.take(&step);
+            let taken = book.take_at(&step, clocks);
             self.notify(ingest, &book, &step, taken);
             waiting.push((self.next_number.fetch_add(1, Relaxed), step));
         }
@@ -478,13 +502,25 @@ impl Limits {
         if !taken.is_shelved || !matches!(step.kind, StepKind::Level { .. }) {
             self.webhooks.offer(step, taken.worst, alarm);
         }
+        let of = (&*step.rule, &*step.channel, step.kind.name());
+        Self::show(ingest, of, step.time, taken.is_heard, alarm);
+    }
+
+    /// Tells screens of a step: its limit, channel and name, when it was, and the alarm after it.
+    fn show(
+        ingest: &Ingest,
+        (rule, channel, step): (&str, &str, &str),
+        time: i64,
+        is_heard: bool,
+        alarm: Option<&Alarm>,
+    ) {
         let message = json!({
             "type": "alarm",
-            "limit": step.rule,
-            "channel": step.channel,
-            "step": step.kind.name(),
-            "time": step.time.to_string(),
-            "heard": taken.is_heard,
+            "limit": rule,
+            "channel": channel,
+            "step": step,
+            "time": time.to_string(),
+            "heard": is_heard,
             "alarm": alarm,
         });
         ingest.live().notify(message.to_string());
@@ -549,6 +585,11 @@ mod tests {
         }
 
         pub(super) fn on(text: &'static str, disk: FaultDisk, steady: i64) -> Rig {
+            Rig::at(text, disk, (steady, 0))
+        }
+
+        /// By a steady clock, and a wall clock that is `off` beside it.
+        fn at(text: &'static str, disk: FaultDisk, (steady, off): (i64, i64)) -> Rig {
             let (live, on) = (Arc::new(Live::default()), disk.clone());
             let options = || StoreOptions { log_bytes: 16 << 20, ..StoreOptions::default() };
             let mut opening = Opening::new(move |now| on.open_store(options(), now));
@@ -557,13 +598,18 @@ mod tests {
             let ingest = Arc::new(ingest.expect("a store"));
             let webhooks = Webhooks::new(Vec::new(), 1, 1).expect("none");
             let limits = Limits::new(all(text).to_vec(), webhooks);
-            limits.load(&ingest.store()).expect("alarms");
-            let work = limits.begin(&ingest, T0 + steady);
-            Rig { limits, work, ingest, ledger: Ledger::default(), steady, off: 0, disk, text }
+            let clocks = (T0 + steady + off, Duration::from_nanos(steady.unsigned_abs()));
+            limits.load_at(&ingest.store(), clocks).expect("alarms");
+            let work = limits.begin(&ingest, clocks);
+            Rig { limits, work, ingest, ledger: Ledger::default(), steady, off, disk, text }
         }
 
         pub(super) fn now(&self) -> i64 {
             T0 + self.steady + self.off
+        }
+
+        fn clocks(&self) -> Clocks {
+            (self.now(), Duration::from_nanos(self.steady.unsigned_abs()))
         }
 
         /// Sends a value of a channel, received now.
@@ -602,7 +648,7 @@ mod tests {
                     self.send("a", "x", Value::F64(value));
                 }
                 self.steady += 10 * MS;
-                let clocks = (self.now(), Duration::from_nanos(self.steady.unsigned_abs()));
+                let clocks = self.clocks();
                 self.limits.turn(&mut self.work, &self.ingest, &self.ledger, clocks, ALIGN_NS);
             }
         }
@@ -614,6 +660,10 @@ mod tests {
             let mut names: Vec<String> = raised.map(name).collect();
             names.sort_unstable();
             names
+        }
+
+        fn is_shelved(&self) -> bool {
+            self.limits.alarms().iter().any(|alarm| !json!(alarm)["shelved"].is_null())
         }
     }
 
@@ -651,7 +701,7 @@ mod tests {
         }
         rig.limits.judge_all(&mut rig.work);
         let verdicts = rig.work.judge.take();
-        rig.limits.tell(&rig.ingest, verdicts);
+        rig.limits.tell(&rig.ingest, verdicts, rig.clocks());
         assert_eq!(rig.alarms(), ["high"]);
         let known = |book: &Book, now| book.acknowledge(("high", "a.x"), ("Ada", ""), now);
         rig.limits.act(&rig.ingest, known).expect("acknowledged");
@@ -660,5 +710,73 @@ mod tests {
         let again = Limits::new(all(RULES).to_vec(), Webhooks::new(Vec::new(), 1, 1).expect("none"));
         again.load(&rig.ingest.store()).expect("alarms");
         assert_eq!(again.alarms().iter().map(|alarm| alarm.state).collect::<Vec<_>>(), ["acknowledged"]);
+    }
+
+    /// A server with an alarm that was shelved for a minute just now.
+    fn shelved() -> Rig {
+        let mut rig = Rig::new();
+        rig.pass(S, Some(1.0));
+        rig.pass(100 * MS, Some(99.0));
+        let shelve = |book: &Book, now| book.shelve(("high", "a.x"), ("Ada", ""), 60 * S, now);
+        rig.limits.act_at(&rig.ingest, rig.clocks(), shelve).expect("shelved");
+        assert!(rig.is_shelved());
+        rig
+    }
+
+    #[test]
+    fn a_shelf_ends_when_it_has_lasted_as_long_as_was_said_though_the_clock_is_set_back() {
+        let mut rig = shelved();
+        let mut notices = rig.ingest.live().notices();
+        rig.off = -7_200 * S;
+        rig.pass(S, None);
+        rig.steady += 58 * S;
+        rig.pass(500 * MS, None);
+        assert!(rig.is_shelved());
+        rig.pass(2 * S, None);
+        assert!(!rig.is_shelved());
+        // Screens, which know of the end by the clock, are told.
+        let told = std::iter::from_fn(|| notices.try_recv().ok());
+        let unshelved = told.filter(|notice| notice.as_str().contains(r#""step":"unshelved""#));
+        assert_eq!(unshelved.count(), 1);
+    }
+
+    #[test]
+    fn a_shelf_ends_at_once_when_the_clock_is_set_forward_past_its_end() {
+        let mut rig = shelved();
+        rig.off = 59 * S;
+        rig.pass(500 * MS, None);
+        assert!(rig.is_shelved());
+        rig.off = 7_200 * S;
+        rig.pass(20 * MS, None);
+        assert!(!rig.is_shelved());
+        // It does not come back with the clock.
+        rig.off = 0;
+        rig.pass(20 * MS, None);
+        assert!(!rig.is_shelved());
+    }
+
+    #[test]
+    fn a_shelf_lasts_no_longer_than_was_said_after_a_start_with_the_clock_behind() {
+        for is_set_right in [false, true] {
+            let rig = shelved();
+            rig.ingest.store().commit(rig.now()).expect("committed");
+            // The machine was started 5 s ago, with the clock an hour behind.
+            let (disk, off) = (rig.disk.after_kill(), rig.steady - 3_605 * S);
+            drop(rig);
+            let mut rig = Rig::at(RULES, disk, (5 * S, off));
+            assert!(rig.is_shelved());
+            rig.pass(S, None);
+            if is_set_right {
+                rig.off += 7_200 * S;
+                rig.pass(20 * MS, None);
+                assert!(!rig.is_shelved());
+                continue;
+            }
+            rig.steady += 58 * S;
+            rig.pass(500 * MS, None);
+            assert!(rig.is_shelved());
+            rig.pass(2 * S, None);
+            assert!(!rig.is_shelved());
+        }
     }
 }

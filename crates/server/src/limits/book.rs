@@ -1,8 +1,12 @@
 //! The alarms there are: raised, acknowledged by someone, cleared, shelved. Every step is a row of `strongback.alarms`;
 //! the rows alone give the same book again.
+//!
+//! A shelf is over when the wall clock says so, or when the steady clock has gone on for as long as the shelf was to
+//! last: whatever is done to the wall clock, no alarm is silent for longer than someone said while the server runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -138,7 +142,22 @@ struct Shelf {
     by: String,
     note: String,
     until: Big<i64>,
+    /// How long it was to last when it was said.
+    #[serde(skip)]
+    span: Duration,
+    /// When that is over by the steady clock.
+    #[serde(skip)]
+    end: Duration,
 }
+
+impl Shelf {
+    fn is_over(&self, (now, steady): Clocks) -> bool {
+        self.until.0 <= now || self.end <= steady
+    }
+}
+
+/// The wall clock, nanoseconds since 1970 UTC, and the steady one, at one instant.
+pub type Clocks = (i64, Duration);
 
 /// Why someone cannot act on an alarm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -193,9 +212,19 @@ pub struct Book {
 }
 
 impl Book {
-    /// Takes a step.
+    /// Takes a step that was recorded, by the clock that it was recorded by: [`Book::go_on`] follows the last.
     pub fn take(&mut self, step: &Step) -> Taken {
+        self.take_at(step, (step.receive_time, Duration::ZERO))
+    }
+
+    /// Takes a step at an instant. A verdict may be of another time, by a clock that has been set since: whether the
+    /// alarm is shelved is asked for the instant at which it is told.
+    pub fn take_at(&mut self, step: &Step, clocks: Clocks) -> Taken {
         let key = (step.channel.clone(), step.rule.clone());
+        if let Some(alarm) = self.alarms.get_mut(&key) {
+            // Not to come back with a clock that is set back.
+            alarm.shelved.take_if(|shelf| shelf.is_over(clocks));
+        }
         let worst = self.alarms.get(&key).map_or(Level::Normal, |alarm| alarm.levels.1);
         let mut taken = Taken { is_heard: false, is_shelved: false, worst };
         match &step.kind {
@@ -227,39 +256,39 @@ impl Book {
                 (alarm.changed, alarm.why) = (Big(step.time), why.map(Why::name));
                 (alarm.value, alarm.bound) = (*value, *bound);
                 alarm.text.clone_from(text);
-                let is_shelved = alarm.shelved.as_ref().is_some_and(|shelf| shelf.until.0 > step.receive_time);
-                let worst = alarm.levels.1;
+                let (is_shelved, worst) = (alarm.shelved.is_some(), alarm.levels.1);
                 taken = Taken { is_heard: is_worse && !is_shelved, is_shelved, worst };
-                self.tidy(&key, step.receive_time);
+                self.tidy(&key);
             }
             StepKind::Acknowledged { by, note } => {
                 if let Some(alarm) = self.alarms.get_mut(&key) {
                     let time = Big(step.time);
                     alarm.acknowledged = Some(Acknowledgement { by: by.clone(), note: note.clone(), time });
                 }
-                self.tidy(&key, step.receive_time);
+                self.tidy(&key);
             }
             StepKind::Shelved { by, note, until } => {
                 if let Some(alarm) = self.alarms.get_mut(&key) {
-                    alarm.shelved = Some(Shelf { by: by.clone(), note: note.clone(), until: Big(*until) });
+                    let span = duration(until.saturating_sub(step.receive_time));
+                    let (by, note, end) = (by.clone(), note.clone(), clocks.1.saturating_add(span));
+                    alarm.shelved = Some(Shelf { by, note, until: Big(*until), span, end });
                 }
             }
             StepKind::Unshelved { .. } => {
                 if let Some(alarm) = self.alarms.get_mut(&key) {
                     alarm.shelved = None;
                 }
-                self.tidy(&key, step.receive_time);
+                self.tidy(&key);
             }
         }
         taken
     }
 
     /// Names the state of an alarm, or forgets it if it is over.
-    fn tidy(&mut self, key: &(Arc<str>, Arc<str>), now: i64) {
+    fn tidy(&mut self, key: &(Arc<str>, Arc<str>)) {
         let Some(alarm) = self.alarms.get_mut(key) else { return };
-        let is_shelved = alarm.shelved.as_ref().is_some_and(|shelf| shelf.until.0 > now);
         alarm.state = match (alarm.levels.0, &alarm.acknowledged) {
-            (Level::Normal, Some(_)) if !is_shelved => {
+            (Level::Normal, Some(_)) if alarm.shelved.is_none() => {
                 self.alarms.remove(key);
                 return;
             }
@@ -336,16 +365,30 @@ impl Book {
         Some((alarm.levels.0, alarm.why.and_then(Why::from_name)))
     }
 
-    /// Shelves whose time is over go.
-    pub fn pass(&mut self, now: i64) {
-        let over = |alarm: &Alarm| alarm.shelved.as_ref().is_some_and(|shelf| shelf.until.0 <= now);
-        let keys: Vec<_> = self.alarms.iter().filter(|(_, alarm)| over(alarm)).map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            if let Some(alarm) = self.alarms.get_mut(&key) {
-                alarm.shelved = None;
-            }
-            self.tidy(&key, now);
+    /// Goes on at a start, behind the steps that were recorded: shelves whose time is over go, and the others last no
+    /// longer than was said, even if the clock is behind.
+    pub fn go_on(&mut self, (now, steady): Clocks) {
+        for shelf in self.alarms.values_mut().filter_map(|alarm| alarm.shelved.as_mut()) {
+            let left = duration(shelf.until.0.saturating_sub(now)).min(shelf.span);
+            shelf.end = steady.saturating_add(left);
         }
+        self.pass((now, steady));
+    }
+
+    /// Shelves whose time is over go. Returns the channels and limits of those that had to go before the clock, which
+    /// was set back, says so.
+    pub fn pass(&mut self, clocks: Clocks) -> Vec<(Arc<str>, Arc<str>)> {
+        let over = |alarm: &Alarm| alarm.shelved.as_ref().is_some_and(|shelf| shelf.is_over(clocks));
+        let keys: Vec<_> = self.alarms.iter().filter(|(_, alarm)| over(alarm)).map(|(key, _)| key.clone()).collect();
+        let mut early = Vec::new();
+        for key in keys {
+            let shelf = self.alarms.get_mut(&key).and_then(|alarm| alarm.shelved.take());
+            self.tidy(&key);
+            if shelf.is_some_and(|shelf| shelf.until.0 > clocks.0) {
+                early.push(key);
+            }
+        }
+        early
     }
 
     /// All, worst first, then newest.
@@ -364,6 +407,11 @@ impl Alarm {
     fn step(&self, now: i64, kind: StepKind) -> Step {
         Step { time: now, receive_time: now, rule: self.rule.clone(), channel: self.channel.clone(), kind }
     }
+}
+
+/// So many nanoseconds; none if they are fewer than none.
+fn duration(ns: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
 }
 
 fn words(by: &str, note: &str) -> Result<(), ActError> {
@@ -428,9 +476,9 @@ mod tests {
         book.take(&shelve(&book, 10 * S).expect("shelved"));
         book.take(&level(3, Warning, Normal));
         assert!(!book.take(&level(4, Normal, Warning)).is_heard, "shelved");
-        book.pass(2 + 10 * S - 1);
+        book.pass((2 + 10 * S - 1, Duration::ZERO));
         assert!(book.list()[0].shelved.is_some());
-        book.pass(2 + 10 * S);
+        book.pass((2 + 10 * S, Duration::ZERO));
         assert!(book.list()[0].shelved.is_none());
         book.take(&level(12 * S, Warning, Normal));
         assert!(book.take(&level(13 * S, Normal, Warning)).is_heard);
@@ -440,5 +488,78 @@ mod tests {
             book.acknowledge(("r", "a.b"), ("Ada", &long), 1),
             Err(ActError::Words { what: "a note", .. })
         ));
+    }
+
+    /// A book with an alarm that was shelved at 100 s for 60 s, when the steady clock was at 500 s.
+    fn shelved() -> Book {
+        let mut book = Book::default();
+        book.take(&level(100 * S, Level::Normal, Level::Warning));
+        let step = book.shelve(("r", "a.b"), ("Ada", ""), 60 * S, 100 * S).expect("shelved");
+        book.take_at(&step, at(100, 500));
+        book
+    }
+
+    fn at(now_s: i64, steady_s: u64) -> Clocks {
+        (now_s * S, Duration::from_secs(steady_s))
+    }
+
+    fn is_shelved(book: &Book) -> bool {
+        book.list().iter().any(|alarm| alarm.shelved.is_some())
+    }
+
+    #[test]
+    fn a_shelf_is_over_by_whichever_clock_says_so_first() {
+        // The clock is set back: it lasts as long as was said.
+        let mut book = shelved();
+        assert!(book.pass(at(10, 501)).is_empty() && book.pass(at(68, 559)).is_empty() && is_shelved(&book));
+        let of: (Arc<str>, Arc<str>) = ("a.b".into(), "r".into());
+        assert_eq!(book.pass(at(69, 560)), [of]);
+        assert!(!is_shelved(&book));
+        // The clock is set forward: it is over.
+        let mut book = shelved();
+        assert!(book.pass(at(159, 501)).is_empty() && is_shelved(&book));
+        assert!(book.pass(at(160, 501)).is_empty() && !is_shelved(&book));
+    }
+
+    #[test]
+    fn a_shelf_lasts_no_longer_than_was_said_after_a_start_by_whatever_clock() {
+        // By the clock, by which the start is, and the steady clocks when it is shelved for the last time and no more.
+        for (now, last) in [(110, 49), (100, 59), (10, 59), (-1_000, 59)] {
+            let mut book = shelved();
+            book.go_on(at(now, 7));
+            assert!(is_shelved(&book), "{now}");
+            // Behind all the while: the steady clock alone counts.
+            book.pass(at(now.min(20), 7 + last));
+            assert!(is_shelved(&book), "{now}");
+            book.pass(at(now.min(20), 7 + last + 1));
+            assert!(!is_shelved(&book), "{now}");
+        }
+        let mut book = shelved();
+        book.go_on(at(10, 7));
+        // The clock is set right.
+        book.pass(at(160, 8));
+        assert!(!is_shelved(&book));
+        let mut book = shelved();
+        book.go_on(at(160, 7));
+        assert!(!is_shelved(&book));
+    }
+
+    #[test]
+    fn what_is_told_is_shelved_or_heard_by_the_instant_at_which_it_is_told() {
+        use Level::{Critical, Warning};
+        // Judged by a clock that was ahead and has been set back: shelved, though its own time is past the end.
+        let mut book = shelved();
+        let taken = book.take_at(&level(7_300 * S, Warning, Critical), at(101, 501));
+        assert!(taken.is_shelved && !taken.is_heard && is_shelved(&book));
+        // The clock was set back, and what was said is over: heard, though the clock is before the end.
+        let mut book = shelved();
+        let taken = book.take_at(&level(70 * S, Warning, Critical), at(70, 560));
+        assert!(!taken.is_shelved && taken.is_heard);
+        // What was over once stays over where the rows are read again, by a clock that was ahead and is set back.
+        let mut book = shelved();
+        book.take(&level(7_300 * S, Warning, Critical));
+        book.take(&level(101 * S, Critical, Warning));
+        book.go_on(at(102, 0));
+        assert!(!is_shelved(&book));
     }
 }

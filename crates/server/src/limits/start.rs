@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use strongback_store::{ChannelIndex, Scan, ScanError, Stream, StreamId, View};
 
-use super::book::{Step, StepKind};
+use super::book::{Clocks, Step, StepKind};
 use super::history::Mark;
 use super::judge::Sighting;
 use super::rule::Reading;
@@ -86,7 +86,8 @@ fn since(
 
 impl Limits {
     /// Goes on at a start, by what `view` has of these streams.
-    pub(super) fn go_on(&self, work: &mut Work, ingest: &Ingest, (view, found): (&View, &[Found]), now: i64) {
+    pub(super) fn go_on(&self, work: &mut Work, ingest: &Ingest, (view, found): (&View, &[Found]), clocks: Clocks) {
+        let now = clocks.0;
         let left = self.left.lock().take();
         // Limits that were never at work judge from now on.
         let cut = left.as_ref().map_or(i64::MAX, |left| left.cut);
@@ -124,13 +125,13 @@ impl Limits {
             let newest = |rule: &Arc<str>, channel: &Arc<str>| left.told.get(&(channel.clone(), rule.clone())).copied();
             verdicts.retain(|of| newest(&of.rule, &of.channel).is_none_or(|told| of.change.receive_time > told));
         }
-        self.tell(ingest, verdicts);
+        self.tell(ingest, verdicts, clocks);
         {
             let book = self.book.lock();
             work.judge.go_on(now, |rule, channel| book.told(rule, channel));
         }
         let verdicts = work.judge.take();
-        self.tell(ingest, verdicts);
+        self.tell(ingest, verdicts, clocks);
     }
 }
 
