@@ -69,4 +69,16 @@ describe("alarms", () => {
     expect(await count()).toBe("no alarm");
     expect(browser.problems).toEqual([]);
   });
+
+  it("are new again when their shelf ends, of which the server tells no step", async () => {
+    await write(6.5);
+    await shown("one alarm", async () => (await count()) === "1 of 1 new");
+    const shelf = { limit: "pressure", channel: "tank.p", by: "Ada", minutes: 0.05 };
+    const answer = await fetch(`${server.url}/api/alarms/shelve`, { method: "POST", body: JSON.stringify(shelf) });
+    expect(answer.status).toBe(200);
+    await shown("shelved", async () => (await count()) === "0 of 1 new");
+    await shown("new again", async () => (await count()) === "1 of 1 new");
+    expect((await alarms().innerText()).includes("shelved")).toBe(false);
+    expect(browser.problems).toEqual([]);
+  });
 });
