@@ -724,7 +724,11 @@ class Live {
 
   /** Alarms that nobody knows of sound; what an unreachable server said last does not go on. */
   private sounds(ms: number): void {
-    if (this.isLive && !this.muted) sound(heard(this.alarms), ms);
+    const now = this.serverNow();
+    if (!this.isLive || now === null) return;
+    this.lately.pass(now);
+    this.alarms = this.lately.alarms;
+    if (!this.muted) sound(heard(this.alarms), ms);
   }
 
   private tick(): void {
@@ -760,11 +764,6 @@ class Live {
         const period = c.expected_period_ns === null ? null : BigInt(c.expected_period_ns);
         if (ageOf(this.latest.get(c.id)!.receiveNs, now, period, true, this.periods.get(c.stream)).stale) stale.push(c.name);
       }
-    }
-    const serverNow = this.serverNow();
-    if (this.isLive && serverNow !== null) {
-      this.lately.pass(serverNow);
-      this.alarms = this.lately.alarms;
     }
     this.troubles = troubles(banners, this.heartbeat?.sources ?? [], stale, this.isLive);
     if (this.replay) this.alarmsThen = this.replay.alarms();
