@@ -23,7 +23,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
@@ -530,6 +529,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::time::Duration;
 
     use strongback_sources::Sink;
     use strongback_store::{ChannelSpec, FaultDisk, FrameBatch, FrameHead, StoreOptions, StreamKey, StreamSpec, Value};
