@@ -263,7 +263,10 @@ impl Derived {
 
     /// Hands over what came.
     fn dispatch(&self, work: &mut Work, ingest: &Ingest, now: i64) {
-        let (seen, lost) = ingest.live().fanout().derived.take();
+        let (seen, lost, nameless) = ingest.live().fanout().derived.take();
+        if nameless > 0 {
+            tracing::error!("{nameless} frames found no room, of those that are not named one by one");
+        }
         for frame in &seen {
             for instance in &mut work.instances {
                 instance.take(now, frame);

@@ -250,8 +250,8 @@ impl Limits {
         let now = clocks.0;
         work.reopenings = ingest.reopenings();
         // Nothing was put aside since the store was replaced.
-        let (seen, lost) = ingest.live().fanout().tap.take();
-        self.count_unjudged(work, lost.len() as u64);
+        let (seen, lost, nameless) = ingest.live().fanout().tap.take();
+        self.count_unjudged(work, lost.len() as u64 + nameless);
         seen.into_iter().for_each(|frame| self.hold(work, frame, now));
         self.judge_all(work);
         // These rows may be others' now.
@@ -369,8 +369,8 @@ impl Limits {
             self.reopened(work, ingest, clocks);
         }
         self.adopt(work, ingest, clocks);
-        let (seen, lost) = ingest.live().fanout().tap.take();
-        self.count_unjudged(work, lost.len() as u64);
+        let (seen, lost, nameless) = ingest.live().fanout().tap.take();
+        self.count_unjudged(work, lost.len() as u64 + nameless);
         work.late.extend(lost.into_iter().filter_map(|(stream, row)| Some((stream, row?, None))));
         seen.into_iter().for_each(|frame| self.hold(work, frame, now));
         let watermark = now.saturating_sub(align_ns);
@@ -695,7 +695,7 @@ mod tests {
         // Judged and told, and not recorded yet.
         rig.send("a", "x", Value::F64(99.0));
         let now = rig.now();
-        let (seen, _) = rig.ingest.live().fanout().tap.take();
+        let (seen, ..) = rig.ingest.live().fanout().tap.take();
         for frame in seen {
             rig.limits.hold(&mut rig.work, frame, now);
         }

@@ -125,15 +125,12 @@ impl<R: Reading> Tap<R> {
         }
     }
 
-    /// What came since the last call, and what found no room.
-    pub fn take(&mut self) -> (Vec<Sighting<R>>, Vec<Lost>) {
+    /// What came since the last call, what found no room, and how many frames more found none that are not named.
+    pub fn take(&mut self) -> (Vec<Sighting<R>>, Vec<Lost>, u64) {
         (self.readings, self.text_bytes) = (0, 0);
         self.of_nameless.clear();
         let nameless = std::mem::take(&mut self.nameless);
-        if nameless > 0 {
-            tracing::error!("{nameless} frames found no room, of those that are not named one by one");
-        }
-        (std::mem::take(&mut self.seen), std::mem::take(&mut self.lost))
+        (std::mem::take(&mut self.seen), std::mem::take(&mut self.lost), nameless)
     }
 }
 
@@ -172,16 +169,30 @@ mod tests {
         for row in 0..7 {
             add(&mut tap, row as u32 % 4, row, Value::U8(1));
         }
-        let (seen, lost) = tap.take();
+        let (seen, lost, nameless) = tap.take();
         // One finds room, two are named, and each stream of the others is.
         assert_eq!(seen.iter().map(|frame| frame.row).collect::<Vec<_>>(), [Some(0)]);
         let named = [(1, Some(1)), (2, Some(2)), (3, None), (0, None), (1, None), (2, None)];
         assert_eq!(lost, named.map(|(stream, row)| (StreamId(stream), row)));
+        assert_eq!(nameless, 0);
         // There is room again, and everything is named again.
         for row in 7..10 {
             add(&mut tap, 3, row, Value::U8(1));
         }
-        assert_eq!(tap.take().1, [(StreamId(3), Some(8)), (StreamId(3), Some(9))]);
+        let (_, lost, nameless) = tap.take();
+        assert_eq!((lost, nameless), (vec![(StreamId(3), Some(8)), (StreamId(3), Some(9))], 0));
+    }
+
+    #[test]
+    fn frames_that_are_not_named_are_counted_once() {
+        let mut tap = tap(Room { readings: 0, lost: 1, ..Room::default() });
+        for row in 0..10 {
+            add(&mut tap, row as u32 % 2, row, Value::U8(1));
+        }
+        // One is named, one stands for each stream, and seven are left.
+        let (seen, lost, nameless) = tap.take();
+        assert_eq!((seen.len(), lost.len() as u64 + nameless, nameless), (0, 10, 7));
+        assert_eq!(tap.take(), (Vec::new(), Vec::new(), 0));
     }
 
     #[test]
@@ -192,7 +203,7 @@ mod tests {
             add(&mut tap, 0, row, Value::String(&text));
         }
         add(&mut tap, 0, 4, Value::U8(1));
-        let (seen, lost) = tap.take();
+        let (seen, lost, _) = tap.take();
         assert_eq!(seen.iter().map(|frame| frame.row).collect::<Vec<_>>(), [Some(0), Some(1), Some(4)]);
         assert_eq!(lost, [(StreamId(0), Some(2)), (StreamId(0), Some(3))]);
         add(&mut tap, 0, 5, Value::String(&text));
