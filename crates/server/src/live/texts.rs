@@ -27,6 +27,14 @@ impl Text {
         }
     }
 
+    /// Whether another is the same text. Two that are shared may be one, which takes no comparison.
+    pub fn is(&self, other: &Text) -> bool {
+        match (self, other) {
+            (Text::Shared(one), Text::Shared(other)) if Arc::ptr_eq(one, other) => true,
+            _ => self.as_str() == other.as_str(),
+        }
+    }
+
     /// Becomes a copy of a text, in the memory that it has.
     pub fn set(&mut self, text: &str) {
         match self {

@@ -48,9 +48,15 @@ impl TextWindow {
         self.changes = self.changes.saturating_add(u8::from(has_changed)).min(CHANGES_KNOWN);
     }
 
+    /// Notes whether a text is not the last one. Compares none where that says nothing new.
+    fn note_behind(&mut self, text: &Text) {
+        let has_changed = self.changes < CHANGES_KNOWN && !self.last.is(text);
+        self.note(has_changed);
+    }
+
     /// Whether it changed more often than its first and its last text say.
     fn is_restless(&self) -> bool {
-        self.changes > u8::from(self.first.as_str() != self.last.as_str())
+        self.changes >= CHANGES_KNOWN || self.changes > 0 && self.first.is(&self.last)
     }
 }
 
@@ -205,8 +211,7 @@ impl ChannelWindow {
         let text = Text::Shared(texts.share(channel, text));
         match &mut self.text {
             Some(window) if self.count > 0 => {
-                let has_changed = window.last.as_str() != text.as_str();
-                window.note(has_changed);
+                window.note_behind(&text);
                 window.last = text;
             }
             _ => self.text = Some(Box::new(TextWindow::of(text))),
@@ -296,8 +301,7 @@ impl ChannelWindow {
         self.last = later.last;
         match (&mut self.text, &later.text) {
             (Some(window), Some(later)) => {
-                let has_changed = window.last.as_str() != later.first.as_str();
-                window.note(has_changed);
+                window.note_behind(&later.first);
                 window.changes = window.changes.saturating_add(later.changes).min(CHANGES_KNOWN);
                 window.last.clone_from(&later.last);
             }
