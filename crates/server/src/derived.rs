@@ -230,7 +230,7 @@ impl Derived {
                 && let Some(standing) = instance.standing()
             {
                 bytes += standing.memory.len() as u64;
-                if let Err(error) = record::stand(ingest, &instance.label, &standing) {
+                if let Err(error) = record::stand(ingest, &instance.label, instance.run(), &standing) {
                     instance.has_stood = false;
                     tracing::warn!(%error, "where {} stands is not recorded", instance.label);
                 }
@@ -379,7 +379,7 @@ impl Derived {
                         Some(at) => {
                             name_late(&mut work.instances[at], ingest, now_ns());
                             if let Some(standing) = work.instances[at].standing() {
-                                let stood = record::stand(ingest, &instance.label, &standing);
+                                let stood = record::stand(ingest, &instance.label, instance.run(), &standing);
                                 stood.unwrap_or_else(
                                     |error| tracing::warn!(%error, "{} lost its place", instance.label),
                                 );
@@ -419,7 +419,7 @@ impl Derived {
         if !instance.has_stood
             && ingest.refusal().is_none()
             && let Some(standing) = instance.standing()
-            && let Err(error) = record::stand(ingest, &instance.label, &standing)
+            && let Err(error) = record::stand(ingest, &instance.label, instance.run(), &standing)
         {
             instance.has_stood = false;
             return Err(format!("where it stands is not recorded: {error}"));

@@ -162,6 +162,11 @@ impl Instance {
         }
     }
 
+    /// The run that its trigger is of, if it is of one.
+    pub fn run(&self) -> Option<&str> {
+        record::run_of(&self.trigger.key)
+    }
+
     /// Whether it reads the same channels as a binding, of the same kinds.
     pub fn is_tied_as(&self, binding: &Binding) -> bool {
         self.inputs == by_stream(binding) && self.kinds == binding.kinds

@@ -4,6 +4,7 @@
 //! by a crash, a standing that is found never runs ahead of results, and those after it can be made again, the same.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -28,6 +29,8 @@ const STANDINGS: &str = "strongback.derived";
 /// where streams of that time were put, and nothing is added to them.
 const OF: &str = "evaluation";
 const OF_BEFORE: &str = "of";
+/// The tag of a run: what it is on is kept as the run is.
+const RUN: &str = "run";
 
 /// Results of one trigger and version.
 #[derive(Clone, Debug)]
@@ -138,15 +141,16 @@ pub fn label(name: &str, version: u32, trigger: &StreamKey) -> String {
     format!("{name} version {version} of {trigger}")
 }
 
-fn standing_key(tag: &str, label: &str) -> StreamKey {
-    StreamKey::new(STANDINGS, [(tag.to_owned(), label.to_owned())])
+/// The run that a trigger is of, if it is of one.
+pub fn run_of(trigger: &StreamKey) -> Option<&str> {
+    trigger.tag(RUN)
 }
 
-/// Appends where an evaluation stands.
+/// Appends where an evaluation stands, beside the frames of the run that it is of.
 ///
 /// # Errors
 /// The store refuses it.
-pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Reject> {
+pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standing) -> Result<(), Reject> {
     let channels = [
         ("stream", ChannelType::U32),
         ("row", ChannelType::U64),
@@ -156,8 +160,9 @@ pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Re
         ("at_ns", ChannelType::I64),
         ("from_row", ChannelType::U64),
     ];
+    let tags = [(OF, label)].into_iter().chain(run.map(|run| (RUN, run)));
     let spec = StreamSpec {
-        key: standing_key(OF, label),
+        key: StreamKey::new(STANDINGS, tags.map(|(tag, value)| (tag.to_owned(), value.to_owned()))),
         source: "internal".to_owned(),
         clock: Clock::Source,
         expected_period_ns: None,
@@ -188,8 +193,12 @@ pub fn stand(ingest: &Ingest, label: &str, standing: &Standing) -> Result<(), Re
 /// # Errors
 /// A scan that ends early.
 pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, ScanError> {
-    let newest = find_standing(view, &standing_key(OF, label), end, true)?;
-    newest.map_or_else(|| find_standing(view, &standing_key(OF_BEFORE, label), end, true), |newest| Ok(Some(newest)))
+    for stream in streams_of(view, label) {
+        if let Some(standing) = find_standing(view, &stream, end, true)? {
+            return Ok(Some(standing));
+        }
+    }
+    Ok(None)
 }
 
 /// Where an evaluation began.
@@ -197,14 +206,30 @@ pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, 
 /// # Errors
 /// A scan that ends early.
 pub fn first_standing(view: &View, label: &str) -> Result<Option<Standing>, ScanError> {
-    let first = find_standing(view, &standing_key(OF_BEFORE, label), i64::MAX, false)?;
-    first.map_or_else(|| find_standing(view, &standing_key(OF, label), i64::MAX, false), |first| Ok(Some(first)))
+    for stream in streams_of(view, label).iter().rev() {
+        if let Some(standing) = find_standing(view, stream, i64::MAX, false)? {
+            return Ok(Some(standing));
+        }
+    }
+    Ok(None)
 }
 
-fn find_standing(view: &View, key: &StreamKey, end: i64, newest_first: bool) -> Result<Option<Standing>, ScanError> {
-    let Some(stream) = view.catalog().streams.iter().find(|stream| stream.key == *key).cloned() else {
-        return Ok(None);
+/// The streams of an evaluation's standings, the newest first: that of its run, that of before runs had theirs, that of
+/// an earlier version of the server.
+fn streams_of(view: &View, label: &str) -> Vec<Arc<Stream>> {
+    let age = |key: &StreamKey| match (key.tag(OF), key.tag(OF_BEFORE)) {
+        (Some(of), _) if of == label => Some(u8::from(run_of(key).is_none())),
+        (_, Some(of)) if of == label => Some(2),
+        _ => None,
     };
+    let all = view.catalog().streams.iter().filter(|stream| stream.key.table == STANDINGS);
+    let mut found: Vec<(u8, Arc<Stream>)> =
+        all.filter_map(|stream| Some((age(&stream.key)?, stream.clone()))).collect();
+    found.sort_by_key(|(age, _)| *age);
+    found.into_iter().map(|(_, stream)| stream).collect()
+}
+
+fn find_standing(view: &View, stream: &Stream, end: i64, newest_first: bool) -> Result<Option<Standing>, ScanError> {
     let columns: Vec<ChannelIndex> = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();
     let scan = Scan { newest_first, batch_rows: 16, time: i64::MIN..end, ..Scan::all(stream.id, columns) };
     for batch in view.scan(scan) {
@@ -213,7 +238,7 @@ fn find_standing(view: &View, key: &StreamKey, end: i64, newest_first: bool) -> 
         if newest_first {
             rows.reverse();
         }
-        if let Some(standing) = rows.into_iter().find_map(|row| read(&stream, &batch, row)) {
+        if let Some(standing) = rows.into_iter().find_map(|row| read(stream, &batch, row)) {
             return Ok(Some(standing));
         }
     }

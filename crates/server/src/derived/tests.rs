@@ -65,8 +65,12 @@ impl Rig {
     }
 
     fn send(&self, table: &str, channel: &str, time: i64, receive_time: i64, value: f64) {
+        self.send_to(StreamKey::new(table, []), channel, time, receive_time, value);
+    }
+
+    fn send_to(&self, key: StreamKey, channel: &str, time: i64, receive_time: i64, value: f64) {
         let spec = StreamSpec {
-            key: StreamKey::new(table, []),
+            key,
             source: "test".to_owned(),
             clock: Clock::Source,
             expected_period_ns: None,
@@ -358,9 +362,29 @@ fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
     assert_eq!((before.released, seen, memory), ((5, 1, 7), &[(StreamId(1), 8)][..], &[0][..]));
     assert_eq!(first().as_ref(), Some(&before));
     let after = record::Standing { released: (9, 1, 8), ..before.clone() };
-    record::stand(&rig.ingest, "one", &after).expect("recorded");
-    assert_eq!(found(i64::MAX), Some(after));
+    record::stand(&rig.ingest, "one", None, &after).expect("recorded");
+    assert_eq!(found(i64::MAX), Some(after.clone()));
     assert_eq!((found(9).as_ref(), first().as_ref()), (Some(&before), Some(&before)));
+    // And then beside the frames of its run.
+    let of_run = record::Standing { released: (12, 1, 9), ..before.clone() };
+    record::stand(&rig.ingest, "one", Some("r1"), &of_run).expect("recorded");
+    assert_eq!((found(i64::MAX), found(12)), (Some(of_run), Some(after)));
+    assert_eq!((found(9).as_ref(), first().as_ref()), (Some(&before), Some(&before)));
+}
+
+#[test]
+fn the_standings_of_a_run_are_kept_with_its_frames() {
+    let mut rig = Rig::new();
+    let of_run = |table: &str| StreamKey::new(table, [("run".to_owned(), "r1".to_owned())]);
+    rig.send_to(of_run("b"), "w", BASE, BASE, 1.0);
+    rig.send_to(of_run("a"), "v", BASE + MS, BASE + MS, 2.0);
+    (0..5).for_each(|n| rig.turn(BASE + (1_000 + n * 200) * MS));
+    rig.turn(BASE + 20_000 * MS);
+    let (view, label) = (rig.ingest.store().view(), "d.x version 1 of a{run=r1}");
+    let standings = view.catalog().streams.iter().filter(|stream| stream.key.tag("evaluation") == Some(label));
+    assert_eq!(standings.map(|stream| stream.key.tag("run")).collect::<Vec<_>>(), [Some("r1")]);
+    let standing = record::standing(&view, label, i64::MAX).expect("a scan").expect("a standing");
+    assert_eq!(standing.released.0, BASE + MS);
 }
 
 #[test]
