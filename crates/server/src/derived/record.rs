@@ -188,14 +188,19 @@ pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standin
     append(ingest, &batch).map(drop)
 }
 
-/// The newest standing of an evaluation with a `time` before `end`, nanoseconds since 1970 UTC.
+/// The newest standing of an evaluation with a `time` before `end`, nanoseconds since 1970 UTC. None where it went with
+/// old data: what an older stream has then is of too long ago to go on from.
 ///
 /// # Errors
 /// A scan that ends early.
 pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, ScanError> {
     for stream in streams_of(view, label) {
-        if let Some(standing) = find_standing(view, &stream, end, true)? {
+        if let Some((_, standing)) = find_standing(view, &stream, end, true)? {
             return Ok(Some(standing));
+        }
+        let first = find_standing(view, &stream, i64::MAX, false)?;
+        if view.next_row(stream.id) > 0 && first.is_none_or(|(row, _)| row > 0) {
+            return Ok(None);
         }
     }
     Ok(None)
@@ -207,7 +212,7 @@ pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, 
 /// A scan that ends early.
 pub fn first_standing(view: &View, label: &str) -> Result<Option<Standing>, ScanError> {
     for stream in streams_of(view, label).iter().rev() {
-        if let Some(standing) = find_standing(view, stream, i64::MAX, false)? {
+        if let Some((_, standing)) = find_standing(view, stream, i64::MAX, false)? {
             return Ok(Some(standing));
         }
     }
@@ -229,7 +234,13 @@ fn streams_of(view: &View, label: &str) -> Vec<Arc<Stream>> {
     found.into_iter().map(|(_, stream)| stream).collect()
 }
 
-fn find_standing(view: &View, stream: &Stream, end: i64, newest_first: bool) -> Result<Option<Standing>, ScanError> {
+/// The newest or the oldest standing of a stream before `end`, with its row.
+fn find_standing(
+    view: &View,
+    stream: &Stream,
+    end: i64,
+    newest_first: bool,
+) -> Result<Option<(u64, Standing)>, ScanError> {
     let columns: Vec<ChannelIndex> = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();
     let scan = Scan { newest_first, batch_rows: 16, time: i64::MIN..end, ..Scan::all(stream.id, columns) };
     for batch in view.scan(scan) {
@@ -238,7 +249,7 @@ fn find_standing(view: &View, stream: &Stream, end: i64, newest_first: bool) -> 
         if newest_first {
             rows.reverse();
         }
-        if let Some(standing) = rows.into_iter().find_map(|row| read(stream, &batch, row)) {
+        if let Some(standing) = rows.into_iter().find_map(|row| Some((batch.rows[row], read(stream, &batch, row)?))) {
             return Ok(Some(standing));
         }
     }

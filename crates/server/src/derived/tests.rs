@@ -43,9 +43,13 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
+        Rig::with(StoreOptions::default())
+    }
+
+    fn with(options: StoreOptions) -> Rig {
         let folder = tempfile::tempdir().expect("a folder");
         let live = Arc::new(Live::default());
-        let ingest = Ingest::open(folder.path().to_owned(), StoreOptions::default(), Vec::new(), live);
+        let ingest = Ingest::open(folder.path().to_owned(), options, Vec::new(), live);
         let book = Book::open(folder.path(), &tables(), BASE).expect("a book");
         let (derived, work) = (Derived::new(book), Work::default());
         Rig { ingest: Arc::new(ingest.expect("a store")), derived, work, ledger: Ledger::default(), folder }
@@ -69,6 +73,17 @@ impl Rig {
     }
 
     fn send_to(&self, key: StreamKey, channel: &str, time: i64, receive_time: i64, value: f64) {
+        self.send_each(key, channel, receive_time, [(time, value)]);
+    }
+
+    /// Sends values, each of a `time`, that are received at once.
+    fn send_each(
+        &self,
+        key: StreamKey,
+        channel: &str,
+        receive_time: i64,
+        values: impl IntoIterator<Item = (i64, f64)>,
+    ) {
         let spec = StreamSpec {
             key,
             source: "test".to_owned(),
@@ -79,9 +94,11 @@ impl Rig {
         };
         let (stream, channels) = self.ingest.resolve(&spec).expect("a stream");
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: stream.id, receive_time, source_time: Some(time), sequence: None });
-        batch.push(channels[0], Value::F64(value));
-        batch.end();
+        for (time, value) in values {
+            batch.begin(FrameHead { stream: stream.id, receive_time, source_time: Some(time), sequence: None });
+            batch.push(channels[0], Value::F64(value));
+            batch.end();
+        }
         let _ = self.ingest.accept(&batch);
     }
 
@@ -330,9 +347,8 @@ fn an_evaluation_that_stands_still_is_written_down_again_before_its_standing_goe
     assert_eq!(written(&rig), stood + 1);
 }
 
-#[test]
-fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
-    let rig = Rig::new();
+/// Appends a standing as an earlier version of the server did.
+fn stand_as_before(rig: &Rig, label: &str) {
     let channels = [
         ("stream", ChannelType::U32),
         ("row", ChannelType::U64),
@@ -340,7 +356,7 @@ fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
         ("memory", ChannelType::String),
     ];
     let spec = StreamSpec {
-        key: StreamKey::new("strongback.derived", [("of".to_owned(), "one".to_owned())]),
+        key: StreamKey::new("strongback.derived", [("of".to_owned(), label.to_owned())]),
         source: "internal".to_owned(),
         clock: Clock::Source,
         expected_period_ns: None,
@@ -354,7 +370,17 @@ fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
     channels.iter().zip(cells).for_each(|(channel, cell)| batch.push(*channel, cell));
     batch.end();
     let _ = rig.ingest.accept(&batch);
+}
 
+/// A standing at a `time`.
+fn standing_at(time: i64) -> record::Standing {
+    record::Standing { released: (time, 1, 8), seen: Vec::new(), memory: vec![0], from_row: None }
+}
+
+#[test]
+fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
+    let rig = Rig::new();
+    stand_as_before(&rig, "one");
     let found = |end| record::standing(&rig.ingest.store().view(), "one", end).expect("a scan");
     let first = || record::first_standing(&rig.ingest.store().view(), "one").expect("a scan");
     let before = found(i64::MAX).expect("a standing");
@@ -370,6 +396,38 @@ fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
     record::stand(&rig.ingest, "one", Some("r1"), &of_run).expect("recorded");
     assert_eq!((found(i64::MAX), found(12)), (Some(of_run), Some(after)));
     assert_eq!((found(9).as_ref(), first().as_ref()), (Some(&before), Some(&before)));
+}
+
+#[test]
+fn what_went_with_old_data_is_not_made_up_for_by_what_is_older() {
+    let options =
+        StoreOptions { log_bytes: 1 << 20, segment_bytes: 64 << 10, max_bytes: Some(4 << 20), ..Default::default() };
+    let rig = Rig::with(options);
+    let store = rig.ingest.store();
+    let stand = |label: &str, time| record::stand(&rig.ingest, label, None, &standing_at(time)).expect("recorded");
+    for label in ["one", "two"] {
+        stand(label, 5);
+    }
+    let found = |label: &str| record::standing(&store.view(), label, i64::MAX).expect("a scan");
+    // Data takes the place of all that: values that cannot be made smaller.
+    let (mut random, mut time) = (fastrand::Rng::with_seed(1), BASE);
+    for _ in 0..400 {
+        if found("one").is_none() && found("two").is_none() {
+            break;
+        }
+        let values = (0..4_000).map(|n| (time + n * MS, f64::from_bits(random.u64(..) >> 2)));
+        rig.send_each(StreamKey::new("filler", []), "v", BASE, values);
+        time += 4_000 * MS;
+        store.commit(crate::clock::now_ns()).expect("committed");
+        while store.maintain(crate::clock::now_ns()).expect("maintained") {}
+    }
+    assert_eq!((found("one"), found("two")), (None, None), "they are there still");
+    // A stream of an earlier version is kept for longer than data.
+    ["one", "three"].into_iter().for_each(|label| stand_as_before(&rig, label));
+    assert_eq!(found("one"), None);
+    assert_eq!(found("three").map(|standing| standing.released), Some((5, 1, 7)));
+    stand("one", 9);
+    assert_eq!(found("one"), Some(standing_at(9)));
 }
 
 #[test]
