@@ -206,14 +206,15 @@ pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, 
     Ok(None)
 }
 
-/// Where an evaluation began.
+/// Where an evaluation began; none if that went with old data: the first that is left then is from anywhere within it.
 ///
 /// # Errors
 /// A scan that ends early.
 pub fn first_standing(view: &View, label: &str) -> Result<Option<Standing>, ScanError> {
     for stream in streams_of(view, label).iter().rev() {
-        if let Some((_, standing)) = find_standing(view, stream, i64::MAX, false)? {
-            return Ok(Some(standing));
+        if view.next_row(stream.id) > 0 {
+            let first = find_standing(view, stream, i64::MAX, false)?;
+            return Ok(first.filter(|(row, _)| *row == 0).map(|(_, standing)| standing));
         }
     }
     Ok(None)

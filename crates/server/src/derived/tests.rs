@@ -426,8 +426,15 @@ fn what_went_with_old_data_is_not_made_up_for_by_what_is_older() {
     ["one", "three"].into_iter().for_each(|label| stand_as_before(&rig, label));
     assert_eq!(found("one"), None);
     assert_eq!(found("three").map(|standing| standing.released), Some((5, 1, 7)));
-    stand("one", 9);
+    for label in ["one", "two", "four"] {
+        stand(label, 9);
+    }
     assert_eq!(found("one"), Some(standing_at(9)));
+    // Where an evaluation began is known as long as its first standing is there.
+    let began = |label: &str| record::first_standing(&store.view(), label).expect("a scan");
+    assert_eq!((found("two"), began("two")), (Some(standing_at(9)), None));
+    assert_eq!(began("four"), Some(standing_at(9)));
+    assert_eq!(began("three").map(|standing| standing.released), Some((5, 1, 7)));
 }
 
 #[test]
