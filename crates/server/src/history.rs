@@ -2,7 +2,10 @@
 //! of one sample shows in a plot of a month.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use strongback_store::{Bucket, Channel, ChannelIndex, Pieces, Scan, Stream, StreamId, Value, View};
 
 use crate::json;
@@ -16,9 +19,15 @@ pub const POINTS_MAX: usize = 20_000;
 /// From so many rows a point on, blocks are taken by their statistics where they lie in one bucket: with fewer hardly any
 /// does, and all channels of a stream are cheaper to read at once.
 const ROWS_PER_POINT_MIN: u64 = 2048;
-/// Most rows that are read of a history for the finite values beside infinite ones: statistics know no extremes of
-/// those.
-const BESIDE_ROWS_MAX: usize = 4 << 20;
+/// Most rows that are read for a request for the finite values beside infinite ones: statistics know no extremes of
+/// those. And for how long, at most.
+const BESIDE_ROWS_MAX: u64 = 4 << 20;
+const BESIDE_TIME_MAX: Duration = Duration::from_millis(200);
+/// Rows that are decoded with a run of pieces and lie beside it: those of the blocks at its two ends, at most. Runs
+/// that are nearer to one another are read as one.
+const SEAM_ROWS: u64 = 2 << 16;
+/// Rows of a run, unless it is one piece.
+const RUN_ROWS: u64 = 1 << 19;
 
 /// One channel over a time range.
 #[derive(Debug)]
@@ -170,6 +179,34 @@ impl Reducer {
     }
 }
 
+/// What may still be read for the finite values beside infinite ones, over all streams and channels of a request: what
+/// is not read then stays unknown.
+#[derive(Debug)]
+pub struct Beside(Mutex<Left>);
+
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// Rows to decode.
+    rows: u64,
+    /// Time to spend.
+    time: Duration,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        Beside(Mutex::new(Left { rows: BESIDE_ROWS_MAX, time: BESIDE_TIME_MAX }))
+    }
+}
+
+impl Left {
+    /// Takes rows of what is left; where they are too many, all of it, and answers no.
+    fn take(&mut self, rows: u64) -> bool {
+        let left = self.rows.checked_sub(rows);
+        self.rows = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
 /// What to read, and how far to reduce it.
 #[derive(Clone, Debug)]
 pub struct Extent {
@@ -183,6 +220,8 @@ pub struct Extent {
     pub points: usize,
     /// How long it may be read.
     pub leave: Leave,
+    /// What may be read for the finite values beside infinite ones.
+    pub beside: Arc<Beside>,
 }
 
 impl Extent {
@@ -213,10 +252,10 @@ fn read_so(
     let by_statistics = is_long && extent.end_row >= view.next_row(stream.id) && extent.time.start == extent.grid.start;
     let mut reducers: Vec<Reducer> = columns.iter().map(|_| Reducer::new(&extent.grid, extent.points)).collect();
     // What the statistics of blocks cannot say is scanned: text, rows up to one within the view, what lies off the grid.
-    let (mut filled, mut scanned, mut beside) = (Vec::new(), Vec::new(), BESIDE_ROWS_MAX);
+    let (mut filled, mut scanned) = (Vec::new(), Vec::new());
     for (at, column) in columns.iter().enumerate() {
         extent.leave.check()?;
-        let told = by_statistics && fill(view, stream, *column, (extent, &mut beside), &mut reducers[at])?;
+        let told = by_statistics && fill(view, stream, *column, extent, &mut reducers[at])?;
         if told { &mut filled } else { &mut scanned }.push(at);
     }
     let beyond = extent.grid.end..extent.time.end;
@@ -238,13 +277,13 @@ fn rows_about(view: &View, stream: StreamId, time: &Range<i64>) -> u64 {
     (view.next_row(stream) as f64 * share) as u64
 }
 
-/// Fills a channel's reducer over the grid by the statistics of its blocks; false: they do not tell. For what they do
-/// not know of finite values at most `beside` rows are read.
+/// Fills a channel's reducer over the grid by the statistics of its blocks; false: they do not tell. What they do not
+/// know of finite values is read as far as it may be.
 fn fill(
     view: &View,
     stream: &Stream,
     column: ChannelIndex,
-    (extent, beside): (&Extent, &mut usize),
+    extent: &Extent,
     reducer: &mut Reducer,
 ) -> Result<bool, ReadError> {
     let span_fits = extent.grid.end.checked_sub(extent.grid.start).is_some();
@@ -261,32 +300,78 @@ fn fill(
     };
     let Some(pieces) = found.buckets.iter().map(piece).collect() else { return Ok(false) };
     (reducer.on_grid, reducer.pieces) = (!found.plain, pieces);
-    for piece in reducer.pieces.iter_mut().filter(|piece| piece.window.lacks_finite_range()) {
-        let time = piece.time..piece.time.saturating_add_unsigned(grid.width_ns).min(grid.time.end);
-        let scan = Scan { time, ..Scan::all(stream.id, vec![column]) };
-        if let Some(all) = gather(view, scan, &extent.leave, beside)? {
-            piece.window.learn_finite_range(&all);
-        }
-    }
+    learn(view, Scan::all(stream.id, vec![column]), &grid, extent, &mut reducer.pieces)?;
     Ok(true)
 }
 
-/// Gathers the values of a scan of one channel; `None`: there are more than `most`, which shrinks by those that are
-/// read.
-fn gather(view: &View, scan: Scan, leave: &Leave, most: &mut usize) -> Result<Option<ChannelWindow>, ReadError> {
-    let mut window = ChannelWindow::default();
-    for batch in view.scan(scan) {
-        leave.check()?;
-        let batch = batch?;
-        let Some(left) = most.checked_sub(batch.len()) else {
-            *most = 0;
-            return Ok(None);
-        };
-        *most = left;
-        let values = (0..batch.len()).filter_map(|row| batch.columns.first()?.cell(row).ok());
-        values.for_each(|value| window.add(value));
+/// Reads the finite extremes of the pieces that have infinite values as well, run by run while anything is left.
+fn learn(view: &View, scan: Scan, grid: &Pieces, extent: &Extent, pieces: &mut [Piece]) -> Result<(), ReadError> {
+    let mut left = extent.beside.0.lock();
+    let until = Instant::now() + left.time;
+    let mut from = 0;
+    while let Some(run) = next_run(pieces, from) {
+        if Instant::now() >= until || !left.take(SEAM_ROWS) {
+            break;
+        }
+        from = run.end;
+        let pieces = &mut pieces[run];
+        if let Some(windows) = gather(view, &scan, grid, (extent, until), pieces, &mut left)? {
+            pieces.iter_mut().zip(&windows).for_each(|(piece, all)| piece.window.learn_finite_range(all));
+        }
     }
-    Ok(Some(window))
+    left.time = until.saturating_duration_since(Instant::now());
+    Ok(())
+}
+
+/// The next pieces whose finite extremes are not known, with those between them where these have few rows.
+fn next_run(pieces: &[Piece], from: usize) -> Option<Range<usize>> {
+    let lacks = |piece: &Piece| piece.window.lacks_finite_range();
+    let start = from + pieces[from..].iter().position(lacks)?;
+    let (mut end, mut rows, mut between) = (start + 1, pieces[start].window.count(), 0);
+    for (at, piece) in pieces.iter().enumerate().skip(start + 1) {
+        between += piece.window.count();
+        if rows + between > RUN_ROWS || between > SEAM_ROWS && !lacks(piece) {
+            break;
+        }
+        if lacks(piece) {
+            (end, rows, between) = (at + 1, rows + between, 0);
+        }
+    }
+    Some(start..end)
+}
+
+/// Gathers the values of a channel by pieces that follow one another; `None`: there are more than may be read, or it
+/// takes too long.
+fn gather(
+    view: &View,
+    scan: &Scan,
+    grid: &Pieces,
+    (extent, until): (&Extent, Instant),
+    pieces: &[Piece],
+    left: &mut Left,
+) -> Result<Option<Vec<ChannelWindow>>, ReadError> {
+    let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(None) };
+    let time = first.time..last.time.saturating_add_unsigned(grid.width_ns).min(grid.time.end);
+    let mut windows = vec![ChannelWindow::default(); pieces.len()];
+    for batch in view.scan(Scan { time, ..scan.clone() }) {
+        extent.leave.check()?;
+        let batch = batch?;
+        if !left.take(batch.len() as u64) || Instant::now() >= until {
+            return Ok(None);
+        }
+        let Some(column) = batch.columns.first() else { return Ok(None) };
+        let mut at = 0;
+        for (row, time) in batch.times().into_iter().enumerate() {
+            let is_in = |at: usize| pieces[at].time <= time && time.abs_diff(pieces[at].time) < grid.width_ns;
+            if !is_in(at) {
+                at = pieces.partition_point(|piece| piece.time <= time).saturating_sub(1);
+            }
+            if let (true, Ok(value)) = (is_in(at), column.cell(row)) {
+                windows[at].add(value);
+            }
+        }
+    }
+    Ok(Some(windows))
 }
 
 /// Adds what lies in a time, below a row, to the reducers of the columns at these places.
@@ -340,10 +425,9 @@ pub fn write_gaps(out: &mut Vec<u8>, gaps: &[(i64, i64)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use strongback_store::{
-        ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Store, StoreOptions, StreamKey, StreamSpec,
-        Value,
+        ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, OwnedValue, Store, StoreOptions, StreamKey,
+        StreamSpec, Value,
     };
 
     fn reduced(points: usize, samples: &[(i64, f64)]) -> Vec<(i64, u64)> {
@@ -542,8 +626,8 @@ mod tests {
         ] {
             for end in [grid.end, i64::MAX, T0 + 17_777_777_777] {
                 for end_row in [u64::MAX, 40_000, 31_111] {
-                    let leave = Leave::unlimited();
-                    let extent = Extent { time: grid.start..end, grid: grid.clone(), end_row, points, leave };
+                    let (leave, beside) = (Leave::unlimited(), beside(u64::MAX, 3_600));
+                    let extent = Extent { time: grid.start..end, grid: grid.clone(), end_row, points, leave, beside };
                     let [long, short] =
                         [true, false].map(|is_long| read_so(&view, &stream, &columns, &extent, is_long).unwrap());
                     assert_eq!(notes(&long), notes(&short), "{extent:?}");
@@ -558,27 +642,78 @@ mod tests {
             }
         }
         assert!(seen > 1_000 && seen_beside > 100, "{seen}, {seen_beside}");
-        let leave = Leave::unlimited();
-        let extent = Extent { time: all.clone(), grid: all, end_row: u64::MAX, points: 4, leave };
+        let (leave, beside) = (Leave::unlimited(), Arc::default());
+        let extent = Extent { time: all.clone(), grid: all, end_row: u64::MAX, points: 4, leave, beside };
         let spike = &told(&read_so(&view, &stream, &columns, &extent, true).unwrap())[0][1];
         assert!(spike[5].as_f64().unwrap() > 98.0, "{spike}");
     }
 
+    /// So many rows may be decoded, for so long.
+    fn beside(rows: u64, seconds: u64) -> Arc<Beside> {
+        Arc::new(Beside(Mutex::new(Left { rows, time: Duration::from_secs(seconds) })))
+    }
+
     #[test]
-    fn no_more_is_read_beside_infinite_values_than_may_be() {
+    fn no_more_is_read_beside_infinite_values_than_may_be_over_a_request() {
         let (store, stream, _dir) = store();
-        let view = store.view();
-        let scan = || Scan { time: T0..T0 + 10_000_000_000, ..Scan::all(stream.id, vec![ChannelIndex(1)]) };
-        let leave = Leave::unlimited();
-        let mut most = 15_000;
-        let all = gather(&view, scan(), &leave, &mut most).unwrap().expect("so many are few enough");
-        assert!(all.count() > 9_900 && all.finite_range().is_some() && most < 5_100, "{most} left");
-        assert!(gather(&view, scan(), &leave, &mut most).unwrap().is_none());
-        assert_eq!(most, 0);
-        let extent = Extent { time: T0..i64::MAX, grid: T0..T0 + 40_000_000_000, end_row: u64::MAX, points: 4, leave };
-        let mut reducer = Reducer::new(&extent.grid, extent.points);
-        assert!(fill(&view, &stream, ChannelIndex(1), (&extent, &mut most), &mut reducer).unwrap());
-        assert!(reducer.buckets().iter().all(|(_, window)| window.finite_range().is_none()));
+        let (view, broken) = (store.view(), ChannelIndex(1));
+        let grid = T0..T0 + 40_000_000_000;
+        let known = |extent: &Extent| {
+            let mut reducer = Reducer::new(&extent.grid, extent.points);
+            assert!(fill(&view, &stream, broken, extent, &mut reducer).unwrap());
+            reducer.buckets().iter().filter(|(_, window)| window.finite_range().is_some()).count()
+        };
+        let extent = |beside: Arc<Beside>, leave: Leave| Extent {
+            time: T0..i64::MAX,
+            grid: grid.clone(),
+            end_row: u64::MAX,
+            points: 4,
+            leave,
+            beside,
+        };
+        let unlimited = Leave::unlimited;
+        // Enough for all of it once, with the blocks at its ends; what follows in the same request has what is left.
+        let enough = extent(beside(SEAM_ROWS + 60_000, 3_600), unlimited());
+        assert_eq!(known(&enough), 4);
+        assert_eq!(enough.beside.0.lock().rows, 20_000);
+        assert_eq!(known(&enough), 0);
+        assert_eq!(enough.beside.0.lock().rows, 0);
+        // Nothing is read any more then, not even to find that it is too much.
+        let over = extent(enough.beside.clone(), Leave::within(Duration::ZERO));
+        assert_eq!(known(&over), 0);
+        assert_eq!(known(&extent(beside(SEAM_ROWS + 39_000, 3_600), unlimited())), 0);
+        assert_eq!(known(&extent(beside(u64::MAX, 0), unlimited())), 0);
+    }
+
+    #[test]
+    fn pieces_that_are_near_one_another_are_read_as_one_run() {
+        let piece = |(lacks, rows): (bool, u64)| {
+            let bucket = Bucket {
+                time: 0,
+                count: rows,
+                first: OwnedValue::Plain(Value::F64(1.0)),
+                last: OwnedValue::Plain(Value::F64(1.0)),
+                min: Some(Value::F64(1.0)),
+                max: Some(Value::F64(if lacks { f64::INFINITY } else { 2.0 })),
+                finite: rows,
+                mean: Some(1.0),
+            };
+            Piece { time: 0, window: ChannelWindow::of(&bucket).unwrap(), first_at: 0, last_at: 0 }
+        };
+        let runs = |pieces: &[(bool, u64)]| {
+            let pieces: Vec<Piece> = pieces.iter().map(|of| piece(*of)).collect();
+            let (mut runs, mut from) = (Vec::new(), 0);
+            while let Some(run) = next_run(&pieces, from) {
+                from = run.end;
+                runs.push((run.start, run.end));
+            }
+            runs
+        };
+        assert!(runs(&[]).is_empty() && runs(&[(false, 9), (false, 9)]).is_empty());
+        assert_eq!(runs(&[(false, 9), (true, 9), (false, SEAM_ROWS), (true, 9), (false, 9)]), [(1, 4)]);
+        assert_eq!(runs(&[(true, 9), (false, SEAM_ROWS + 1), (true, 9)]), [(0, 1), (2, 3)]);
+        // A piece may be as large as it is; a run of several may not.
+        assert_eq!(runs(&[(true, 2 * RUN_ROWS), (true, 9), (true, RUN_ROWS - 9), (true, 1)]), [(0, 1), (1, 3), (3, 4)]);
     }
 
     #[test]

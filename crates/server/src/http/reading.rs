@@ -106,7 +106,8 @@ pub(super) async fn history(
     let reserved = server.budget.take(connection.address().ip(), 0)?;
     let reading = server.clone();
     let read = move |leave: &Leave| {
-        let extent = Extent { time, grid, end_row: u64::MAX, points, leave: leave.clone() };
+        let (leave, beside) = (leave.clone(), Arc::default());
+        let extent = Extent { time, grid, end_row: u64::MAX, points, leave, beside };
         read_history(&reading, &patterns, &extent, reserved)
     };
     let (body, reserved) = server.readers.read(server.patience(), read).await?;

@@ -11,7 +11,7 @@ use super::binary;
 use super::outlet::{Form, Told};
 use super::snapshot::History;
 use super::subscription::{Match, Subscription};
-use crate::history::POINTS_MAX;
+use crate::history::{Beside, POINTS_MAX};
 use crate::readers::Leave;
 use crate::server::Server;
 
@@ -33,6 +33,8 @@ pub struct Backlog {
     rest: VecDeque<(usize, Range<usize>)>,
     grid: Range<i64>,
     points: usize,
+    /// Of all its parts.
+    beside: Arc<Beside>,
 }
 
 impl Backlog {
@@ -45,7 +47,8 @@ impl Backlog {
         points: usize,
     ) -> Backlog {
         let rest = found.iter().enumerate().map(|(at, found)| (at, 0..found.channels.len())).collect();
-        Backlog { subscription, form, found, rest, grid, points: points.min(POINTS_MAX) }
+        let points = points.min(POINTS_MAX);
+        Backlog { subscription, form, found, rest, grid, points, beside: Arc::default() }
     }
 
     /// Whether all was read.
@@ -60,7 +63,7 @@ impl Backlog {
         let id = self.subscription.id;
         let part: Vec<&Match> = part.iter().collect();
         let extent = (self.grid.clone(), self.points);
-        match (History::read(view, id, &part, extent, &gaps, leave), self.form) {
+        match (History::read(view, id, &part, extent, &gaps, (leave, &self.beside)), self.form) {
             (Ok(history), Form::Json) => Told::json(history.json()),
             (Ok(history), Form::Binary) => Told::Binary(binary::history(&history).into()),
             (Err(error), _) => Told::error(Some(id), &format!("history cannot be read: {error}")),

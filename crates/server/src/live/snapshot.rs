@@ -2,13 +2,14 @@
 //! it was matched. Runs on a matcher thread, never under the fan-out's lock.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use strongback_store::{Batch, ChannelIndex, Reduction, Scan, ScanError, StateCell, StreamId, Value, View};
 
 use super::outlet::Told;
 use super::subscription::{Held, Match, Subscription};
 use super::window::StreamWindow;
-use crate::history::{self, Extent, GapSpans, Series};
+use crate::history::{self, Beside, Extent, GapSpans, Series};
 use crate::json;
 use crate::readers::{Leave, ReadError};
 
@@ -191,14 +192,15 @@ impl History {
         found: &[&Match],
         (grid, points): (Range<i64>, usize),
         gaps: &GapSpans<'_>,
-        leave: &Leave,
+        (leave, beside): (&Leave, &Arc<Beside>),
     ) -> Result<History, ReadError> {
         let mut streams = Vec::with_capacity(found.len());
         for found in found {
             let columns: Vec<ChannelIndex> = found.channels.iter().map(|c| ChannelIndex(*c)).collect();
             // Frames stamped ahead of our clock belong to the history too: the tail begins at a row, not a time.
-            let (time, leave) = (grid.start..found.end_time, leave.clone());
-            let extent = Extent { time, grid: grid.clone(), end_row: found.start_row, points, leave };
+            let (time, grid) = (grid.start..found.end_time, grid.clone());
+            let (leave, beside) = (leave.clone(), beside.clone());
+            let extent = Extent { time, grid, end_row: found.start_row, points, leave, beside };
             let series = history::read(view, &found.stream, &columns, &extent)?;
             streams.push(StreamHistory { series, gaps: gaps(found.stream.id, &grid) });
         }
