@@ -34,6 +34,8 @@ const LOOP_PATIENCE_NS: i64 = 1_000_000_000;
 const LOOP_NS: i64 = 100_000_000;
 /// Most troubles that are told.
 const TROUBLES_MAX: usize = 100;
+/// Most streams that are named whose frames come too late; of further ones it is told that there are any.
+const LATE_TOLD_MAX: usize = 100;
 
 /// What time it is.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +98,8 @@ pub struct Deck {
     told: Vec<String>,
     /// Troubles that were told.
     troubles: BTreeSet<String>,
+    /// Streams of which it was told that frames came too late, and one that stands for all further ones.
+    late: BTreeSet<StreamId>,
 }
 
 /// What reads.
@@ -143,6 +147,7 @@ impl Deck {
             seen: BTreeMap::new(),
             told: Vec::new(),
             troubles: BTreeSet::new(),
+            late: BTreeSet::new(),
         }
     }
 
@@ -437,6 +442,7 @@ impl Deck {
             if self.epoch.is_some_and(|before| before != epoch) {
                 // Rows that were shown and did not become durable before the store was opened anew.
                 Live::rewind(&mut fanout, epoch, |stream| view.next_row(stream), |_| 0);
+                self.late.clear();
             }
             fanout.interest()
         };
@@ -523,21 +529,32 @@ impl Deck {
         fanout.stand_at(played);
     }
 
-    /// Says of which streams frames came so late that what lies behind them was played already.
+    /// Says of which streams frames came so late that what lies behind them was played already. Looks at none of which
+    /// nothing new would be said.
     fn note_late(&mut self, view: &View, wanted: &[(StreamId, Vec<ChannelIndex>)]) {
         let played = self.began.saturating_add(1)..self.place.time;
         let before = std::mem::take(&mut self.seen);
         for (stream, _) in wanted {
             let next = view.next_row(*stream);
             let new = before.get(stream).map_or(next..next, |seen| *seen..next);
-            if !new.is_empty() && !played.is_empty() {
+            let is_told = self.late.len() > LATE_TOLD_MAX || self.late.contains(stream);
+            if !is_told && !new.is_empty() && !played.is_empty() {
                 let late = Scan { time: played.clone(), rows: new, batch_rows: 1, ..Scan::all(*stream, Vec::new()) };
                 if view.scan(late).any(|batch| batch.is_ok_and(|batch| !batch.is_empty())) {
-                    let name = self.name_of(*stream);
-                    self.tell_once(format!("playback leaves out frames of {name} that came too late to be followed"));
+                    self.tell_late(*stream);
                 }
             }
             self.seen.insert(*stream, next);
+        }
+    }
+
+    fn tell_late(&mut self, stream: StreamId) {
+        let of = match self.late.len() {
+            LATE_TOLD_MAX.. => "further streams".to_owned(),
+            _ => self.name_of(stream),
+        };
+        if self.late.insert(stream) {
+            self.told.push(format!("playback leaves out frames of {of} that came too late to be followed"));
         }
     }
 
@@ -550,7 +567,7 @@ impl Deck {
 
     fn name_of(&self, stream: StreamId) -> String {
         let catalog = (self.machine.store)().catalog();
-        let name = catalog.streams.iter().find(|s| s.id == stream).map(|s| s.key.to_string());
+        let name = catalog.stream(stream).map(|stream| stream.key.to_string());
         name.unwrap_or_else(|| format!("stream {}", stream.0))
     }
 

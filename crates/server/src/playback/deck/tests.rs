@@ -34,7 +34,12 @@ type Seen = (u32, (u64, u64), (i64, i64), u64);
 impl Bench {
     /// Ten seconds of two streams, one every 100 ms, the other every second, values counted up.
     fn new(interval: Range<i64>) -> Bench {
-        let (store, streams, dir) = store_of(2, options());
+        Bench::of(2, interval)
+    }
+
+    /// With further streams, which are empty.
+    fn of(streams: usize, interval: Range<i64>) -> Bench {
+        let (store, streams, dir) = store_of(streams, options());
         let mut frames: Vec<_> = (0..100).map(|n| (streams[0], T0 + n * 100 * MS, n)).collect();
         frames.extend((0..10).map(|n| (streams[1], T0 + n * S, n)));
         append(&store, &frames);
@@ -338,6 +343,25 @@ fn frames_that_come_too_late_to_be_followed_are_told_of_once() {
     bench.run(S);
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 4);
     assert_eq!(bench.deck.take_told(), Vec::<String>::new());
+}
+
+#[test]
+fn late_frames_of_very_many_streams_are_summed_up_and_leave_room_for_troubles() {
+    let mut bench = Bench::of(LATE_TOLD_MAX + 5, T0 + 100 * S..T0 + 200 * S);
+    bench.watch();
+    bench.wall.store(T0 + 105 * S, Ordering::Relaxed);
+    bench.deck.obey(&Wish::Speed(1_000.0)).unwrap();
+    bench.run(S);
+    let late: Vec<_> = bench.streams.iter().map(|stream| (*stream, T0 + 102 * S, 1)).collect();
+    for expected in [LATE_TOLD_MAX + 1, 0] {
+        append(&bench.store, &late);
+        bench.run(S);
+        let told = bench.deck.take_told();
+        assert_eq!(told.len(), expected, "{told:?}");
+        assert!(told.last().is_none_or(|last| last.contains("further streams")), "{told:?}");
+    }
+    bench.deck.tell_once("what cannot be read".to_owned());
+    assert_eq!(bench.deck.take_told(), ["what cannot be read"]);
 }
 
 #[test]
