@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use strongback_query::{EventOrigin, EventRow};
-use strongback_store::{Catalog, ChannelIndex, ScanError, Stream, StreamId};
+use strongback_store::{Catalog, ChannelIndex, Reject, ScanError, Stream, StreamId};
 use tokio::sync::watch;
 
 use crate::clock::{self, Leaps, now_ns};
@@ -50,11 +50,11 @@ use status::Status;
 /// Name of the source of derived channels.
 pub const SOURCE: &str = "derived";
 /// Time between two standings of an evaluation that goes on, at least and at most.
-const STAND_EACH_NS: Range<i64> = 10_000_000_000..3_600_000_000_000;
-/// Bytes a second that what all evaluations remember may take: the more there is, the less often it is written.
-const STAND_BYTES_A_SECOND: u64 = 4096;
+const STAND_EACH_NS: Range<i64> = 10_000_000_000..600_000_000_000;
+/// Bytes a second that the standings of all evaluations may take: the larger they are, the less often they are written.
+const STAND_BYTES_A_SECOND: u64 = 64 << 10;
 /// Time after which all stand again that did not move: the newest standing must not go with the oldest data.
-const STAND_AGAIN_NS: i64 = 3_600_000_000_000;
+const STAND_AGAIN_NS: i64 = 600_000_000_000;
 /// Time between two events that say what goes wrong with one.
 const TELL_EACH_NS: i64 = 60_000_000_000;
 /// Time between two looks at the catalog while it grows.
@@ -118,7 +118,7 @@ struct Work {
     reopenings: u64,
     retry_at: i64,
     stood_at: i64,
-    /// Bytes that were remembered then, as far as it was news.
+    /// Bytes that were written then, as far as it was news.
     stood_bytes: u64,
     /// When all stood, those too that had not moved.
     all_stood_at: i64,
@@ -222,17 +222,13 @@ impl Derived {
             work.instances.iter_mut().for_each(Instance::stand_again);
         }
         let mut bytes = 0;
-        for instance in work.instances.iter_mut().filter(|instance| stand || !instance.has_stood) {
+        for instance in work.instances.iter_mut().filter(|instance| stand || instance.stands_first()) {
             // A standing says that frames were seen: those that came too late are named before.
             name_late(instance, ingest, now);
-            if ingest.refusal().is_none()
-                && instance.late_rows.is_empty()
-                && let Some(standing) = instance.standing()
-            {
-                bytes += standing.memory.len() as u64;
-                if let Err(error) = record::stand(ingest, &instance.label, instance.run(), &standing) {
-                    instance.has_stood = false;
-                    tracing::warn!(%error, "where {} stands is not recorded", instance.label);
+            if ingest.refusal().is_none() && instance.late_rows.is_empty() {
+                match record_standing(instance, ingest) {
+                    Ok(written) => bytes += written,
+                    Err(error) => tracing::warn!(%error, "where {} stands is not recorded", instance.label),
                 }
             }
         }
@@ -380,9 +376,9 @@ impl Derived {
                             name_late(&mut work.instances[at], ingest, now_ns());
                             if let Some(standing) = work.instances[at].standing() {
                                 let stood = record::stand(ingest, &instance.label, instance.run(), &standing);
-                                stood.unwrap_or_else(
-                                    |error| tracing::warn!(%error, "{} lost its place", instance.label),
-                                );
+                                if let Err(error) = stood {
+                                    tracing::warn!(%error, "{} lost its place", instance.label);
+                                }
                             }
                             instance.counts = work.instances[at].counts;
                             instance.late_rows = std::mem::take(&mut work.instances[at].late_rows);
@@ -416,12 +412,10 @@ impl Derived {
     ) -> Result<(), String> {
         name_late(instance, ingest, now);
         // Before its first result: a replay goes on from here with what was remembered live.
-        if !instance.has_stood
+        if instance.stands_first()
             && ingest.refusal().is_none()
-            && let Some(standing) = instance.standing()
-            && let Err(error) = record::stand(ingest, &instance.label, instance.run(), &standing)
+            && let Err(error) = record_standing(instance, ingest)
         {
-            instance.has_stood = false;
             return Err(format!("where it stands is not recorded: {error}"));
         }
         let before = instance.counts;
@@ -470,6 +464,14 @@ impl Derived {
             tell(work, ingest, ledger, now, &name, why);
         }
     }
+}
+
+/// Records where an evaluation stands, if that is news. Returns how many bytes that took.
+fn record_standing(instance: &mut Instance, ingest: &Ingest) -> Result<u64, Reject> {
+    let Some(standing) = instance.standing() else { return Ok(0) };
+    let recorded = record::stand(ingest, &instance.label, instance.run(), &standing);
+    instance.note_standing(recorded.is_ok());
+    recorded
 }
 
 /// Time until the next standings, where those before were of so many bytes.

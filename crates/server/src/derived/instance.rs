@@ -110,9 +110,11 @@ pub struct Instance {
     has_memory: bool,
     /// Whether the newest frames are to be read from the record.
     overrun: bool,
+    /// Where it stands by the record.
     stood: Key,
-    /// Whether the record says where it stands.
-    pub has_stood: bool,
+    /// Whether the record says where it stands, and whether it was to and did not take it.
+    has_stood: bool,
+    stand_failed: bool,
 }
 
 /// Why an evaluation begins again.
@@ -158,6 +160,7 @@ impl Instance {
             overrun: false,
             stood: FIRST,
             has_stood: false,
+            stand_failed: false,
             trigger: binding.trigger,
         }
     }
@@ -439,14 +442,27 @@ impl Instance {
         triggers.map(|(frame, _)| frame).zip(outcomes).collect()
     }
 
-    /// Where it stands, if that is news.
-    pub fn standing(&mut self) -> Option<Standing> {
+    /// Where it stands, if that is news to the record.
+    pub fn standing(&self) -> Option<Standing> {
         if self.released == self.stood || self.released == FIRST || self.again == Some(Again::Record) {
             return None;
         }
-        (self.stood, self.has_stood) = (self.released, true);
         let seen = self.bounds.iter().map(|(stream, bound)| (*stream, *bound)).collect();
         Some(Standing { released: self.released, seen, memory: self.program.memory(), from_row: self.from_row })
+    }
+
+    /// Notes that the record took where it stands, or that it did not: then that is news still.
+    pub fn note_standing(&mut self, is_recorded: bool) {
+        self.stand_failed = !is_recorded;
+        if is_recorded {
+            (self.stood, self.has_stood) = (self.released, true);
+        }
+    }
+
+    /// Whether the record is to say where it stands at once, as it does not yet. What failed waits for its turn, and no
+    /// result waits for that.
+    pub fn stands_first(&self) -> bool {
+        !self.has_stood && !self.stand_failed
     }
 
     /// Lets its standing be news again, wherever it stands.

@@ -146,11 +146,11 @@ pub fn run_of(trigger: &StreamKey) -> Option<&str> {
     trigger.tag(RUN)
 }
 
-/// Appends where an evaluation stands, beside the frames of the run that it is of.
+/// Appends where an evaluation stands, beside the frames of the run that it is of. Returns how many bytes that took.
 ///
 /// # Errors
 /// The store refuses it.
-pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standing) -> Result<(), Reject> {
+pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standing) -> Result<u64, Reject> {
     let channels = [
         ("stream", ChannelType::U32),
         ("row", ChannelType::U64),
@@ -185,7 +185,7 @@ pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standin
         batch.push(channels[5], Value::U64(from_row));
     }
     batch.end();
-    append(ingest, &batch).map(drop)
+    append(ingest, &batch).map(|_| (seen.len() + memory.len()) as u64)
 }
 
 /// The newest standing of an evaluation with a `time` before `end`, nanoseconds since 1970 UTC. None where it went with

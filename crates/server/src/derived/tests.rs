@@ -60,6 +60,13 @@ impl Rig {
         self.derived.turn(&mut self.work, &self.ingest, &self.ledger, clocks, false);
     }
 
+    /// How many standings of `d.x` there are.
+    fn standings(&self) -> u64 {
+        let view = self.ingest.store().view();
+        let of = |stream: &&Arc<Stream>| stream.key.tag("evaluation") == Some("d.x version 1 of a");
+        view.catalog().streams.iter().find(of).map_or(0, |stream| view.next_row(stream.id))
+    }
+
     /// Everything that is only in memory is gone.
     fn cut_off(&mut self) {
         self.ingest.live().fanout().derived.clear();
@@ -321,30 +328,57 @@ fn a_book_keeps_versions_and_what_needs_what() {
 #[test]
 fn what_is_remembered_is_written_the_less_often_the_more_it_is() {
     let seconds = |bytes| stand_each_ns(bytes) / 1_000_000_000;
-    // A window of 32,768 samples has 512 KiB.
-    assert_eq!([0, 40_960, 512 << 10, u64::MAX].map(seconds), [10, 10, 128, 3_600]);
+    // A window of 32,768 samples has 512 KiB, which are 683 as they are written.
+    assert_eq!([0, 683 << 10, 8 << 20, u64::MAX].map(seconds), [10, 10, 128, 600]);
+    // What is written counts: 4 bytes for each 3 that are remembered, and the rows up to which frames were seen.
+    let rig = Rig::new();
+    let standing = record::Standing { seen: vec![(StreamId(1), 8)], memory: vec![0; 300], ..standing_at(5) };
+    assert_eq!(record::stand(&rig.ingest, "one", None, &standing).expect("recorded"), 400 + 3);
 }
 
 #[test]
 fn an_evaluation_that_stands_still_is_written_down_again_before_its_standing_goes_with_old_data() {
     let mut rig = Rig::new();
-    let written = |rig: &Rig| {
-        let view = rig.ingest.store().view();
-        let of = |stream: &&Arc<Stream>| stream.key.tag("evaluation") == Some("d.x version 1 of a");
-        view.catalog().streams.iter().find(of).map_or(0, |stream| view.next_row(stream.id))
-    };
     rig.send("b", "w", BASE, BASE, 1.0);
     rig.send("a", "v", BASE + MS, BASE + MS, 2.0);
     (0..5).for_each(|n| rig.turn(BASE + (1_000 + n * 200) * MS));
     rig.turn(BASE + 20_000 * MS);
-    let stood = written(&rig);
+    let stood = rig.standings();
     assert_eq!(rig.rows("d", &["x"]).len(), 1);
     rig.turn(BASE + 40_000 * MS);
-    assert_eq!(written(&rig), stood, "no news");
+    assert_eq!(rig.standings(), stood, "no news");
+    rig.turn(BASE + 700_000 * MS);
+    assert_eq!(rig.standings(), stood + 1);
+    rig.turn(BASE + 720_000 * MS);
+    assert_eq!(rig.standings(), stood + 1);
     rig.turn(BASE + 3_700_000 * MS);
-    assert_eq!(written(&rig), stood + 1);
-    rig.turn(BASE + 3_720_000 * MS);
-    assert_eq!(written(&rig), stood + 1);
+    assert_eq!(rig.standings(), stood + 2);
+}
+
+#[test]
+fn a_standing_that_the_store_refused_is_written_with_the_next_and_no_result_waits_for_it() {
+    let mut rig = Rig::new();
+    rig.send("b", "w", BASE, BASE, 1.0);
+    rig.send("a", "v", BASE + MS, BASE + MS, 2.0);
+    (0..5).for_each(|n| rig.turn(BASE + (1_000 + n * 200) * MS));
+    rig.turn(BASE + 20_000 * MS);
+    let stood = rig.standings();
+    rig.send("a", "v", BASE + 20_000 * MS, BASE + 20_000 * MS, 3.0);
+    (1..5).for_each(|n| rig.turn(BASE + (20_000 + n * 200) * MS));
+    // No stream has a tag as long as this.
+    let label = std::mem::replace(&mut rig.work.instances[0].label, "x".repeat(1 << 20));
+    rig.turn(BASE + 30_000 * MS);
+    assert_eq!(rig.standings(), stood);
+    rig.send("a", "v", BASE + 30_000 * MS, BASE + 30_000 * MS, 4.0);
+    (1..5).for_each(|n| rig.turn(BASE + (30_000 + n * 200) * MS));
+    assert_eq!(rig.rows("d", &["x"]).len(), 3);
+    // Nothing comes any more.
+    rig.turn(BASE + 40_000 * MS);
+    rig.work.instances[0].label = label;
+    rig.turn(BASE + 45_000 * MS);
+    assert_eq!(rig.standings(), stood);
+    rig.turn(BASE + 50_000 * MS);
+    assert_eq!(rig.standings(), stood + 1);
 }
 
 /// Appends a standing as an earlier version of the server did.
@@ -404,7 +438,9 @@ fn what_went_with_old_data_is_not_made_up_for_by_what_is_older() {
         StoreOptions { log_bytes: 1 << 20, segment_bytes: 64 << 10, max_bytes: Some(4 << 20), ..Default::default() };
     let rig = Rig::with(options);
     let store = rig.ingest.store();
-    let stand = |label: &str, time| record::stand(&rig.ingest, label, None, &standing_at(time)).expect("recorded");
+    let stand = |label: &str, time| {
+        record::stand(&rig.ingest, label, None, &standing_at(time)).expect("recorded");
+    };
     for label in ["one", "two"] {
         stand(label, 5);
     }
