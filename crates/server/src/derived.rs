@@ -115,6 +115,10 @@ struct Work {
     looked_at: i64,
     /// Streams of the catalog that were looked at.
     scanned: usize,
+    /// How many streams there were when the thread was made, until the book is read.
+    streams_before: Option<usize>,
+    /// How many streams there were when a version was read first: the others appeared while it was in force.
+    appeared_from: HashMap<(String, u32), usize>,
     reopenings: u64,
     retry_at: i64,
     stood_at: i64,
@@ -173,7 +177,8 @@ impl Derived {
         ledger: Arc<Ledger>,
         stopping: watch::Receiver<bool>,
     ) -> std::io::Result<JoinHandle<()>> {
-        let mut work = Work { reopenings: ingest.reopenings(), ..Work::default() };
+        let streams_before = Some(ingest.store().catalog().streams.len());
+        let mut work = Work { reopenings: ingest.reopenings(), streams_before, ..Work::default() };
         turns::start("derived", stopping, move |stop| self.turn(&mut work, &ingest, &ledger, clock::both(), stop))
     }
 
@@ -185,10 +190,11 @@ impl Derived {
         if work.reopenings != ingest.reopenings() {
             // Numbers of streams may have changed, and what was not durable is gone.
             let (told, clock) = (std::mem::take(&mut work.told), std::mem::take(&mut work.clock));
-            *work = Work { reopenings: ingest.reopenings(), told, clock, ..Work::default() };
+            let appeared_from = std::mem::take(&mut work.appeared_from);
+            *work = Work { reopenings: ingest.reopenings(), told, clock, appeared_from, ..Work::default() };
         }
         if work.changes != self.book.lock().changes {
-            self.read_book(work);
+            self.read_book(work, ingest);
         }
         self.dispatch(work, ingest, now);
         if now >= work.retry_at
@@ -239,13 +245,21 @@ impl Derived {
     }
 
     /// Takes what changed in the book: evaluations of other versions end.
-    fn read_book(&self, work: &mut Work) {
+    fn read_book(&self, work: &mut Work, ingest: &Ingest) {
         let book = self.book.lock();
         work.changes = book.changes;
         let in_force = book.in_force();
         drop(book);
         work.definitions = in_force.into_iter().map(|(definition, entry)| (Arc::new(definition), entry)).collect();
         let definitions = &work.definitions;
+        let streams = work.streams_before.take().unwrap_or_else(|| ingest.store().catalog().streams.len());
+        let mut known = std::mem::take(&mut work.appeared_from);
+        let since = |(_, entry): &(Arc<Definition>, Entry)| {
+            let version = (entry.definition.name.clone(), entry.version);
+            let from = known.remove(&version).unwrap_or(streams);
+            (version, from)
+        };
+        work.appeared_from = definitions.iter().map(since).collect();
         let holds = |instance: &Instance| {
             let same = |entry: &Entry| (&entry.definition.name, entry.version) == (&instance.name, instance.version);
             definitions.iter().any(|(_, entry)| same(entry))
@@ -370,6 +384,10 @@ impl Derived {
                 Ok(None) => {}
                 Ok(Some(mut instance)) => {
                     instance.again = Some(Again::Record);
+                    let appeared_from = work.appeared_from.get(&(name, entry.version));
+                    if appeared_from.is_some_and(|from| trigger.0 as usize >= *from) {
+                        instance.has_appeared();
+                    }
                     match old {
                         // Where it stands is read from the record: what only it knows is written there.
                         Some(at) => {

@@ -165,6 +165,12 @@ impl Instance {
         }
     }
 
+    /// Its trigger appeared while its version was in force: each frame of that counts, also those that came before it was
+    /// tied to its inputs.
+    pub fn has_appeared(&mut self) {
+        self.from_row = Some(0);
+    }
+
     /// The run that its trigger is of, if it is of one.
     pub fn run(&self) -> Option<&str> {
         record::run_of(&self.trigger.key)

@@ -489,6 +489,31 @@ fn the_standings_of_a_run_are_kept_with_its_frames() {
 }
 
 #[test]
+fn a_stream_that_appears_with_the_clock_set_back_is_evaluated_from_its_first_frame_on() {
+    let mut rig = Rig::new();
+    // The version is in force, and nothing has come.
+    rig.turn(BASE);
+    let set_back = BASE - 30_000 * MS;
+    for n in 1..=10 {
+        rig.send("a", "v", BASE + n * MS, set_back + n * MS, n as f64);
+    }
+    // What else it reads is missing for a while.
+    (1..=3).for_each(|n| rig.turn(set_back + n * 200 * MS));
+    assert!(rig.work.instances.is_empty());
+    rig.send("a", "v", BASE + 11 * MS, set_back + 700 * MS, 11.0);
+    rig.send("b", "w", BASE, set_back + 700 * MS, 1.0);
+    rig.send("a", "v", BASE + 12 * MS, set_back + 700 * MS, 12.0);
+    (4..=16).for_each(|n| rig.turn(set_back + n * 200 * MS));
+    assert_eq!((rig.rows("d", &["x"]).len(), rig.rows("e", &["y"]).len()), (12, 12));
+    // After a start, too.
+    rig.cut_off();
+    rig.send("a", "v", BASE + 13 * MS, set_back + 4_000 * MS, 13.0);
+    (20..=30).for_each(|n| rig.turn(set_back + n * 200 * MS));
+    assert_eq!((rig.rows("d", &["x"]).len(), rig.rows("e", &["y"]).len()), (13, 13));
+    assert!(rig.late("d.x").is_empty() && rig.late("e.y").is_empty());
+}
+
+#[test]
 fn a_clock_that_is_set_back_behind_the_begin_of_a_version_silences_nothing() {
     let mut rig = Rig::new();
     // Received before the version came into force.
