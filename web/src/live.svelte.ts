@@ -8,6 +8,7 @@ import type { Feed } from "./feed";
 import { knownFrom } from "./gaps";
 import { Lately } from "./lately";
 import { Liveness, type Mode } from "./liveness";
+import { Losses } from "./losses";
 import type {
   Alarm, Channel, Event, Gap, Heartbeat, Limit, PlaybackState, ServerMessage, ServerView, Snapshot, SourceStatus, StateRow, Subscribe,
   WireValue,
@@ -540,7 +541,7 @@ class Live {
         this.liveness.heartbeat(BigInt(message.time), ms);
         this.marks.ingestDropped(BigInt(message.ingest_dropped), ms);
         if (message.last_data !== null && this.lastDataNs === null) this.lastDataNs = BigInt(message.last_data);
-        this.noticesLost(message.dropped ?? 0, ms);
+        this.noticesLost(this.losses.inAll(message.dropped ?? 0), ms);
         if (this.mode !== this.liveness.mode) this.refresh(ms);
         // The timers of a page that is not in front run once a minute.
         this.sounds(ms);
@@ -625,6 +626,7 @@ class Live {
 
   private hello(time: bigint, version: string, store: { origin: string; epoch: number }, ms: number): void {
     this.liveness.hello(time, ms);
+    this.losses = new Losses();
     if (this.origin === 0n) this.origin = time;
     if (this.epoch !== store.epoch || this.store !== store.origin) {
       this.rates.clear();
@@ -643,6 +645,8 @@ class Live {
   }
 
   private readonly lately = new Lately(api, () => performance.now());
+  /** What this connection lost. */
+  private losses = new Losses();
 
   /** Asks for alarms, events, gaps and limits; `begins`: for the first time of this connection. */
   private async loadLately(now: bigint, begins: boolean): Promise<void> {
@@ -674,7 +678,7 @@ class Live {
       if (this.replay === null && (this.lastDataNs === null || isNewer(receiveNs, this.lastDataNs, now))) this.lastDataNs = receiveNs;
     }
     // Told once: also while the picture stands.
-    if (this.replay === null) this.noticesLost(message.dropped, ms);
+    if (this.replay === null) this.noticesLost(this.losses.more(message.dropped), ms);
     // The picture stands: what came is asked for again when it goes on.
     if (this.shows === "paused") return;
     const missed = this.attached.get(message.id)?.feed?.update(message) ?? 0;

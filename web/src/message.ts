@@ -81,7 +81,7 @@ export interface Heartbeat {
   ingest_dropped: number | string;
   last_data: NsText | null;
   sources: SourceBrief[];
-  /** Events, gaps or alarms that were lost on the way here, and that no update told of. */
+  /** Events, gaps or alarms that were lost on the way here, in all since the connection began. */
   dropped?: number;
 }
 

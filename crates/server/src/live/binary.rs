@@ -268,7 +268,7 @@ pub fn heartbeat(beat: &Heartbeat<'_>) -> Vec<u8> {
     out
 }
 
-/// A heartbeat of either kind, which says how many notices its client lost.
+/// A heartbeat of either kind, which says how many notices its client lost in all.
 pub fn with_dropped(heartbeat: &[u8], dropped: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(heartbeat.len() + 4);
     out.extend_from_slice(heartbeat);

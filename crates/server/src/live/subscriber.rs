@@ -106,6 +106,7 @@ pub async fn serve<O: Outlet>(
         outlet,
         active: BTreeMap::new(),
         body: Vec::new(),
+        lost: 0,
         dropped: 0,
         room_at: None,
     };
@@ -138,7 +139,8 @@ struct Subscriber<O> {
     active: BTreeMap<i64, Active>,
     /// The windows of an update.
     body: Vec<u8>,
-    /// Notices that this client lost, not yet told.
+    /// Notices that this client lost, and those of them that no update told of yet.
+    lost: u64,
     dropped: u64,
     /// When channels are matched again for which there was no room.
     room_at: Option<Instant>,
@@ -206,6 +208,7 @@ impl<O: Outlet> Subscriber<O> {
                         Aside::Beat(beat) => self.beat(beat).await?,
                         Aside::Notice(text) => self.outlet.send(Told::Text(text)).await?,
                         Aside::NoticesLost(n) => {
+                            self.lost += n;
                             self.dropped += n;
                             self.scene.live.counters().dropped.fetch_add(n, Relaxed);
                         }
@@ -360,13 +363,12 @@ impl<O: Outlet> Subscriber<O> {
         self.outlet.send(Told::Text(hello.to_string().into())).await
     }
 
-    /// Sends a heartbeat, with the notices that were lost since something told of them.
+    /// Sends a heartbeat, with the notices that were lost in all: updates, which tell of them as well, may not come.
     async fn beat(&mut self, beat: Beat) -> Result<(), End> {
-        if self.dropped == 0 || !self.outlet.reads_heartbeats() {
+        if self.lost == 0 || !self.outlet.reads_heartbeats() {
             return self.outlet.heartbeat(beat).await;
         }
-        let dropped = std::mem::take(&mut self.dropped);
-        self.outlet.heartbeat(beat.with_dropped(dropped)).await
+        self.outlet.heartbeat(beat.with_dropped(self.lost)).await
     }
 
     async fn rewound(&mut self, id: i64, stream: StreamId, epoch: u32, row: u64) -> Result<(), End> {

@@ -123,7 +123,7 @@ pub struct Heartbeat<'a> {
     pub last_data: Option<i64>,
     /// Name, status, frames a second and missing frames of each source.
     pub sources: Vec<(&'a str, &'a str, f64, u64)>,
-    /// Notices lost since something told of them.
+    /// Notices that the connection lost in all.
     pub dropped: u32,
 }
 
@@ -136,7 +136,7 @@ pub struct Playback<'a> {
     pub store: &'a str,
     /// What the playback is doing.
     pub state: State,
-    /// Notices lost since something told of them.
+    /// Notices that the connection lost in all.
     pub dropped: u32,
 }
 
