@@ -32,6 +32,7 @@ pub mod subscriber;
 pub mod subscription;
 pub mod tail;
 pub mod texts;
+pub mod unplaced;
 pub mod window;
 
 use std::collections::HashMap;

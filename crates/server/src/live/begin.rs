@@ -1,5 +1,6 @@
 //! Makes subscriptions: matches patterns, reads what came before. Runs on matcher threads, one job a client.
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -181,8 +182,8 @@ pub struct Done {
     pub refused: bool,
     /// Channels added to subscriptions in force, and the memory of their windows.
     pub added: Vec<(i64, u64, Reservation)>,
-    /// Whether there was no room for channels that were found: they are looked for again.
-    pub lacks_room: bool,
+    /// Of matches for which there is no room the channels of the smallest one: they are tried again.
+    pub fewest_kept: Option<u64>,
     /// History that is to be read once the messages were taken.
     pub backlog: Option<Backlog>,
     /// Memory of the messages.
@@ -396,61 +397,106 @@ fn subscribed(kind: &str, subscription: &Subscription, found: &[Match], used: Op
 }
 
 /// Matches new channels against subscriptions in force; at most `budget` channels more. Those for which there is no room
-/// now are found again by the next call.
+/// are kept by their subscriptions, and tried `again` before the new ones.
 pub fn match_new(
     around: &Surroundings<'_>,
     subscriptions: &[Arc<Listed>],
-    budget: u64,
+    (mut budget, again): (u64, bool),
     mut reserved: Reservation,
 ) -> Done {
-    let Surroundings { server, scene, .. } = *around;
     let mut done = Done::default();
-    let catalog = server.ingest.store().catalog();
-    let mut budget = budget;
+    let catalog = around.server.ingest.store().catalog();
     for subscription in subscriptions.iter().map(|listed| listed.subscription()) {
-        let looked = subscription.looked();
-        let mut found = match subscription.find_new(&catalog.streams, None, Steps::of_look()) {
-            Ok(found) => found,
-            Err(costly) => {
-                done.messages.push(Told::error(Some(subscription.id), &costly.to_string()));
-                continue;
-            }
-        };
-        if found.is_empty() {
-            continue;
+        let found = subscription.find_new(&catalog.streams, None, Steps::of_look()).unwrap_or_else(|costly| {
+            done.messages.push(Told::error(Some(subscription.id), &costly.to_string()));
+            Vec::new()
+        });
+        if again {
+            let kept = subscription.take_kept(&catalog.streams);
+            adopt_fitting(around, subscription, (kept, false), &mut budget, &mut reserved, &mut done);
         }
-        let matched: u64 = found.iter().map(|f| f.channels.len() as u64).sum();
-        // Few may come at a time, and often: all are counted.
-        let windows = reserved.grow(counted(matched as usize * CARD_BYTES));
-        let windows = windows.and_then(|()| reserved.beside(window_bytes(scene, subscription, &found)));
-        let windows = windows.map_err(|over| over.to_string());
-        let windows = match windows.and_then(|windows| allow(server, matched, budget).map(|()| windows)) {
-            Ok(windows) => windows,
-            Err(message) => {
-                done.lacks_room = true;
-                if subscription.refuse(looked) {
-                    done.messages.push(Told::error(Some(subscription.id), &message));
-                }
-                continue;
-            }
-        };
-        budget -= matched;
-        let (view, store) = scene.live.adopt(subscription, &mut found, true, || server.ingest.store());
-        done.messages.push(subscribed("channels", subscription, &found, None));
-        done.added.push((subscription.id, matched, windows));
-        if scene.playback().is_some() {
-            let (round, held) = subscription.held();
-            done.release.push(show(&view, subscription, (round, &held), &mut done.messages));
-            continue;
-        }
-        let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
-        let all = found.iter().map(|f| (f, 0));
-        if let Err(error) = snapshot::catch_up((&view, store.epoch()), subscription, all, &gaps) {
-            tracing::warn!(%error, "frames before a new channel was matched cannot be read");
-        }
-        done.release.push((subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()));
+        // Streams that are new may have come with those.
+        let found = found.into_iter().map(|found| subscription.match_of(found.stream, found.channels)).collect();
+        adopt_fitting(around, subscription, (found, true), &mut budget, &mut reserved, &mut done);
+        done.fewest_kept = done.fewest_kept.into_iter().chain(subscription.fewest_kept()).min();
     }
     Done { reserved: Some(reserved), ..done }
+}
+
+/// Adopts those matches for which there is room, stream by stream where there is not for all, and keeps the others.
+/// Says why, where they are new.
+fn adopt_fitting(
+    around: &Surroundings<'_>,
+    subscription: &Arc<Subscription>,
+    (matches, are_new): (Vec<Match>, bool),
+    budget: &mut u64,
+    reserved: &mut Reservation,
+    done: &mut Done,
+) {
+    let Surroundings { server, scene, .. } = *around;
+    if matches.is_empty() {
+        return;
+    }
+    let channels = |found: &[Match]| found.iter().map(|f| f.channels.len() as u64).sum::<u64>();
+    let card_bytes = |found: &[Match]| channels(found) as usize * CARD_BYTES;
+    // Few may come at a time, and often: all windows are counted.
+    let mut room = |found: &[Match], taken: u64, message_bytes: usize| {
+        allow(server, taken + channels(found), *budget)?;
+        let windows = reserved.beside(window_bytes(scene, subscription, found)).map_err(|over| over.to_string())?;
+        reserved.grow(message_bytes).map_err(|over| over.to_string())?;
+        Ok::<Reservation, String>(windows)
+    };
+    let (mut found, mut windows, mut left, mut why) =
+        (Vec::<Match>::new(), None::<Reservation>, Vec::<Match>::new(), None::<String>);
+    match room(&matches, 0, counted(card_bytes(&matches))) {
+        Ok(all) => (found, windows) = (matches, Some(all)),
+        Err(_) => {
+            for one in matches {
+                let alone = std::slice::from_ref(&one);
+                match (room(alone, channels(&found), card_bytes(alone)), &mut windows) {
+                    (Ok(more), Some(windows)) => windows.join(more),
+                    (Ok(first), none) => *none = Some(first),
+                    (Err(message), _) => {
+                        why.get_or_insert(message);
+                        left.push(one);
+                        continue;
+                    }
+                }
+                found.push(one);
+            }
+        }
+    }
+    if let Some(message) = why.filter(|_| are_new) {
+        done.messages.push(Told::error(Some(subscription.id), &message));
+    }
+    if subscription.keep(&left) {
+        let message =
+            "more channels match than are kept until there is room for them: subscribe again to have them all";
+        done.messages.push(Told::error(Some(subscription.id), message));
+    }
+    let Some(windows) = windows else { return };
+    let matched = channels(&found);
+    *budget = budget.saturating_sub(matched);
+    let (view, store) = scene.live.adopt(subscription, &mut found, true, || server.ingest.store());
+    done.messages.push(subscribed("channels", subscription, &found, None));
+    done.added.push((subscription.id, matched, windows));
+    if scene.playback().is_some() {
+        let (round, held) = subscription.held();
+        done.release.push(show(&view, subscription, (round, &held), &mut done.messages));
+        return;
+    }
+    let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
+    let all = found.iter().map(|f| (f, 0));
+    if let Err(error) = snapshot::catch_up((&view, store.epoch()), subscription, all, &gaps) {
+        tracing::warn!(%error, "frames before a new channel was matched cannot be read");
+    }
+    done.release.push((subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()));
+}
+
+/// Whether there may be room for a match of so many channels, of a client that may have `budget` more.
+pub fn may_fit(server: &Server, address: IpAddr, channels: u64, budget: u64) -> bool {
+    let windows = || server.budget.take(address, channels as usize * WINDOW_BYTES);
+    allow(server, channels, budget).is_ok() && windows().is_ok()
 }
 
 /// Of a playback: what streams that are held had before what is played.

@@ -59,7 +59,7 @@ const PATTERN_FACTOR: usize = 4;
 const BODY_BYTES_KEPT: usize = 1 << 20;
 /// Shortest time between two matchings of new channels.
 const REMATCH_PAUSE: Duration = Duration::from_millis(20);
-/// After so long channels are matched again for which there was no room.
+/// After so long channels are tried again, at the earliest, for which there was no room.
 const ROOM_PAUSE: Duration = Duration::from_secs(2);
 
 /// What comes from a client.
@@ -108,7 +108,7 @@ pub async fn serve<O: Outlet>(
         body: Vec::new(),
         lost: 0,
         dropped: 0,
-        room_at: None,
+        unplaced: None,
     };
     if let Err(End::Stuck) = client.run(said).await {
         client.outlet.abandon();
@@ -142,8 +142,8 @@ struct Subscriber<O> {
     /// Notices that this client lost, and those of them that no update told of yet.
     lost: u64,
     dropped: u64,
-    /// When channels are matched again for which there was no room.
-    room_at: Option<Instant>,
+    /// When matches are tried again for which there was no room, and the channels of the smallest one.
+    unplaced: Option<(Instant, u64)>,
 }
 
 impl<O: Outlet> Subscriber<O> {
@@ -169,10 +169,14 @@ impl<O: Outlet> Subscriber<O> {
                 job = self.show_held();
             }
             let grown_at = rematch.then_some(matched_at + REMATCH_PAUSE);
-            let rematch_at = grown_at.into_iter().chain(self.room_at).min().filter(|_| job.is_none());
+            let room_at = self.unplaced.map(|(at, _)| at);
+            let rematch_at = grown_at.into_iter().chain(room_at).min().filter(|_| job.is_none());
             if rematch_at.is_some_and(|at| at <= Instant::now()) {
-                (rematch, self.room_at) = (false, None);
-                job = self.rematch();
+                let again = self.has_room();
+                if again || grown_at.is_some_and(|at| at <= Instant::now()) {
+                    rematch = false;
+                    job = self.rematch(again);
+                }
                 continue;
             }
             let next = self.flush().await?;
@@ -446,12 +450,7 @@ impl<O: Outlet> Subscriber<O> {
             let message = format!("{patterns} patterns, at most {PATTERNS_MAX} a connection");
             return self.error(Some(id), &message).await.map(|()| None);
         }
-        let begin = Begin {
-            wanted,
-            form: self.outlet.form(),
-            budget: CLIENT_CHANNELS_MAX.saturating_sub(self.active.values().map(|a| a.channels).sum()),
-            wake: self.wake.clone(),
-        };
+        let begin = Begin { wanted, form: self.outlet.form(), budget: self.channels_left(), wake: self.wake.clone() };
         let job = Job {
             bytes: if begin.wants_history() { PART_BYTES } else { JOB_BYTES },
             of: begin,
@@ -489,19 +488,39 @@ impl<O: Outlet> Subscriber<O> {
         started
     }
 
-    /// Matches new channels against all subscriptions.
-    fn rematch(&mut self) -> Option<JoinSet<Done>> {
+    /// Channels that the client may have beside those that it has.
+    fn channels_left(&self) -> u64 {
+        CLIENT_CHANNELS_MAX.saturating_sub(self.active.values().map(|a| a.channels).sum())
+    }
+
+    /// Whether it is time to try matches again for which there was no room, and there may be some for the smallest.
+    fn has_room(&mut self) -> bool {
+        let Some((at, channels)) = self.unplaced else { return false };
+        let now = Instant::now();
+        if at > now {
+            return false;
+        }
+        let has_room = begin::may_fit(&self.server, self.address, channels, self.channels_left());
+        let waits = !has_room && !self.active.is_empty();
+        self.unplaced = waits.then(|| (now + ROOM_PAUSE, channels));
+        has_room
+    }
+
+    /// Matches new channels against all subscriptions, and tries those `again` for which there was no room.
+    fn rematch(&mut self, again: bool) -> Option<JoinSet<Done>> {
         if self.active.is_empty() {
             return None;
         }
-        let used: u64 = self.active.values().map(|a| a.channels).sum();
         let subscriptions: Vec<Arc<Listed>> = self.active.values().map(|a| a.listed.clone()).collect();
-        let budget = CLIENT_CHANNELS_MAX.saturating_sub(used);
         Some(self.start(Job {
             bytes: JOB_BYTES,
-            of: (subscriptions, budget),
-            run: |around, reserved, (subscriptions, budget)| begin::match_new(around, &subscriptions, budget, reserved),
-            refuse: |_, _, why| Done { messages: vec![Told::error(None, why)], ..Done::default() },
+            of: (subscriptions, (self.channels_left(), again)),
+            run: |around, reserved, (subscriptions, room)| begin::match_new(around, &subscriptions, room, reserved),
+            refuse: |_, _, why| Done {
+                messages: vec![Told::error(None, why)],
+                fewest_kept: Some(0),
+                ..Done::default()
+            },
         }))
     }
 
@@ -522,8 +541,9 @@ impl<O: Outlet> Subscriber<O> {
         if let Some(active) = done.begun {
             self.active.insert(active.listed.subscription().id, active);
         }
-        if done.lacks_room {
-            self.room_at = Some(Instant::now() + ROOM_PAUSE);
+        if let Some(channels) = done.fewest_kept {
+            let at = self.unplaced.map_or_else(|| Instant::now() + ROOM_PAUSE, |(at, _)| at);
+            self.unplaced = Some((at, channels));
         }
         for (id, channels, windows) in done.added {
             if let Some(active) = self.active.get_mut(&id) {

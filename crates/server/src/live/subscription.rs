@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +19,7 @@ use super::place::{Place, Round};
 use super::slot::Slot;
 use super::tail::{Arrived, Fresh, Tail};
 use super::texts::Texts;
+use super::unplaced::Unplaced;
 use super::window::{StreamWindow, TakenWindow};
 
 /// Channel patterns of one subscription, those without wildcards found by name.
@@ -175,8 +175,8 @@ pub struct Subscription {
     told: Mutex<Told>,
     /// Streams that were compared with the patterns, with their channels: the next look is at what changed since.
     looked: Mutex<StreamList>,
-    /// Whether the client was told that there is no room for channels that were found.
-    is_refused: AtomicBool,
+    /// Channels that were found and for which there was no room.
+    unplaced: Mutex<Unplaced>,
     wake: Arc<Notify>,
 }
 
@@ -216,8 +216,8 @@ impl Subscription {
     /// A subscription that gathers nothing yet.
     pub fn new(id: i64, patterns: PatternSet, wake: Arc<Notify>, epoch: u32) -> Self {
         let pending = Mutex::new(Pending { epoch, ..Pending::default() });
-        let (told, looked, is_refused) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Subscription { id, patterns, pending, told, looked, is_refused, wake }
+        let (told, looked, unplaced) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Subscription { id, patterns, pending, told, looked, unplaced, wake }
     }
 
     /// What waits; hold the lock for moments only.
@@ -248,16 +248,24 @@ impl Subscription {
         Ok(found)
     }
 
-    /// Where [`Subscription::find_new`] looked at last.
-    pub fn looked(&self) -> StreamList {
-        self.looked.lock().clone()
+    /// Keeps matches for which there is no room. Whether there are more than are kept, and the client does not know.
+    pub fn keep(&self, left: &[Match]) -> bool {
+        // What it has of these streams may have wider types.
+        left.iter().for_each(|found| self.refresh(&found.stream));
+        let mut unplaced = self.unplaced.lock();
+        let not_kept = left.iter().filter(|found| !unplaced.keep(&found.stream, &found.channels)).count();
+        not_kept > 0 && unplaced.tell_more()
     }
 
-    /// There was no room for what was found since it had looked here: the next look finds it again. Whether the client
-    /// does not know yet.
-    pub fn refuse(&self, looked: StreamList) -> bool {
-        *self.looked.lock() = looked;
-        !self.is_refused.swap(true, Ordering::Relaxed)
+    /// Takes back the matches that it keeps, of streams as they are now.
+    pub fn take_kept(&self, streams: &StreamList) -> Vec<Match> {
+        let kept = self.unplaced.lock().take(streams);
+        kept.into_iter().map(|(stream, channels)| self.match_of(stream, channels)).collect()
+    }
+
+    /// The channels of the smallest match that it keeps.
+    pub fn fewest_kept(&self) -> Option<u64> {
+        self.unplaced.lock().fewest()
     }
 
     /// The channels of a stream that match, of those behind the first ones that were compared before. Only the
@@ -276,16 +284,21 @@ impl Subscription {
         if channels.is_empty() {
             return Ok(None);
         }
+        Ok(Some(self.match_of(stream.clone(), channels)))
+    }
+
+    /// A match of channels of a stream that are new to it, as it stands now.
+    pub fn match_of(&self, stream: Arc<Stream>, channels: Vec<u16>) -> Match {
         let slot = self.pending.lock().by_stream.get(&stream.id).copied();
-        Ok(Some(Match {
-            stream: stream.clone(),
+        Match {
+            stream,
             channels,
             slot: slot.unwrap_or(u32::MAX),
             new_stream: slot.is_none(),
             start_row: 0,
             end_time: i64::MAX,
             lacks_before: false,
-        }))
+        }
     }
 
     /// Bytes by which its tables grow with what was found.
@@ -315,7 +328,6 @@ impl Subscription {
     }
 
     fn take_in(&self, found: &mut Match, hold: bool, new: impl FnOnce(StreamId) -> Slot) {
-        self.is_refused.store(false, Ordering::Relaxed);
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         if found.new_stream {

@@ -327,6 +327,39 @@ async fn a_channel_for_which_there_is_no_room_is_announced_when_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_fits_is_announced_behind_what_does_not() {
+    let server = TestServer::start().await;
+    let mut live = server.live().await;
+    live.send(json!({ "type": "subscribe", "id": 9, "channels": ["wide*.*", "narrow.*"] })).await;
+    live.next_of("subscribed").await;
+    // Another client of this address leaves room for a few channels.
+    let budget = server.running.as_ref().unwrap().server.budget.clone();
+    let mut held = budget.take(server.http.ip(), 0).unwrap();
+    let mut step = budget.max_per_client();
+    while step > 0 {
+        if held.grow(step).is_err() {
+            step /= 2;
+        }
+    }
+    held.resize(held.bytes() - 4096).unwrap();
+    let wide: Vec<String> = (0..100).map(|n| format!("c{n}={n}")).collect();
+    server.write(&format!("wide {} {BASE}", wide.join(","))).await;
+    assert!(live.next_of("error").await["message"].as_str().unwrap().contains("client_memory"));
+    server.write(&format!("narrow x=1 {BASE}")).await;
+    assert_eq!(live.next_of("channels").await["channels"][0]["name"], "narrow.x");
+    // Of others it is told as well.
+    server.write(&format!("wide_too {} {BASE}", wide.join(","))).await;
+    assert!(live.next_of("error").await["message"].as_str().unwrap().contains("client_memory"));
+    drop(held);
+    let mut announced = 0;
+    while announced < 200 {
+        announced += live.next_of("channels").await["channels"].as_array().unwrap().len();
+    }
+    assert_eq!(announced, 200);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn heartbeats_and_events_reach_every_client() {
     let server = TestServer::start().await;
     let mut live = server.live().await;
