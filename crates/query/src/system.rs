@@ -140,8 +140,8 @@ pub trait SystemRows: Send + Sync + 'static {
     /// Gaps that touch a time range (nanoseconds since 1970 UTC, end exclusive).
     fn gaps(&self, time: Range<i64>) -> Vec<GapRow>;
 
-    /// The `time` before which [`SystemRows::gaps`] leaves some out, in nanoseconds since 1970 UTC; `None` where it has
-    /// all.
+    /// The `time` before which [`SystemRows::gaps`] leaves some out, in nanoseconds since 1970 UTC; `i64::MAX`: of any
+    /// time. `None` where it has all. May read from the store: not for threads that must not block.
     fn gaps_known_from(&self) -> Option<i64> {
         None
     }

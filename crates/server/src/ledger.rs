@@ -33,6 +33,11 @@ pub const EVENT_SOURCE_MAX: usize = 256;
 /// Bytes of a row beside its texts, about.
 const ROW_BYTES: usize = 256;
 
+/// Most rows that are read to find what time gaps are of that are left out.
+const SKIPPED_ROWS_MAX: usize = 4 << 20;
+
+/// The cause of rows of gaps that fill others.
+const FILLED: &str = "filled";
 const GAPS: &str = "strongback.gaps";
 const EVENTS: &str = "strongback.events";
 /// The channel that says who wrote an event down; events of earlier versions have none.
@@ -85,8 +90,23 @@ struct Rows {
     event_bytes: usize,
     next_gap_row: u64,
     next_event_row: u64,
+    /// Most gaps, and most events.
+    max: RowsMax,
+    /// Where the latest gap ends that was here and is not any more, nanoseconds since 1970 UTC.
+    left_out_to: Option<i64>,
+    /// Rows of gaps that were never read, as there were too many behind them: what [`Rows::left_out_to`] lacks.
+    skipped: Option<Range<u64>>,
     /// Gaps found since start.
     found: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RowsMax(usize);
+
+impl Default for RowsMax {
+    fn default() -> Self {
+        RowsMax(ROWS_MAX)
+    }
 }
 
 /// What a look at the store brought.
@@ -174,8 +194,11 @@ impl Ledger {
                 continue;
             }
             let columns = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();
-            let from = from.max(next.saturating_sub(ROWS_MAX as u64));
-            let scan = Scan { rows: from..next, ..Scan::all(stream.id, columns) };
+            let first = from.max(next.saturating_sub(rows.max.0 as u64));
+            if is_gaps && from < first {
+                rows.skip(from..first);
+            }
+            let scan = Scan { rows: first..next, ..Scan::all(stream.id, columns) };
             for batch in view.scan(scan) {
                 let batch = batch?;
                 for row in 0..batch.len() {
@@ -205,6 +228,59 @@ impl Ledger {
     pub fn gaps_where(&self, time: &Range<i64>, limit: usize, wanted: impl Fn(&GapRow) -> bool) -> Vec<GapRow> {
         let touches = |g: &&GapRow| g.from_time_ns < time.end && g.to_time_ns >= time.start && wanted(g);
         self.rows.read().gaps.iter().rev().filter(touches).take(limit).cloned().collect()
+    }
+
+    /// Finds the `time` before which gaps are left out, nanoseconds since 1970 UTC; `i64::MAX`: of any time. `None` where
+    /// they are all here. May read much the first time.
+    pub fn gaps_known_from(&self, store: &Store) -> Option<i64> {
+        let skipped = self.rows.read().skipped.clone();
+        if let Some(skipped) = skipped {
+            let latest = match self.latest_end(store, &skipped) {
+                Ok(latest) => latest,
+                Err(error) => {
+                    tracing::warn!(%error, "gaps that are not kept cannot be read");
+                    return Some(i64::MAX);
+                }
+            };
+            let mut rows = self.rows.write();
+            rows.left_out_to = rows.left_out_to.max(latest);
+            if rows.skipped.as_ref() == Some(&skipped) {
+                rows.skipped = None;
+            }
+        }
+        self.rows.read().left_out_to.map(|to| to.saturating_add(1))
+    }
+
+    /// Where the latest gap of these rows ends; `i64::MAX`: there are too many to look at.
+    fn latest_end(&self, store: &Store, rows: &Range<u64>) -> Result<Option<i64>, ScanError> {
+        let view = store.view();
+        let catalog = view.catalog();
+        let own = self.own.lock().find(&catalog.streams);
+        let gaps = own.into_iter().filter_map(|id| catalog.stream(id)).find(|stream| stream.key.table == GAPS);
+        let columns = gaps.and_then(|gaps| Some(vec![gaps.layout.index("to_time")?, gaps.layout.index("cause")?]));
+        let (Some(gaps), Some(columns)) = (gaps, columns) else { return Ok(None) };
+        let (mut latest, mut read) = (None, 0);
+        for batch in view.scan(Scan { rows: rows.clone(), ..Scan::all(gaps.id, columns) }) {
+            let batch = batch?;
+            read += batch.len();
+            let [to_time, cause] = &batch.columns[..] else { return Ok(None) };
+            if read > SKIPPED_ROWS_MAX {
+                return Ok(Some(i64::MAX));
+            }
+            for row in (0..batch.len()).filter(|row| cause.cell(*row) != Ok(Value::String(FILLED))) {
+                let to = to_time.cell(row).ok().and_then(|value| value.convert(ChannelType::I64));
+                if let Some(Value::I64(to)) = to {
+                    latest = latest.max(Some(to));
+                }
+            }
+        }
+        Ok(latest)
+    }
+
+    /// One that keeps so many gaps and events.
+    #[cfg(test)]
+    pub fn keeping(max: usize) -> Ledger {
+        Ledger { rows: RwLock::new(Rows { max: RowsMax(max), ..Rows::default() }), ..Ledger::default() }
     }
 
     /// Spans of a stream in which frames are still missing.
@@ -386,7 +462,7 @@ impl Rows {
     fn add_gap(&mut self, cells: &Cells<'_>, stream_name: impl Fn(StreamId) -> Option<String>) -> GapRow {
         let unsigned = |name| cells.integer(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
         let (id, count, cause) = (unsigned("id"), unsigned("count"), cells.text("cause"));
-        if cause == "filled"
+        if cause == FILLED
             && let Some(gap) = self.gaps.iter_mut().rev().find(|g| g.id == id && g.count > 0)
         {
             gap.open = gap.open.saturating_sub(count);
@@ -408,25 +484,36 @@ impl Rows {
             to_sequence: cells.integer("to_sequence"),
             count,
             // Late frames of a gap that is no longer kept, and restarts, leave nothing open.
-            open: if matches!(cause.as_str(), "filled" | "restart" | "refused") { 0 } else { count },
+            open: if matches!(cause.as_str(), FILLED | "restart" | "refused") { 0 } else { count },
             words: words(&cause, count, from, to),
             cause,
         };
         self.found += u64::from(gap.open > 0);
         self.gap_bytes += gap_bytes(&gap);
         self.gaps.push_back(gap.clone());
-        while self.gaps.len() > ROWS_MAX || self.gap_bytes > BYTES_MAX {
+        while self.gaps.len() > self.max.0 || self.gap_bytes > BYTES_MAX {
             let Some(oldest) = self.gaps.pop_front() else { break };
             self.gap_bytes -= gap_bytes(&oldest);
+            if oldest.cause != FILLED {
+                self.left_out_to = self.left_out_to.max(Some(oldest.to_time_ns));
+            }
         }
         gap
+    }
+
+    /// Notes rows of gaps that are not read.
+    fn skip(&mut self, rows: Range<u64>) {
+        self.skipped = Some(match &self.skipped {
+            Some(before) => before.start.min(rows.start)..before.end.max(rows.end),
+            None => rows,
+        });
     }
 
     fn add_event(&mut self, event: EventRow) {
         let at = self.events.partition_point(|e| e.time_ns <= event.time_ns);
         self.event_bytes += event_bytes(&event);
         self.events.insert(at, event);
-        while self.events.len() > ROWS_MAX || self.event_bytes > BYTES_MAX {
+        while self.events.len() > self.max.0 || self.event_bytes > BYTES_MAX {
             let Some(oldest) = self.events.pop_front() else { break };
             self.event_bytes -= event_bytes(&oldest);
         }
@@ -551,6 +638,89 @@ mod tests {
     use super::*;
     use crate::live::Live;
     use crate::opening::Opening;
+
+    const T0: i64 = 1_790_000_000_000_000_000;
+
+    /// Adds rows of gaps to a store: number, end, cause.
+    fn append_gaps(store: &Store, gaps: &[(u64, i64, &str)]) {
+        let channels = [
+            ("id", ChannelType::U64),
+            ("from_time", ChannelType::I64),
+            ("to_time", ChannelType::I64),
+            ("count", ChannelType::U64),
+            ("cause", ChannelType::String),
+        ];
+        let spec = StreamSpec {
+            key: StreamKey::new(GAPS, []),
+            source: "strongback".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: channels.into_iter().map(|(name, kind)| ChannelSpec::new(name, kind)).collect(),
+        };
+        let stream = store.resolve(&spec, T0).unwrap().0.id;
+        let first = store.view().next_row(stream) as i64;
+        let mut batch = FrameBatch::new();
+        for ((id, to, cause), row) in gaps.iter().zip(first..) {
+            batch.begin(FrameHead { stream, receive_time: T0 + row, source_time: None, sequence: None });
+            batch.push(ChannelIndex(0), Value::U64(*id));
+            batch.push(ChannelIndex(1), Value::I64(*to - 1));
+            batch.push(ChannelIndex(2), Value::I64(*to));
+            batch.push(ChannelIndex(3), Value::U64(1));
+            batch.push(ChannelIndex(4), Value::String(cause));
+            batch.end();
+        }
+        let outcomes = store.append(&batch, T0 + 1_000).outcomes;
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })), "{outcomes:?}");
+    }
+
+    #[test]
+    fn of_gaps_that_are_not_read_at_a_start_the_latest_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default(), T0).unwrap();
+        let known_from = || {
+            let ledger = Ledger::keeping(4);
+            ledger.load(&store).unwrap();
+            let known_from = ledger.gaps_known_from(&store);
+            assert!(ledger.rows.read().skipped.is_none(), "it is read once");
+            assert_eq!(ledger.gaps_known_from(&store), known_from);
+            known_from
+        };
+        assert_eq!(known_from(), None);
+        // What fills others is no gap of its own.
+        append_gaps(&store, &[(1, T0 + 950, FILLED), (2, T0 + 20, "kernel"), (3, T0 + 900, "sequence")]);
+        append_gaps(&store, &[(4, T0 + 40, "sequence"), (5, T0 + 50, "sequence")]);
+        assert_eq!(known_from(), None);
+        append_gaps(&store, &[(6, T0 + 60, "sequence")]);
+        assert_eq!(known_from(), Some(T0 + 21));
+        // Of another stream, and later than those behind it.
+        append_gaps(&store, &[(7, T0 + 70, "sequence")]);
+        assert_eq!(known_from(), Some(T0 + 901));
+        // All that is read fills others.
+        append_gaps(&store, &[4, 5, 6, 7].map(|id| (id, T0 + 80, FILLED)));
+        assert_eq!(known_from(), Some(T0 + 901));
+    }
+
+    #[test]
+    fn of_gaps_that_make_room_for_newer_ones_the_latest_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default(), T0).unwrap();
+        let ledger = Ledger::keeping(2);
+        ledger.load(&store).unwrap();
+        let known_from = || {
+            ledger.follow(&store).unwrap();
+            ledger.gaps_known_from(&store)
+        };
+        append_gaps(&store, &[(1, T0 + 500, "sequence"), (2, T0 + 20, "sequence")]);
+        assert_eq!(known_from(), None);
+        append_gaps(&store, &[(3, T0 + 30, "sequence")]);
+        assert_eq!(known_from(), Some(T0 + 501));
+        append_gaps(&store, &[(4, T0 + 40, "sequence")]);
+        assert_eq!(known_from(), Some(T0 + 501));
+        // Some of very many are not read at all.
+        append_gaps(&store, &[(5, T0 + 600, "sequence"), (6, T0 + 60, "sequence"), (7, T0 + 70, "sequence")]);
+        assert_eq!(known_from(), Some(T0 + 601));
+    }
 
     /// Nobody commits: an event that waited for room in the log would do so for ever.
     #[test]

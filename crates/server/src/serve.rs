@@ -23,7 +23,6 @@ use crate::config::Config;
 use crate::derived::Derived;
 use crate::derived::book::Book;
 use crate::descriptors;
-use crate::export;
 use crate::http;
 use crate::http::connections::Connections;
 use crate::ingest::Ingest;
@@ -168,7 +167,7 @@ impl SystemRows for Rows {
     }
 
     fn gaps_known_from(&self) -> Option<i64> {
-        export::gaps_known_from(&self.ledger, &self.ingest.store())
+        self.ledger.gaps_known_from(&self.ingest.store())
     }
 
     fn events(&self, time: Range<i64>) -> Vec<EventRow> {

@@ -145,10 +145,12 @@ impl Query {
         let chosen = self.inner.spawn_heavy(async move { matching(of.catalog(), &patterns) }).await;
         let chosen = chosen.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))?;
         let columns = Columns::new(chosen?)?;
-        let gaps = self.inner.system.gaps(request.time.clone());
-        let unlisted = self.inner.system.gaps_known_from().and_then(|known_from| unlisted(known_from, &request.time));
+        let system = self.inner.system.clone();
         let (sender, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let task = self.inner.spawn_heavy(async move {
+            // What is left out meanwhile is said to be.
+            let gaps = system.gaps(request.time.clone());
+            let unlisted = system.gaps_known_from().and_then(|known_from| unlisted(known_from, &request.time));
             if let Err(error) = write(view, columns, (gaps, unlisted), request, &sender).await {
                 // A reader that has gone needs no error.
                 let _ = sender.send(Err(error)).await;
@@ -251,8 +253,13 @@ fn unlisted(known_from: i64, time: &Range<i64>) -> Option<GapRow> {
         return None;
     }
     let at = known_from.min(time.end.saturating_sub(1));
-    let mut words = String::from("gaps before ");
-    text::put_time(&mut words, known_from);
+    let mut words = String::from("gaps ");
+    if known_from == i64::MAX {
+        words.push_str("of any time");
+    } else {
+        words.push_str("before ");
+        text::put_time(&mut words, known_from);
+    }
     words.push_str(" are not all listed: there are more than are kept at hand");
     Some(GapRow { from_time_ns: at, to_time_ns: at, cause: "not listed".into(), words, ..GapRow::default() })
 }
@@ -414,6 +421,14 @@ mod tests {
             let frames = text.lines().filter(|line| line.contains(",t,")).count();
             assert_eq!(frames as i64, T0 + 10 - from);
         }
+    }
+
+    #[test]
+    fn gaps_of_any_time_may_be_left_out() {
+        let row = unlisted(i64::MAX, &(T0..T0 + 5)).unwrap();
+        assert!(row.words.starts_with("gaps of any time are not all listed"), "{}", row.words);
+        assert_eq!((row.from_time_ns, row.to_time_ns), (T0 + 4, T0 + 4));
+        assert!(unlisted(T0, &(T0..T0 + 5)).is_none());
     }
 
     #[tokio::test]
