@@ -101,6 +101,54 @@ describe("states over time", () => {
     t.push(3.5, 4.5, "CLOSED", "ARMED", false, true);
     expect(names(t).slice(1, 4)).toEqual(["CLOSED 2-3", "CLOSED 3.5-4.5", "ARMED 4.5-4.5"]);
   });
+  it("follows a source whose clock was set back, and none of its late windows alone", () => {
+    const t = new Track(600);
+    t.push(0, 1, "OPEN", "OPEN", false, false);
+    t.push(60, 60, "OPEN", "OPEN", false, false);
+    // One that is late marks, and is not what is now; nor are others between which newer ones come.
+    t.push(10, 11, "CLOSED", "CLOSED", false, false);
+    expect([names(t), t.segments[0]!.marks]).toEqual([["OPEN! 0-60"], [10]]);
+    t.push(60, 61, "OPEN", "OPEN", false, false);
+    t.push(20, 21, "CLOSED", "CLOSED", false, false);
+    t.push(61, 62, "OPEN", "OPEN", false, false);
+    expect([names(t), t.segments[0]!.marks]).toEqual([["OPEN! 0-62"], [10, 20]]);
+    // Nor is what is no other state, or goes backwards.
+    for (const at of [30, 32]) t.push(at, at + 1, "OPEN", "OPEN", false, false);
+    t.push(50, 51, "CLOSED", "CLOSED", false, false);
+    t.push(40, 41, "CLOSED", "CLOSED", false, false);
+    expect([names(t), t.segments[0]!.marks]).toEqual([["OPEN! 0-62"], [10, 20, 50, 40]]);
+    // Two that go on are where the source is.
+    t.push(42, 43, "CLOSED", "CLOSED", false, false);
+    expect([names(t), t.segments[0]!.marks]).toEqual([["OPEN! 0-40", "CLOSED 40-43"], [10, 20]]);
+    t.push(44, 45, "CLOSED", "ARMED", false, false);
+    expect(names(t)).toEqual(["OPEN! 0-40", "CLOSED 40-45", "ARMED 45-45"]);
+    // Through the times that it was at before it goes once more.
+    t.push(46, 63, "ARMED", "ARMED", false, false);
+    t.push(64, 65, "ARMED", "ARMED", false, false);
+    expect(names(t)).toEqual(["OPEN! 0-40", "CLOSED 40-45", "ARMED 45-65"]);
+  });
+  it("goes on after one frame that was stamped ahead", () => {
+    const t = new Track(600);
+    t.push(0, 1, "OPEN", "OPEN", false, false);
+    t.push(100, 100, "OPEN", "OPEN", false, false);
+    for (let at = 2; at < 110; at += 2) t.push(at, at + 1, "CLOSED", "CLOSED", false, false);
+    expect(names(t)).toEqual(["OPEN 0-2", "CLOSED 2-109"]);
+  });
+  it("keeps what is known of later times when many windows come late at once", () => {
+    const t = new Track(600);
+    for (const [from, to, state] of [[0, 30, "OPEN"], [30, 50, "CLOSED"], [50, 60, "OPEN"]] as const) t.push(from, to, state, state, false, false);
+    for (const at of [10, 12, 14]) t.push(at, at + 1, "ARMED", "ARMED", false, false);
+    expect(names(t)).toEqual(["OPEN 0-10", "ARMED 10-15"]);
+    t.push(5, 6, "IDLE", "IDLE", false, false);
+    t.push(7, 8, "IDLE", "IDLE", false, false);
+    expect(names(t)).toEqual(["OPEN 0-5", "IDLE 5-8"]);
+    t.push(61, 62, "OPEN", "OPEN", false, false);
+    expect(names(t)).toEqual(["OPEN 0-5", "IDLE 5-8", "OPEN 8-10", "ARMED 10-15", "OPEN 15-30", "CLOSED 30-50", "OPEN 50-62"]);
+    t.push(10, 11, "IDLE", "IDLE", false, false);
+    t.clear();
+    t.push(0, 1, "OPEN", "OPEN", false, false);
+    expect(names(t)).toEqual(["OPEN 0-1"]);
+  });
   it("gives a name one colour and resting states none", () => {
     expect(stateColour("CLOSED")).toBe(0);
     expect(stateColour("TERMINAL_COUNT")).toBe(stateColour("TERMINAL_COUNT"));

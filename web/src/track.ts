@@ -25,14 +25,30 @@ export function stateName(value: WireValue): string | null {
   return String(value);
 }
 
+/** What a stream brought between two times, s. */
+interface Window {
+  t0: number;
+  t1: number;
+  begin: string;
+  end: string;
+  flicker: boolean;
+  broken: boolean;
+}
+
 export class Track {
   readonly segments: Segment[] = [];
+  /** The window before, where it came late and ended in another state than the newest: one more like it is no accident. */
+  private behind: Window | null = null;
+  /** What was seen at later times than those that the source went back to. */
+  private ahead: Segment[] = [];
 
   /** `spanS`: the longest span to be drawn; two segments that are together shorter than span/SLOTS become one. */
   constructor(readonly spanS: number) {}
 
   clear(): void {
     this.segments.length = 0;
+    this.ahead = [];
+    this.behind = null;
   }
 
   /**
@@ -43,23 +59,67 @@ export class Track {
     const begin = stateName(first);
     const end = stateName(last);
     if (begin === null || end === null) return;
+    const window = { t0, t1, begin, end, flicker, broken };
     const newest = this.segments.at(-1);
-    if (newest && t1 < newest.to) this.late(t0, t1, begin, end, flicker, broken);
-    else if (newest && t0 < newest.to) {
+    if (newest && t1 < newest.to) this.passed(window, newest);
+    else {
+      this.behind = null;
+      this.restore(t0, t1);
+      this.follow(window);
+    }
+    if (this.segments.length > MAX_SEGMENTS) this.segments.splice(0, this.segments.length - MAX_SEGMENTS);
+  }
+
+  /** A window that reaches to the newest time or beyond. */
+  private follow({ t0, t1, begin, end, flicker, broken }: Window): void {
+    const newest = this.segments.at(-1);
+    if (newest && t0 < newest.to) {
       if (flicker || (this.at(t0) ?? newest).state !== begin) this.mark(newest, t0);
       this.extend(t1, t1, end, false, false);
     } else {
       this.extend(t0, begin === end ? t1 : t0, begin, flicker, broken);
       if (begin !== end) this.extend(t1, t1, end, false, false);
     }
-    if (this.segments.length > MAX_SEGMENTS) this.segments.splice(0, this.segments.length - MAX_SEGMENTS);
+  }
+
+  /**
+   * A window of times that have passed. One alone is late and never what is now. A second one that goes on from it, with
+   * nothing newer between them, is where the source is: its clock was set back, or a frame was stamped ahead.
+   */
+  private passed(window: Window, newest: Segment): void {
+    const before = this.behind;
+    const isOther = this.late(window) && window.end !== newest.state;
+    this.behind = isOther ? window : null;
+    if (!isOther || before === null || window.t0 < before.t0 || window.t1 <= before.t1) return;
+    this.behind = null;
+    this.cut(before.t0);
+    this.follow(before);
+    this.follow(window);
+  }
+
+  /** Puts aside what is known from `t` on. */
+  private cut(t: number): void {
+    const known = this.segments.at(-1)!.to;
+    this.ahead = [...after(this.segments, t), ...after(this.ahead, known)].slice(-MAX_SEGMENTS);
+    const kept = this.segments.filter((segment) => segment.from < t).map((segment) => within(segment, segment.from, Math.min(segment.to, t)));
+    this.segments.splice(0, this.segments.length, ...kept);
+  }
+
+  /** What was put aside stands where the source leaps over most of it; where it went through those times again it is done with. */
+  private restore(t0: number, t1: number): void {
+    const last = this.ahead.at(-1);
+    if (!last || t1 < last.to) return;
+    const known = this.segments.at(-1)!.to;
+    if (t0 >= last.to && t0 - known > known - this.ahead[0]!.from) this.segments.push(...after(this.ahead, known));
+    this.ahead = [];
   }
 
   private extend(from: number, to: number, state: string, flicker: boolean, broken: boolean): void {
     const newest = this.segments.at(-1);
     if (newest && !broken) {
-      newest.to = Math.max(newest.to, newest.state === state ? to : from);
-      if (newest.state === state) {
+      const goesOn = newest.state === state && !newest.many;
+      newest.to = Math.max(newest.to, goesOn ? to : from);
+      if (goesOn) {
         if (flicker) this.mark(newest, from);
         return;
       }
@@ -75,23 +135,27 @@ export class Track {
     if (segment.marks.length > MAX_SEGMENTS) segment.marks.shift();
   }
 
-  /** A window from before what was seen last: it fills a hole, or the bar is marked where it was otherwise. */
-  private late(t0: number, t1: number, begin: string, end: string, flicker: boolean, broken: boolean): void {
+  /**
+   * A window from before what was seen last: it fills a hole, or the bar is marked where it was otherwise. Answers whether
+   * there was something already.
+   */
+  private late({ t0, t1, begin, end, flicker, broken }: Window): boolean {
     const touched = this.segments.filter((segment) => segment.from <= t1 && segment.to >= t0);
     if (touched.length > 0) {
       const isKnown = !flicker && this.at(t0)?.state === begin && this.at(t1)?.state === end;
       if (!isKnown) for (const segment of touched) this.mark(segment, t0);
-      return;
+      return true;
     }
     const i = this.segments.findIndex((segment) => segment.from > t0);
     const before = this.segments[i - 1];
     if (before && !broken && !before.many && before.state === begin && begin === end) {
       before.to = t1;
       if (flicker) this.mark(before, t0);
-      return;
+      return false;
     }
     if (begin !== end) this.add(i, segmentOf(t1, t1, end, false));
     this.add(i, segmentOf(t0, t1, begin, flicker));
+    return false;
   }
 
   /** Puts a segment in its place, and joins what is around it where it cannot be told apart; the newest stays as it is. */
@@ -113,6 +177,7 @@ export class Track {
 
   /** Forgets segments that ended before `t`. */
   expire(t: number): void {
+    if (this.ahead.some((segment) => segment.to < t)) this.ahead = this.ahead.filter((segment) => segment.to >= t);
     let gone = 0;
     while (gone < this.segments.length - 1 && this.segments[gone]!.to < t) gone++;
     if (gone > 0) this.segments.splice(0, gone);
@@ -134,6 +199,17 @@ export class Track {
 
 function segmentOf(from: number, to: number, state: string, flicker: boolean): Segment {
   return { from, to, state, flicker, marks: flicker ? [from] : [], many: false };
+}
+
+/** The part of a segment between two times. */
+function within(segment: Segment, from: number, to: number): Segment {
+  const marks = segment.marks.filter((mark) => mark >= from && (mark < to || from === to));
+  return { ...segment, from, to, marks, flicker: segment.many ? segment.flicker : marks.length > 0 };
+}
+
+/** What of segments lies after `t`. */
+function after(segments: readonly Segment[], t: number): Segment[] {
+  return segments.filter((segment) => segment.to > t).map((segment) => within(segment, Math.max(segment.from, t), segment.to));
 }
 
 const RESTING =
