@@ -198,9 +198,9 @@ impl History {
         for found in found {
             let columns: Vec<ChannelIndex> = found.channels.iter().map(|c| ChannelIndex(*c)).collect();
             // Frames stamped ahead of our clock belong to the history too: the tail begins at a row, not a time.
-            let (time, grid) = (grid.start..found.end_time, grid.clone());
+            let (time, end_row) = (grid.start..found.end_time, found.start_row);
             let (leave, beside) = (leave.clone(), beside.clone());
-            let extent = Extent { time, grid, end_row: found.start_row, points, leave, beside };
+            let extent = Extent { time, grid: grid.clone(), end_row, points, leave, beside };
             let series = history::read(view, &found.stream, &columns, &extent)?;
             streams.push(StreamHistory { series, gaps: gaps(found.stream.id, &grid) });
         }
