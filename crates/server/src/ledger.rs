@@ -230,8 +230,8 @@ impl Ledger {
         self.rows.read().gaps.iter().rev().filter(touches).take(limit).cloned().collect()
     }
 
-    /// Finds the `time` before which gaps are left out, nanoseconds since 1970 UTC; `i64::MAX`: of any time. `None` where
-    /// they are all here. May read much the first time.
+    /// Finds the `time` before which gaps are left out, nanoseconds since 1970 UTC; `i64::MAX`: of any time. `None`
+    /// where they are all here. May read much the first time.
     pub fn gaps_known_from(&self, store: &Store) -> Option<i64> {
         let skipped = self.rows.read().skipped.clone();
         if let Some(skipped) = skipped {

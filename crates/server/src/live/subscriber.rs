@@ -502,7 +502,7 @@ impl<O: Outlet> Subscriber<O> {
         }
         let has_room = begin::may_fit(&self.server, self.address, channels, self.channels_left());
         let waits = !has_room && !self.active.is_empty();
-        self.unplaced = waits.then(|| (now + ROOM_PAUSE, channels));
+        self.unplaced = waits.then_some((now + ROOM_PAUSE, channels));
         has_room
     }
 
