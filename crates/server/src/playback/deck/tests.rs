@@ -352,8 +352,8 @@ fn late_frames_of_very_many_streams_are_summed_up_and_leave_room_for_troubles() 
     bench.wall.store(T0 + 105 * S, Ordering::Relaxed);
     bench.deck.obey(&Wish::Speed(1_000.0)).unwrap();
     bench.run(S);
-    let late: Vec<_> = bench.streams.iter().map(|stream| (*stream, T0 + 102 * S, 1)).collect();
-    for expected in [LATE_TOLD_MAX + 1, 0] {
+    for (value, expected) in [(1, LATE_TOLD_MAX + 1), (2, 0)] {
+        let late: Vec<_> = bench.streams.iter().map(|stream| (*stream, T0 + 102 * S, value)).collect();
         append(&bench.store, &late);
         bench.run(S);
         let told = bench.deck.take_told();
