@@ -100,8 +100,9 @@ export async function doctor(signal?: AbortSignal): Promise<Finding[]> {
   return (await call<{ findings: Finding[] }>("api/doctor", { signal })).findings;
 }
 
-export async function events(from: bigint, limit: number, to?: bigint): Promise<Event[]> {
-  return (await call<{ events: Event[] }>("api/events" + query({ from: from.toString(), to: to?.toString(), limit }))).events;
+/** The newest events since `from`, the oldest first. */
+export async function events(from: bigint, limit: number, to?: bigint, signal?: AbortSignal): Promise<Event[]> {
+  return (await call<{ events: Event[] }>("api/events" + query({ from: from.toString(), to: to?.toString(), limit }), { signal })).events;
 }
 
 export async function addEvent(text: string, level: EventLevel, time?: bigint): Promise<void> {
@@ -197,14 +198,17 @@ export interface Run {
   };
 }
 
-export async function runs(): Promise<{ at: string; runs: Run[] }> {
-  return call("api/runs");
+export async function runs(signal?: AbortSignal): Promise<{ at: string; runs: Run[] }> {
+  return call("api/runs", { signal });
 }
 
-/** Steps in the lives of alarms up to an instant, in the order of time. */
-export async function alarmSteps(to: bigint): Promise<AlarmStep[]> {
+/** Most steps that are asked for. */
+export const STEPS_MAX = 20_000;
+
+/** Steps in the lives of alarms up to an instant, the newest, in the order of time. */
+export async function alarmSteps(to: bigint, signal?: AbortSignal): Promise<AlarmStep[]> {
   try {
-    const { rows } = await sql(`select ${STEP_COLUMNS} from strongback.alarms where "time_ns" <= ${to} order by "time" desc limit ${STEPS_MAX}`, STEPS_MAX);
+    const { rows } = await sql(`select ${STEP_COLUMNS} from strongback.alarms where "time_ns" <= ${to} order by "time" desc limit ${STEPS_MAX}`, STEPS_MAX, signal);
     return rows.map(readStep).reverse();
   } catch (e) {
     // Where no alarm ever was there is no such table.
@@ -212,7 +216,6 @@ export async function alarmSteps(to: bigint): Promise<AlarmStep[]> {
     throw e;
   }
 }
-const STEPS_MAX = 20_000;
 
 export interface NewPlayback {
   from?: string;

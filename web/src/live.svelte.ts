@@ -5,7 +5,6 @@ import * as api from "./api";
 import { type Banner, Banners } from "./banner";
 import type { Countdown } from "./countdown";
 import type { Feed } from "./feed";
-import { knownFrom } from "./gaps";
 import { Lately } from "./lately";
 import { Liveness, type Mode } from "./liveness";
 import { Losses } from "./losses";
@@ -15,7 +14,7 @@ import type {
 } from "./message";
 import { brief, toNumber } from "./message";
 import { Digits } from "./number";
-import { EVENTS_BEFORE_NS as REPLAY_EVENTS_NS, GAPS_MAX as REPLAY_GAPS, Replay } from "./replay.svelte";
+import { Replay } from "./replay.svelte";
 import { Periods } from "./period";
 import { Primer } from "./primer";
 import { type ShownRun, shownRun } from "./runs";
@@ -94,6 +93,8 @@ class Live {
   /** Instant at which the picture stands. */
   private stopped: bigint | null = null;
   private alarmsThen: Alarm[] = [];
+  /** Whether those were all when the picture was stopped. */
+  private alarmsKnownThen = false;
 
   private readonly liveness = new Liveness(performance.now());
   private readonly marks = new Banners();
@@ -190,16 +191,20 @@ class Live {
     return this.alarmsThen;
   }
 
+  /** Whether those are all. */
+  get alarmsShownKnown(): boolean {
+    if (this.replay) return this.replay.alarmsKnown;
+    return this.shows === "live" ? this.alarmsKnown : this.alarmsKnownThen;
+  }
+
   /** Events by that instant. */
   get eventsShown(): Event[] {
     return this.byThen(this.replay?.events ?? this.events, (event) => event.time);
   }
 
   /** Before this instant nothing is said of gaps, or of events; null: nothing is known yet. */
-  readonly gapsFrom = $derived(
-    this.replay ? (knownFrom(this.replay.gaps, REPLAY_GAPS) ?? BigInt(this.replay.state.from)) : this.gapsKnown,
-  );
-  readonly eventsFrom = $derived(this.replay ? BigInt(this.replay.state.from) - REPLAY_EVENTS_NS : this.eventsKnown);
+  readonly gapsFrom = $derived(this.replay ? this.replay.gapsFrom : this.gapsKnown);
+  readonly eventsFrom = $derived(this.replay ? this.replay.eventsFrom : this.eventsKnown);
 
   /** Gaps that had begun by that instant. */
   get gapsShown(): Gap[] {
@@ -219,7 +224,7 @@ class Live {
     const now = this.now();
     if (this.shows !== "live" || now === null) return;
     this.stopped = now;
-    this.alarmsThen = this.alarms;
+    [this.alarmsThen, this.alarmsKnownThen] = [this.alarms, this.alarmsKnown];
     this.shows = "paused";
     this.refresh(performance.now());
   }

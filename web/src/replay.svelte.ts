@@ -2,6 +2,7 @@
 // gaps and the alarms that stood.
 import * as api from "./api";
 import { alarmsAt, type AlarmStep } from "./alarmbook";
+import { eventsKnownFrom, knownFrom } from "./gaps";
 import type { Alarm, Event, Gap, PlaybackState, ServerMessage } from "./message";
 import { joined, jumpFrom, PlaybackClock } from "./playback";
 import { countdownOf, type ShownRun } from "./runs";
@@ -13,8 +14,12 @@ import { told } from "./told";
 const DEAF_MS = 2500;
 const EVENTS_MAX = 5000;
 /** Events are known from so long before the interval. */
-export const EVENTS_BEFORE_NS = 3_600_000_000_000n;
-export const GAPS_MAX = 500;
+const EVENTS_BEFORE_NS = 3_600_000_000_000n;
+const GAPS_MAX = 500;
+/** What was refused is asked for again after so long, and after twice as long each time, up to the most. */
+const AGAIN_MS = { least: 2000, most: 30_000 };
+/** What is not answered for so long is asked for again. */
+const PATIENCE_MS = 15_000;
 const KEY = "strongback.director.";
 
 export class Replay {
@@ -23,6 +28,11 @@ export class Replay {
   problem = $state<string | null>(null);
   events = $state.raw<Event[]>([]);
   gaps = $state.raw<Gap[]>([]);
+  /** From when on all of them are there; null: that is not known yet. */
+  eventsFrom = $state.raw<bigint | null>(null);
+  gapsFrom = $state.raw<bigint | null>(null);
+  /** Whether the alarms that stood are known. */
+  alarmsKnown = $state(false);
   directs = $state(false);
   readonly stream: Stream;
   readonly clock = new PlaybackClock();
@@ -37,6 +47,11 @@ export class Replay {
   /** Events that were added while others are being read. */
   private late: Event[] | null = null;
   private jumping = Promise.resolve();
+  /** Why the interval is not known. */
+  private refusal: string | null = null;
+  private waitMs = AGAIN_MS.least;
+  /** When it is asked for again. */
+  private dueMs = Infinity;
 
   constructor(
     state: PlaybackState,
@@ -68,6 +83,7 @@ export class Replay {
 
   tick(): void {
     this.stream.tick();
+    if (performance.now() >= this.dueMs) void this.load();
   }
 
   get alive(): boolean {
@@ -131,7 +147,9 @@ export class Replay {
     const before = this.state;
     this.state = state;
     this.clock.hear(state, performance.now());
-    if (before.from !== state.from || before.to !== state.to) void this.load();
+    if (before.from === state.from && before.to === state.to) return;
+    this.forgive();
+    void this.load();
   }
 
   private receive(heard: ServerMessage, pass: (message: ServerMessage) => void): void {
@@ -162,7 +180,10 @@ export class Replay {
   }
 
   private async jumpNow(way: 1 | -1): Promise<void> {
-    if (!(await this.load())) return;
+    if (!(await this.load())) {
+      if (this.refusal !== null) this.problem = this.refusal;
+      return;
+    }
     const { paused, ended } = this.state;
     // Going back just after an event means the one before it.
     const at = this.now() - (way === -1 && !paused && !ended ? 1_000_000_000n : 0n);
@@ -191,27 +212,48 @@ export class Replay {
     }
   }
 
+  private forgive(): void {
+    if (this.problem === this.refusal) this.problem = null;
+    this.refusal = null;
+    this.waitMs = AGAIN_MS.least;
+  }
+
   private async read(): Promise<boolean> {
     const number = ++this.reading;
     const late: Event[] = (this.late = []);
     const [from, to] = [BigInt(this.state.from), BigInt(this.state.to)];
+    const since = from - EVENTS_BEFORE_NS;
+    this.eventsFrom = this.gapsFrom = null;
+    this.alarmsKnown = false;
+    this.dueMs = Infinity;
     try {
+      const patience = AbortSignal.timeout(PATIENCE_MS);
       const [events, gaps, steps, { runs }] = await Promise.all([
-        api.events(from - EVENTS_BEFORE_NS, EVENTS_MAX, to), api.gaps(from, GAPS_MAX, undefined, undefined, to), api.alarmSteps(to), api.runs(),
+        api.events(since, EVENTS_MAX, to, patience), api.gaps(from, GAPS_MAX, undefined, patience, to),
+        api.alarmSteps(to, patience), api.runs(patience),
       ]);
       if (number !== this.reading) return false;
+      this.eventsFrom = eventsKnownFrom(events, EVENTS_MAX) ?? since;
+      this.gapsFrom = knownFrom(gaps, GAPS_MAX) ?? from;
+      this.alarmsKnown = steps.length < api.STEPS_MAX;
       [this.events, this.gaps, this.steps] = [joined(events.reverse(), late), gaps, steps];
       // The run that began last before the end of the interval and has a T-0.
       const run = runs.filter((r) => r.clock?.t0 != null && BigInt(r.clock.started) < to && (r.clock.stopped === null || BigInt(r.clock.stopped) > from))
         .sort((a, b) => (BigInt(a.clock!.started) < BigInt(b.clock!.started) ? 1 : -1))[0];
       this.run = run ? { name: run.name, countdown: countdownOf(run), clock: null } : null;
       this.late = null;
+      this.forgive();
       return true;
     } catch (e) {
       if (number !== this.reading) return false;
       this.loaded = "";
       this.late = null;
-      this.problem = `events and alarms of this time are not known: ${told(e)}`;
+      this.dueMs = performance.now() + this.waitMs;
+      this.waitMs = Math.min(AGAIN_MS.most, 2 * this.waitMs);
+      const before = this.refusal;
+      this.refusal = `events and alarms of this time are not known: ${told(e)}`;
+      // Once: who closed it knows.
+      if (before === null || this.problem === before) this.problem = this.refusal;
       return false;
     }
   }
