@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { heard, levelOf, ordered, stepped, unshelved, words } from "./alarms";
+import { acknowledgeable, asShown, heard, levelOf, ordered, stepped, unknownOf, unshelved, words } from "./alarms";
 import type { Alarm } from "./message";
 
 function alarm(limit: string, changes: Partial<Alarm> = {}): Alarm {
@@ -17,6 +17,21 @@ test("what nobody knows of comes first, the worst of it on top", () => {
     alarm("gone", { state: "cleared", level: "normal", worst: "critical" }),
   ];
   expect(ordered(list).map((a) => a.limit)).toEqual(["critical", "newer", "older", "gone", "known", "shelved"]);
+});
+
+test("an alarm is acknowledged as what it is shown as, or not at all", () => {
+  const shown = alarm("a");
+  const known = { by: "Ada", note: "", time: "2" };
+  const now = alarm("a", { level: "watch", changed: "3" });
+  expect([asShown(shown, [alarm("b"), now]), acknowledgeable(shown, [alarm("b"), now])]).toEqual([now, now]);
+  for (const other of [alarm("b"), alarm("a", { worst: "critical" }), alarm("a", { raised: "2" })]) {
+    expect([asShown(shown, [other]), acknowledgeable(shown, [other])]).toEqual([null, null]);
+  }
+  // Somebody knows of it already, or knew when it was shown.
+  expect(asShown(shown, [alarm("a", { acknowledged: known })])).not.toBeNull();
+  expect(acknowledgeable(shown, [alarm("a", { acknowledged: known })])).toBeNull();
+  expect(acknowledgeable(alarm("a", { acknowledged: known }), [now])).toBeNull();
+  expect(unknownOf([shown, alarm("b", { acknowledged: known }), alarm("c", { shelved: { by: "Ada", note: "", until: "9" } })])).toEqual([shown]);
 });
 
 test("a step replaces its alarm, and one that is over goes", () => {

@@ -40,6 +40,20 @@ export function unshelved(alarms: Alarm[], now: bigint): Alarm[] {
   return ordered(alarms.filter(stays).map((a) => (ends(a) ? { ...a, shelved: null } : a)));
 }
 
+/** The alarm that is shown, as it stands now. Null: it is over, became worse, or another was raised in its place. */
+export function asShown(shown: Alarm, standing: readonly Alarm[]): Alarm | null {
+  return standing.find((a) => keyOf(a) === keyOf(shown) && a.raised === shown.raised && a.worst === shown.worst) ?? null;
+}
+
+/** The same if it can be acknowledged: neither then nor now somebody knows of it. */
+export function acknowledgeable(shown: Alarm, standing: readonly Alarm[]): Alarm | null {
+  const now = shown.acknowledged === null ? asShown(shown, standing) : null;
+  return now?.acknowledged === null ? now : null;
+}
+
+/** Alarms that nobody knows of and nobody shelved. */
+export const unknownOf = (alarms: readonly Alarm[]): Alarm[] => alarms.filter((a) => a.acknowledged === null && a.shelved === null);
+
 /** What is wrong, in words. */
 export function words(alarm: Alarm): string {
   const bound = alarm.bound === null ? "" : String(alarm.bound);
