@@ -386,14 +386,18 @@ class Live {
   /** A channel's newest value in words. */
   text(channel: Channel): string {
     const latest = this.latest.get(channel.id);
-    return latest ? this.words(channel, latest.value) : "–";
+    return latest ? this.digitsOf(channel).newest(latest.value, channel.type, latest.receiveNs) : "–";
   }
 
   /** Any value of a channel in words, with the channel's digits. */
   words(channel: Channel, value: WireValue): string {
-    let digits = this.digits.get(channel.id);
-    if (!digits) this.digits.set(channel.id, (digits = new Digits()));
-    return digits.text(value, channel.type);
+    return this.digitsOf(channel).write(value, channel.type);
+  }
+
+  private digitsOf({ id }: Channel): Digits {
+    let digits = this.digits.get(id);
+    if (!digits) this.digits.set(id, (digits = new Digits()));
+    return digits;
   }
 
   /** Extremes of a span in words; the newest value, which may have come by another subscription, is among them. */

@@ -42,6 +42,27 @@ describe("numbers in words", () => {
     expect([1_795_192_867, 1_795_192_868.5].map((value) => clock.text(value, "f64"))).toEqual(["1795192867", "1795192869"]);
     expect(fixed(-1e15, 0)).toBe("−1.000e+15");
   });
+  it("learns from what is received alone, and once", () => {
+    const pump = new Digits();
+    pump.newest(1013.25, "f64", 0n);
+    let shown = "";
+    for (let at = 1n; at <= 101n; at++) {
+      shown = pump.newest(4.2e-4, "f64", at);
+      // The greatest of the hour stands beside it, and a cursor over the past.
+      expect([pump.write(1013.25, "f64"), pump.write(995.5, "f64")]).toEqual(["1013.2500", "995.5000"]);
+    }
+    expect([shown, pump.write(4.2e-4, "f64"), pump.write(0.5, "f64"), pump.newest(4.2e-4, "f64", 101n)]).toEqual(["4.200e−4", "4.200e−4", "0.5000", "4.200e−4"]);
+    // What stands is not received a hundred times.
+    const still = new Digits();
+    still.newest(1.5, "f64", 0n);
+    expect(Array.from({ length: 200 }, () => still.newest(4.2e-4, "f64", 1n)).at(-1)).toBe("0.0004");
+    // A cursor shows the digits of what is under it, and the value beside it stays as it is.
+    const level = new Digits();
+    level.newest(4, "f64", 0n);
+    expect([level.write(4.5, "f64"), level.newest(4, "f64", 1n), level.write(true, "bool"), level.write(7, "u8"), level.write("OPEN", "string")])
+      .toEqual(["4.5", "4", "true", "7", "OPEN"]);
+    expect([new Digits().write(3e-5, "f64"), new Digits().write(0.25, "f64")]).toEqual(["3.000e−5", "0.25"]);
+  });
   it("has every digit where that is asked for, the sign of a zero and the elements of an array too", () => {
     expect([0.1, -0, 0, 1e21, "NaN", "9007199254740993", true, null].map(exact)).toEqual(["0.1", "-0", "0", "1e+21", "NaN", "9007199254740993", "true", ""]);
     expect([[1.5, -0, "NaN", null], []].map(exact)).toEqual(["[1.5, -0, NaN, null]", "[]"]);

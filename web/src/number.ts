@@ -30,26 +30,59 @@ export class Digits {
   /** Small values since the last that was none. */
   private small = 0;
 
-  /** The value in words; numbers with this channel's decimals. */
+  /** When the value was received that was learnt from last. */
+  private learntNs: bigint | null = null;
+
+  /** The newest value, which was received then: it is learnt from, once, and written. */
+  newest(value: WireValue, type: ChannelType, receiveNs: bigint): string {
+    if (receiveNs === this.learntNs) return this.write(value, type);
+    this.learntNs = receiveNs;
+    return this.text(value, type);
+  }
+
+  /** Learns from a value, and writes it. */
   text(value: WireValue, type: ChannelType): string {
+    const number = measured(value, type);
+    if (number !== null) this.learn(number);
+    return this.write(value, type);
+  }
+
+  /**
+   * Any value in words; numbers with this channel's decimals, or more where it needs them. Nothing is learnt: an extreme of
+   * an hour ago says nothing of what comes now.
+   */
+  write(value: WireValue, type: ChannelType): string {
     if (value === null || value === undefined) return "–";
-    if (type === "bool") return value ? "true" : "false";
+    if (typeof value === "boolean" || type === "bool") return value ? "true" : "false";
     if (typeof value === "string" && type !== "f32" && type !== "f64") return value;
-    if (typeof value === "boolean") return value ? "true" : "false";
-    const number = typeof value === "number" ? value : Number(value);
+    const number = Number(value);
     if (Number.isNaN(number)) return "NaN";
     if (!Number.isFinite(number)) return number > 0 ? "∞" : minus("-∞");
     // A counter or a word of bits means nothing without its last digit.
     if (INTEGERS.has(type) && Number.isInteger(number)) return minus(String(number));
+    if (number !== 0 && Math.abs(number) < SMALL && this.isSmall) return minus(number.toExponential(3));
+    return fixed(number, Math.max(this.decimals, decimalsOf(number)));
+  }
+
+  /** A pressure that was pumped down is no zero, whatever it was an hour ago. */
+  private get isSmall(): boolean {
+    return this.largest < SMALL || this.small > SMALL_MANY;
+  }
+
+  private learn(number: number): void {
     const size = Math.abs(number);
     this.largest = Math.max(this.largest, size);
     if (number !== 0) this.small = size < SMALL ? this.small + 1 : 0;
-    // A pressure that was pumped down is no zero, whatever it was an hour ago.
-    const isSmall = this.largest < SMALL || this.small > SMALL_MANY;
-    if (number !== 0 && isSmall) return minus(number.toExponential(3));
-    this.decimals = Math.max(this.decimals, decimalsOf(number));
-    return fixed(number, this.decimals);
+    if (number === 0 || !this.isSmall) this.decimals = Math.max(this.decimals, decimalsOf(number));
   }
+}
+
+/** A value as a number that is written with decimals; null: it is none. */
+function measured(value: WireValue, type: ChannelType): number | null {
+  if (value === null || value === undefined || typeof value === "boolean" || type === "bool") return null;
+  if (typeof value === "string" && type !== "f32" && type !== "f64") return null;
+  const number = Number(value);
+  return !Number.isFinite(number) || (INTEGERS.has(type) && Number.isInteger(number)) ? null : number;
 }
 
 /** `value` with that many decimals and a true minus sign; an exponent outside 1e-5 to 1e15: what changes must be seen to. */
