@@ -17,11 +17,13 @@ import { Digits } from "./number";
 import { Replay } from "./replay.svelte";
 import { Periods } from "./period";
 import { Primer } from "./primer";
+import { Rates } from "./rates";
 import { type ShownRun, shownRun } from "./runs";
-import { type Age, ageOf, isCurrent, isNewer, outsideNs } from "./stale";
+import { type Age, ageOf, isCurrent, isNewer } from "./stale";
+import { roughly, Sights } from "./sight";
 import { overWebSocket } from "./socket";
 import type { Stream } from "./stream";
-import { age, NS_PER_S, secondsBetween, secondsNs, utc } from "./time";
+import { secondsBetween, secondsNs, utc } from "./time";
 import { told } from "./told";
 import { sound } from "./tone";
 import { sortChannels } from "./tree";
@@ -101,8 +103,8 @@ class Live {
   private readonly latest = new Map<number, Latest>();
   private periods = new Periods();
   private readonly digits = new Map<number, Digits>();
-  private readonly rates = new Map<string, { frames: number; sinceNs: bigint }>();
-  private readonly streamHz = new Map<number, { hz: number; atNs: bigint }>();
+  private readonly rates = new Rates();
+  private readonly sights = new Sights();
   private readonly attached = new Map<number, Attached>();
   /** How many panels show a channel. */
   private readonly watched = new Map<number, number>();
@@ -262,7 +264,7 @@ class Live {
     this.shows = replay ? "replay" : "live";
     this.attached.clear();
     this.rates.clear();
-    this.streamHz.clear();
+    this.sights.clear();
     for (const [, entry] of entries) {
       entry.feed?.subscribed([], []);
       this.join(entry);
@@ -275,7 +277,8 @@ class Live {
     this.latest.clear();
     this.periods = new Periods();
     this.digits.clear();
-    this.streamHz.clear();
+    this.rates.clear();
+    this.sights.clear();
     this.primer.forget();
     this.isOther = false;
   }
@@ -358,7 +361,7 @@ class Live {
   private drop(id: number): void {
     this.line.unsubscribe(id);
     this.attached.delete(id);
-    for (const key of this.rates.keys()) if (key.startsWith(`${id}:`)) this.rates.delete(key);
+    this.rates.drop(id);
   }
 
   /** Runs `draw` with each pulse while the page is visible. */
@@ -414,25 +417,21 @@ class Live {
     return ageOf(this.latest.get(channel.id)?.receiveNs ?? null, this.ageNow(), period, this.alive, this.periods.get(channel.stream));
   }
 
-  /** Channels of which fresh values come with times that a span up to now does not show, in words; null if there are none. */
+  /** Channels of which nothing that comes is in sight of a span up to now, in words; null if there are none. */
   outside(channels: Channel[], spanS: number): string | null {
     if (this.shows !== "live") return null;
     const found: string[] = [];
     for (const c of channels) {
       const latest = this.latest.get(c.id);
-      const apart = latest && !this.age(c).stale ? outsideNs(latest.timeNs, latest.receiveNs, secondsNs(spanS)) : 0n;
-      if (apart !== 0n) found.push(`${c.name} ${age(apart < 0n ? -apart : apart)} ${apart < 0n ? "behind" : "ahead"}`);
+      const apart = latest && !this.age(c).stale ? this.sights.outsideNs(c.stream, latest, secondsNs(spanS)) : 0n;
+      if (apart !== 0n) found.push(`${c.name} ${roughly(apart)} ${apart < 0n ? "behind" : "ahead"}`);
     }
     return found.length === 0 ? null : `times outside of what is shown: ${some(found)}`;
   }
 
   /** Frames a second of a stream, over the last second or so; null before it is known. */
   hz(stream: number): number | null {
-    const known = this.streamHz.get(stream);
-    const now = this.now();
-    if (!known || now === null) return null;
-    // Counted at updates: without any for three seconds there is no rate to speak of.
-    return now - known.atNs > 3n * NS_PER_S ? 0 : known.hz;
+    return this.rates.hz(stream, this.now());
   }
 
   /** Channels on panels: their staleness counts as trouble. */
@@ -606,7 +605,7 @@ class Live {
       case "round":
         // A jump: nothing that was shown is part of the picture any more.
         this.latest.clear();
-        this.rates.clear();
+        this.rates.restart();
         for (const entry of [...this.attached.values()]) this.again(entry);
         break;
       case "error":
@@ -638,7 +637,7 @@ class Live {
     this.losses = new Losses();
     if (this.origin === 0n) this.origin = time;
     if (this.epoch !== store.epoch || this.store !== store.origin) {
-      this.rates.clear();
+      this.rates.restart();
       // Of another store, or of rows that may have gone back: a picture that stands keeps it until it goes on.
       this.isOther = true;
       if (this.shows === "live") this.forget();
@@ -697,6 +696,7 @@ class Live {
       const timeNs = BigInt(window.time[1]);
       const receiveNs = this.seenNs(BigInt(window.receive_time), timeNs);
       this.periods.received(window.stream, receiveNs);
+      this.sights.received(window.stream, [BigInt(window.time[0]), timeNs], receiveNs);
       let frames = 0;
       for (const [id, count, , last] of window.channels) {
         if (count > frames) frames = count;
@@ -717,22 +717,8 @@ class Live {
       if (window.from_row !== null && window.to_row !== null) {
         frames = Number(BigInt(window.to_row) - BigInt(window.from_row));
       }
-      this.countFrames(`${message.id}:${window.stream}`, window.stream, frames, now);
+      this.rates.count(message.id, window.stream, frames, now);
     }
-  }
-
-  private countFrames(key: string, stream: number, frames: number, now: bigint): void {
-    const known = this.rates.get(key);
-    if (!known) {
-      this.rates.set(key, { frames: 0, sinceNs: now });
-      return;
-    }
-    known.frames += frames;
-    const elapsed = secondsBetween(known.sinceNs, now);
-    if (elapsed < 1) return;
-    this.streamHz.set(stream, { hz: known.frames / elapsed, atNs: now });
-    known.frames = 0;
-    known.sinceNs = now;
   }
 
   /** Alarms that nobody knows of sound; what an unreachable server said last does not go on. */
