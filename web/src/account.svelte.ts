@@ -49,6 +49,8 @@ class Account {
   gapsCut = $state(false);
   /** From when on gaps were asked for and answered; null: none were yet. */
   gapsFrom = $state.raw<bigint | null>(null);
+  /** How the connection was, and how often something was lost on it, when gaps were asked for last. */
+  heard = "";
   readonly streamPaces = new Paces();
   private answeredMs = -Infinity;
   private hasDoctor = true;
@@ -125,7 +127,7 @@ class Account {
     if (now === null) return false;
     const from = now - secondsNs(spanS);
     try {
-      this.gapList = await api.gaps(from, GAPS_MOST, this.name, signal);
+      this.gapList = await api.gaps(from, GAPS_MOST, this.name, AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]));
       this.gapsCut = this.gapList.length >= GAPS_MOST;
       this.gapsFrom = from;
       return true;
@@ -150,7 +152,10 @@ export function sourceAccount(name: () => string, spanS: () => number): { readon
   $effect(() => {
     const asked = of;
     const span = spanS();
-    // Anew when the connection is back: what was lost meanwhile was not told.
+    // Anew when the connection is back, and when something was lost on the way: what came meanwhile was not told.
+    const heard = `${live.mode} ${live.noticeLosses}`;
+    if (heard !== asked.heard) asked.gapsFrom = null;
+    asked.heard = heard;
     if (live.mode !== "live") return;
     const end = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;

@@ -129,13 +129,13 @@ export async function sql(text: string, limit: number, signal?: AbortSignal): Pr
 }
 
 /** Alarms that are not over. */
-export async function alarms(): Promise<Alarm[]> {
-  return (await call<{ alarms: Alarm[] }>("api/alarms")).alarms;
+export async function alarms(signal?: AbortSignal): Promise<Alarm[]> {
+  return (await call<{ alarms: Alarm[] }>("api/alarms", { signal })).alarms;
 }
 
 /** Limits as they are configured. */
-export async function limits(): Promise<Limit[]> {
-  return (await call<{ limits: Limit[] }>("api/limits")).limits;
+export async function limits(signal?: AbortSignal): Promise<Limit[]> {
+  return (await call<{ limits: Limit[] }>("api/limits", { signal })).limits;
 }
 
 async function act(verb: string, alarm: Alarm, by: string, more: object = {}): Promise<void> {

@@ -65,6 +65,55 @@ describe("what the server tells of beside values", () => {
     await lately.load(NOW);
     expect(lately.alarmsKnown).toBe(true);
   });
+  it("says nothing of times of which nobody told, and asks for them with what was known before", async () => {
+    await lately.begin(NOW);
+    lately.event(event("long ago", NOW));
+    const froms = () => [lately.eventsFrom, lately.gapsFrom];
+    const since = [NOW - 86_400n * S, NOW - 3600n * S];
+    expect(froms()).toEqual(since);
+    // Five hours later something was lost.
+    const later = NOW + 5n * 3600n * S;
+    lately.lost();
+    expect(froms()).toEqual([null, null]);
+    ms = 2000;
+    asked.length = 0;
+    answers.gaps = busy;
+    await lately.loadDue(later);
+    expect(asked).toEqual([["events", since[0]], ["gaps", since[1]]]);
+    expect(froms()).toEqual([since[0], null]);
+    // A connection ended, and the clock was set back meanwhile.
+    answers.gaps = () => [gap(1, NOW)];
+    const earlier = NOW - 7200n * S;
+    const loading = lately.begin(earlier);
+    expect(froms()).toEqual([null, null]);
+    await loading;
+    expect([froms(), lately.gaps.length]).toEqual([[earlier - 86_400n * S, earlier - 3600n * S], 1]);
+  });
+  it("takes each answer as it comes, and asks again for one that does not", async () => {
+    let patience = new AbortController();
+    let shown = 0;
+    const hung: (() => void)[] = [];
+    lately = new Lately({
+      events: async () => [],
+      gaps: (_from, _limit, _of, signal) => new Promise((_, refuse) => {
+        hung.push(() => refuse(new Error("too late")));
+        signal.addEventListener("abort", () => refuse(new Error("no answer")));
+      }),
+      alarms: async () => [alarm("a")],
+      limits: async () => [],
+    }, () => ms, () => shown++, () => patience.signal);
+    const loading = lately.begin(NOW);
+    for (let turn = 0; turn < 9; turn++) await null;
+    expect([lately.alarmsKnown, lately.alarms.length, lately.eventsFrom, lately.gapsFrom, shown]).toEqual([true, 1, NOW - 86_400n * S, null, 3]);
+    // What was asked for is not asked for twice at once.
+    expect((ms = 60_000, lately.isDue)).toBe(false);
+    patience.abort();
+    expect(await loading).toEqual(new Error("no answer"));
+    expect([lately.isDue, (ms = 62_000, lately.isDue), hung.length]).toEqual([false, true, 1]);
+    patience = new AbortController();
+    void lately.loadDue(NOW);
+    expect([lately.isDue, hung.length, lately.alarmsKnown]).toEqual([false, 2, true]);
+  });
   it("keeps what is told while answers are on their way, and the newest answer", async () => {
     let answer: (alarms: Alarm[]) => void = () => {};
     answers.alarms = () => new Promise<Alarm[]>((resolve) => (answer = resolve));

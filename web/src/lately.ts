@@ -1,7 +1,8 @@
 // What the server tells of beside values: alarms, events, gaps and limits. They are asked for when a connection begins,
-// told of from then on, and asked for again where something was refused or lost on the way.
+// told of from then on, and asked for again where something was refused or lost on the way. Each answer is taken as it
+// comes: alarms wait for no list of gaps.
 import { ordered, stepped, unshelved } from "./alarms";
-import { knownFrom } from "./gaps";
+import { eventsKnownFrom, knownFrom } from "./gaps";
 import type { Alarm, Event, Gap, Limit, ServerMessage } from "./message";
 import { NS_PER_S } from "./time";
 
@@ -15,19 +16,62 @@ const AGAIN_MS = 2000;
 const EVENTS_NS = 86_400n * NS_PER_S;
 const GAPS_NS = 3600n * NS_PER_S;
 
+/** What is not answered for so long is asked for again. */
+const PATIENCE_MS = 10_000;
+
 /** How they are asked for. */
 export interface Asks {
-  events(from: bigint, limit: number): Promise<Event[]>;
-  gaps(from: bigint, limit: number): Promise<Gap[]>;
-  alarms(): Promise<Alarm[]>;
-  limits(): Promise<Limit[]>;
+  events(from: bigint, limit: number, to: undefined, signal: AbortSignal): Promise<Event[]>;
+  gaps(from: bigint, limit: number, of: undefined, signal: AbortSignal): Promise<Gap[]>;
+  alarms(signal: AbortSignal): Promise<Alarm[]>;
+  limits(signal: AbortSignal): Promise<Limit[]>;
 }
 
-/** What was told while the answers are on their way, and is newer than they are. */
-interface Meanwhile {
-  alarms: Step[];
-  events: Event[];
-  gaps: Gap[];
+/** One thing that is asked for, again where it was refused or is no longer whole. */
+class Question<Answer, Told = never> {
+  /** When it is asked for again, ms. */
+  private dueMs = Infinity;
+  /** What was told since it was asked for, and is newer than the answer; null: no answer is on its way. */
+  private meanwhile: Told[] | null = null;
+
+  constructor(
+    private readonly ends: { clock(): number; patience(): AbortSignal; shown(): void },
+    private readonly send: (now: bigint, signal: AbortSignal) => Promise<Answer>,
+    /** `isWhole`: nothing was lost while it was on its way. */
+    private readonly take: (answer: Answer, meanwhile: Told[], isWhole: boolean) => void,
+  ) {}
+
+  told(one: Told): void {
+    this.meanwhile?.push(one);
+  }
+
+  again(): void {
+    this.dueMs = Math.min(this.dueMs, this.ends.clock() + AGAIN_MS);
+  }
+
+  get isDue(): boolean {
+    return this.meanwhile === null && this.ends.clock() >= this.dueMs;
+  }
+
+  /** Answers why it was refused, or null. */
+  async ask(now: bigint): Promise<unknown> {
+    const meanwhile: Told[] = (this.meanwhile = []);
+    this.dueMs = Infinity;
+    try {
+      const answer = await this.send(now, this.ends.patience());
+      // Asked once more since: that answer is newer.
+      if (this.meanwhile !== meanwhile) return null;
+      this.take(answer, meanwhile, this.dueMs === Infinity);
+    } catch (e) {
+      if (this.meanwhile !== meanwhile) return null;
+      this.meanwhile = null;
+      this.again();
+      return e;
+    }
+    this.meanwhile = null;
+    this.ends.shown();
+    return null;
+  }
 }
 
 export class Lately {
@@ -39,57 +83,88 @@ export class Lately {
   events: Event[] = [];
   gaps: Gap[] = [];
   limits: Limit[] = [];
-  private eventsAsked: bigint | null = null;
-  private gapsAsked: bigint | null = null;
-  private meanwhile: Meanwhile | null = null;
-  /** When it is asked for again. */
-  private dueMs = Infinity;
+  /** From when on they were asked for, the earliest of all times. */
+  private eventsSince: bigint | null = null;
+  private gapsSince: bigint | null = null;
+  /** Whether all of those are there; not while something may not have been told. */
+  private eventsWhole = false;
+  private gapsWhole = false;
+  private readonly questions: { events: Question<Event[], Event>; gaps: Question<Gap[], Gap>; alarms: Question<Alarm[], Step>; limits: Question<Limit[]> };
 
-  /** `clock`: monotonic, ms. */
-  constructor(private readonly asks: Asks, private readonly clock: () => number) {}
-
-  /** From when on all events are there; null: that is not known yet. */
-  get eventsFrom(): bigint | null {
-    return this.events.length < MAX_EVENTS ? this.eventsAsked : BigInt(this.events.at(-1)!.time);
+  /** `clock`: monotonic, ms. `shown`: an answer is there. */
+  constructor(
+    asks: Asks, clock: () => number, shown: () => void = () => {}, patience: () => AbortSignal = () => AbortSignal.timeout(PATIENCE_MS),
+  ) {
+    const ends = { clock, shown, patience };
+    const earlier = (known: bigint | null, from: bigint) => (known !== null && known < from ? known : from);
+    this.questions = {
+      events: new Question(ends, (now, signal) => {
+        this.eventsSince = earlier(this.eventsSince, now - EVENTS_NS);
+        return asks.events(this.eventsSince, MAX_EVENTS, undefined, signal);
+      }, (events, meanwhile, isWhole) => {
+        this.events = [];
+        this.addEvents([...events, ...meanwhile]);
+        this.eventsWhole = isWhole;
+      }),
+      gaps: new Question(ends, (now, signal) => {
+        this.gapsSince = earlier(this.gapsSince, now - GAPS_NS);
+        return asks.gaps(this.gapsSince, MAX_GAPS, undefined, signal);
+      }, (gaps, meanwhile, isWhole) => {
+        this.gaps = [];
+        this.addGaps([...gaps, ...meanwhile]);
+        this.gapsWhole = isWhole;
+      }),
+      alarms: new Question(ends, (_, signal) => asks.alarms(signal), (alarms, meanwhile, isWhole) => {
+        this.alarms = meanwhile.reduce(stepped, ordered(alarms));
+        this.alarmsKnown = isWhole;
+      }),
+      limits: new Question(ends, (_, signal) => asks.limits(signal), (limits) => (this.limits = limits)),
+    };
   }
 
-  /** From when on all gaps are there; null: that is not known yet. */
+  /** From when on all events are there; null: that is not known. */
+  get eventsFrom(): bigint | null {
+    return this.eventsWhole ? (eventsKnownFrom(this.events, MAX_EVENTS) ?? this.eventsSince) : null;
+  }
+
+  /** From when on all gaps are there; null: that is not known. */
   get gapsFrom(): bigint | null {
-    return knownFrom(this.gaps, MAX_GAPS) ?? this.gapsAsked;
+    return this.gapsWhole ? (knownFrom(this.gaps, MAX_GAPS) ?? this.gapsSince) : null;
   }
 
   /** A connection begins, at the server's time `now`; answers what was refused, if anything was. */
   begin(now: bigint): Promise<unknown> {
-    this.alarmsKnown = false;
+    this.doubt();
     return this.load(now);
   }
 
   /** Something was lost on the way here. */
   lost(): void {
-    this.alarmsKnown = false;
-    this.again();
+    this.doubt();
+    const { events, gaps, alarms } = this.questions;
+    for (const question of [events, gaps, alarms]) question.again();
   }
 
-  private again(): void {
-    this.dueMs = Math.min(this.dueMs, this.clock() + AGAIN_MS);
+  private doubt(): void {
+    this.alarmsKnown = this.eventsWhole = this.gapsWhole = false;
   }
 
   get isDue(): boolean {
-    return this.clock() >= this.dueMs;
+    return Object.values(this.questions).some((question) => question.isDue);
   }
 
   event(event: Event): void {
-    this.meanwhile?.events.push(event);
+    this.questions.events.told(event);
     this.addEvents([event]);
   }
 
   gap(gap: Gap): void {
-    this.meanwhile?.gaps.push(gap);
+    this.questions.gaps.told(gap);
     this.addGaps([gap]);
   }
 
   alarm(step: Step): void {
-    this.meanwhile?.alarms.push(step);
+    this.questions.alarms.told(step);
     this.alarms = stepped(this.alarms, step);
   }
 
@@ -99,38 +174,18 @@ export class Lately {
   }
 
   /** Asks for all; answers what was refused, if anything was. */
-  async load(now: bigint): Promise<unknown> {
-    const [eventsFrom, gapsFrom] = [now - EVENTS_NS, now - GAPS_NS];
-    const meanwhile: Meanwhile = { alarms: [], events: [], gaps: [] };
-    this.meanwhile = meanwhile;
-    this.dueMs = Infinity;
-    const { asks } = this;
-    const [events, gaps, alarms, limits] = await Promise.allSettled([
-      asks.events(eventsFrom, MAX_EVENTS), asks.gaps(gapsFrom, MAX_GAPS), asks.alarms(), asks.limits(),
-    ] as const);
-    // Asked once more since: that answer is newer.
-    if (this.meanwhile !== meanwhile) return null;
-    this.meanwhile = null;
-    if (limits.status === "fulfilled") this.limits = limits.value;
-    if (alarms.status === "fulfilled") {
-      this.alarms = meanwhile.alarms.reduce(stepped, ordered(alarms.value));
-      // What was lost while they were on their way is asked for yet.
-      this.alarmsKnown = this.dueMs === Infinity;
-    }
-    if (events.status === "fulfilled") {
-      this.events = [];
-      this.eventsAsked = eventsFrom;
-      this.addEvents([...events.value, ...meanwhile.events]);
-    }
-    if (gaps.status === "fulfilled") {
-      this.gaps = [];
-      this.gapsAsked = gapsFrom;
-      this.addGaps([...gaps.value, ...meanwhile.gaps]);
-    }
-    const refused = [events, gaps, alarms, limits].find((answer) => answer.status === "rejected");
-    if (!refused) return null;
-    this.again();
-    return (refused as PromiseRejectedResult).reason;
+  load(now: bigint): Promise<unknown> {
+    return this.ask(now, () => true);
+  }
+
+  /** Asks for what was refused or lost. */
+  loadDue(now: bigint): Promise<unknown> {
+    return this.ask(now, (question) => question.isDue);
+  }
+
+  private async ask(now: bigint, wanted: (question: { readonly isDue: boolean }) => boolean): Promise<unknown> {
+    const refused = await Promise.all(Object.values(this.questions).filter(wanted).map((question) => question.ask(now)));
+    return refused.find((why) => why !== null) ?? null;
   }
 
   private addEvents(events: Event[]): void {

@@ -76,6 +76,8 @@ class Live {
   limits = $state.raw<Limit[]>([]);
   /** Whether alarms make no sound here. */
   muted = $state(false);
+  /** How often events, gaps or alarms were lost on the way here. */
+  noticeLosses = $state(0);
   private runNow = $state.raw<ShownRun | null>(null);
   /** What the server said of that run when its holds were asked for. */
   private runWords = "";
@@ -652,23 +654,23 @@ class Live {
     void this.loadLately(time, true);
   }
 
-  private readonly lately = new Lately(api, () => performance.now());
+  private readonly lately = new Lately(api, () => performance.now(), () => this.showLately());
   /** What this connection lost. */
   private losses = new Losses();
 
-  /** Asks for alarms, events, gaps and limits; `begins`: for the first time of this connection. */
+  /** Asks for alarms, events, gaps and limits; `begins`: for the first time of this connection, else for those that are due. */
   private async loadLately(now: bigint, begins: boolean): Promise<void> {
-    const asking = begins ? this.lately.begin(now) : this.lately.load(now);
+    const asking = begins ? this.lately.begin(now) : this.lately.loadDue(now);
     this.showLately();
     const refused = await asking;
     if (refused !== null) this.refused(refused);
-    this.showLately();
   }
 
   /** Events, gaps or alarms were lost on the way here. */
   private noticesLost(count: number, ms: number): void {
     if (count === 0) return;
     this.marks.noticesLost(count, ms);
+    this.noticeLosses++;
     this.lately.lost();
     this.showLately();
   }
