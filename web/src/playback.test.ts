@@ -41,5 +41,8 @@ describe("events that are added while others are read", () => {
     const late = [event(10n, "b"), event(30n, "c"), event(30n, "d")];
     expect(joined(read, late).map((e) => e.text)).toEqual(["d", "c", "b", "a"]);
     expect(joined(read, []).map((e) => e.text)).toEqual(["c", "a"]);
+    // Two that nothing tells apart are one, wherever they are.
+    expect(joined([...read, event(9n, "a")], []).map((e) => e.text)).toEqual(["c", "a"]);
+    expect(joined(read, [event(10n, "b"), event(10n, "b")]).map((e) => e.text)).toEqual(["c", "b", "a"]);
   });
 });

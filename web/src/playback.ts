@@ -55,11 +55,11 @@ export function jumpFrom(times: readonly bigint[], at: bigint, way: 1 | -1): big
   return best;
 }
 
-/** Events, newest first, with others of which some may be among them. */
+/** Events, newest first and each once, with others of which some may be among them. */
 export function joined(events: readonly Event[], others: readonly Event[]): Event[] {
   const known = new Set(events.map(eventKey));
-  const all = [...others.filter((e) => !known.has(eventKey(e))), ...events];
-  return all.sort((a, b) => (a.time === b.time ? 0 : BigInt(b.time) > BigInt(a.time) ? 1 : -1));
+  const all = new Map([...others.filter((e) => !known.has(eventKey(e))), ...events].map((e) => [eventKey(e), e]));
+  return [...all.values()].sort((a, b) => (a.time === b.time ? 0 : BigInt(b.time) > BigInt(a.time) ? 1 : -1));
 }
 
 /** The next speed of the scale. */
