@@ -39,8 +39,10 @@ describe("a run's clock", () => {
   });
   it("was at an instant what it was then, whatever it is now", () => {
     const over = run({ state: "stopped", stopped: "1500", holds: [["500", "700"]] });
-    expect([99n, 100n, 500n, 700n, 1499n, 1500n].map((at) => stateAt(over, at))).toEqual([null, "counting", "held", "counting", "counting", "stopped"]);
+    expect([99n, 100n, 500n, 700n, 1499n, 1500n].map((at) => stateAt(over, at))).toEqual([null, "begun", "held", "counting", "counting", "stopped"]);
     expect([stateAt(run({ t0: null }), 200n), stateAt(run({ holds: [["500", null]] }), 9000n), stateAt(run(null), 200n)]).toEqual(["planned", "held", null]);
+    // T-0 may have been set, or set again, at any time since it began.
+    expect([stateAt(run({}), 200n), stateAt(run({ holds: [["500", "700"]] }), 499n)]).toEqual(["begun", "begun"]);
   });
   it("tells from when to when it is", () => {
     expect(rangeOf(run({}), 300n)).toEqual([100n, 300n]);

@@ -25,13 +25,19 @@ export function tAt(run: Run, at: bigint): bigint | null {
   return countdownOf(run)?.t(at) ?? null;
 }
 
-/** What a run's clock was doing at an instant; null before it began, and of one without a clock. */
-export function stateAt(run: Run, at: bigint): NonNullable<Run["clock"]>["state"] | null {
+/**
+ * What a run's clock was doing at an instant; null before it began, and of one without a clock. "begun": it had begun, and
+ * when its T-0 was set is not told, so whether it counted then is not known.
+ */
+export function stateAt(run: Run, at: bigint): NonNullable<Run["clock"]>["state"] | "begun" | null {
   const clock = run.clock;
   if (clock === null || at < BigInt(clock.started)) return null;
   if (clock.stopped !== null && BigInt(clock.stopped) <= at) return "stopped";
   const countdown = countdownOf(run);
-  return countdown === null ? "planned" : countdown.isHeld(at) ? "held" : "counting";
+  if (countdown === null) return "planned";
+  if (countdown.isHeld(at)) return "held";
+  // Holds are those since T-0 was set last.
+  return clock.holds.some(([from]) => BigInt(from) <= at) ? "counting" : "begun";
 }
 
 /** The run that a screen shows. */
