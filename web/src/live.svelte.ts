@@ -326,7 +326,7 @@ class Live {
       feed?.past(state.map((row) => row.channel), series);
       this.know(state);
     } catch (e) {
-      if (feed) feed.error = told(e);
+      if (feed && this.stopped === at) feed.error = told(e);
     }
   }
 
