@@ -115,8 +115,8 @@ class Live {
   private epoch: number | null = null;
   /** The store that the server has. */
   private store = "";
-  /** Whether what is known may be of another store, or of rows that went back. */
-  private isOther = false;
+  /** Whether the values that are known may be of another store than the channels, or of rows that went back. */
+  isOther = $state(false);
   private catalogVersion = "";
   private timers: ReturnType<typeof setInterval>[] = [];
   private lastPulseMs = 0;
