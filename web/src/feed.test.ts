@@ -69,6 +69,18 @@ describe("a panel's feed", () => {
     expect(shades).toHaveLength(1);
     expect([shades[0]!.from, shades[0]!.to]).toEqual([0, 199.99]);
   });
+  it("shades the gaps of each stream, however many another has, and those that another joins as one", () => {
+    feed.subscribed([channel(17), channel(18, { stream: 4 })], []);
+    const gap = (stream: string, from: number, to: number) => feed.gap({ id: 1, stream, from_time: at(from), to_time: at(to) } as Gap);
+    gap("4", 1, 2);
+    const gaps = Array.from({ length: 5000 }, (_, i): [string, string] => [at(i), at(i + 0.1)]);
+    feed.history({ type: "history", id: 1, rows: {}, series: [{ channel: 17, buckets: [], gaps }] });
+    expect(feed.shades.filter((s) => s.stream === 4)).toEqual([{ stream: 4, from: 1, to: 2 }]);
+    const shades = feed.shades.filter((s) => s.stream === 3);
+    expect([shades.length, shades[0]!.from, shades.at(-1)!.from]).toEqual([4096, 904, 4999]);
+    gap("3", 4998.05, 4999.05);
+    expect(feed.shades.filter((s) => s.stream === 3).at(-1)).toEqual({ stream: 3, from: 4998, to: 4999.1 });
+  });
   it("takes a history that comes in parts", () => {
     feed.subscribed([channel(17), channel(18, { stream: 4 })], []);
     feed.history({ type: "history", id: 1, rows: { "3": "1200" }, series: [{ channel: 17, buckets: [bucket(-3, 1)], gaps: [[at(-3), at(-2)]] }] });

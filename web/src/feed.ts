@@ -11,7 +11,7 @@ import { Track } from "./track";
 
 /** Channels that one panel draws; the rest is counted in its header. */
 export const MAX_CHANNELS = 24;
-/** Gaps that one panel shades, those of a stream that cannot be drawn apart as one; the oldest go first. */
+/** Gaps of one stream that a panel shades, those that cannot be drawn apart as one; the oldest go first. */
 const MAX_GAPS = 4 * SLOTS;
 
 export const DISPLAY_PERIOD_S = Number(DISPLAY_PERIOD_NS) / 1e9;
@@ -49,6 +49,7 @@ export class Feed {
   error: string | null = null;
   readonly series = new Map<number, Series>();
   readonly tracks = new Map<number, Track>();
+  /** Stream by stream, in the order of time. */
   shades: Shade[] = [];
   /** Rises with each change of the channel list. */
   version = 0;
@@ -128,13 +129,14 @@ export class Feed {
   history(message: History): void {
     // A long history comes as several messages, each with its own streams.
     this.tail.snapshot(message.rows);
+    const shades: Shade[] = [];
     for (const one of message.series) {
       const channel = this.channels.find((c) => c.id === one.channel);
       if (!channel) continue;
       const gaps = one.gaps.map(([from, to]) => ({
         stream: channel.stream, from: this.seconds(from), to: this.seconds(to),
       }));
-      for (const gap of gaps) this.shade(gap);
+      for (const gap of gaps) shades.push(gap);
       this.series.get(channel.id)?.clear();
       this.tracks.get(channel.id)?.clear();
       this.voids.delete(channel.id);
@@ -151,6 +153,7 @@ export class Feed {
         before = t0;
       }
     }
+    this.shade(shades);
   }
 
   /** What REST says of an interval, in place of all there is. */
@@ -175,7 +178,7 @@ export class Feed {
   gap(gap: Gap): void {
     const stream = Number(gap.stream ?? -1);
     if (!this.channels.some((c) => c.stream === stream)) return;
-    this.shade({ stream, from: this.seconds(gap.from_time), to: this.seconds(gap.to_time) });
+    this.shade([{ stream, from: this.seconds(gap.from_time), to: this.seconds(gap.to_time) }]);
   }
 
   /** Forgets what is older than `t`, s from the origin. */
@@ -229,16 +232,18 @@ export class Feed {
     });
   }
 
-  private shade(shade: Shade): void {
+  private shade(more: Shade[]): void {
+    if (more.length === 0) return;
     const near = this.spanS / SLOTS;
-    const same = this.shades.find((s) => s.stream === shade.stream && s.from <= shade.to + near && s.to >= shade.from - near);
-    if (same) {
-      same.from = Math.min(same.from, shade.from);
-      same.to = Math.max(same.to, shade.to);
-      return;
+    const streams = new Map<number, Shade[]>();
+    for (const shade of [...this.shades, ...more].sort((a, b) => a.from - b.from)) {
+      const known = streams.get(shade.stream);
+      const newest = known?.at(-1);
+      if (!known) streams.set(shade.stream, [{ ...shade }]);
+      else if (newest && shade.from <= newest.to + near) newest.to = Math.max(newest.to, shade.to);
+      else known.push({ ...shade });
     }
-    this.shades.push(shade);
-    if (this.shades.length > MAX_GAPS) this.shades.shift();
+    this.shades = [...streams.values()].flatMap((known) => known.slice(-MAX_GAPS));
   }
 
   private seconds(ns: string): number {
