@@ -658,7 +658,7 @@ mod tests {
             sequence_modulus: None,
             channels: channels.into_iter().map(|(name, kind)| ChannelSpec::new(name, kind)).collect(),
         };
-        let stream = store.resolve(&spec, T0).unwrap().0.id;
+        let stream = store.resolve_own(&spec, T0).unwrap().0.id;
         let first = store.view().next_row(stream) as i64;
         let mut batch = FrameBatch::new();
         for ((id, to, cause), row) in gaps.iter().zip(first..) {

@@ -306,7 +306,7 @@ mod tests {
     };
 
     const T0: i64 = 1_790_000_000_000_000_000;
-    const TEXT_BYTES: usize = 512 << 10;
+    const TEXT_BYTES: usize = 32 << 10;
 
     #[test]
     fn long_texts_fill_a_batch_and_a_row_group_as_many_cells_do() {
