@@ -100,6 +100,8 @@ struct Pending {
     name: String,
     trigger: StreamId,
     why: String,
+    /// Whether no channel that may come changes that.
+    is_final: bool,
 }
 
 /// What the thread keeps.
@@ -363,7 +365,8 @@ impl Derived {
             };
             let Some(stream) = catalog.stream(trigger) else { continue };
             let old = work.instances.iter().position(|of| of.name == name && of.trigger.id == trigger);
-            let bound = binding::bind(definition, stream, catalog, version_of).map_err(|error| error.to_string());
+            let bound = binding::bind(definition, stream, catalog, version_of)
+                .map_err(|error| (error.to_string(), !matches!(error, binding::BindError::Unknown { .. })));
             let made = bound.and_then(|binding| {
                 // Most often a channel was added that it does not read.
                 if let Some(instance) = old.map(|at| &mut work.instances[at])
@@ -373,11 +376,11 @@ impl Derived {
                     return Ok(None);
                 }
                 if old.is_none() && work.instances.len() >= INSTANCES_MAX {
-                    return Err(format!("there are {INSTANCES_MAX} evaluations, and can be no more"));
+                    return Err((format!("there are {INSTANCES_MAX} evaluations, and can be no more"), false));
                 }
                 let version = entry.version.to_string();
                 let output = record::Output::resolve(ingest, definition, &binding, &version);
-                let output = output.map_err(|error| error.to_string())?;
+                let output = output.map_err(|error| (error.to_string(), false))?;
                 Ok(Some(Instance::new(entry, definition, binding, output)))
             });
             match made {
@@ -405,11 +408,11 @@ impl Derived {
                         None => work.instances.push(instance),
                     }
                 }
-                Err(why) => {
+                Err((why, is_final)) => {
                     if let Some(at) = old {
                         work.instances.remove(at);
                     }
-                    pending.push(Pending { name, trigger, why });
+                    pending.push(Pending { name, trigger, why, is_final });
                 }
             }
         }
@@ -447,7 +450,8 @@ impl Derived {
         counters.zero_divisors.fetch_add(after.zero_divisors - before.zero_divisors, Relaxed);
         counters.left_out.fetch_add(after.left_out - before.left_out, Relaxed);
         for results in results.chunks(BATCH_RESULTS) {
-            let batch = instance.output.put(results.iter().map(|(frame, outcome)| (frame, outcome)), now);
+            let results = results.iter().map(|(frame, outcome)| (frame, outcome));
+            let batch = instance.output.put(results, instance.recorded_at(now));
             if let Err(error) = record::append(ingest, &batch) {
                 // They are made again from the record when the store takes them: from behind the newest that it has, so
                 // that none may come behind these.
@@ -471,12 +475,15 @@ impl Derived {
                 status.add(instance);
             }
             for pending in work.pending.iter().filter(|pending| pending.name == *name) {
-                status.waits(&pending.why);
+                match pending.is_final {
+                    true => status.never(&pending.why),
+                    false => status.waits(&pending.why),
+                }
             }
             all.insert(name.clone(), status);
         }
         let troubles: Vec<(String, String)> =
-            all.iter().filter_map(|(name, status)| Some((name.clone(), status.trouble(now)?))).collect();
+            all.iter().filter_map(|(name, status)| Some((name.clone(), status.news(now)?))).collect();
         *self.status.lock() = all;
         for (name, why) in troubles {
             tell(work, ingest, ledger, now, &name, why);

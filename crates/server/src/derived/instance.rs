@@ -83,6 +83,8 @@ pub struct Instance {
     pub again: Option<Again>,
     /// Newest frame that had its turn.
     pub released: Key,
+    /// When the newest of those that had their turn together with it was received.
+    received: i64,
     /// Streams it reads, with their channels and the places of those in the expression.
     pub inputs: Inputs,
     /// Layouts of its streams when it was tied to them.
@@ -142,6 +144,7 @@ impl Instance {
             late_rows: Vec::new(),
             again: None,
             released: FIRST,
+            received: i64::MIN,
             inputs,
             layouts: layouts(&binding),
             kinds: binding.kinds,
@@ -384,6 +387,12 @@ impl Instance {
         self.recent = self.recent.saturating_add(by_ns);
     }
 
+    /// The instant at which results are recorded that are made at `now`. Frames may have been received since that was
+    /// looked up: recorded before them, their own results would make them look late to the next start.
+    pub fn recorded_at(&self, now: i64) -> i64 {
+        now.max(self.received)
+    }
+
     /// Evaluates what is due: nothing from `limit` on, as results of others that it needs may come there. `align` says
     /// whether frames are held back.
     ///
@@ -434,6 +443,7 @@ impl Instance {
     fn evaluate(&mut self, frames: Vec<Sighting<Seen>>, now: i64) -> Vec<Evaluated> {
         let Some(last) = frames.last() else { return Vec::new() };
         self.released = key(last);
+        self.received = frames.iter().map(|frame| frame.receive_time).max().unwrap_or(i64::MIN);
         let gives = |frame: &Sighting<Seen>| {
             let is_trigger = frame.stream == self.trigger.id && self.is_in_force(frame.row, frame.receive_time);
             is_trigger && self.written.is_none_or(|written| key(frame) > written)

@@ -281,6 +281,30 @@ fn a_trigger_that_appears_while_frames_come_is_evaluated_from_its_first_on() {
     }
 }
 
+/// A turn looks at the clock once, and takes frames that come after that, too.
+#[test]
+fn frames_received_while_they_are_evaluated_are_not_late_after_a_start() {
+    let mut rig = Rig::new();
+    let times = || (0..40).map(|n: i64| BASE + n * MS);
+    for time in times() {
+        rig.send("b", "w", time, time, 2.0);
+        rig.send("a", "v", time, time + 500 * MS, 1.0);
+        rig.turn(time + 100 * MS);
+    }
+    (2..6).for_each(|n| rig.turn(BASE + n * 100 * MS));
+    let written = rig.rows("d", &["x"]);
+    assert_eq!((written.len(), rig.rows("e", &["y"]).len()), (40, 40), "all have results before the end");
+    rig.cut_off();
+    (10..30).for_each(|n| rig.turn(BASE + n * 100 * MS));
+    rig.send("a", "v", BASE + 60 * MS, BASE + 3_000 * MS, 1.0);
+    (30..60).for_each(|n| rig.turn(BASE + n * 100 * MS));
+    assert_eq!((rig.late("d.x"), rig.late("e.y")), (HashSet::new(), HashSet::new()));
+    assert_eq!(rig.rows("d", &["x"])[..40], written);
+    let live: Vec<_> = rig.rows("e", &["y"]).into_iter().map(|(time, _, cells)| (time, cells[0])).collect();
+    let past: Vec<_> = rig.past("e.y", i64::MIN, false).into_iter().map(|(time, _, bits)| (time, bits)).collect();
+    assert_eq!((live.len(), live), (41, past));
+}
+
 #[test]
 fn a_book_keeps_versions_and_what_needs_what() {
     let folder = tempfile::tempdir().expect("a folder");
