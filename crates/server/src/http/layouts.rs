@@ -1,5 +1,6 @@
 //! `/api/layouts`: the page's layouts by name, each with a tag (`ETag`) that keeps two writers apart.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -20,10 +21,20 @@ impl From<LayoutError> for Failure {
             LayoutError::Broken { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_layout"),
             LayoutError::Conflict { .. } => (StatusCode::PRECONDITION_FAILED, "conflict"),
             LayoutError::Full => (StatusCode::INSUFFICIENT_STORAGE, "full"),
+            LayoutError::Disk { error: cause, .. } if takes_nothing(cause) => {
+                tracing::warn!("a layout was not kept: {error}");
+                return Failure::unavailable(format!("the disk takes nothing now: {cause}"));
+            }
             LayoutError::Disk { .. } => return Failure::internal(error),
         };
         Failure { status, code, message: error.to_string() }
     }
+}
+
+/// Whether a disk refuses for a time: it is full, or mounted read-only.
+fn takes_nothing(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
 /// What `If-Match` and `If-None-Match` say.
