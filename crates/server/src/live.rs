@@ -30,6 +30,7 @@ pub mod slot;
 pub mod snapshot;
 pub mod subscriber;
 pub mod subscription;
+pub mod sum;
 pub mod tail;
 pub mod texts;
 pub mod unplaced;

@@ -4,6 +4,7 @@
 use strongback_store::{Bucket, ChannelId, ChannelIndex, ChannelType, OwnedValue, StreamId, Value};
 
 use super::cell_notes::CellNotes;
+use super::sum::Sum;
 use super::texts::{SHARED_BYTES_MIN, Text, Texts};
 use crate::json;
 
@@ -18,7 +19,7 @@ const CHANGES_KNOWN: u8 = 2;
 pub struct ChannelWindow {
     count: u64,
     finite: u64,
-    sum: f64,
+    sum: Sum,
     first: Packed,
     last: Packed,
     /// None until a value that is not NaN came; never for text.
@@ -161,7 +162,7 @@ impl ChannelWindow {
         Some(ChannelWindow {
             count: bucket.count,
             finite: bucket.finite,
-            sum: bucket.mean.map_or(0.0, |mean| mean * bucket.finite as f64),
+            sum: Sum::of_mean(bucket.mean.unwrap_or_default(), bucket.finite),
             first: plain(&bucket.first)?,
             last: plain(&bucket.last)?,
             range: bucket.min.zip(bucket.max).map(|(min, max)| (Packed::of(min), Packed::of(max))),
@@ -255,7 +256,7 @@ impl ChannelWindow {
         self.last = packed;
         let number = Value::from_bits(kind, bits).as_f64().unwrap_or(f64::NAN);
         if number.is_finite() {
-            self.sum += number;
+            self.sum.add(Sum::of(number));
             self.finite += 1;
             match &mut self.finite_range {
                 // What came before it was infinite.
@@ -297,7 +298,7 @@ impl ChannelWindow {
         let finite_range = self.joined_extremes(later);
         self.count += later.count;
         self.finite += later.finite;
-        self.sum += later.sum;
+        self.sum.add(later.sum);
         self.last = later.last;
         match (&mut self.text, &later.text) {
             (Some(window), Some(later)) => {
@@ -380,7 +381,7 @@ impl ChannelWindow {
 
     /// What it holds of a channel of numbers or truth values that has this type as far as is known.
     pub fn numbers(&self, channel_type: ChannelType) -> Numbers {
-        let mean = (self.finite > 0).then(|| self.sum / self.finite as f64);
+        let mean = (self.finite > 0).then(|| self.sum.over(self.finite));
         let (min, max) = self.range.unwrap_or((self.first, self.first));
         let all = [self.first, self.last, min, max];
         let code = channel_type.code();
@@ -437,7 +438,7 @@ impl ChannelWindow {
         out.push(b',');
         match self.finite {
             0 => out.extend_from_slice(b"null"),
-            n => json::push_f64(out, self.sum / n as f64),
+            n => json::push_f64(out, self.sum.over(n)),
         }
     }
 }
