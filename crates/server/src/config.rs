@@ -608,6 +608,22 @@ mod tests {
     }
 
     #[test]
+    fn functions_that_no_derived_channel_has_are_refused_at_their_line() {
+        let derived = |expression: &str| {
+            format!("[[derived]]\nname = \"x.y\"\ntrigger = \"tank\"\nexpression = '{expression}'\n")
+        };
+        for (expression, says) in [
+            ("foo(\"tank.p\")", "strongback.toml:4:1: derived.expression: \"x.y\": expression: there is no function foo()"),
+            ("sum(\"tank.p\") + now()", "use moving_average and the like"),
+            ("now() > \"tank.p\"", "not the same each time"),
+        ] {
+            let error = error(&derived(expression));
+            assert!(error.contains(says), "{expression}: {error}");
+        }
+        assert!(Config::parse(&derived("upper(\"tank.s\")"), "x").is_ok());
+    }
+
+    #[test]
     fn retention_groups_are_checked_where_they_are_written() {
         let group = |keys: &str| format!("[store]\nmax_gib = 1.0\n[[retention]]\nname = \"slow\"\n{keys}\n");
         let right = Config::parse(&group("streams = \"plc.*\"\nkeep = \"10%\"\nmax_age = \"90d\""), "x").unwrap();

@@ -1,7 +1,7 @@
 //! An expression at work: moments in, results out.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
@@ -123,13 +123,29 @@ fn kind_of(data_type: &DataType) -> Option<Kind> {
     })
 }
 
+/// A session with the functions of expressions, whose divisors of 0 count into `zeros`.
+fn session(zeros: Arc<AtomicU64>) -> Result<SessionState, ExpressionError> {
+    let nonzero = Arc::new(ScalarUDF::new_from_impl(Nonzero::new(zeros)));
+    let mut session = SessionStateBuilder::new_with_default_features().build();
+    datafusion::execution::FunctionRegistry::register_udf(&mut session, nonzero)
+        .map_err(|error| ExpressionError::new(Fault::Function, None, error.strip_backtrace()))?;
+    Ok(session)
+}
+
+/// The planner's words about a function that does not exist, in ours.
+fn unknown_function(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once("Invalid function '")?;
+    let (name, _) = rest.split_once('\'')?;
+    Some(format!("there is no function {name}()"))
+}
+
 /// Plans the parts of one expression.
-struct Planner {
-    session: SessionState,
+struct Planner<'a> {
+    session: &'a SessionState,
     fields: Vec<Field>,
 }
 
-impl Planner {
+impl Planner<'_> {
     fn add(&mut self, name: String, kind: Kind) {
         self.fields.push(Field::new(name, type_of(kind), true));
     }
@@ -138,17 +154,29 @@ impl Planner {
         Arc::new(Schema::new(self.fields.clone()))
     }
 
+    /// A part with its functions found, and checked to be those of an expression.
+    fn logical(&self, sql: &str, of: &DFSchema) -> Result<Expr, (Fault, String)> {
+        let expr = self.session.create_logical_expr(sql, of).map_err(|error| {
+            let message = error.strip_backtrace();
+            match unknown_function(&message) {
+                Some(unknown) => (Fault::Function, unknown),
+                None => (Fault::Type, message),
+            }
+        })?;
+        check(&expr).map_err(|refused| (Fault::Function, refused))?;
+        Ok(expr)
+    }
+
     /// A part as it is evaluated, and the type of its values.
-    fn plan(&self, sql: &str) -> Result<(Scalar, Kind), String> {
-        let words = |error: DataFusionError| error.strip_backtrace();
+    fn plan(&self, sql: &str) -> Result<(Scalar, Kind), (Fault, String)> {
+        let words = |error: DataFusionError| (Fault::Type, error.strip_backtrace());
         let schema = self.schema();
         if let Some(at) = self.fields.iter().position(|field| format!("\"{}\"", field.name()) == sql) {
-            let kind = kind_of(self.fields[at].data_type()).ok_or("no type")?;
+            let kind = kind_of(self.fields[at].data_type()).ok_or_else(|| (Fault::Type, "no type".to_owned()))?;
             return Ok((Scalar::Column(at), kind));
         }
         let of = DFSchema::try_from(schema.clone()).map_err(words)?;
-        let expr = self.session.create_logical_expr(sql, &of).map_err(words)?;
-        check(&expr)?;
+        let expr = self.logical(sql, &of)?;
         // Some functions are only evaluated in the form that they are simplified to.
         let context = SimplifyContext::builder().with_schema(Arc::new(of.clone()));
         let context = context.with_config_options(self.session.config_options().clone()).build();
@@ -156,9 +184,12 @@ impl Planner {
         let expr = simplifier.coerce(expr, &of).and_then(|expr| simplifier.simplify(expr)).map_err(words)?;
         let physical = self.session.create_physical_expr(expr, &of).map_err(words)?;
         let data_type = physical.data_type(&schema).map_err(words)?;
-        let kind = kind_of(&data_type).ok_or_else(|| match data_type {
-            DataType::Null => "it is always null".to_owned(),
-            other => format!("its values would be {other}: a channel has numbers, truth values or text"),
+        let kind = kind_of(&data_type).ok_or_else(|| {
+            let message = match data_type {
+                DataType::Null => "it is always null".to_owned(),
+                other => format!("its values would be {other}: a channel has numbers, truth values or text"),
+            };
+            (Fault::Type, message)
         })?;
         Ok((Scalar::Physical(physical), kind))
     }
@@ -197,6 +228,34 @@ fn check(expr: &Expr) -> Result<(), String> {
 }
 
 impl Expression {
+    /// Checks what is known before the types of the channels are: that its functions exist and may be used here.
+    ///
+    /// # Errors
+    /// A function that is unknown, an aggregate, or one that is not the same each time.
+    pub fn check(&self) -> Result<(), ExpressionError> {
+        static SESSION: LazyLock<Result<SessionState, ExpressionError>> = LazyLock::new(|| session(Arc::default()));
+        let session = SESSION.as_ref().map_err(Clone::clone)?;
+        let looks = self.looks.iter().map(|spec| (spec.argument.as_str(), Some(spec.position)));
+        for (sql, position) in looks.chain([(self.rest.as_str(), None)]) {
+            // Types may stop the planner before it comes to a function: any of these may let it pass.
+            for kind in [Kind::F64, Kind::Text, Kind::Bool] {
+                let mut planner = Planner { session, fields: Vec::new() };
+                (0..self.channels().len()).for_each(|at| planner.add(format!("c{at}"), kind));
+                let looked = self.looks.iter().enumerate();
+                looked.for_each(|(number, spec)| planner.add(format!("w{number}"), spec.look.kind(kind)));
+                let Ok(of) = DFSchema::try_from(planner.schema()) else { continue };
+                match planner.logical(sql, &of) {
+                    Err((Fault::Function, message)) => {
+                        return Err(ExpressionError::new(Fault::Function, position, self.in_words(&message)));
+                    }
+                    Err(_) => {}
+                    Ok(_) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The program of an expression whose channels have these types, in the order of [`Expression::channels`].
     ///
     /// # Errors
@@ -204,11 +263,8 @@ impl Expression {
     pub fn compile(&self, kinds: &[Kind]) -> Result<Program, ExpressionError> {
         debug_assert_eq!(kinds.len(), self.channels().len());
         let zeros = Arc::new(AtomicU64::new(0));
-        let nonzero = Arc::new(ScalarUDF::new_from_impl(Nonzero::new(zeros.clone())));
-        let mut session = SessionStateBuilder::new_with_default_features().build();
-        datafusion::execution::FunctionRegistry::register_udf(&mut session, nonzero)
-            .map_err(|error| ExpressionError::new(Fault::Function, None, error.strip_backtrace()))?;
-        let mut planner = Planner { session, fields: Vec::new() };
+        let session = session(zeros.clone())?;
+        let mut planner = Planner { session: &session, fields: Vec::new() };
         for (at, kind) in kinds.iter().enumerate() {
             planner.add(format!("c{at}"), *kind);
         }
@@ -216,7 +272,7 @@ impl Expression {
         for (number, spec) in self.looks.iter().enumerate() {
             let wrong =
                 |fault, message: String| ExpressionError::new(fault, Some(spec.position), self.in_words(&message));
-            let (argument, kind) = planner.plan(&spec.argument).map_err(|message| wrong(Fault::Type, message))?;
+            let (argument, kind) = planner.plan(&spec.argument).map_err(|(fault, message)| wrong(fault, message))?;
             if kind == Kind::Text && !spec.look.is_as_of() {
                 return Err(wrong(Fault::Type, format!("{} takes a number, not text", spec.name)));
             }
@@ -231,7 +287,7 @@ impl Expression {
         }
         let (rest, kind) = planner
             .plan(&self.rest)
-            .map_err(|message| ExpressionError::new(Fault::Type, None, self.in_words(&message)))?;
+            .map_err(|(fault, message)| ExpressionError::new(fault, None, self.in_words(&message)))?;
         let windows = looks.iter().filter(|at| at.look.has_window()).count();
         Ok(Program {
             kinds: kinds.to_vec(),

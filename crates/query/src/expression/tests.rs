@@ -272,6 +272,22 @@ fn what_is_wrong_is_said_with_its_place() {
         let error = compiled(text, kind);
         assert!(error.message.contains(says), "{text}: {error}");
     }
+    // Functions are known without the types of channels; types are not.
+    let checked = |text: &str| Expression::parse(text).expect(text).check();
+    for (text, says) in [
+        ("foo(\"t.a\") + 1", "there is no function foo()"),
+        ("sum(\"t.a\") + now()", "moving_average"),
+        ("avg(\"t.a\")", "moving_average"),
+        ("now() > \"t.a\"", "not the same each time"),
+        ("upper(\"t.a\") || foo(\"t.b\")", "there is no function foo()"),
+        ("2 * rate(foo(\"t.a\"))", "column 5: there is no function foo()"),
+    ] {
+        let error = checked(text).expect_err(text).to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+    for text in ["upper(\"t.a\")", "\"t.a\" AND true", "-\"t.a\" / 2", "rate(\"t.a\")", "asof(\"t.a\", '1s') || 'x'"] {
+        assert_eq!(checked(text), Ok(()), "{text}");
+    }
     // The deepest that is taken is evaluated on a thread of ordinary size.
     let deep = format!("\"t.a\"{}", " + 1".repeat(250));
     let mut program = program(&deep);

@@ -92,6 +92,11 @@ impl Config {
         check_each("limit", &self.limit, |tables| rule::rules(tables).map(drop))?;
         check_each("webhook", &self.webhook, |tables| webhook::receivers(tables).map(drop))?;
         check_each("derived", &self.derived, |tables| definition::definitions(tables).map(drop))?;
+        for (i, table) in self.derived.iter().enumerate() {
+            if let Err(error) = table.check_functions() {
+                return wrong(format!("derived[{i}].expression"), error);
+            }
+        }
         if let Some(view) = &self.view {
             if let Some(t0) = view.run.as_ref().and_then(|r| r.t0.as_ref())
                 && t0.parse::<i64>().is_err()

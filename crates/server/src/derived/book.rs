@@ -161,6 +161,7 @@ impl Book {
     /// What is wrong.
     pub fn check(&self, table: &DerivedTable) -> Result<Definition, BookError> {
         let definition = table.definition().map_err(BookError::Bad)?;
+        table.check_functions().map_err(BookError::Bad)?;
         let others: Vec<(Definition, Entry)> =
             self.in_force().into_iter().filter(|(_, entry)| entry.definition.name != table.name).collect();
         if others.len() >= DERIVED_MAX {

@@ -104,6 +104,15 @@ impl DerivedTable {
         Ok(definition)
     }
 
+    /// Checks the functions of its expression, which needs more than reading it.
+    ///
+    /// # Errors
+    /// A function that does not exist or has no place in an expression.
+    pub fn check_functions(&self) -> Result<(), String> {
+        let expression = Expression::parse(&self.expression).and_then(|expression| expression.check());
+        expression.map_err(|error| format!("{:?}: expression: {error}", self.name))
+    }
+
     /// Whether another definition gives other results.
     pub fn differs(&self, other: &DerivedTable) -> bool {
         (&self.expression, &self.trigger, self.align_ms) != (&other.expression, &other.trigger, other.align_ms)

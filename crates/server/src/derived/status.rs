@@ -18,6 +18,9 @@ pub struct Status {
     pub evaluations: Vec<Evaluation>,
     /// What it waits for.
     pub waits: Vec<String>,
+    /// Why it cannot be evaluated as it is written, whatever comes.
+    #[serde(skip)]
+    unfit: Option<String>,
 }
 
 /// How one evaluation does.
@@ -70,6 +73,11 @@ impl Status {
         }
     }
 
+    /// Notes that it cannot be evaluated as it is written.
+    pub fn never(&mut self, why: &str) {
+        self.unfit.get_or_insert_with(|| why.to_owned());
+    }
+
     /// `live`, `catching up`, `waiting` or `failing`.
     pub fn state(&self, now: i64) -> &'static str {
         if self.trouble(now).is_some() {
@@ -83,9 +91,30 @@ impl Status {
         }
     }
 
-    /// What went wrong within the last minute.
+    /// What went wrong within the last minute, or why it never can be right.
     pub fn trouble(&self, now: i64) -> Option<String> {
+        self.news(now).or_else(|| self.unfit.clone())
+    }
+
+    /// What went wrong within the last minute.
+    pub fn news(&self, now: i64) -> Option<String> {
         let recent = self.evaluations.iter().filter(|of| now.saturating_sub(of.trouble_ns) < NEWS_NS);
         recent.max_by_key(|of| of.trouble_ns)?.trouble.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_never_be_evaluated_is_failing_and_not_waiting() {
+        let mut status = Status::new(1);
+        status.waits("there is no channel \"a.b\" (yet)");
+        assert_eq!((status.state(0), status.trouble(0)), ("waiting", None));
+        status.never("types do not go together");
+        assert_eq!(status.state(0), "failing");
+        assert_eq!(status.trouble(0).as_deref(), Some("types do not go together"));
+        assert_eq!(status.news(0), None, "it is told as an event each minute");
     }
 }
