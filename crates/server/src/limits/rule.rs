@@ -309,6 +309,18 @@ impl LimitTable {
         if !(self.hysteresis >= 0.0 && self.hysteresis.is_finite()) {
             return wrong(format!("hysteresis = {} is not 0 or more", self.hysteresis));
         }
+        for (level, bounds) in levels.iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?))) {
+            // Both bounds move inwards by it: beyond half the width no value between them is well again.
+            if let (Some(low), Some(high)) = (bounds.low, bounds.high)
+                && 2.0 * self.hysteresis > high - low
+            {
+                return wrong(format!(
+                    "hysteresis = {} is more than half of the width of {level}, {low} to {high}: \
+                     no value would be well again",
+                    self.hysteresis
+                ));
+            }
+        }
         let stale = match (self.stale_ms, self.stale) {
             (None, Some(_)) => return wrong("stale needs stale_ms".into()),
             (_, Some(Level::Normal)) => return wrong("stale is watch, warning or critical".into()),
@@ -419,6 +431,7 @@ pub(super) mod tests {
             ("watch = { hihg = 1 }", "unknown field `hihg`"),
             ("watch = { high = 1 }\npersist_ms = -1", "persist_ms = -1 is not within 0 and a year"),
             ("watch = { high = 1 }\nhysteresis = -0.5", "hysteresis = -0.5 is not 0 or more"),
+            ("watch = { low = 1, high = 4 }\nhysteresis = 1.6", "hysteresis = 1.6 is more than half of the width of watch"),
             ("stale = \"watch\"\nwatch = { high = 1 }", "stale needs stale_ms"),
             ("stale_ms = 0", "stale_ms = 0 is not within 1 and a year"),
             ("stale_ms = 5\nstale = \"normal\"", "stale is watch, warning or critical"),
@@ -428,6 +441,7 @@ pub(super) mod tests {
             let error = rule(keys).expect_err(keys);
             assert!(error.contains(says), "{keys}: {error}");
         }
+        assert!(rule("watch = { low = 1, high = 4 }\nhysteresis = 1.5").is_ok(), "one value is well");
         let rule = rule("critical = { high = 2, is = [\"FAULT\", 7, true] }\nstale_ms = 1.5").expect("right");
         assert_eq!((rule.name.as_str(), rule.stale), ("a.b", Some((1_500_000, Level::Warning))));
         let critical = &rule.bounds[2];
