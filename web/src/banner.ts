@@ -17,7 +17,7 @@ export interface BannerInput {
   mode: Mode;
   /** The server's clock, or null if unknown. */
   nowNs: bigint | null;
-  /** When the last data reached this page, by the server's clock. */
+  /** When the newest data that the page knows of were received, by the server's clock. */
   lastDataNs: bigint | null;
   store: string | null;
 }

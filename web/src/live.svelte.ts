@@ -378,7 +378,11 @@ class Live {
     return () => this.tickers.delete(tick);
   }
 
-  /** When the last data reached this page. */
+  private received(receiveNs: bigint, now: bigint): void {
+    if (this.lastDataNs === null || isNewer(receiveNs, this.lastDataNs, now)) this.lastDataNs = receiveNs;
+  }
+
+  /** When the newest data that the page knows of were received. */
   get lastDataWords(): string {
     return this.lastDataNs === null ? "no data received yet" : `last data ${utc(this.lastDataNs)} UTC`;
   }
@@ -550,7 +554,8 @@ class Live {
         this.spoken = message;
         this.liveness.heartbeat(BigInt(message.time), ms);
         this.marks.ingestDropped(BigInt(message.ingest_dropped), ms);
-        if (message.last_data !== null && this.lastDataNs === null) this.lastDataNs = BigInt(message.last_data);
+        // Also of channels that no panel shows.
+        if (message.last_data !== null) this.received(BigInt(message.last_data), BigInt(message.time));
         this.noticesLost(this.losses.inAll(message.dropped ?? 0), ms);
         if (this.mode !== this.liveness.mode) this.refresh(ms);
         // The timers of a page that is not in front run once a minute.
@@ -684,8 +689,7 @@ class Live {
   private update(message: Extract<ServerMessage, { type: "update" }>, ms: number): void {
     const now = BigInt(message.time);
     for (const window of message.streams) {
-      const receiveNs = BigInt(window.receive_time);
-      if (this.replay === null && (this.lastDataNs === null || isNewer(receiveNs, this.lastDataNs, now))) this.lastDataNs = receiveNs;
+      if (this.replay === null) this.received(BigInt(window.receive_time), now);
     }
     // Told once: also while the picture stands.
     if (this.replay === null) this.noticesLost(this.losses.more(message.dropped), ms);
