@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Channel } from "./message";
-import { sortChannels, treeRows, visible } from "./tree";
+import { firstMatch, sortChannels, treeRows, visible } from "./tree";
 
 const channel = (id: number, table: string, name: string, tags: Record<string, string> = {}): Channel => ({
   id, name: `${table}.${name}`, table, channel: name, tags, stream: 0, type: "f64", unit: "bar", description: "", source: "s",
@@ -21,6 +21,11 @@ describe("channel tree", () => {
     expect(rows.map((r) => (r.kind === "table" ? r.table : r.label))).toEqual(["avionics", "t_lox", "p_lox"]);
     expect(treeRows(channels, "", new Set(["avionics"])).length).toBe(4);
     expect(treeRows(channels, "zzz", new Set())).toEqual([]);
+  });
+  it("knows the first channel that is found, below its table", () => {
+    const rows = treeRows(channels, "plc", new Set());
+    expect(rows[firstMatch(rows)]).toMatchObject({ kind: "channel", label: "p_2" });
+    expect(firstMatch(treeRows(channels, "zzz", new Set()))).toBe(-1);
   });
   it("draws only what is in sight", () => {
     expect(visible(2400, 480, 24, 12_408)).toEqual({ from: 96, to: 124 });

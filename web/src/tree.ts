@@ -66,6 +66,11 @@ export function treeRows(sorted: Channel[], query: string, closed: ReadonlySet<s
   return rows;
 }
 
+/** Where the first channel of the rows stands; -1 if there is none. */
+export function firstMatch(rows: TreeRow[]): number {
+  return rows.findIndex((row) => row.kind === "channel");
+}
+
 /** Which rows are in sight of a scrolled list, with a few beyond each edge. */
 export function visible(
   scrollTop: number, heightPx: number, rowPx: number, rows: number, beyond = 4,
