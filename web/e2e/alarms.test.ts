@@ -37,7 +37,8 @@ describe("alarms", () => {
     await shown("no alarm in the bar", async () => (await count()) === "no alarm");
     await write(6.5);
     await shown("one alarm", async () => (await alarms().count()) === 1);
-    expect((await alarms().innerText()).replace(/\s+/g, " ")).toMatch(/WARNING .* tank\.p 6\.5 above 5 pressure/i);
+    expect((await alarms().innerText()).replace(/\s+/g, " ")).toMatch(/WARNING .* tank\.p 6\.5 above 5(, now 6\.5)? pressure/i);
+    expect(await page().getByTestId("troubles").innerText()).not.toBe("no trouble");
     expect(await count()).toBe("1 of 1 new");
   });
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { acknowledgeable, asShown, heard, levelOf, ordered, stepped, unknownOf, unshelved, words } from "./alarms";
+import { acknowledgeable, asShown, heard, levelOf, ordered, stepped, unknownOf, unshelved, words, wordsNow } from "./alarms";
 import type { Alarm } from "./message";
 
 function alarm(limit: string, changes: Partial<Alarm> = {}): Alarm {
@@ -77,4 +77,11 @@ test("words say the value and the bound", () => {
 test("a value has the worst level that stands for its channel", () => {
   const all = [alarm("a", { level: "watch" }), alarm("b", { level: "critical", state: "cleared" }), alarm("c", { level: "warning" }), alarm("d", { channel: "x", level: "critical" })];
   expect([levelOf(all, "tank.p"), levelOf(all, "none")]).toEqual(["warning", null]);
+});
+
+test("the value now stands beside the one that raised the alarm", () => {
+  expect(wordsNow(alarm("a"), "9.5")).toBe("9 above 8, now 9.5");
+  expect(wordsNow(alarm("a"), null)).toBe("9 above 8");
+  expect(wordsNow(alarm("a", { why: "stale" }), "9.5")).toBe("no new value; the last was 9");
+  expect(wordsNow(alarm("a", { why: null, level: "normal", state: "cleared", text: "7" }), "6")).toBe("well again at 7");
 });

@@ -68,6 +68,12 @@ export function words(alarm: Alarm): string {
   }
 }
 
+/** What is wrong beside the value as it is now, where that is known: `text` is the value of when its level changed. */
+export function wordsNow(alarm: Alarm, now: string | null): string {
+  const isValue = alarm.why === "high" || alarm.why === "low" || alarm.why === "state";
+  return isValue && now !== null ? `${words(alarm)}, now ${now}` : words(alarm);
+}
+
 /** The worst level of alarms that nobody knows of and nobody shelved; null if there is none. */
 export function heard(alarms: Alarm[]): AlarmLevel | null {
   const open = alarms.filter((a) => a.state === "raised" && a.shelved === null);
