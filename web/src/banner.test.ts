@@ -16,6 +16,10 @@ describe("banners", () => {
     }
     expect(new Banners().list({ ...calm, mode: "offline", lastDataNs: null, nowNs: null }, 0)[0]!.text).toContain("no data");
   });
+  it("says that a token is wanted, not that it connects", () => {
+    const words = (needsToken: boolean) => new Banners().list({ ...calm, mode: "connecting", needsToken }, 0).map((b) => b.text);
+    expect([words(false), words(true)]).toEqual([["Connecting to the server"], ["Nothing is shown before the server has its token"]]);
+  });
   it("tells when frames are not recorded, in the store's words", () => {
     expect(new Banners().list({ ...calm, store: "disk full" }, 0)[0]!.text).toContain("NOT RECORDED · disk full");
     expect(ids(new Banners(), { store: "not recording" })).toEqual(["store"]);

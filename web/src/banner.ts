@@ -20,6 +20,8 @@ export interface BannerInput {
   /** When the newest data that the page knows of were received, by the server's clock. */
   lastDataNs: bigint | null;
   store: string | null;
+  /** Whether the server wants a token, and without it says nothing. */
+  needsToken?: boolean;
 }
 
 /** Remembers what rises, and says which banners stand now. */
@@ -72,7 +74,7 @@ export class Banners {
       case "live":
         break;
       case "connecting":
-        banners.push({ id: "connecting", severity: "warning", text: "Connecting to the server" });
+        banners.push({ id: "connecting", severity: "warning", text: input.needsToken ? "Nothing is shown before the server has its token" : "Connecting to the server" });
         break;
       case "silent":
         banners.push({

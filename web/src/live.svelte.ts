@@ -757,6 +757,7 @@ class Live {
         nowNs: this.serverNow(),
         lastDataNs: this.lastDataNs,
         store: this.heartbeat?.store ?? null,
+        needsToken: this.needsToken,
       },
       ms,
     );
