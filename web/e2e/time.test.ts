@@ -53,6 +53,9 @@ describe("a picture that is stopped", () => {
     // Not old either: it shows an instant, and ages are those of the instant.
     expect(await tile().getAttribute("data-stale")).toBe("false");
     expect(await page().getByTestId("mode").innerText()).toContain("PAUSED");
+    // No figure of now stands beside it, but the clock, which says so.
+    expect(await page().getByTestId("rate").innerText()).toContain("–");
+    expect(await page().getByTestId("present").innerText()).toMatch(/^now \d\d:\d\d:\d\d$/);
 
     // A panel that is opened meanwhile shows the same instant.
     await page().getByTestId("add-panel").selectOption("table");
