@@ -5,7 +5,7 @@ import type { Channel } from "./message";
 import { theme } from "./theme";
 import { timeTicks } from "./ticks";
 import { stateColour } from "./track";
-import { tagWords } from "./tree";
+import { shortNames } from "./tree";
 
 const AXIS_HEIGHT_PX = 24;
 const CHAR_PX = 6.7;
@@ -21,15 +21,8 @@ export interface BarsFrame {
   live: boolean;
   stale: ReadonlySet<number>;
   labelPx: number;
-}
-
-/** Short names for bars: tags only where two channels share a name. */
-export function barNames(channels: Channel[]): string[] {
-  return channels.map((c) => {
-    const twins = channels.filter((other) => other.channel === c.channel).length > 1;
-    const tags = tagWords(c.tags);
-    return twins && tags !== "" ? `${tags}.${c.channel}` : c.channel;
-  });
+  /** All channels on the screen, from which those here must be told apart. */
+  beside: readonly Channel[];
 }
 
 /** Left and right edge of the time axis in a canvas of a width, px. */
@@ -71,7 +64,7 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
     ctx.fillText(tick.label, px, bottom + 6);
   }
 
-  const names = barNames(feed.channels);
+  const names = shortNames(feed.channels, frame.beside);
   const rowPx = Math.min(44, (bottom - 8) / Math.max(1, feed.channels.length));
   const barPx = Math.max(6, Math.min(22, rowPx - 5));
   feed.channels.forEach((channel, i) => {

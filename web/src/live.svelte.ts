@@ -440,6 +440,11 @@ class Live {
     return this.rates.hz(stream, this.now());
   }
 
+  /** Those that panels show; read with the pulse. */
+  get watchedChannels(): Channel[] {
+    return this.channels.filter((c) => this.watched.has(c.id));
+  }
+
   /** Channels on panels: their staleness counts as trouble. */
   watch(channels: Channel[]): () => void {
     const add = (more: number) => {

@@ -24,6 +24,35 @@ export function tagWords(tags: Record<string, string>): string {
   return Object.entries(tags).map(([key, value]) => (/^[\d.]+$/.test(value) ? key + value : value)).join(".");
 }
 
+/**
+ * Short names: as much of each as tells it from those beside it, of which the rest of the screen may show more. The channel's
+ * own name, with its tags before it, with the end of its table, with more of it, or all.
+ */
+export function shortNames(channels: readonly Channel[], beside: readonly Channel[] = []): string[] {
+  const twins = new Map<string, Map<number, Channel>>();
+  for (const c of [...channels, ...beside]) {
+    let group = twins.get(c.channel);
+    if (!group) twins.set(c.channel, (group = new Map()));
+    group.set(c.id, c);
+  }
+  const formOf = new Map<string, (c: Channel) => string>();
+  for (const [name, group] of twins) formOf.set(name, apart([...group.values()]));
+  return channels.map((c) => formOf.get(c.channel)!(c));
+}
+
+/** The shortest form of names that differ. */
+function apart(twins: Channel[]): (c: Channel) => string {
+  const join = (parts: string[]) => parts.filter((part) => part !== "").join(".");
+  const tableEnd = (c: Channel, words: number) => c.table.split(".").slice(-words).join(".");
+  const most = Math.max(...twins.map((c) => c.table.split(".").length));
+  const forms: ((c: Channel) => string)[] = [(c) => c.channel];
+  if (twins.every((c) => tagWords(c.tags) !== "")) forms.push((c) => join([tagWords(c.tags), c.channel]));
+  for (let words = 1; words <= most; words++) {
+    forms.push((c) => join([tableEnd(c, words), c.channel]), (c) => join([tableEnd(c, words), tagWords(c.tags), c.channel]));
+  }
+  return forms.find((form) => new Set(twins.map(form)).size === twins.length) ?? ((c) => c.name);
+}
+
 /** Channels by name, grouped by table, digits in numbers compared as numbers. */
 export function sortChannels(channels: Channel[]): Channel[] {
   const order = new Intl.Collator("en", { numeric: true });
