@@ -27,7 +27,7 @@ def clock(*, server: Server, name: str, at: int | None = None) -> dict[str, Any]
 
 
 def test_a_countdown_is_held_and_goes_on_after_kill_9(server: Server) -> None:
-    assert "begins" in run("start", "attempt 2", "--channels", "engine.*", "plc.*{acu=1}", server=server)
+    assert "begins" in run("start", "attempt 2", "--channels", "engine.*", "--channels", "plc.*{acu=1}", server=server)
     assert "no T-0 yet" in run("hold", "attempt 2", server=server, code=1)
     run("t0", "attempt 2", "--at", "now+10m", server=server)
     t0 = int(clock(server=server, name="attempt 2")["t0"])

@@ -194,7 +194,7 @@ pub struct ExportArgs {
     /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
-    /// Up to and without this time [default: everything]
+    /// Up to, not including, this time [default: everything]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
     /// Channels, as in 'avionics.*{acu=1}'; several are separated by commas
@@ -258,8 +258,8 @@ pub enum RunCommand {
     Start {
         /// Its name
         name: String,
-        /// Patterns of the channels that belong to it, as in 'engine.*' [default: all]
-        #[arg(long, value_name = "PATTERN", num_args = 1..)]
+        /// Pattern of channels that belong to it, as in 'engine.*'; again for more [default: all]
+        #[arg(long, value_name = "PATTERN")]
         channels: Vec<String>,
         /// Where it is.
         #[command(flatten)]
@@ -386,7 +386,7 @@ pub enum SimulateCommand {
 fn parse_span(text: &str) -> Result<Duration, String> {
     match instant::span_ns(text).filter(|ns| *ns > 0) {
         Some(ns) => Ok(Duration::from_nanos(ns.unsigned_abs())),
-        None => Err(format!("{text:?} is no time; 30s, 5m and 1.5h are")),
+        None => Err(format!("{text:?} is not a time; 30s, 5m and 1.5h are")),
     }
 }
 
@@ -398,6 +398,20 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn channels_of_a_run_take_one_value_each_and_leave_the_name() {
+        let parsed = |args: &[&str]| {
+            let cli = Cli::try_parse_from([&["strongback", "run", "start"][..], args].concat()).expect("right");
+            let Command::Run(RunCommand::Start { name, channels, .. }) = cli.command else { panic!("no start") };
+            (name, channels)
+        };
+        for args in [["--channels", "engine.*", "attempt-3"], ["attempt-3", "--channels", "engine.*"]] {
+            assert_eq!(parsed(&args), ("attempt-3".to_owned(), vec!["engine.*".to_owned()]), "{args:?}");
+        }
+        let twice = parsed(&["--channels", "a.*", "--channels", "b.*", "c"]);
+        assert_eq!(twice, ("c".to_owned(), vec!["a.*".to_owned(), "b.*".to_owned()]));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub enum DerivedCommand {
         #[command(flatten)]
         args: DerivedArgs,
     },
-    /// End one; what it gave stays
+    /// Remove a derived channel; its results stay
     Remove {
         /// Its name
         name: String,
@@ -62,7 +62,7 @@ pub enum DerivedCommand {
         /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m [default: everything]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         from: Option<String>,
-        /// Up to and without this time [default: now]
+        /// Up to, not including, this time [default: now]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         to: Option<String>,
         /// Leave out the frames that live left out for being late

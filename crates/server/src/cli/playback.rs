@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 /// Plays the record.
 #[derive(Clone, Debug, Subcommand)]
 pub enum PlaybackCommand {
-    /// Begin one; says its id and the token of its director
+    /// Begin a playback; says its id and the token of its director
     Start {
         /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
         #[arg(long, value_name = "TIME", allow_hyphen_values = true, required_unless_present = "run")]
         from: Option<String>,
-        /// Up to and without this time
+        /// Up to, not including, this time
         #[arg(long, value_name = "TIME", allow_hyphen_values = true, required_unless_present = "run")]
         to: Option<String>,
         /// The interval of this run
@@ -43,7 +43,7 @@ pub enum PlaybackCommand {
         #[command(flatten)]
         args: PlaybackArgs,
     },
-    /// Direct one
+    /// Direct a playback
     Control {
         /// Its id
         id: String,
@@ -57,7 +57,7 @@ pub enum PlaybackCommand {
         #[command(flatten)]
         args: PlaybackArgs,
     },
-    /// End one
+    /// End a playback
     End {
         /// Its id
         id: String,
@@ -108,7 +108,7 @@ pub enum ControlWord {
         /// From this time on [default: as before]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         from: Option<String>,
-        /// Up to and without this time [default: as before]
+        /// Up to, not including, this time [default: as before]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         to: Option<String>,
     },

@@ -28,7 +28,7 @@ pub enum StoreCommand {
         /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         from: Option<String>,
-        /// Up to and without this time [default: everything]
+        /// Up to, not including, this time [default: everything]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         to: Option<String>,
         /// Channels, as in 'avionics.*{acu=1}'; several are separated by commas
@@ -232,7 +232,7 @@ pub struct Selection {
     /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
-    /// Up to and without this time [default: everything]
+    /// Up to, not including, this time [default: everything]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
 }
