@@ -50,8 +50,11 @@ impl RunState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
     /// It has begun already.
-    #[error("it has begun already")]
+    #[error("it has already begun")]
     Begun,
+    /// It has begun and ended.
+    #[error("it has ended, and a name is used once: begin another")]
+    Used,
     /// It has ended.
     #[error("it has ended: begin another")]
     Ended,
@@ -95,6 +98,7 @@ impl RunClock {
     pub fn take(&mut self, step: Step, at: i64) -> Result<(), StepError> {
         let at = at.max(self.newest());
         match (step, self.state()) {
+            (Step::Start, RunState::Stopped) => Err(StepError::Used),
             (Step::Start, _) => Err(StepError::Begun),
             (_, RunState::Stopped) => Err(StepError::Ended),
             (Step::T0(t0), state) => {
@@ -196,6 +200,7 @@ mod tests {
         clock.take(Step::Stop, 210 * S).unwrap();
         assert_eq!((clock.state(), clock.t(500 * S)), (RunState::Stopped, Some(10 * S)));
         assert_eq!(clock.take(Step::T0(0), 211 * S), Err(StepError::Ended));
+        assert_eq!(clock.take(Step::Start, 211 * S), Err(StepError::Used));
     }
 
     fn steps() -> impl Strategy<Value = Vec<(u8, Step)>> {

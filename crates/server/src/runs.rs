@@ -70,6 +70,14 @@ pub fn t_words(t: i64) -> String {
     format!("T{sign}{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
+/// Why a run cannot be released: it has a clock alone, or there is none of this name.
+pub fn not_released(name: &str, has_clock: bool) -> String {
+    match has_clock {
+        true => format!("run {name:?} has a clock alone: only data that was imported for a run is protected"),
+        false => format!("there is no run {name:?} to release; `strongback run list` names those there are"),
+    }
+}
+
 /// What a step did, in a sentence.
 pub fn in_words(name: &str, step: Step, clock: &RunClock, now: i64) -> String {
     let t = clock.t(now).map(t_words).unwrap_or_default();
@@ -137,7 +145,7 @@ fn from_store(store: &Store, wish: &Wish<'_>) -> anyhow::Result<Outcome> {
         Wish::List => print(&cards(&store.runs(), &log.runs(), now)),
         Wish::Release(name) => {
             if store.release_run(name, now_ns())?.is_none() {
-                bail!("there is no run {name:?} to release; `strongback run list` names those there are");
+                bail!("{}", not_released(name, log.runs().contains_key(*name)));
             }
             store.commit(now_ns()).context("the release is not written down")?;
             println!("{name}: released");
@@ -191,7 +199,7 @@ fn from_server(server: &str, args: &RunArgs, wish: &Wish<'_>) -> anyhow::Result<
 }
 
 fn print(runs: &[Value]) {
-    println!("{:10} {:9} {:>12} {:>8} {:>9} {:>14}  run", "data", "clock", "T", "streams", "segments", "bytes");
+    println!("{:10} {:9} {:>12} {:>8} {:>9} {:>14}  run", "protection", "clock", "T", "streams", "segments", "bytes");
     for run in runs {
         let data = match (run["protected"].as_bool(), run["streams"].as_u64()) {
             (Some(true), _) => "protected",
@@ -201,13 +209,21 @@ fn print(runs: &[Value]) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let t = run["clock"]["t"].as_str().and_then(|t| t.parse().ok()).map(t_words).unwrap_or_default();
         let (clock, bytes, name) = (text(&run["clock"]["state"]), text(&run["bytes"]), text(&run["name"]));
-        println!("{data:10} {clock:9} {t:>12} {:>8} {:>9} {bytes:>14}  {name}", run["streams"], run["segments"]);
+        // A JSON value takes no notice of a width.
+        let (streams, segments) = (run["streams"].to_string(), run["segments"].to_string());
+        println!("{data:10} {clock:9} {t:>12} {streams:>8} {segments:>9} {bytes:>14}  {name}");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_is_not_released_says_why() {
+        assert!(not_released("a", true).contains("has a clock alone"));
+        assert!(not_released("a", false).contains("there is no run"));
+    }
 
     #[test]
     fn times_from_t0_are_said_as_people_say_them() {

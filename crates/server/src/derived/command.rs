@@ -31,7 +31,7 @@ pub fn run(command: &DerivedCommand) -> anyhow::Result<Outcome> {
             let answer = ask(args, "GET", "/api/derived", &Value::Null)?;
             println!("{:12} {:>7}  {:32} expression", "state", "version", "name");
             for of in answer["derived"].as_array().into_iter().flatten() {
-                let (state, name, version) = (text(&of["state"]), text(&of["name"]), &of["version"]);
+                let (state, name, version) = (text(&of["state"]), text(&of["name"]), of["version"].to_string());
                 println!("{state:12} {version:>7}  {name:32} {}", text(&of["expression"]));
                 let waits = of["waits"].as_array().into_iter().flatten().map(text);
                 waits.chain(of["trouble"].as_str()).for_each(|why| println!("{:23}{why}", ""));

@@ -15,7 +15,7 @@ use super::reading::pattern_texts;
 use crate::clock::now_ns;
 use crate::run_clock::{RunState, Step};
 use crate::run_log::{self, Row, RunError, TimedRun};
-use crate::runs::{cards, in_words};
+use crate::runs::{cards, in_words, not_released};
 use crate::server::Server;
 
 /// Parameters of the list.
@@ -133,8 +133,12 @@ pub(super) async fn release(State(server): State<Arc<Server>>, Path(name): Path<
     let generation = server.ingest.generation_now();
     let refused = |refusal| Failure::unavailable(format!("not released: {refusal}"));
     let Some(commit) = server.ingest.store().release_run(&name, now_ns()).map_err(refused)? else {
-        let message = format!("there is no run {name:?}");
-        return Err(Failure::not_found(message));
+        let has_clock = server.runs.runs().contains_key(&name);
+        let message = not_released(&name, has_clock);
+        return Err(match has_clock {
+            true => Failure { status: StatusCode::CONFLICT, code: "conflict", message },
+            false => Failure::not_found(message),
+        });
     };
     server.ingest.durable(generation.ticket(commit)).await.map_err(refused)?;
     tracing::info!(run = name, "released: its data may be dropped when space is needed");
