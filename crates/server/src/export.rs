@@ -14,7 +14,7 @@ use crate::clock::now_ns;
 use crate::config::Config;
 use crate::http::{range, split_patterns};
 use crate::ledger::{Ledger, ROWS_MAX};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, check_times};
 use crate::reach::{self, Flags, Place};
 use crate::serve::runtime;
 
@@ -23,6 +23,7 @@ use crate::serve::runtime;
 /// # Errors
 /// What keeps the data from being read or written.
 pub fn run(args: &ExportArgs) -> anyhow::Result<Outcome> {
+    check_times(&[("--from", &args.from), ("--to", &args.to)])?;
     let found = reach::find(&Flags {
         config: args.config.as_deref(),
         data: args.data.as_deref(),

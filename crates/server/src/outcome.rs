@@ -3,6 +3,7 @@
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
+use strongback_sources::instant;
 use strongback_store::rdl::DefinitionError;
 
 use crate::config::ConfigError;
@@ -46,6 +47,19 @@ pub enum Outcome {
 #[error("{0}")]
 pub struct WrongFlag(pub String);
 
+/// Checks times that flags name, before anything is opened or asked.
+///
+/// # Errors
+/// The first that is not a time, with its flag.
+pub fn check_times(flags: &[(&str, &Option<String>)]) -> Result<(), WrongFlag> {
+    for (flag, text) in flags {
+        if let Some(text) = text {
+            instant::parse(text, 0).map_err(|error| WrongFlag(format!("{flag}: {error}")))?;
+        }
+    }
+    Ok(())
+}
+
 /// Says what went wrong, if anything, and gives the exit code: see `strongback --help`.
 pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
     if let Err(error) = result {
@@ -86,6 +100,14 @@ mod tests {
         assert_eq!(sentence(&error), "a.toml: No such file or directory (os error 2)");
         let error = anyhow::Error::from(not_there()).context("a.csv").context("nothing was read");
         assert_eq!(sentence(&error), "nothing was read: a.csv: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_a_wrong_flag() {
+        let error = check_times(&[("--to", &None), ("--from", &Some("yesterday".to_owned()))]).unwrap_err();
+        assert!(error.to_string().starts_with("--from: \"yesterday\" is not a time"), "{error}");
+        assert_eq!(code(&Err(error.into())), 2);
+        assert!(check_times(&[("--from", &Some("now-10m".to_owned()))]).is_ok());
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub fn parse(text: &str, now: i64) -> Result<i64, String> {
         None => rfc3339(text),
     };
     parsed.ok_or_else(|| {
-        format!("{text:?} is no time: give nanoseconds since 1970, RFC 3339 (2026-11-20T17:00:00Z) or now-30s")
+        format!("{text:?} is not a time: give nanoseconds since 1970, RFC 3339 (2026-11-20T17:00:00Z) or now-30s")
     })
 }
 

@@ -5,7 +5,7 @@ use strongback_sources::instant;
 
 use crate::cli::{ControlWord, PlaybackArgs, PlaybackCommand};
 use crate::client::{self, text};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, check_times};
 
 /// Asks the server; says the state after it, as a line.
 ///
@@ -14,6 +14,7 @@ use crate::outcome::Outcome;
 pub fn run(command: &PlaybackCommand) -> anyhow::Result<Outcome> {
     match command {
         PlaybackCommand::Start { from, to, run, at, speed, looped, paused, name, args } => {
+            check_times(&[("--from", from), ("--to", to), ("--at", at)])?;
             let asked = [("from", from), ("to", to), ("run", run), ("at", at), ("name", name)];
             let mut body = of_texts(&asked);
             body.extend(fields(json!({ "speed": speed, "loop": looped, "paused": paused })));

@@ -12,14 +12,16 @@ use super::place;
 use crate::cli::{ReadArgs, Selection, TextForm, TimeForm};
 use crate::clock::now_ns;
 use crate::instant;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, WrongFlag};
 
 /// Times that the flags name.
 pub(super) fn time_range(selection: &Selection) -> anyhow::Result<Range<i64>> {
     let now = now_ns();
-    let read = |text: &Option<String>, flag: &str, open: i64| match text {
-        Some(text) => instant::parse(text, now).map_err(|error| anyhow::anyhow!("{flag}: {error}")),
-        None => Ok(open),
+    let read = |text: &Option<String>, flag: &str, open: i64| -> anyhow::Result<i64> {
+        match text {
+            Some(text) => instant::parse(text, now).map_err(|error| WrongFlag(format!("{flag}: {error}")).into()),
+            None => Ok(open),
+        }
     };
     Ok(read(&selection.from, "--from", i64::MIN)?..read(&selection.to, "--to", i64::MAX)?)
 }
