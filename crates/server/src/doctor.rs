@@ -235,7 +235,7 @@ pub struct RejectedFacts {
     pub count: u64,
     /// When the newest came.
     pub last_time: i64,
-    /// One of the newest: why, who sent it, its first bytes in hexadecimal.
+    /// One of the newest: why, who sent it, its first bytes as text or in hexadecimal.
     pub text: String,
     /// See `text`.
     pub from: Option<String>,

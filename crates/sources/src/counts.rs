@@ -43,6 +43,21 @@ impl Sample {
         self.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Its first bytes for people: in quotes where they are printable text, else in hexadecimal.
+    pub fn shown(&self) -> String {
+        // A character may be cut off at the end.
+        let text = match std::str::from_utf8(&self.bytes) {
+            Err(error) if error.error_len().is_none() => std::str::from_utf8(&self.bytes[..error.valid_up_to()]),
+            read => read,
+        };
+        match text.map(|text| text.trim_end_matches(['\r', '\n'])) {
+            Ok(text) if !text.is_empty() && !text.chars().any(|c| c.is_control() && c != '\t') => {
+                format!("{text:?}")
+            }
+            _ => self.bytes.iter().take(SAMPLE_BYTES / 2).map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+
     /// The same, with who sent it.
     pub fn sent_by(self, peer: Option<SocketAddr>) -> Sample {
         Sample { from: peer, ..self }
@@ -204,6 +219,15 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_shown_as_text_and_bytes_as_bytes() {
+        let shown = |bytes: &[u8]| Sample::new("", bytes).shown();
+        assert_eq!(shown(b"engine p=x\n"), "\"engine p=x\"");
+        assert_eq!(shown("engine t=21°".as_bytes()), "\"engine t=21°\"");
+        assert_eq!(shown(&"engine t=21°".as_bytes()[..12]), "\"engine t=21\"", "a character that is cut off");
+        assert_eq!((shown(&[0x11, 0, 0xff]), shown(&[]), shown(b"\n")), ("1100ff".into(), String::new(), "0a".into()));
+    }
 
     #[test]
     fn samples_are_new_few_and_short() {

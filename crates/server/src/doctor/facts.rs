@@ -121,7 +121,7 @@ fn of_source(server: &Server, card: &SourceCard) -> SourceFacts {
         reason: r.reason.to_owned(),
         count: r.count,
         last_time: r.last_time,
-        bytes: r.sample.hex(),
+        bytes: r.sample.shown(),
         text: r.sample.text,
         from: r.sample.from.map(|peer| peer.to_string()),
     });

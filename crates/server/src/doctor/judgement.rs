@@ -183,7 +183,7 @@ fn of_source(facts: &Facts, source: &SourceFacts, found: &mut Vec<Finding>) {
             text.push_str(&format!("; the newest from {from}"));
         }
         if !rejected.bytes.is_empty() {
-            text.push_str(&format!("; it begins {}", &rejected.bytes[..rejected.bytes.len().min(64)]));
+            text.push_str(&format!("; it begins {}", rejected.bytes));
         }
         let finding = Finding::new(Cause::Rejected, text).about(name, None).count(rejected.count);
         let advice =
