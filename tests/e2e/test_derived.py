@@ -265,7 +265,7 @@ def test_what_is_no_definition_is_refused(derived: Server) -> None:
         ("a.b{version=1}", good, "version"),
         ("a.b", {**good, "align_ms": 10**6}, "align_ms"),
         ("a.b", {**good, "trigger": ""}, "trigger"),
-        ("a.b", {**good, "wait": False}, "no stream is its trigger"),
+        ("a.b", {**good, "wait": False}, "no stream matches its trigger"),
         ("a.b", {**good, "nonsense": 1}, "nonsense"),
         ("a.b", [], "struct"),
     ]:

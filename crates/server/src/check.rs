@@ -42,10 +42,14 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let packets = config.source.len() - plcs;
     let groups: usize = config.source.iter().map(|s| s.group.len()).sum();
     println!(
-        "{}: OK. {packets} packet sources with {streams} streams and {channels} channels; {plcs} PLCs with {groups} groups \
-         of symbols; {} notes on channels; data in {}",
+        "{}: OK. {} with {} and {}; {} with {} of symbols; {} on channels; data in {}",
         args.config.display(),
-        config.channel.len(),
+        count(packets, "packet source"),
+        count(streams, "stream"),
+        count(channels, "channel"),
+        count(plcs, "PLC"),
+        count(groups, "group"),
+        count(config.channel.len(), "note"),
         config.data_dir.display()
     );
     config.retention.iter().for_each(|group| println!("  {group}"));
@@ -56,6 +60,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         );
     }
     Ok(Outcome::Done)
+}
+
+/// So many of a thing.
+fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// What is wrong with a configuration on this machine, beside what its text says.
@@ -79,6 +88,11 @@ fn here(config: &Config) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|n| count(n, "PLC")), ["0 PLCs", "1 PLC", "2 PLCs"]);
+    }
 
     #[test]
     fn what_this_machine_has_not_is_told_all_of_it() {

@@ -613,7 +613,10 @@ mod tests {
             format!("[[derived]]\nname = \"x.y\"\ntrigger = \"tank\"\nexpression = '{expression}'\n")
         };
         for (expression, says) in [
-            ("foo(\"tank.p\")", "strongback.toml:4:1: derived.expression: \"x.y\": expression: there is no function foo()"),
+            (
+                "foo(\"tank.p\")",
+                "strongback.toml:4:1: derived.expression: \"x.y\": expression: there is no function foo()",
+            ),
             ("sum(\"tank.p\") + now()", "use moving_average and the like"),
             ("now() > \"tank.p\"", "not the same each time"),
         ] {

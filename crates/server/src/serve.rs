@@ -434,7 +434,7 @@ impl Running {
         let found = match (recovery.clean, recovery.frames) {
             (true, _) => String::new(),
             (false, 0) => String::new(),
-            (false, frames) => format!(", {frames} frames taken back after an unclean end"),
+            (false, frames) => format!(", {frames} frames recovered after an unclean end"),
         };
         lines.push(format!(
             "  data                    {} (epoch {}, {} streams{found})",

@@ -58,9 +58,9 @@ fn parts(name: &str) -> Result<(StreamKey, String), String> {
     if path.contains('{') {
         return Err("its braces are to hold tag=value, and to be closed".to_owned());
     }
-    let (table, channel) = path.rsplit_once('.').ok_or("it is to be table.channel")?;
+    let (table, channel) = path.rsplit_once('.').ok_or("expected table.channel")?;
     if table.is_empty() || channel.is_empty() {
-        return Err("it is to be table.channel".to_owned());
+        return Err("expected table.channel".to_owned());
     }
     if table == "strongback" || table.starts_with("strongback.") {
         return Err("tables named strongback are the store's own".to_owned());

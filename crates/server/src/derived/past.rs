@@ -77,7 +77,7 @@ impl Past {
             all.push(Past { binding, label });
         }
         if all.is_empty() {
-            return Err(NotTied::Missing(format!("no stream is its trigger {:?} (yet)", definition.table.trigger)));
+            return Err(NotTied::Missing(format!("no stream matches its trigger {:?} yet", definition.table.trigger)));
         }
         Ok(all)
     }

@@ -107,7 +107,7 @@ pub async fn wrong_method() -> Failure {
     Failure {
         status: StatusCode::METHOD_NOT_ALLOWED,
         code: "method_not_allowed",
-        message: "this path takes another method".to_owned(),
+        message: "method not allowed on this path".to_owned(),
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn v2(
 
 fn invalid(precision: Option<String>, right: &str) -> Response {
     let precision = precision.unwrap_or_default();
-    respond(Answer::invalid(&format!("invalid precision {precision:?}; {right} are right")))
+    respond(Answer::invalid(&format!("invalid precision {precision:?}; expected one of {right}")))
 }
 
 async fn write(server: &Arc<Server>, precision: Precision, request: Request) -> Response {

@@ -166,7 +166,7 @@ fn print(name: &str, report: &RowReport, known_to: Option<i64>) {
     for (count, what) in [
         (report.reduced, "frames in which nothing left its bound"),
         (report.empty_rows, "rows without a value"),
-        (report.ignored_rows, "rows of channels or messages that nobody asked for"),
+        (report.ignored_rows, "rows of channels or messages that were not selected"),
         (report.duplicate, "frames that the store had already"),
         (report.bad_rows, "rows of which nothing was taken"),
         (report.bad_cells, "cells that were not taken"),

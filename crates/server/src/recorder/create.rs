@@ -28,7 +28,7 @@ pub(super) fn run(args: &CreateArgs) -> anyhow::Result<Outcome> {
     };
     let path = args.path.display();
     if args.path.exists() && !is_blank(&args.path) {
-        bail!("{path}: there is something already");
+        bail!("{path} already exists");
     }
     let size = if args.folder { None } else { args.size.or(definition.file_bytes) };
     let mut options = Config::default().store_options();
