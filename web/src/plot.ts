@@ -4,7 +4,7 @@ import uPlot from "uplot";
 import { axesOf, type Sides } from "./axes";
 import type { Countdown } from "./countdown";
 import { DISPLAY_PERIOD_S, type Feed, type Shade } from "./feed";
-import { type Bound, paintBounds } from "./limits";
+import { type Bound, type Bounded, boundLines, type Box, paintBounds } from "./limits";
 import type { Event } from "./message";
 import { reach, ValueRange } from "./range";
 import type { Series } from "./series";
@@ -35,6 +35,8 @@ export interface Frame {
   live: boolean;
   /** Bounds of channels under limits. */
   bounds: ReadonlyMap<number, Bound[]>;
+  /** Short names of the channels, by their numbers. */
+  names: ReadonlyMap<number, string>;
   /** Channels whose newest value is stale: drawn grey. */
   stale: ReadonlySet<number>;
 }
@@ -286,9 +288,10 @@ export class Plot {
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width + 5 * devicePixelRatio, bbox.height);
     ctx.clip();
-    this.paintEvents(u, frame);
+    const taken = this.paintEvents(u, frame);
     // Every band first: no line hides behind another channel's noise.
-    const lines: (() => void)[] = [];
+    const [bands, lines]: (() => void)[][] = [[], []];
+    const bounded: Bounded[] = [];
     this.feed.channels.forEach((channel, i) => {
       const series = this.feed.series.get(channel.id);
       const range = this.ranges[this.axisOf.get(channel.id) ?? 0];
@@ -303,11 +306,16 @@ export class Plot {
         x: (t) => bbox.left + ((t - frame.now) / frame.spanS + 1) * bbox.width,
         y: (v) => bbox.top + ((range.max - reach(v)) / (range.max - range.min)) * bbox.height,
       };
-      paintBounds(ctx, frame.bounds.get(channel.id) ?? [], bbox, pen.y, `${LABEL_PX * devicePixelRatio}px ${theme().mono}`, devicePixelRatio);
-      if (frame.band) paintBand(ctx, series, pen);
-      lines.push(() => paintLine(ctx, series, pen));
+      bounded.push({
+        name: frame.names.get(channel.id) ?? channel.channel, colour: pen.colour, axis: this.axisOf.get(channel.id) ?? 0,
+        bounds: frame.bounds.get(channel.id) ?? [], y: pen.y,
+      });
+      if (frame.band) bands!.push(() => paintBand(ctx, series, pen));
+      lines!.push(() => paintLine(ctx, series, pen));
     });
-    for (const line of lines) line();
+    for (const band of bands!) band();
+    paintBounds(ctx, boundLines(bounded), bbox, `${LABEL_PX * devicePixelRatio}px ${theme().mono}`, devicePixelRatio, taken);
+    for (const line of lines!) line();
     ctx.restore();
     this.paintUnits(u);
   }
@@ -330,7 +338,8 @@ export class Plot {
     ctx.restore();
   }
 
-  private paintEvents(u: uPlot, frame: Frame): void {
+  /** Answers where their names stand. */
+  private paintEvents(u: uPlot, frame: Frame): Box[] {
     const { ctx, bbox } = u;
     const t = theme();
     const ratio = devicePixelRatio;
@@ -356,9 +365,11 @@ export class Plot {
     }
     ctx.globalAlpha = 1;
     ctx.textAlign = "left";
+    const names: Box[] = [];
     // Newest first: where two labels would touch, the older one gives way.
     for (const label of withoutOverlap(labels.sort((a, b) => b.x - a.x), 6 * ratio)) {
       if (label.at < bbox.left) continue;
+      names.push({ left: label.at - 2 * ratio, top: bbox.top, width: label.width + 4 * ratio, height: (LABEL_PX + 5) * ratio });
       ctx.fillStyle = t.bg;
       ctx.globalAlpha = 0.7;
       ctx.fillRect(label.at - 2 * ratio, bbox.top + ratio, label.width + 4 * ratio, (LABEL_PX + 4) * ratio);
@@ -366,6 +377,7 @@ export class Plot {
       ctx.fillStyle = t.muted;
       ctx.fillText(label.text, label.at, bbox.top + 3 * ratio);
     }
+    return names;
   }
 
   private readCursor(u: uPlot): void {
