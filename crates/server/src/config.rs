@@ -588,6 +588,21 @@ mod tests {
         assert_eq!(example.live.max_clients, default.live.max_clients);
         assert_eq!(example.live.max_clients_per_address, default.live.max_clients_per_address);
         assert_eq!(example.query.memory_mib, default.query.memory_mib);
+        let inert = example.source.is_empty() && example.ilp.source.is_empty() && example.webhook.is_empty();
+        assert!(inert && example.limit.is_empty() && example.derived.is_empty() && example.retention.is_empty());
+        assert!(example.channel.is_empty() && example.view.is_none(), "it does nothing as it is printed");
+    }
+
+    #[test]
+    fn the_examples_are_right_once_they_are_no_comments() {
+        let text = include_str!("../../../examples/strongback.toml");
+        let code = |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned();
+        let text: String = text.lines().map(|line| code(line) + "\n").collect();
+        let all = Config::parse(&text, "examples/strongback.toml").unwrap();
+        assert_eq!((all.source.len(), all.ilp.source.len(), all.webhook.len(), all.limit.len()), (2, 1, 1, 1));
+        assert_eq!((all.derived.len(), all.retention.len(), all.channel.len()), (1, 1, 1));
+        assert_eq!((all.source[0].stream.len(), all.source[1].group.len()), (2, 1));
+        assert!(all.view.is_some_and(|view| view.panels.len() == 1));
     }
 
     #[test]
