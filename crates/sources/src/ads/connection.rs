@@ -29,6 +29,14 @@ const OUTBOUND_BYTES_MAX: usize = 1 << 20;
 /// Requests under way at most.
 const PENDING_MAX: usize = 1_024;
 
+/// What to look at, where somebody may have refused: nobody has where there is no way to the PLC.
+fn firewall_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => "",
+        _ => " (is ADS on TCP port 48898 open in its firewall?)",
+    }
+}
+
 /// Why a connection cannot be had, or is of no more use.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
@@ -41,7 +49,7 @@ pub enum Lost {
         source: std::io::Error,
     },
     /// Nobody listens.
-    #[error("{host}: cannot connect: {source}; is ADS on TCP port 48898 open in its firewall?")]
+    #[error("{host}: cannot connect{}: {source}", firewall_hint(source))]
     Refused {
         /// Where.
         host: String,
