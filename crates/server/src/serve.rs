@@ -215,6 +215,11 @@ impl Running {
     /// # Errors
     /// What cannot be had: the folder, a port, a thread.
     pub async fn start(config: Config) -> anyhow::Result<Running> {
+        let dir = &config.data_dir;
+        if dir.exists() && !dir.is_dir() {
+            let what = "it is no folder, and serve needs one; a store in one file is for `strongback store`";
+            return Err(crate::outcome::WrongFlag(format!("{}: {what}", dir.display())).into());
+        }
         let opening = Opening::of_folder(config.data_dir.clone(), config.store_options());
         Running::start_on(opening, config).await
     }
@@ -258,13 +263,13 @@ impl Running {
         let ingress = Ingress::new(sink.clone(), line_config(&config, token.as_deref(), prefixes));
 
         // Every port first: a taken one must not cost data.
-        let http_listener =
-            http::bind(config.http.listen).with_context(|| format!("http cannot listen on {}", config.http.listen))?;
+        let http_listener = http::bind(config.http.listen)
+            .with_context(|| format!("http cannot listen on {} (--http changes it)", config.http.listen))?;
         let http = http_listener.local_addr()?;
         let pg_listener = match config.pg.listen.address() {
             Some(address) => Some(
                 std::net::TcpListener::bind(address)
-                    .with_context(|| format!("the PostgreSQL wire cannot listen on {address}"))?,
+                    .with_context(|| format!("the PostgreSQL wire cannot listen on {address} (--pg changes it)"))?,
             ),
             None => None,
         };
@@ -312,7 +317,7 @@ impl Running {
         let listener = match config.ilp.listen.address() {
             Some(address) => Some(
                 Listener::start(address, ingress.clone(), wall_clock())
-                    .with_context(|| format!("line protocol cannot listen on {address}"))?,
+                    .with_context(|| format!("line protocol cannot listen on {address} (--ilp changes it)"))?,
             ),
             None => None,
         };
