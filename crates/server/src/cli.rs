@@ -383,6 +383,15 @@ pub enum SimulateCommand {
     Faults(strongback_sim::FaultsArgs),
 }
 
+/// The arguments as they are parsed: `help store --help` asks for what `help store` prints.
+pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut all: Vec<OsString> = given.into_iter().collect();
+    if all.get(1).is_some_and(|word| word == "help") {
+        all.retain(|word| word != "--help" && word != "-h");
+    }
+    all
+}
+
 fn parse_span(text: &str) -> Result<Duration, String> {
     match instant::span_ns(text).filter(|ns| *ns > 0) {
         Some(ns) => Ok(Duration::from_nanos(ns.unsigned_abs())),
@@ -398,6 +407,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_of_help_is_help() {
+        for line in ["strongback help --help", "strongback help store --help", "strongback help store -h"] {
+            let error = Cli::try_parse_from(arguments(line.split(' ').map(OsString::from))).expect_err(line);
+            assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp, "{line}");
+        }
+        let run = arguments(["strongback", "run", "start", "--help"].map(OsString::from));
+        assert_eq!(run.len(), 4, "others keep theirs");
     }
 
     #[test]

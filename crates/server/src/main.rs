@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand};
+use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand, arguments};
 use strongback_server::outcome::{Outcome, end_quietly_on_closed_output, exit_code};
 use strongback_server::{
     bench, check, demo, derived, doctor, export, import, logging, playback, recorder, runs, serve, symbols,
@@ -15,7 +15,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     end_quietly_on_closed_output();
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(arguments(std::env::args_os()));
     logging::start();
     exit_code(&match cli.command {
         Command::Serve(args) => serve::run(&args),
