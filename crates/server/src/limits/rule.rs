@@ -431,7 +431,10 @@ pub(super) mod tests {
             ("watch = { hihg = 1 }", "unknown field `hihg`"),
             ("watch = { high = 1 }\npersist_ms = -1", "persist_ms = -1 is not within 0 and a year"),
             ("watch = { high = 1 }\nhysteresis = -0.5", "hysteresis = -0.5 is not 0 or more"),
-            ("watch = { low = 1, high = 4 }\nhysteresis = 1.6", "hysteresis = 1.6 is more than half of the width of watch"),
+            (
+                "watch = { low = 1, high = 4 }\nhysteresis = 1.6",
+                "hysteresis = 1.6 is more than half of the width of watch",
+            ),
             ("stale = \"watch\"\nwatch = { high = 1 }", "stale needs stale_ms"),
             ("stale_ms = 0", "stale_ms = 0 is not within 1 and a year"),
             ("stale_ms = 5\nstale = \"normal\"", "stale is watch, warning or critical"),
