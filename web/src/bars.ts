@@ -4,7 +4,7 @@ import type { Feed } from "./feed";
 import type { Channel } from "./message";
 import { theme } from "./theme";
 import { timeTicks } from "./ticks";
-import { stateColour } from "./track";
+import { type Segment, Tints } from "./track";
 import { shortNames } from "./tree";
 
 const AXIS_HEIGHT_PX = 24;
@@ -13,6 +13,11 @@ const LEFT_PX = 8;
 const RIGHT_PX = 14;
 /** Between the lines of a stretch of many changes. */
 const MANY_PX = 4;
+const TOP_PX = 8;
+/** How strongly bars are filled, by shade: coloured ones, and neutral ones. */
+const ALPHAS = [[0.36, 0.75, 0.18], [0.9, 0.5, 0.2]] as const;
+/** On all panels alike. */
+const tints = new Tints();
 
 export interface BarsFrame {
   now: number;
@@ -28,6 +33,19 @@ export interface BarsFrame {
 /** Left and right edge of the time axis in a canvas of a width, px. */
 export function barEdges(width: number, labelPx: number): [number, number] {
   return [LEFT_PX + labelPx, width - RIGHT_PX];
+}
+
+/** Height of a row and of the bar in it, px. */
+function rowsOf(height: number, rows: number): { rowPx: number; barPx: number } {
+  const rowPx = Math.min(44, (height - AXIS_HEIGHT_PX - TOP_PX) / Math.max(1, rows));
+  return { rowPx, barPx: Math.max(6, Math.min(22, rowPx - 5)) };
+}
+
+/** The bar at a height of the canvas and a time, s; null if there is none. */
+export function barAt(feed: Pick<Feed, "channels" | "tracks">, height: number, y: number, at: number): { channel: Channel; segment: Segment } | null {
+  const channel = feed.channels[Math.floor((y - TOP_PX) / rowsOf(height, feed.channels.length).rowPx)];
+  const segment = channel && feed.tracks.get(channel.id)?.at(at);
+  return channel && segment && at <= segment.to ? { channel, segment } : null;
 }
 
 /** Draws every bar into the canvas, which it first gives the size of its box. */
@@ -65,10 +83,9 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
   }
 
   const names = shortNames(feed.channels, frame.beside);
-  const rowPx = Math.min(44, (bottom - 8) / Math.max(1, feed.channels.length));
-  const barPx = Math.max(6, Math.min(22, rowPx - 5));
+  const { rowPx, barPx } = rowsOf(height, feed.channels.length);
   feed.channels.forEach((channel, i) => {
-    const top = 8 + i * rowPx + (rowPx - barPx) / 2;
+    const top = TOP_PX + i * rowPx + (rowPx - barPx) / 2;
     const stale = !frame.live || frame.stale.has(channel.id);
     ctx.font = `12px ${t.ui}`;
     ctx.textAlign = "left";
@@ -85,8 +102,8 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
       if (segment.to < from || segment.from > frame.now) continue;
       const a = Math.max(left, x(segment.from));
       const b = Math.min(right, Math.max(x(segment.to), a + 1));
-      const colour = segment.many ? 0 : stateColour(segment.state);
-      ctx.globalAlpha = colour === 0 || stale ? 0.9 : 0.36;
+      const { colour, shade } = segment.many ? { colour: 0, shade: 0 } : tints.of(channel.name, segment.state);
+      ctx.globalAlpha = ALPHAS[colour === 0 || stale ? 1 : 0][shade]!;
       ctx.fillStyle = colour === 0 || stale ? t.line2 : t.series[colour - 1]!;
       ctx.beginPath();
       ctx.roundRect(a, top, Math.max(1, b - a - 1), barPx, Math.min(3, (b - a) / 2));

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { MAX_SEGMENTS, stateColour, Track } from "./track";
+import { MAX_SEGMENTS, stateColour, Tints, Track } from "./track";
 
 const names = (t: Track) => t.segments.map((s) => `${s.many ? "many" : s.state}${s.flicker ? "!" : ""} ${s.from}-${s.to}`);
 
@@ -148,6 +148,17 @@ describe("states over time", () => {
     t.clear();
     t.push(0, 1, "OPEN", "OPEN", false, false);
     expect(names(t)).toEqual(["OPEN 0-1"]);
+  });
+  it("gives no two states of a channel the same look, and each keeps its own", () => {
+    const tints = new Tints();
+    const states = ["RUN", "HOLD", "CLOSED", "IDLE", "SAFE", ...Array.from({ length: 15 }, (_, i) => `MODE_${i}`)];
+    const looks = states.map((state) => JSON.stringify(tints.of("tank.mode", state)));
+    expect(new Set(looks).size).toBe(states.length);
+    expect(states.map((state) => JSON.stringify(tints.of("tank.mode", state)))).toEqual(looks);
+    expect(tints.of("tank.mode", "CLOSED")).toEqual({ colour: 0, shade: 0 });
+    // Another channel has its own; of one with more states than can be told apart all have a look.
+    expect(tints.of("tank.valve", "OPEN")).toEqual({ colour: stateColour("OPEN"), shade: 0 });
+    for (let i = 0; i < 200; i++) expect(tints.of("log.text", `line ${i}`).shade).toBeLessThan(3);
   });
   it("gives a name one colour and resting states none", () => {
     expect(stateColour("CLOSED")).toBe(0);

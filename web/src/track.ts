@@ -227,3 +227,38 @@ export function stateColour(state: string): number {
   for (let i = 0; i < state.length; i++) hash = Math.imul(hash ^ state.charCodeAt(i), 16777619);
   return 1 + ((hash >>> 0) % 6);
 }
+
+/** How a bar is filled: a series colour, 0 for neutral, and how strongly, 0 the usual way. */
+export interface Tint {
+  colour: number;
+  shade: number;
+}
+
+const COLOURS = 6;
+const SHADES = 3;
+/** States that one channel keeps tints for; those of more than so many have what their names give. */
+const TINTS_MAX = 64;
+
+/** The tints of each channel's states: no two of a channel look the same while there are tints, and each keeps its own. */
+export class Tints {
+  private readonly known = new Map<string, Map<string, Tint>>();
+
+  of(channel: string, state: string): Tint {
+    let states = this.known.get(channel);
+    if (!states) this.known.set(channel, (states = new Map()));
+    const tint = states.get(state) ?? free(stateColour(state), [...states.values()]);
+    if (states.size < TINTS_MAX) states.set(state, tint);
+    return tint;
+  }
+}
+
+/** What a name gives if that is not taken, else the next colour, else a shade. */
+function free(usual: number, taken: Tint[]): Tint {
+  for (let shade = 0; shade < SHADES; shade++) {
+    for (let i = 0; i < (usual === 0 ? 1 : COLOURS); i++) {
+      const colour = usual === 0 ? 0 : 1 + ((usual - 1 + i) % COLOURS);
+      if (!taken.some((t) => t.colour === colour && t.shade === shade)) return { colour, shade };
+    }
+  }
+  return { colour: usual, shade: 0 };
+}
