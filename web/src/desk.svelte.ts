@@ -4,6 +4,7 @@ import * as api from "./api";
 import { address, valueOf, withValue } from "./hash";
 import { EMPTY, freeze, fromServer, type Layout, pick, thaw, withMoved, withoutPanel, withPanel } from "./layout";
 import { live } from "./live.svelte";
+import { living } from "./living";
 import type { Channel } from "./message";
 import { hasStates } from "./message";
 import { KIND_NAMES, MAX_PANELS, type Panel, panel, type PanelKind, shows } from "./panel";
@@ -12,6 +13,7 @@ import { places, show, type Side } from "./split";
 import { told } from "./told";
 
 const UNDO_MAX = 30;
+const STATE_PATIENCE_MS = 3000;
 /** Shares of a panel's place from its edge in that dropping puts a panel beside it instead of over it. */
 const EDGE = 0.28;
 /** Pixels from the edge of all panels in that dropping puts a panel beside all of them. */
@@ -44,6 +46,7 @@ class Desk {
   private base = "";
   private undoable: Layout[] = [];
   private loading: string | null = null;
+  private picking = false;
   /** Linked, and not to be had. */
   private unreadable: string | null = null;
 
@@ -68,7 +71,6 @@ class Desk {
   /** The operator's own, the prepared one, or what the page picks. */
   private own(): void {
     this.take(null, null, null);
-    const prepared = live.view ? fromServer(live.view) : pick(live.channels);
     // Older pages kept it under another name.
     for (const key of [this.ownKey(), `strongback.view.${live.view?.title ?? ""}`]) {
       const kept = localStorage.getItem(key);
@@ -82,9 +84,28 @@ class Desk {
         localStorage.removeItem(key);
       }
     }
+    if (live.view) this.prepared(fromServer(live.view));
+    else if (live.channels.length > 0) void this.picked();
+  }
+
+  private prepared(layout: Layout): void {
     // Where nothing is known yet the page picks when there is something.
-    if (prepared.panels.length > 0) this.layout = prepared;
-    this.base = freeze(prepared);
+    if (layout.panels.length > 0) this.layout = layout;
+    this.base = freeze(layout);
+  }
+
+  /** What the page picks, once it is known which channels are live. */
+  private async picked(): Promise<void> {
+    if (this.picking) return;
+    this.picking = true;
+    const now = live.serverNow() ?? BigInt(Date.now()) * 1_000_000n;
+    const asked = api.stateAt(now, "").then(({ at, state }) => living(state, BigInt(at)), () => null);
+    // A server that is slow to say does not keep the panels.
+    const known = await Promise.race([asked, new Promise<null>((resolve) => setTimeout(resolve, STATE_PATIENCE_MS, null))]);
+    this.picking = false;
+    // A panel was added, or a layout opened, meanwhile.
+    if (this.layout !== null || this.loading !== null) return;
+    this.prepared(pick(live.channels, (c) => known === null || known.has(c.id)));
   }
 
   private take(name: string | null, layout: Layout | null, tag: string | null): void {

@@ -63,6 +63,13 @@ describe("layout", () => {
     ]);
     expect(pick([])).toEqual(EMPTY);
   });
+  it("picks channels that are live before those that are not", () => {
+    const all = [1, 2, 3, 4, 5, 6, 7].map((id) => channel(id, "f64", id <= 5 ? "bar" : "V"));
+    const picked = pick(all, (c) => c.id >= 5);
+    expect(picked.panels.map((p) => p.channels)).toEqual([
+      ["t.c6", "t.c7"], ["t.c5", "t.c1", "t.c2", "t.c3"], ["t.c5", "t.c6", "t.c7", "t.c1", "t.c2", "t.c3"],
+    ]);
+  });
   it("takes panels in and out where they are wanted", () => {
     const [a, b, c] = ["A", "B", "C"].map((t) => panel("sql", t));
     let layout = withPanel(EMPTY, a!);

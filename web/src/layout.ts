@@ -39,14 +39,16 @@ export function fromServer(view: ServerView): Layout {
   return { title: view.title, panels, root: grid(panels, byKind) };
 }
 
-/** What the page picks by itself from the channels there are: a few lines, the states, the values. */
-export function pick(channels: Channel[]): Layout {
+/** What the page picks by itself from the channels there are, those that are live first: a few lines, the states, the values. */
+export function pick(all: Channel[], isLive: (channel: Channel) => boolean = () => true): Layout {
+  const channels = [...all.filter(isLive), ...all.filter((c) => !isLive(c))];
   const lines = channels.filter((c) => !hasStates(c.type) && c.source !== "strongback" && !c.table.startsWith("strongback."));
   const states = channels.filter((c) => hasStates(c.type) && !c.table.startsWith("strongback."));
   const panels: Panel[] = [];
   const byUnit = new Map<string, Channel[]>();
   for (const c of lines) byUnit.set(c.unit, [...(byUnit.get(c.unit) ?? []), c]);
-  const groups = [...byUnit.entries()].sort((a, b) => b[1].length - a[1].length).slice(0, 2);
+  const liveOf = (group: Channel[]) => group.filter(isLive).length;
+  const groups = [...byUnit.entries()].sort((a, b) => liveOf(b[1]) - liveOf(a[1]) || b[1].length - a[1].length).slice(0, 2);
   for (const [unit, group] of groups) {
     const shown = group.slice(0, 4);
     const title = shown.length === 1 ? shown[0]!.channel : unit === "" ? shown[0]!.table : `${shown[0]!.table} · ${unit}`;
