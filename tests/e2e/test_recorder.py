@@ -190,7 +190,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: pathlib.Path) -> None:
     for complaint in (
         f"{table}:3:3: v: \"two\" is no f32",
         f"{table}:4:7: n: \"999\" is no u8",
-        f"{table}:5:1: \"four\" is no time",
+        f"{table}:5:1: \"four\" is not a time",
         f"{table}:6:4: v of stream A has no value, and is not NULL in its definition",
     ):
         assert complaint in said, said

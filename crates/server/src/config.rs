@@ -661,7 +661,7 @@ mod tests {
                 "streams = \"a\"\nkeep = \"900 MiB\"",
                 "too small: its log, two segments of each retention group and the 943718400 bytes that groups keep",
             ),
-            ("streams = \"a\"\nmax_age = \"90\"", "max_age = \"90\" is no time"),
+            ("streams = \"a\"\nmax_age = \"90\"", "max_age = \"90\" is not a time"),
             ("streams = \"a{b}\"", "\"b\" is not tag=value"),
             ("streams = \"a\"\nkep = 1", "unknown key `kep`; did you mean `keep`?"),
         ] {

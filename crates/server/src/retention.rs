@@ -73,7 +73,7 @@ impl RetentionTable {
         let streams = self.streams.as_deref().map(Pattern::parse).transpose();
         let age = |text: &String| match instant::span_ns(text).filter(|ns| *ns > 0) {
             Some(ns) => Ok(Duration::from_nanos(ns.unsigned_abs())),
-            None => Err(format!("group {name:?}: max_age = {text:?} is no time; \"90d\" and \"12h\" are")),
+            None => Err(format!("group {name:?}: max_age = {text:?} is not a time; \"90d\" and \"12h\" are")),
         };
         Ok(RetentionGroup {
             name: name.clone(),

@@ -74,7 +74,7 @@ pub(super) struct End {
 }
 
 fn body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("not understood: {error}")))
+    serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("invalid message: {error}")))
 }
 
 fn time(field: &str, text: Option<&str>) -> Result<Option<i64>, Failure> {

@@ -396,7 +396,7 @@ impl<O: Outlet> Subscriber<O> {
     /// Acts on a message; a subscription is made by a job.
     async fn request(&mut self, text: &str) -> Result<Option<JoinSet<Done>>, End> {
         match serde_json::from_str::<Request>(text) {
-            Err(error) => self.error(None, &format!("not understood: {error}")).await.map(|()| None),
+            Err(error) => self.error(None, &format!("invalid message: {error}")).await.map(|()| None),
             Ok(Request::Unsubscribe { id }) => {
                 if !self.forget(id) {
                     self.error(Some(id), "no such subscription").await?;

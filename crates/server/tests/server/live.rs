@@ -228,19 +228,19 @@ async fn what_is_no_request_is_answered_and_bounds_hold() {
     server.write("t a=1,b=2").await;
     let mut live = server.live().await;
     for (message, words) in [
-        (json!({ "type": "dance" }), "not understood"),
-        (json!("x"), "not understood"),
+        (json!({ "type": "dance" }), "invalid message"),
+        (json!("x"), "invalid message"),
         (json!({ "type": "unsubscribe", "id": 9 }), "no such subscription"),
         (json!({ "type": "subscribe", "id": 1, "channels": [""] }), "empty channel pattern"),
         (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "max_rate_hz": -1 }), "max_rate_hz"),
         (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "history_s": -1 }), "history_s"),
         (json!({ "type": "subscribe", "id": 1, "channels": vec!["a"; 10_001] }), "at most 10000"),
-        (json!({ "type": "subscribe", "id": 1 }), "not understood"),
-        (json!({ "type": "subscribe", "id": 1e40, "channels": ["a"] }), "not understood"),
-        (json!({ "type": "subscribe", "id": 1, "channels": "a" }), "not understood"),
-        (json!({ "type": "subscribe", "id": 1, "channels": [["a"]] }), "not understood"),
-        (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "history_points": -1 }), "not understood"),
-        (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "resume": {} }), "not understood"),
+        (json!({ "type": "subscribe", "id": 1 }), "invalid message"),
+        (json!({ "type": "subscribe", "id": 1e40, "channels": ["a"] }), "invalid message"),
+        (json!({ "type": "subscribe", "id": 1, "channels": "a" }), "invalid message"),
+        (json!({ "type": "subscribe", "id": 1, "channels": [["a"]] }), "invalid message"),
+        (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "history_points": -1 }), "invalid message"),
+        (json!({ "type": "subscribe", "id": 1, "channels": ["a"], "resume": {} }), "invalid message"),
         (json!({ "type": "subscribe", "id": 1, "channels": ["a{b}"] }), "is not tag=value"),
         (json!({ "type": "subscribe", "id": 1, "channels": ["a".repeat(4097)] }), "at most 4096"),
     ] {
@@ -250,7 +250,7 @@ async fn what_is_no_request_is_answered_and_bounds_hold() {
     }
     for text in ["", "{", "null", &"[".repeat(100_000)] {
         live.socket.send(Message::text(text)).await.unwrap();
-        assert!(live.next_of("error").await["message"].as_str().unwrap().contains("not understood"), "{text:.20}");
+        assert!(live.next_of("error").await["message"].as_str().unwrap().contains("invalid message"), "{text:.20}");
     }
     live.socket.send(Message::binary(vec![1, 2, 3])).await.unwrap();
     assert_eq!(live.next_of("error").await["message"], "messages are JSON text");
@@ -462,7 +462,7 @@ async fn who_asks_for_binary_gets_windows_history_and_heartbeats_as_bytes_and_th
     assert_eq!(server.post("/api/events", r#"{"text":"Hold released"}"#).await.status, 201);
     assert_eq!(live.next_of("event").await["text"], "Hold released");
     live.send(json!({ "type": "dance" })).await;
-    assert!(live.next_of("error").await["message"].as_str().unwrap().contains("not understood"));
+    assert!(live.next_of("error").await["message"].as_str().unwrap().contains("invalid message"));
     // Of protocols that the server does not know it chooses none, and a client that must have one gives up.
     let refused = LiveClient::connect(server.http, Some(("sec-websocket-protocol", "strongback.live.99"))).await;
     assert!(refused.err().is_some_and(|error| error.to_lowercase().contains("subprotocol")));

@@ -79,7 +79,7 @@ mod tests {
     fn what_is_no_frame_is_said_with_its_column() {
         for (line, want) in [
             ("1.5 can0 1#", (1, "found \"1.5\", expected a time as (1635188455.029900)")),
-            ("(noon) can0 123#", (1, "\"noon\" is no time: RFC 3339 (2026-11-20T17:00:00Z) or a number is")),
+            ("(noon) can0 123#", (1, "\"noon\" is not a time: RFC 3339 (2026-11-20T17:00:00Z) or a number is")),
             ("(1.5) can0", (11, "no frame as 123#DEADBEEF")),
             ("(1.5)  can0 123", (13, "found \"123\", expected a frame as 123#DEADBEEF")),
             ("(1.5) can0 12#", (12, "found \"12\", expected an identifier of 3 or 8 hexadecimal digits")),

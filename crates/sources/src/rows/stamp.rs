@@ -66,7 +66,7 @@ pub fn parse(text: &str, unit: Option<TimeUnit>) -> Result<i64, String> {
     match (instant::rfc3339(text), number(text, unit.unwrap_or(TimeUnit::Ns))) {
         (Some(ns), _) => Ok(ns),
         (None, Err(true)) => Err(format!("{shown:?} is outside 1677 to 2262")),
-        (None, Err(false)) => Err(format!("{shown:?} is no time: RFC 3339 (2026-11-20T17:00:00Z) or a number is")),
+        (None, Err(false)) => Err(format!("{shown:?} is not a time: RFC 3339 (2026-11-20T17:00:00Z) or a number is")),
         (None, Ok(_)) if unit.is_none() => {
             Err(format!("{shown:?} is a number without a unit: name it, as in time_ns, or by --time-unit"))
         }
@@ -127,11 +127,11 @@ mod tests {
         for (text, unit, part) in [
             ("", None, "no time"),
             ("5", None, "without a unit"),
-            ("noon", None, "is no time"),
-            ("noon", Some(TimeUnit::S), "is no time"),
-            ("1e9", Some(TimeUnit::S), "is no time"),
-            ("-", Some(TimeUnit::S), "is no time"),
-            ("é", Some(TimeUnit::S), "is no time"),
+            ("noon", None, "is not a time"),
+            ("noon", Some(TimeUnit::S), "is not a time"),
+            ("1e9", Some(TimeUnit::S), "is not a time"),
+            ("-", Some(TimeUnit::S), "is not a time"),
+            ("é", Some(TimeUnit::S), "is not a time"),
             ("9223372036854775808", Some(TimeUnit::Ns), "outside 1677"),
             ("-9223372036854775808.1", Some(TimeUnit::Ns), "outside 1677"),
             ("99999999999999999999999999999999999999999999", Some(TimeUnit::S), "outside 1677"),

@@ -123,7 +123,7 @@ fn what_cannot_be_taken_is_counted_and_told_and_the_rest_goes_on() {
         [
             "3:3 n: \"256\" is no u8",
             "4:5 ok: \"yes\" is no bool",
-            "5:1 \"noon\" is no time: RFC 3339 (2026-11-20T17:00:00Z) or a number is",
+            "5:1 \"noon\" is not a time: RFC 3339 (2026-11-20T17:00:00Z) or a number is",
             "6:1 2 cells, and the header has 4",
             "7:3 this quote is not closed",
         ]
