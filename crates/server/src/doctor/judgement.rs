@@ -102,7 +102,7 @@ fn nothing_has_it(facts: &Facts, found: &mut Vec<Finding>) {
         }
         return;
     };
-    let mut text = format!("no channel is named {channel}");
+    let mut text = format!("no channel matches {channel}");
     if !facts.nearest.is_empty() {
         text.push_str(&format!("; the nearest: {}", facts.nearest.join(", ")));
     }

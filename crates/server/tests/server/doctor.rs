@@ -377,7 +377,7 @@ async fn a_channel_that_is_not_in_its_frames_and_a_name_that_is_none() {
     named(&server, "channel=tank.p", &[]).await;
     let report = named(&server, "channel=tank.q", &["not_configured"]).await;
     let text = report["findings"][0]["text"].as_str().unwrap();
-    assert!(text.starts_with("no channel is named tank.q; the nearest: tank."), "{text}");
+    assert!(text.starts_with("no channel matches tank.q; the nearest: tank."), "{text}");
     // A line that was refused is why its channel is not there.
     assert_eq!(server.post("/write", "tank q=oops").await.status, 400);
     let report = named(&server, "channel=tank.q", &["not_configured", "rejected"]).await;

@@ -234,7 +234,7 @@ fn a_name_that_nothing_has_is_told_with_its_neighbours_and_what_was_refused() {
     facts.channel = Some("fti.bai.p".into());
     facts.nearest = vec!["fti.bay.p".into()];
     assert_eq!(causes(&facts), [Cause::NotConfigured]);
-    assert_eq!(judge(&facts).findings[0].text, "no channel is named fti.bai.p; the nearest: fti.bay.p");
+    assert_eq!(judge(&facts).findings[0].text, "no channel matches fti.bai.p; the nearest: fti.bay.p");
     rejected(&mut facts, "unknown_stream", "no layout for stream id 0x0000dead");
     facts.sources[0].unknown = vec![("0x0000dead".into(), 12)];
     assert_eq!(causes(&facts), [Cause::NotConfigured, Cause::NoLayout]);
