@@ -120,8 +120,9 @@ export async function history(channels: string[], from: bigint, to: bigint, poin
   return answer.series;
 }
 
-export async function stateAt(at: bigint, channels: string): Promise<{ at: string; state: StateRow[] }> {
-  return call("api/state" + query({ at: at.toString(), channels: channels || undefined }));
+/** Values at an instant; null: now. */
+export async function stateAt(at: bigint | null, channels: string): Promise<{ at: string; state: StateRow[] }> {
+  return call("api/state" + query({ at: at?.toString(), channels: channels || undefined }));
 }
 
 export async function sql(text: string, limit: number, signal?: AbortSignal): Promise<SqlAnswer> {

@@ -98,8 +98,7 @@ class Desk {
   private async picked(): Promise<void> {
     if (this.picking) return;
     this.picking = true;
-    const now = live.serverNow() ?? BigInt(Date.now()) * 1_000_000n;
-    const asked = api.stateAt(now, "").then(({ at, state }) => living(state, BigInt(at)), () => null);
+    const asked = api.stateAt(null, "").then(({ at, state }) => living(state, BigInt(at)), () => null);
     // A server that is slow to say does not keep the panels.
     const known = await Promise.race([asked, new Promise<null>((resolve) => setTimeout(resolve, STATE_PATIENCE_MS, null))]);
     this.picking = false;
