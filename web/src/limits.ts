@@ -105,16 +105,14 @@ export function placeLabels(labels: { at: number; width: number }[], box: Box, h
   return placed;
 }
 
-/** Draws the lines in sight, each with its name on it; `taken`: where names of other things stand. */
-export function paintBounds(ctx: CanvasRenderingContext2D, lines: BoundLine[], box: Box, font: string, ratio: number, taken: Box[]): void {
+/** Draws the lines in sight, and answers how their names are drawn, each on its own; `taken`: where names of other things stand. */
+export function paintBounds(ctx: CanvasRenderingContext2D, lines: BoundLine[], box: Box, font: string, ratio: number, taken: Box[]): () => void {
   const t = theme();
   const colours = { critical: t.crit, warning: t.warn, watch: t.watch };
   const light = currentTheme() === "light";
   const seen = lines.filter(({ at }) => at >= box.top && at <= box.top + box.height);
   ctx.save();
   ctx.font = font;
-  ctx.textAlign = "left";
-  ctx.textBaseline = "middle";
   ctx.lineWidth = ratio;
   // Every line before any name: no line runs through a name.
   for (const { level, at } of seen) {
@@ -128,10 +126,16 @@ export function paintBounds(ctx: CanvasRenderingContext2D, lines: BoundLine[], b
   }
   const keys = (line: BoundLine) => line.colours.slice(0, OWNERS_MAX);
   const labels = seen.map((line) => ({ at: line.at, width: ctx.measureText(line.text).width + (6 + 10 * keys(line).length) * ratio }));
-  placeLabels(labels, box, 13 * ratio, 8 * ratio, taken).forEach((place, i) => {
+  ctx.restore();
+  return () => placeLabels(labels, box, 13 * ratio, 8 * ratio, taken).forEach((place, i) => {
+    ctx.save();
+    ctx.font = font;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
     const line = seen[i]!;
     const middle = place.top + place.height / 2;
-    ctx.globalAlpha = 0.85;
+    // What is measured shines through.
+    ctx.globalAlpha = 0.55;
     ctx.fillStyle = t.bg;
     ctx.fillRect(place.left, place.top, place.width, place.height);
     ctx.globalAlpha = 1;
@@ -144,6 +148,6 @@ export function paintBounds(ctx: CanvasRenderingContext2D, lines: BoundLine[], b
     // Signal colours are bright: on a light ground they are no ink.
     ctx.fillStyle = light ? t.text : colours[line.level];
     ctx.fillText(line.text, left, middle + 0.5 * ratio);
+    ctx.restore();
   });
-  ctx.restore();
 }

@@ -314,8 +314,9 @@ export class Plot {
       lines!.push(() => paintLine(ctx, series, pen));
     });
     for (const band of bands!) band();
-    paintBounds(ctx, boundLines(bounded), bbox, `${LABEL_PX * devicePixelRatio}px ${theme().mono}`, devicePixelRatio, taken);
+    const paintNames = paintBounds(ctx, boundLines(bounded), bbox, `${LABEL_PX * devicePixelRatio}px ${theme().mono}`, devicePixelRatio, taken);
     for (const line of lines!) line();
+    paintNames();
     ctx.restore();
     this.paintUnits(u);
   }
