@@ -657,7 +657,8 @@ mod tests {
             window.finite_range().map(|(min, max)| (min.as_f64().unwrap(), max.as_f64().unwrap()))
         };
         let (up, down) = (f64::INFINITY, f64::NEG_INFINITY);
-        let cases: [(&[f64], Option<(f64, f64)>); 8] = [
+        type Case<'a> = (&'a [f64], Option<(f64, f64)>);
+        let cases: [Case<'_>; 8] = [
             (&[1.0, 900.0, up, 2.0], Some((1.0, 900.0))),
             (&[up, 1.0, -7.0, down, 900.0], Some((-7.0, 900.0))),
             (&[f64::NAN, down, f64::NAN, 3.0], Some((3.0, 3.0))),
