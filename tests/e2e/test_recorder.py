@@ -182,7 +182,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: pathlib.Path) -> None:
     assert not path.exists()
     definition.write_text("CREATE STREAM A WITH ID 1 { v float, n uint8 NULL }\n")
     store("create", path, "--definition", definition)
-    assert "something already" in store("create", path, "--definition", definition, code=1)
+    assert "already exists" in store("create", path, "--definition", definition, code=1)
     table = tmp_path / "rows.csv"
     table.write_text("time_ms,A.v,A.n\n1,1.5,1\n2,two,2\n3,3.5,999\nfour,4.5,4\n5,,5\n6,6.5,\n")
     said = store("append", path, table, code=3)
