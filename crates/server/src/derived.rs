@@ -499,7 +499,7 @@ fn record_standing(instance: &mut Instance, ingest: &Ingest) -> Result<u64, Reje
     recorded
 }
 
-/// Time until the next standings, where those before were of so many bytes.
+/// Returns the time until the next standings, where those before took `bytes`.
 fn stand_each_ns(bytes: u64) -> i64 {
     let ns = bytes.saturating_mul(1_000_000_000) / STAND_BYTES_A_SECOND;
     i64::try_from(ns).unwrap_or(i64::MAX).clamp(STAND_EACH_NS.start, STAND_EACH_NS.end)

@@ -277,7 +277,7 @@ impl Ledger {
         Ok(latest)
     }
 
-    /// One that keeps so many gaps and events.
+    /// Makes a ledger that keeps at most this number of gaps and of events.
     #[cfg(test)]
     pub fn keeping(max: usize) -> Ledger {
         Ledger { rows: RwLock::new(Rows { max: RowsMax(max), ..Rows::default() }), ..Ledger::default() }

@@ -437,7 +437,7 @@ impl Limits {
     /// Records the steps that wait; those that the store refuses for good are left out.
     ///
     /// # Errors
-    /// The store refuses them for now: they wait on.
+    /// The store refuses them for now: they stay in the queue.
     fn record_steps(
         &self,
         waiting: &mut Vec<(u64, Step)>,

@@ -231,7 +231,7 @@ mod tests {
         (store, stream)
     }
 
-    /// What slices of so many bytes hand out: time and row; and the most bytes that they held.
+    /// Reads all through slices of at most `max_bytes`. Returns the time and row of each, and the most bytes held.
     fn read(store: &Store, stream: &Stream, max_bytes: usize) -> (Vec<(i64, u64)>, usize) {
         let scan = Scan::all(stream.id, vec![ChannelIndex(0)]);
         let mut slices = Slices { max_bytes, ..Slices::new(&store.view(), scan, 1) };

@@ -335,7 +335,7 @@ mod tests {
     const T0: i64 = 1_790_000_000_000_000_000;
     const ROWS: usize = 40_000;
 
-    /// A store of one stream with so many rows, a nanosecond apart.
+    /// Makes a store of one stream with this number of rows, a nanosecond apart.
     fn store(rows: usize) -> Store {
         let region = MemoryRegion::new(64 << 20);
         let fixed = FixedOptions { log_bytes: Some(16 << 20), ..FixedOptions::new(64 << 20) };

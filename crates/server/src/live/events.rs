@@ -141,7 +141,7 @@ impl Outlet for BodyOutlet {
         self.held = reserved;
     }
 
-    // Comments are not for whoever reads events.
+    // A comment line is not an event: the client does not see it.
     fn reads_heartbeats(&self) -> bool {
         self.framing != Framing::Events
     }

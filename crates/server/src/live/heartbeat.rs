@@ -101,7 +101,7 @@ pub struct Beat {
 }
 
 impl Beat {
-    /// It for a client that lost so many notices since its connection began.
+    /// Returns the heartbeat for a client that lost `dropped` notices since its connection began.
     pub fn with_dropped(&self, dropped: u64) -> Beat {
         let text = self.text.strip_suffix('}').unwrap_or_default();
         let text = format!("{text},\"dropped\":{dropped}}}");
