@@ -96,7 +96,8 @@ async fn a_plc_is_read_in_all_ways_at_once_and_never_written() {
     let slow = "select count(*) from lox where \"tanks[1].level\" is null or \"tanks[2].name\" <> 'Fuel' or \"task.cycle\" is null";
     assert_eq!(rows(&server, slow).await[0][0], 0);
     let rising = rows(&server, "select \"task.cycle\" from lox order by time").await;
-    assert!(rising.windows(2).all(|pair| pair[0] < pair[1]), "{rising:?}");
+    // A read that came late and the next one in time may be answered from one cycle.
+    assert!(rising.windows(2).all(|pair| pair[0] <= pair[1]), "{rising:?}");
     // On change there is a row for each second, with the other channel where it changed.
     let seconds =
         rows(&server, "select \"MAIN.task.now\" from task where \"MAIN.task.now\" is not null order by time").await;
