@@ -156,6 +156,8 @@ pub struct HostileResult {
     pub usage: Usage,
     /// When it held most memory.
     pub peak: HostileMoment,
+    /// The live updates that took longest, and what was under way.
+    pub slowest: Vec<HostileMoment>,
     /// None if all is well.
     pub failures: Vec<HostileMoment>,
 }
@@ -250,6 +252,7 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
             .collect(),
         usage,
         peak,
+        slowest: target.slowest(),
         failures: target.into_failures(),
     })
 }

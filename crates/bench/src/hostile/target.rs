@@ -14,6 +14,8 @@ use crate::serving::ServerProcess;
 const SHOWN_BYTES: usize = 300;
 /// Failures kept; those after them follow from these.
 const FAILURES_MAX: usize = 50;
+/// Slowest updates kept.
+const SLOWEST_MAX: usize = 20;
 
 /// Where to strike, until when, and what went wrong.
 pub(super) struct Target {
@@ -29,6 +31,7 @@ pub(super) struct Target {
     ended: AtomicBool,
     under_way: Mutex<BTreeMap<(&'static str, u64), String>>,
     failures: Mutex<Vec<HostileMoment>>,
+    slowest: Mutex<Vec<(Duration, HostileMoment)>>,
 }
 
 impl Target {
@@ -42,6 +45,7 @@ impl Target {
             ended: AtomicBool::new(false),
             under_way: Mutex::default(),
             failures: Mutex::default(),
+            slowest: Mutex::default(),
         }
     }
 
@@ -86,6 +90,21 @@ impl Target {
         if !self.ended.swap(true, Ordering::Relaxed) {
             self.fail(what);
         }
+    }
+
+    /// Keeps what was slow, and what was under way, if it is one of the slowest.
+    pub(super) fn slow(&self, wait: Duration, what: impl FnOnce() -> String) {
+        let mut slowest = self.slowest.lock();
+        let at = slowest.partition_point(|(longer, _)| *longer >= wait);
+        if at < SLOWEST_MAX {
+            slowest.insert(at, (wait, self.moment(&what())));
+            slowest.truncate(SLOWEST_MAX);
+        }
+    }
+
+    /// Returns the slowest updates, those that took longest first.
+    pub(super) fn slowest(&self) -> Vec<HostileMoment> {
+        self.slowest.lock().iter().map(|(_, moment)| moment.clone()).collect()
     }
 
     pub(super) fn into_failures(self) -> Vec<HostileMoment> {

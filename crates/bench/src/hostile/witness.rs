@@ -51,11 +51,16 @@ async fn go_on(target: &Target, seen: &mut Witnessed) -> anyhow::Result<()> {
         let number = seen.acknowledged.last().map_or(0, |last| last + 1);
         let begin = Instant::now();
         let line = format!("witness n={number}i");
-        let answer = HttpConnection::open(target.http, PATIENCE)?.post("/write", line.as_bytes())?;
+        let mut connection = HttpConnection::open(target.http, PATIENCE)?;
+        let connected = begin.elapsed();
+        let answer = connection.post("/write", line.as_bytes())?;
+        let acknowledged = begin.elapsed();
         ensure!(answer.status == 204, "/write: {} {}", answer.status, answer.body);
         seen.acknowledged.push(number);
         tokio::time::timeout(PATIENCE, shown(&mut socket, number)).await.context("no update")??;
-        seen.waits.push(begin.elapsed());
+        let shown = begin.elapsed();
+        seen.waits.push(shown);
+        target.slow(shown, || format!("connected {connected:?}, acknowledged {acknowledged:?}, shown {shown:?}"));
         tokio::time::sleep(PERIOD.saturating_sub(begin.elapsed())).await;
     }
     Ok(())
