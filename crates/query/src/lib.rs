@@ -102,5 +102,6 @@ pub use expression::{
 };
 pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::{Query, QueryOptions};
+pub use runtime::let_end;
 pub use state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
 pub use system::{EventOrigin, EventRow, GapRow, NoSystemRows, RunRow, SourceRow, SystemRows};

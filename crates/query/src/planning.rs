@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use strongback_store::let_run;
 use tokio::sync::oneshot;
 
 use crate::constant;
@@ -191,7 +192,7 @@ impl Workers {
             .name("sql-plan".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || workers.work(id, job, keep))
-            .map(drop)
+            .map(let_run)
     }
 
     /// A thread that had a large statement ends, and its stack with it.

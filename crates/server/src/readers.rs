@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use strongback_query::let_end;
 use strongback_store::ScanError;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinError, JoinHandle};
@@ -154,8 +155,8 @@ impl Readers {
 impl Drop for Readers {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting here would block an async caller; reads under way end with the process.
-            runtime.shutdown_background();
+            // Reads under way end with the process.
+            let_end(runtime);
         }
     }
 }

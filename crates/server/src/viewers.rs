@@ -1,6 +1,7 @@
 //! The threads that tell live clients: of their own, so that a request, above all one that writes, does not wait behind a
 //! thousand views, and of a priority between those that record and those that read.
 
+use strongback_query::let_end;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::readers::lower_priority;
@@ -40,8 +41,8 @@ impl Viewers {
 impl Drop for Viewers {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting here would block an async caller; the server's stop has told the clients.
-            runtime.shutdown_background();
+            // The server's stop has told the clients.
+            let_end(runtime);
         }
     }
 }

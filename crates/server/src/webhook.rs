@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use strongback_query::{EventOrigin, EventRow};
+use strongback_store::let_run;
 
 use crate::clock::now_ns;
 use crate::ingest::Ingest;
@@ -98,7 +99,7 @@ impl Webhooks {
         for webhook in &self.all {
             let (webhook, ingest, ledger) = (webhook.clone(), ingest.clone(), ledger.clone());
             // Not joined: a receiver that does not answer must not hold up a stop.
-            drop(std::thread::Builder::new().name("webhook".into()).spawn(move || webhook.run(&ingest, &ledger))?);
+            let_run(std::thread::Builder::new().name("webhook".into()).spawn(move || webhook.run(&ingest, &ledger))?);
         }
         Ok(())
     }

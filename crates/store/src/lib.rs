@@ -88,6 +88,7 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod unattended;
 mod view;
 mod waiting_gaps;
 mod weigh;
@@ -122,6 +123,7 @@ pub use stream::{
     StreamSpec,
 };
 pub use stream_list::{StreamList, Streams};
+pub use unattended::let_run;
 pub use value::{CellState, ChannelType, Value};
 pub use view::{Scan, View};
 pub use weigh::Weight;

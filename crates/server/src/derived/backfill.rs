@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::Sink;
+use strongback_store::let_run;
 
 use crate::clock::now_ns;
 use crate::server::Server;
@@ -88,7 +89,7 @@ pub fn start(server: &Arc<Server>, name: &str, span: Range<i64>, late: bool) -> 
         };
         server.ledger.record_or_say(&server.ingest, &event);
     };
-    std::thread::Builder::new().name("backfill".into()).spawn(run).map_err(StartError::NoThread)?;
+    let_run(std::thread::Builder::new().name("backfill".into()).spawn(run).map_err(StartError::NoThread)?);
     Ok(version)
 }
 

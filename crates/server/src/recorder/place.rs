@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use strongback_sources::Sink;
 use strongback_store::{
-    Appended, ChannelIndex, CommitNumber, FrameBatch, Refusal, Reject, Store, Stream, StreamId, StreamSpec,
+    Appended, ChannelIndex, CommitNumber, FrameBatch, Refusal, Reject, Store, Stream, StreamId, StreamSpec, let_run,
 };
 
 use crate::clock::now_ns;
@@ -115,7 +115,7 @@ impl Stop {
     /// Standard input, which ends when a signal comes, whether or not anything comes from there.
     pub(super) fn stdin(&self) -> anyhow::Result<impl Read + use<>> {
         let (send, chunks) = sync_channel(4);
-        std::thread::Builder::new().name("stdin".into()).spawn(move || {
+        let reading = std::thread::Builder::new().name("stdin".into()).spawn(move || {
             let mut input = std::io::stdin().lock();
             loop {
                 let mut chunk = vec![0; 64 << 10];
@@ -133,6 +133,7 @@ impl Stop {
                 }
             }
         })?;
+        let_run(reading);
         Ok(Piped { chunks, left: Vec::new(), at: 0, stop: self.clone() })
     }
 
