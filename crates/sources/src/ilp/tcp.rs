@@ -1,8 +1,9 @@
 //! Line protocol over TCP: a thread a connection, bounded in number. The protocol has no answers: a bad line is
 //! counted and logged, and the connection lives. While the store pushes back, nothing is read, and TCP makes the
 //! sender wait. Connections of one address leave room to others, and those that never wrote anything, then the longest
-//! silent ones, make room for new ones. Where a token is required, the first line is a comment that shows it: nothing
-//! is read of a connection that does not.
+//! silent ones, make room for new ones; after a burst, new ones are accepted one by one, so that thousands that come at
+//! once leave the processor to the rest of the server. Where a token is required, the first line is a comment that shows
+//! it: nothing is read of a connection that does not.
 
 use std::io::{PipeReader, Read};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,12 +11,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use memchr::{memchr, memchr_iter};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 use parking_lot::Mutex;
+use strongback_store::let_run;
 
 use super::parser::{Fault, Precision};
 use super::writer::{Origin, WriteReport, Writer};
@@ -43,6 +45,12 @@ const TOKEN_LINE_BYTES: usize = 4096;
 const TOKEN: &[u8] = b"# token ";
 /// How long to wait before accepting again when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// Connections accepted at once, and the time that each further one takes: a thread each, they would take the processor
+/// from all else if they came by the thousand.
+const ACCEPT_BURST: u32 = 16;
+const ACCEPT_PERIOD: Duration = Duration::from_millis(2);
 
 /// A listener at work. Dropping it stops it.
 #[derive(Debug)]
@@ -74,6 +82,8 @@ impl Listener {
     /// Where the address cannot be bound or no thread be had.
     pub fn start(address: SocketAddr, ingress: Arc<Ingress>, now: Now) -> std::io::Result<Listener> {
         let listener = TcpListener::bind(address)?;
+        // Listening again makes the queue longer, nothing else.
+        listen(&listener, Backlog::new(BACKLOG)?)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let connections = Arc::new(Connections::default());
@@ -83,6 +93,7 @@ impl Listener {
             connections: Arc::clone(&connections),
             log: Arc::new(Mutex::new(Throttle::new(3, 10_000_000_000))),
             next_number: 0,
+            pace: Pace::new(Instant::now()),
         };
         let acceptor =
             Worker::start("ilp-accept".to_owned(), move |wait| accepting.accept_until_woken(&listener, wait))?;
@@ -118,6 +129,30 @@ struct Acceptor {
     connections: Arc<Connections>,
     log: Arc<Mutex<Throttle>>,
     next_number: u64,
+    pace: Pace,
+}
+
+/// How fast connections are accepted.
+struct Pace {
+    /// Time saved up for those to come, at most that of a burst.
+    saved: Duration,
+    at: Instant,
+}
+
+impl Pace {
+    const MOST: Duration = ACCEPT_PERIOD.saturating_mul(ACCEPT_BURST);
+
+    fn new(now: Instant) -> Pace {
+        Pace { saved: Pace::MOST, at: now }
+    }
+
+    /// Takes the time of one connection; how long to wait before the next.
+    fn take(&mut self, now: Instant) -> Duration {
+        let saved = self.saved.saturating_add(now.saturating_duration_since(self.at)).min(Pace::MOST);
+        self.saved = saved.saturating_sub(ACCEPT_PERIOD);
+        self.at = now;
+        ACCEPT_PERIOD.saturating_sub(self.saved)
+    }
 }
 
 impl Acceptor {
@@ -127,7 +162,7 @@ impl Acceptor {
                 Ok((stream, peer)) => {
                     self.admit(stream, peer);
                     // Others may come faster than they are admitted.
-                    if woken_within(wait, Duration::ZERO) {
+                    if woken_within(wait, self.pace.take(Instant::now())) {
                         return;
                     }
                 }
@@ -203,8 +238,9 @@ impl Acceptor {
             may_go.then_some((wrote, last_read, *number))
         });
         let Some((_, last_read, number)) = silent.min() else { return false };
-        if let Some(silent) = open.remove(&number) {
+        if let Some(mut silent) = open.remove(&number) {
             let _ = silent.stream.shutdown(Shutdown::Both);
+            silent.thread.take().into_iter().for_each(let_run);
             add(&self.ingress.counts().connections_evicted, 1);
             let silent_s = now.saturating_sub(last_read) / 1_000_000_000;
             self.warn(
@@ -599,6 +635,17 @@ mod tests {
             assert_eq!((reader.buffer.len(), reader.buffer.capacity()), (FIRST_BUFFER_BYTES, FIRST_BUFFER_BYTES));
         }
         assert_eq!(held(&ingress), 0);
+    }
+
+    #[test]
+    fn after_a_burst_connections_are_accepted_one_by_one() {
+        let begin = Instant::now();
+        let mut pace = Pace::new(begin);
+        assert!((1..ACCEPT_BURST).all(|_| pace.take(begin).is_zero()));
+        assert_eq!([0, 2, 5].map(|ms| pace.take(begin + Duration::from_millis(ms)).as_millis()), [2, 2, 1]);
+        // A pause saves up for a burst, however long it was.
+        let later = begin + Duration::from_secs(3_600);
+        assert_eq!((0..ACCEPT_BURST + 4).filter(|_| pace.take(later).is_zero()).count() as u32, ACCEPT_BURST - 1);
     }
 
     #[test]
