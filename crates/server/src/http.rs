@@ -11,6 +11,7 @@ mod catalog;
 pub mod connections;
 mod derived;
 mod doctor;
+mod door;
 mod export;
 mod guard;
 mod health;
@@ -48,6 +49,7 @@ use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove
 use self::answer::Failure;
 use self::bounded::{Bounded, Intake, Leaving};
 use self::connections::{Connection, Connections, Ended, Place};
+use self::door::Door;
 use self::socket::Socket;
 use crate::server::{Server, stopped};
 
@@ -80,8 +82,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(3);
 pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
-    // Accepted connections inherit it.
+    // Accepted connections inherit these. Updates are small and must not wait for an acknowledgement of the one before.
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.set_nodelay(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -147,7 +150,15 @@ pub fn router(server: Arc<Server>) -> Router {
 }
 
 /// Serves connections until the server stops, and then those that are open for a moment longer.
-pub async fn serve(listener: TcpListener, server: Arc<Server>) {
+///
+/// # Errors
+/// Where no thread can be had.
+pub fn serve(listener: TcpListener, server: Arc<Server>) -> std::io::Result<impl Future<Output = ()> + Send> {
+    let door = Arc::new(Door::open()?);
+    Ok(accept_all(listener, door, server))
+}
+
+async fn accept_all(listener: TcpListener, door: Arc<Door>, server: Arc<Server>) {
     let router = router(server.clone());
     let mut stopping = server.stopping.subscribe();
     let connections = server.connections.clone();
@@ -159,7 +170,7 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
         };
         match accepted {
             Ok((stream, address)) => match connections.admit(address) {
-                Some(place) => drop(tokio::spawn(attend(stream, place, router.clone(), server.clone()))),
+                Some(place) => drop(tokio::spawn(attend(stream, place, router.clone(), server.clone(), door.clone()))),
                 // Said where there is room for it in the socket; who does not read it sees the end.
                 None => _ = stream.try_write(REFUSED),
             },
@@ -195,11 +206,17 @@ async fn sweep(connections: Arc<Connections>) {
 }
 
 /// Serves one connection.
-async fn attend(stream: TcpStream, place: Place, router: Router, server: Arc<Server>) {
-    // Updates are small and must not wait for an acknowledgement of the one before.
-    let _ = stream.set_nodelay(true);
+async fn attend(stream: TcpStream, place: Place, router: Router, server: Arc<Server>, door: Arc<Door>) {
+    if let Some(socket) = door.pass(stream, place, &mut server.stopping.subscribe()).await {
+        // What answers requests is large, and most of those that come by the thousand have none.
+        Box::pin(answer_all(socket, router, server)).await;
+    }
+}
+
+/// Answers the requests of a connection until it ends.
+async fn answer_all(socket: Socket, router: Router, server: Arc<Server>) {
     let mut stopping = server.stopping.subscribe();
-    let from = place.connection().clone();
+    let from = socket.connection().clone();
     let requests = from.clone();
     let service = hyper::service::service_fn(move |request| {
         answer_one(request, requests.clone(), router.clone(), server.clone())
@@ -209,7 +226,7 @@ async fn attend(stream: TcpStream, place: Place, router: Router, server: Arc<Ser
         // Connections have their times watched by the sweep.
         .header_read_timeout(None)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(Socket::new(stream, place)), service)
+        .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     // How a connection ends is its client's affair.

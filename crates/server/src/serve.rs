@@ -391,13 +391,14 @@ impl Running {
             None => PgAuth::Trust,
         };
         let sql = Sql { server: server.clone(), auth, listener: pg_listener };
+        let serving = http::serve(http_listener, server.clone()).context("no thread for HTTP")?;
         let tasks = vec![
             tokio::spawn(pulse::beat(server.clone())),
             tokio::spawn(pulse::follow(server.clone())),
             tokio::spawn(pulse::look_at_own_clock(server.clone())),
         ];
         let sql = tokio::spawn(sql.serve());
-        let serving = tokio::spawn(http::serve(http_listener, server.clone()));
+        let serving = tokio::spawn(serving);
         Ok(Running {
             server,
             http,

@@ -9,6 +9,7 @@
 //! nobody but that client when it ends; one that works is never ended for another. So a new connection finds a place
 //! however many idle ones there are.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
 /// Places that only clients of this machine may take.
 const LOCAL_PLACES: usize = 16;
+/// Connections to end that are found at once: to look through all for each of a thousand would take long.
+const FOUND_MAX: usize = 64;
 
 /// What a connection is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,17 +171,18 @@ impl Connection {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// How long its client has been waited for; none: it is not.
-    fn waited(&self) -> Option<Duration> {
-        let stalled = self.stalled();
+    /// Milliseconds after the start of the server since when its client has been waited for; none: it is not.
+    fn waits_since_ms(&self) -> Option<u64> {
         match self.phase() {
             Phase::Upgraded => None,
-            Phase::Working | Phase::Answering if stalled.is_zero() => None,
-            Phase::Working | Phase::Answering => Some(stalled),
-            Phase::Idle | Phase::Head | Phase::Body => {
-                Some(Duration::from_millis(self.now_ms().saturating_sub(self.since_ms.load(Relaxed))))
-            }
+            Phase::Working | Phase::Answering => Some(self.stalled_ms.load(Relaxed)).filter(|since| *since > 0),
+            Phase::Idle | Phase::Head | Phase::Body => Some(self.since_ms.load(Relaxed)),
         }
+    }
+
+    /// How long its client has been waited for; none: it is not.
+    fn waited(&self) -> Option<Duration> {
+        self.waits_since_ms().map(|since| Duration::from_millis(self.now_ms().saturating_sub(since)))
     }
 
     /// Why its client was waited for long enough, if it was.
@@ -241,6 +245,9 @@ struct Open {
     next: u64,
     by_number: HashMap<u64, Arc<Connection>>,
     by_client: HashMap<IpAddr, usize>,
+    /// Of a client or of all, some of those that were waited for longest when looked for, with the time since when they
+    /// were; the longest last.
+    longest: HashMap<Option<IpAddr>, Vec<(u64, Arc<Connection>)>>,
 }
 
 impl Open {
@@ -252,18 +259,39 @@ impl Open {
             *mine -= 1;
             if *mine == 0 {
                 self.by_client.remove(&connection.client);
+                self.longest.remove(&Some(connection.client));
             }
         }
         true
     }
 
     /// The connection whose client was waited for longest, of one client or of all.
-    fn longest_waiting(&self, client: Option<IpAddr>) -> Option<Arc<Connection>> {
+    fn longest_waiting(&mut self, client: Option<IpAddr>) -> Option<Arc<Connection>> {
+        // Whoever begins to wait later has waited less: those that were found once go in order.
+        let mut found = self.longest.remove(&client).unwrap_or_default();
+        while found.pop_if(|(since_ms, connection)| !self.still_waits(connection, *since_ms)).is_some() {}
+        if found.is_empty() {
+            found = self.waiting(client);
+        }
+        let (_, longest) = found.pop()?;
+        if !found.is_empty() {
+            self.longest.insert(client, found);
+        }
+        Some(longest)
+    }
+
+    fn still_waits(&self, connection: &Connection, since_ms: u64) -> bool {
+        connection.waits_since_ms() == Some(since_ms) && self.by_number.contains_key(&connection.number)
+    }
+
+    /// Those whose clients were waited for longest, with the time since when, the longest last.
+    fn waiting(&self, client: Option<IpAddr>) -> Vec<(u64, Arc<Connection>)> {
         let of = |connection: &&Arc<Connection>| client.is_none_or(|client| connection.client == client);
-        let waited = |connection: &Arc<Connection>| Some((connection.waited()?, connection.clone()));
-        let found = self.by_number.values().filter(of).filter_map(waited);
+        let waits = |connection: &Arc<Connection>| Some((connection.waits_since_ms()?, connection.clone()));
+        let mut found: Vec<_> = self.by_number.values().filter(of).filter_map(waits).collect();
         // Of those that wait equally long the first.
-        found.max_by_key(|(waited, connection)| (*waited, u64::MAX - connection.number)).map(|(_, found)| found)
+        found.sort_unstable_by_key(|(since_ms, connection)| Reverse((*since_ms, connection.number)));
+        found.split_off(found.len().saturating_sub(FOUND_MAX))
     }
 }
 
@@ -434,6 +462,35 @@ mod tests {
         places.clear();
         drop((other, fourth));
         assert!(connections.is_empty() && connections.open.lock().by_client.is_empty());
+    }
+
+    #[test]
+    fn those_found_at_once_go_in_order_unless_they_came_to_work() {
+        let connections = Connections::new(1_000, 1_000);
+        let places: Vec<Place> = (0..300).map(|_| connections.admit(address("10.0.0.1")).unwrap()).collect();
+        for (i, place) in places.iter().enumerate() {
+            place.connection.since_ms.store(i as u64 / 3, Relaxed);
+        }
+        let mut ended = Vec::new();
+        let client = Some(IpAddr::from([10, 0, 0, 1]));
+        for round in 0..20 {
+            for i in 0..10 {
+                assert!(connections.evict(&mut connections.open.lock(), [client, None][(round + i / 5) % 2]));
+            }
+            let new = (0..300).filter(|i| is_ended(&places[*i]) && !ended.contains(i)).collect::<Vec<_>>();
+            let waiting = |i: &usize| !ended.contains(i) && i % 7 != 5;
+            let first = (0..300).filter(waiting).take(10).collect::<Vec<_>>();
+            match round {
+                0 => assert_eq!(new, (0..10).collect::<Vec<_>>()),
+                _ => assert_eq!(new, first, "round {round}"),
+            }
+            ended.extend(new);
+            // From now on some work.
+            places.iter().skip(5).step_by(7).for_each(|place| place.connection.works());
+        }
+        assert_eq!(connections.len(), 100);
+        drop(places);
+        assert!(connections.open.lock().longest.keys().all(Option::is_none));
     }
 
     #[test]

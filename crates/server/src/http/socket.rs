@@ -2,23 +2,33 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::connections::Place;
+use super::connections::{Connection, Place};
 
 /// A socket with its place among the connections, which it has until it is dropped, upgraded or not.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
+    /// What was read of it before.
+    head: Bytes,
     place: Place,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, place: Place) -> Socket {
-        Socket { stream, place }
+    /// Takes a connection of which `head` was read.
+    pub(super) fn new(stream: TcpStream, head: Vec<u8>, place: Place) -> Socket {
+        Socket { stream, head: head.into(), place }
+    }
+
+    /// The connection that it is.
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        self.place.connection()
     }
 
     fn note(&self, wrote: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -29,6 +39,12 @@ impl Socket {
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.head.is_empty() {
+            let count = self.head.len().min(buffer.remaining());
+            buffer.put_slice(&self.head[..count]);
+            self.head.advance(count);
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let came = buffer.filled().len() - before;
