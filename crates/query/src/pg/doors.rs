@@ -1,7 +1,7 @@
 //! Who comes in: connections that have not shown yet who they are, those that have, and wrong passwords.
 //!
 //! Those that only connect keep nobody out: of those that are still starting the oldest that has not said who it is
-//! leaves when one too many comes. Connections take a seat once they are authenticated; some seats are left for this
+//! leaves when one too many comes, once it had the time to say it; until then the new one waits. Connections take a seat once they are authenticated; some seats are left for this
 //! machine, and no other machine gets more than half. Where none is free, the oldest that has never asked anything
 //! leaves its own.
 
@@ -15,6 +15,10 @@ use tokio::sync::oneshot;
 
 /// Connections that start at a time.
 const STARTING_MAX: usize = 256;
+/// Time that a connection has at least to say who it is.
+const CHANCE: Duration = Duration::from_millis(100);
+/// Time between two looks whether one that starts has made room.
+const LOOK: Duration = Duration::from_millis(5);
 /// Wait after the first wrong password from an address; it doubles with each further one.
 const PENALTY: Duration = Duration::from_millis(250);
 /// Longest such wait.
@@ -42,6 +46,7 @@ struct Line {
 struct Standing {
     number: u64,
     peer: IpAddr,
+    since: Instant,
     /// Whether it does not have to leave for others any more.
     is_spared: bool,
     /// Dropped to make it leave.
@@ -60,7 +65,7 @@ fn enter(line: &Arc<Mutex<Line>>, locked: &mut Line, peer: IpAddr) -> Entry {
     let (stay, leave) = oneshot::channel();
     locked.next += 1;
     let number = locked.next;
-    locked.all.push_back(Standing { number, peer, is_spared: false, _stay: stay });
+    locked.all.push_back(Standing { number, peer, since: Instant::now(), is_spared: false, _stay: stay });
     Entry { place: Place { line: line.clone(), number, peer, is_spared: false }, leave }
 }
 
@@ -103,14 +108,27 @@ impl Doors {
         Doors { seats_max, starting: Arc::default(), seated: Arc::default(), wrong: Mutex::default() }
     }
 
-    /// Lets a connection start; it is spared once it said who it is.
-    pub(super) fn start(&self, peer: IpAddr) -> Entry {
+    /// Lets a connection start, when there is room; it is spared once it said who it is.
+    pub(super) async fn start(&self, peer: IpAddr) -> Entry {
+        loop {
+            if let Some(entry) = self.start_at(peer, Instant::now()) {
+                return entry;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Lets a connection start at an instant, unless those that start need more time to say who they are.
+    fn start_at(&self, peer: IpAddr, now: Instant) -> Option<Entry> {
         let mut line = self.starting.lock();
         if line.all.len() >= STARTING_MAX {
             let leaves = line.oldest(|_| true).unwrap_or(0);
+            if now.saturating_duration_since(line.all[leaves].since) < CHANCE {
+                return None;
+            }
             line.all.remove(leaves);
         }
-        enter(&self.starting, &mut line, peer)
+        Some(enter(&self.starting, &mut line, peer))
     }
 
     /// A seat for a connection from an address, if there is one for it; it is spared once it asked anything.
@@ -178,9 +196,12 @@ mod tests {
     #[test]
     fn of_those_that_start_the_oldest_leaves_that_has_not_said_who_it_is() {
         let doors = Doors::new(10);
-        let mut heard = doors.start(away(1));
+        let start = |after: Duration| doors.start_at(away(1), Instant::now() + after);
+        let mut heard = start(Duration::ZERO).unwrap();
         assert!(heard.place.spare());
-        let mut all: Vec<Entry> = (0..STARTING_MAX + 2).map(|_| doors.start(away(1))).collect();
+        let mut all: Vec<Entry> = (1..STARTING_MAX).map(|_| start(Duration::ZERO).unwrap()).collect();
+        assert!(start(Duration::ZERO).is_none(), "none had the time to say who it is");
+        all.extend((0..3).map(|_| start(CHANCE).unwrap()));
         let left: Vec<bool> = all.iter_mut().map(has_left).collect();
         assert!(left[..3].iter().all(|left| *left) && !left[3..].contains(&true));
         assert!(!has_left(&mut heard));

@@ -25,6 +25,8 @@ use crate::memory::Share;
 use crate::query::Query;
 use crate::setting::REPORTED;
 
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
 /// Time for a client to introduce itself.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a message to arrive once its first byte has.
@@ -97,6 +99,8 @@ async fn serve(
     mut shutdown: BoxFuture<'static, ()>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
+    // Listening again makes the queue longer, nothing else.
+    rustix::net::listen(&listener, BACKLOG)?;
     let listener = TcpListener::from_std(listener)?;
     let keys = Arc::new(CancelKeys::default());
     let doors = Arc::new(Doors::new(query.inner.options.connections_max));
@@ -114,8 +118,13 @@ async fn serve(
                 }
             },
         };
+        // Where those before it are only about to say who they are, it waits, and so do those behind it.
+        let start = tokio::select! {
+            () = &mut shutdown => break,
+            start = doors.start(peer) => start,
+        };
         let (query, auth, keys, stopped) = (query.clone(), auth.clone(), keys.clone(), stopped.clone());
-        let (doors, start) = (doors.clone(), doors.start(peer));
+        let doors = doors.clone();
         tokio::spawn(async move {
             let mut start = start;
             let mut client = Client {
