@@ -1,9 +1,9 @@
 //! Who comes in: connections that have not shown yet who they are, those that have, and wrong passwords.
 //!
 //! Those that only connect keep nobody out: of those that are still starting the oldest that has not said who it is
-//! leaves when one too many comes, once it had the time to say it; until then the new one waits. Connections take a seat once they are authenticated; some seats are left for this
-//! machine, and no other machine gets more than half. Where none is free, the oldest that has never asked anything
-//! leaves its own.
+//! leaves when one too many comes, once it had the time to say it; until then the new one waits. Connections take a seat
+//! once they are authenticated; some seats are left for this machine, and no other machine gets more than half. Where
+//! none is free, the oldest that has never asked anything leaves its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
