@@ -1,8 +1,9 @@
 """Adds up what the phases of `scripts/test.sh` ran.
 
 Reads the folder of results: `phases` (name, seconds, exit code), `NAME.log`, and `NAME.junit.xml` where the
-phase's runner writes one. A phase without tests of its own (format, clippy) counts as one. Prints a table
-and, last, `N passed, N failed`; ends with code 1 if anything failed.
+phase's runner writes one. A phase without tests of its own (format, clippy) counts as one. Prints a table, the
+tests that failed with the first line of their reasons, so that the end of a long log tells what is wrong, and,
+last, `N passed, N failed`; ends with code 1 if anything failed.
 """
 
 import pathlib
@@ -10,6 +11,9 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
+FAILURES_MAX = 20
+REASON_MAX = 300
+CARGO_FAILURE = re.compile(r"^test (.+) \.\.\. FAILED$", re.MULTILINE)
 CARGO_LINE = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.MULTILINE)
 
 
@@ -38,17 +42,35 @@ def tests_of(*, folder: pathlib.Path, name: str, code: int) -> tuple[int, int, i
     return passed, failed, skipped
 
 
+def failures_of(*, folder: pathlib.Path, name: str) -> list[str]:
+    """The failed tests of one phase, a line each: its name and, where the report has it, why."""
+    report = folder / f"{name}.junit.xml"
+    if not report.exists():
+        log = (folder / f"{name}.log").read_text(errors="replace")
+        return CARGO_FAILURE.findall(log)
+    failures = []
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        for reason in [*case.findall("failure"), *case.findall("error")]:
+            said = (reason.get("message") or reason.text or "").strip().partition("\n")[0]
+            failures.append(f"{case.get('classname')}: {case.get('name')}: {said}"[:REASON_MAX])
+    return failures
+
+
 def main(folder: pathlib.Path) -> int:
     """Prints the table of the results in `folder`; returns the exit code."""
     passed = failed = skipped = seconds = 0
+    failures = []
     print(f"\n{'phase':<12} {'seconds':>8} {'passed':>7} {'failed':>7} {'skipped':>8}")
     for line in (folder / "phases").read_text().splitlines():
         name, took, code = line.split("\t")
         counts = tests_of(folder=folder, name=name, code=int(code))
         print(f"{name:<12} {took:>8} {counts[0]:>7} {counts[1]:>7} {counts[2]:>8}")
         passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
+        failures += [f"{name}: {failure}" for failure in failures_of(folder=folder, name=name)]
         seconds += int(took)
     print(f"{'all':<12} {seconds:>8} {passed:>7} {failed:>7} {skipped:>8}")
+    for failure in failures[:FAILURES_MAX]:
+        print(f"failed: {failure}")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
