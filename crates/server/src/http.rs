@@ -71,7 +71,7 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a connection's send buffer in the kernel: a slow live client shall be behind by kilobytes.
 const SEND_BUFFER_BYTES: u32 = 256 << 10;
 /// Connections waiting to be accepted.
-const BACKLOG: u32 = 1024;
+const BACKLOG: u32 = 4096;
 /// How long requests under way may take once the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -154,7 +154,7 @@ pub fn router(server: Arc<Server>) -> Router {
 /// # Errors
 /// Where no thread can be had.
 pub fn serve(listener: TcpListener, server: Arc<Server>) -> std::io::Result<impl Future<Output = ()> + Send> {
-    let door = Arc::new(Door::open()?);
+    let door = Arc::new(Door::open(server.connections.clone())?);
     Ok(accept_all(listener, door, server))
 }
 

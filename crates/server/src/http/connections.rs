@@ -214,17 +214,20 @@ pub enum Ended {
     Refused = 4,
     /// Refused: the system had no descriptor for it.
     NoDescriptor = 5,
+    /// What came first was no request.
+    NotHttp = 6,
 }
 
 impl Ended {
     /// All of them, with their names in metrics.
-    pub const ALL: [(Ended, &str); 6] = [
+    pub const ALL: [(Ended, &str); 7] = [
         (Ended::Idle, "idle"),
         (Ended::Head, "header"),
         (Ended::Unread, "unread"),
         (Ended::Evicted, "evicted"),
         (Ended::Refused, "refused"),
         (Ended::NoDescriptor, "no_descriptor"),
+        (Ended::NotHttp, "not_http"),
     ];
 }
 

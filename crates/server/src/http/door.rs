@@ -1,14 +1,17 @@
-//! Where a connection waits until the head of its first request is whole. Those that come by the thousand and never send
-//! one are nothing but a socket there, and a thread of lower priority closes them: a request behind them waits less.
+//! Where a connection waits until the head of its first request is whole. Those that come by the thousand and never
+//! send one are nothing but a socket there, and a thread of lower priority closes them: a request behind them waits
+//! less. What is no request at all is told so here.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use httparse::{EMPTY_HEADER, Request, Status};
+use rustix::net::RecvFlags;
 use strongback_store::let_run;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::connections::{Connection, Place};
+use super::connections::{Connection, Connections, Ended, Place};
 use super::socket::Socket;
 use crate::readers::{NICENESS, lower_priority};
 use crate::server::stopped;
@@ -22,9 +25,21 @@ const FIELDS_MAX: usize = 100;
 /// Connections that wait to be closed; further ones are closed where they end.
 const CLOSING_MAX: usize = 256;
 
+/// What the first bytes of a connection are.
+#[derive(Debug, PartialEq, Eq)]
+enum Beginning {
+    /// The head of a request, whole, or for others to say what is wrong with it.
+    Head,
+    /// The head of a request that goes on.
+    Part,
+    /// No request, and why.
+    Other(httparse::Error),
+}
+
 /// The way in.
 #[derive(Debug)]
 pub(super) struct Door {
+    connections: Arc<Connections>,
     closing: SyncSender<std::net::TcpStream>,
 }
 
@@ -33,10 +48,10 @@ impl Door {
     ///
     /// # Errors
     /// Where no thread can be had.
-    pub(super) fn open() -> std::io::Result<Door> {
+    pub(super) fn open(connections: Arc<Connections>) -> std::io::Result<Door> {
         let (closing, ended) = sync_channel(CLOSING_MAX);
         let_run(std::thread::Builder::new().name("closer".to_owned()).spawn(move || close(&ended))?);
-        Ok(Door { closing })
+        Ok(Door { connections, closing })
     }
 
     /// Waits for the head of a first request; none: the connection ended, or the server stops.
@@ -47,7 +62,7 @@ impl Door {
         stopping: &mut watch::Receiver<bool>,
     ) -> Option<Socket> {
         let head = tokio::select! {
-            head = first_head(&stream, place.connection()) => head,
+            head = self.first_head(&stream, place.connection()) => head,
             () = place.connection().ended() => None,
             () = stopped(stopping) => None,
         };
@@ -62,6 +77,39 @@ impl Door {
             }
         }
     }
+
+    /// Reads until the head of a request is whole; none: the client has gone, or does not speak HTTP.
+    async fn first_head(&self, stream: &TcpStream, connection: &Connection) -> Option<Vec<u8>> {
+        let mut head = Vec::new();
+        let mut piece = [0; PIECE_BYTES];
+        // What came before the connection was taken is there, although nobody has told yet.
+        let came = rustix::net::recv(stream, &mut piece, RecvFlags::DONTWAIT);
+        let mut read = came.map(|(count, _)| count).map_err(std::io::Error::from);
+        loop {
+            match read {
+                Ok(0) => return None,
+                Ok(count) => {
+                    connection.received(count);
+                    head.extend_from_slice(&piece[..count]);
+                    match beginning_of(&head) {
+                        Beginning::Head => return Some(head),
+                        Beginning::Part if head.len() >= HEAD_BYTES_MAX => return Some(head),
+                        Beginning::Part => {}
+                        Beginning::Other(why) => {
+                            self.connections.count(Ended::NotHttp);
+                            // Said where there is room for it in the socket, as there is.
+                            let _ = stream.try_write(refusal(why).as_bytes());
+                            return None;
+                        }
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+            stream.readable().await.ok()?;
+            read = stream.try_read(&mut piece);
+        }
+    }
 }
 
 /// Closes what ended: half of what a connection costs that says nothing.
@@ -70,30 +118,25 @@ fn close(ended: &Receiver<std::net::TcpStream>) {
     ended.iter().for_each(drop);
 }
 
-/// Reads until the head of a request is whole, or is none; none: the client has gone.
-async fn first_head(stream: &TcpStream, connection: &Connection) -> Option<Vec<u8>> {
-    let mut head = Vec::new();
-    loop {
-        stream.readable().await.ok()?;
-        let mut piece = [0; PIECE_BYTES];
-        match stream.try_read(&mut piece) {
-            Ok(0) => return None,
-            Ok(count) => {
-                connection.received(count);
-                head.extend_from_slice(&piece[..count]);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-            Err(_) => return None,
-        }
-        if head.len() >= HEAD_BYTES_MAX || !is_begun(&head) {
-            return Some(head);
-        }
+/// What bytes begin.
+fn beginning_of(bytes: &[u8]) -> Beginning {
+    match Request::new(&mut [EMPTY_HEADER; FIELDS_MAX]).parse(bytes) {
+        Ok(Status::Partial) => Beginning::Part,
+        Ok(Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => Beginning::Head,
+        Err(why) => Beginning::Other(why),
     }
 }
 
-/// Whether bytes are the beginning of a request's head.
-fn is_begun(bytes: &[u8]) -> bool {
-    matches!(Request::new(&mut [EMPTY_HEADER; FIELDS_MAX]).parse(bytes), Ok(Status::Partial))
+/// What a client reads that does not speak HTTP/1.
+fn refusal(why: httparse::Error) -> String {
+    let body = format!(
+        "{{\"error\":\"this port speaks HTTP/1.1, and this is no request of it: {why}\",\"code\":\"bad_request\"}}\n"
+    );
+    format!(
+        "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 #[cfg(test)]
@@ -101,20 +144,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_heads_and_what_is_none_pass() {
+    fn what_begins_a_request_and_what_does_not() {
         let request = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n";
-        assert!((0..request.len()).all(|end| is_begun(&request[..end])));
-        assert!(!is_begun(request));
-        for other in [
-            "GET / HTTP/1.1\n\n",
-            "POST /write HTTP/1.1\r\nContent-Length: 100\r\n\r\nm x=",
-            "\x16\x03\x01",
-            "m x=1\n",
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        ] {
-            assert!(!is_begun(other.as_bytes()), "{other:?}");
+        assert!((0..request.len()).all(|end| beginning_of(&request[..end]) == Beginning::Part));
+        assert_eq!(beginning_of(request), Beginning::Head);
+        for whole in ["GET / HTTP/1.1\n\n", "POST /write HTTP/1.1\r\nContent-Length: 100\r\n\r\nm x="] {
+            assert_eq!(beginning_of(whole.as_bytes()), Beginning::Head, "{whole:?}");
+        }
+        for other in ["\x16\x03\x01", "m x=1\n", "\0\0\0\x08\x04\u{d2}", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+            let Beginning::Other(why) = beginning_of(other.as_bytes()) else { panic!("{other:?}") };
+            let refusal = refusal(why);
+            let (head, body) = refusal.split_once("\r\n\r\n").unwrap();
+            assert!(head.ends_with(&format!("Content-Length: {}", body.len())), "{refusal}");
+            let said: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert!(said["error"].as_str().unwrap().contains(&why.to_string()), "{refusal}");
         }
         let many = format!("GET / HTTP/1.1\r\n{}", "a: b\r\n".repeat(FIELDS_MAX + 1));
-        assert!(!is_begun(many.as_bytes()), "an answer says that these are too many");
+        assert_eq!(beginning_of(many.as_bytes()), Beginning::Head, "an answer says that these are too many");
     }
 }

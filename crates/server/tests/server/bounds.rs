@@ -99,6 +99,25 @@ async fn connections_that_wait_for_their_clients_keep_nobody_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_speak_http_is_told_so_and_counted() {
+    let server = small().await;
+    let others = ["t a=1\n", "\0\0\0\x08\x04\u{16}", "\x16\x03\x01\x02\0", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
+    for other in others {
+        assert_eq!(status(1, server.http, other).await, 400, "{other:?}");
+    }
+    // In pieces, too.
+    let mut stream = from(1, server.http).await;
+    send(&mut stream, "GET /ping HT").await;
+    send(&mut stream, "ML\r\n\r\n").await;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"code\":\"bad_request\""), "{answer}");
+    let metrics = server.get("/metrics").await.text();
+    assert!(metrics.contains("strongback_http_connections_ended_total{reason=\"not_http\"} 5"), "{metrics}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_do_not_end_are_held_within_the_share_of_their_client() {
     let server = small().await;
     let head = "POST /write HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
