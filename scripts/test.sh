@@ -65,6 +65,13 @@ fi
 export CARGO_TARGET_DIR
 export STRONGBACK=$CARGO_TARGET_DIR/debug/strongback
 say "builds in $CARGO_TARGET_DIR"
+# Tests have the folder compiled in that they were built in, and cargo takes those of a clone elsewhere for this one's.
+built_in=$CARGO_TARGET_DIR/built-in
+if [ "$(cat "$built_in" 2>/dev/null)" != "$root" ]; then
+  find "$root/crates" "$root/clients" -name '*.rs' -exec touch {} +
+  mkdir -p "$CARGO_TARGET_DIR"
+  printf '%s\n' "$root" >"$built_in"
+fi
 
 phase format cargo fmt --all --check
 phase web-build web_build
