@@ -17,20 +17,25 @@ CARGO_FAILURE = re.compile(r"^test (.+) \.\.\. FAILED$", re.MULTILINE)
 CARGO_LINE = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.MULTILINE)
 
 
-def tests_of(*, folder: pathlib.Path, name: str, code: int) -> tuple[int, int, int]:
-    """Passed, failed and skipped tests of one phase."""
+def tests_of(*, folder: pathlib.Path, name: str, code: int) -> tuple[int, int, int, list[str]]:
+    """Passed, failed and skipped tests of one phase; and of the failed a line each, with why where the report has it."""
     report = folder / f"{name}.junit.xml"
     passed = failed = skipped = 0
+    failures = []
     if report.exists():
         for case in ElementTree.parse(report).getroot().iter("testcase"):
-            if case.find("failure") is not None or case.find("error") is not None:
+            reasons = [*case.findall("failure"), *case.findall("error")]
+            if reasons:
                 failed += 1
+                said = (reasons[0].get("message") or reasons[0].text or "").strip().partition("\n")[0]
+                failures.append(f"{case.get('classname')}: {case.get('name')}: {said}"[:REASON_MAX])
             elif case.find("skipped") is not None:
                 skipped += 1
             else:
                 passed += 1
     else:
         log = (folder / f"{name}.log").read_text(errors="replace")
+        failures = CARGO_FAILURE.findall(log)
         for result in CARGO_LINE.finditer(log):
             passed += int(result[1])
             failed += int(result[2])
@@ -39,21 +44,7 @@ def tests_of(*, folder: pathlib.Path, name: str, code: int) -> tuple[int, int, i
             passed = int(code == 0)
     if code != 0 and failed == 0:
         failed = 1
-    return passed, failed, skipped
-
-
-def failures_of(*, folder: pathlib.Path, name: str) -> list[str]:
-    """The failed tests of one phase, a line each: its name and, where the report has it, why."""
-    report = folder / f"{name}.junit.xml"
-    if not report.exists():
-        log = (folder / f"{name}.log").read_text(errors="replace")
-        return CARGO_FAILURE.findall(log)
-    failures = []
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        for reason in [*case.findall("failure"), *case.findall("error")]:
-            said = (reason.get("message") or reason.text or "").strip().partition("\n")[0]
-            failures.append(f"{case.get('classname')}: {case.get('name')}: {said}"[:REASON_MAX])
-    return failures
+    return passed, failed, skipped, failures
 
 
 def main(folder: pathlib.Path) -> int:
@@ -63,10 +54,10 @@ def main(folder: pathlib.Path) -> int:
     print(f"\n{'phase':<12} {'seconds':>8} {'passed':>7} {'failed':>7} {'skipped':>8}")
     for line in (folder / "phases").read_text().splitlines():
         name, took, code = line.split("\t")
-        counts = tests_of(folder=folder, name=name, code=int(code))
+        *counts, why = tests_of(folder=folder, name=name, code=int(code))
         print(f"{name:<12} {took:>8} {counts[0]:>7} {counts[1]:>7} {counts[2]:>8}")
         passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
-        failures += [f"{name}: {failure}" for failure in failures_of(folder=folder, name=name)]
+        failures += [f"{name}: {failure}" for failure in why]
         seconds += int(took)
     print(f"{'all':<12} {seconds:>8} {passed:>7} {failed:>7} {skipped:>8}")
     for failure in failures[:FAILURES_MAX]:
