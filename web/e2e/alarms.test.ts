@@ -1,7 +1,7 @@
 // What an operator does with alarms, in a real browser against the real server: sees one, says that they know, sees it go.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Browser, open } from "./browser.mjs";
-import { type Server, start, until } from "./server";
+import { type Server, shown, start } from "./server";
 
 const CONFIG = `
 [[limit]]
@@ -19,7 +19,6 @@ const page = () => browser.page;
 const alarms = () => page().getByTestId("alarm");
 const count = () => page().getByTestId("alarm-count").innerText();
 const write = (p: number) => server.write(`tank p=${p} ${(now += 1_000_000n)}`);
-const shown = (what: string, check: () => Promise<boolean>) => until(what, 30_000, check);
 
 beforeAll(async () => {
   server = await start("serve", CONFIG);

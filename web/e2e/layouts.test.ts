@@ -2,16 +2,14 @@
 // someone else's change, and open one of an older page.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Browser, open } from "./browser.mjs";
-import { type Server, start, until } from "./server";
+import { type Server, shown, start } from "./server";
 
 let server: Server;
 let browser: Browser;
-const PATIENCE_MS = 30_000;
 
 const page = () => browser.page;
 const panels = () => page().getByTestId("panel");
 const kinds = () => panels().evaluateAll((all) => all.map((p) => (p as HTMLElement).dataset.kind));
-const shown = (what: string, check: () => Promise<boolean>) => until(what, PATIENCE_MS, check);
 const name = () => page().getByTestId("layout-name");
 const put = (layout: string, text: string) => fetch(`${server.url}/api/layouts/${encodeURIComponent(layout)}`, { method: "PUT", body: text });
 const text = async (layout: string) => (await fetch(`${server.url}/api/layouts/${encodeURIComponent(layout)}`)).text();
@@ -136,7 +134,7 @@ describe("layouts", () => {
     const other = await open({ width: 1920, height: 1080 });
     try {
       await other.page.goto(page().url());
-      await until("the same panels", PATIENCE_MS, async () => JSON.stringify(await other.page.getByTestId("panel").evaluateAll((all) => all.map((p) => (p as HTMLElement).dataset.kind))) === JSON.stringify(await kinds()));
+      await shown("the same panels", async () => JSON.stringify(await other.page.getByTestId("panel").evaluateAll((all) => all.map((p) => (p as HTMLElement).dataset.kind))) === JSON.stringify(await kinds()));
       const there = (await other.page.locator('[data-testid="panel"][data-kind="events"]').boundingBox())!;
       const here = await box("events");
       expect(Math.abs(there.width - here.width)).toBeLessThan(2);

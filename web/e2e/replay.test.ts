@@ -2,7 +2,7 @@
 // opens the link, no alarm is acknowledged that is not of now, nothing of the past sounds, and one key goes back to LIVE.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Browser, open } from "./browser.mjs";
-import { type Server, start, until } from "./server";
+import { type Server, shown, start } from "./server";
 
 const CONFIG = `
 [[limit]]
@@ -12,7 +12,6 @@ warning = { high = 5 }
 critical = { high = 9 }
 `;
 
-const PATIENCE_MS = 30_000;
 const S = 1_000_000_000n;
 let server: Server;
 let browser: Browser;
@@ -31,7 +30,6 @@ const asked = new Promise<void>((resolve) => (tell = resolve));
 
 const page = () => browser.page;
 type Page = Browser["page"];
-const shown = (what: string, check: () => Promise<boolean>) => until(what, PATIENCE_MS, check);
 const words = (of: Page = page()) => of.getByTestId("panel").evaluateAll((all) => all.map((p) => (p.querySelector("[data-testid=not-live]") as HTMLElement | null)?.dataset.word ?? "LIVE"));
 const all = async (word: string, of: Page = page()) => { const said = await words(of); return said.length > 0 && said.every((w) => w === word); };
 const tile = (of: Page = page()) => of.locator('[data-testid="tile"][data-channel="tank.p"]');
@@ -171,18 +169,18 @@ describe("a replay", () => {
   it("is shared by its link: others watch, and one takes over", async () => {
     viewer = await open({ width: 1280, height: 720 });
     await viewer.page.goto(page().url());
-    await until("REPLAY at the viewer", PATIENCE_MS, () => all("REPLAY", viewer!.page));
+    await shown("REPLAY at the viewer", () => all("REPLAY", viewer!.page));
     expect(await replay(viewer.page).getAttribute("data-directs")).toBe("false");
     await shown("two viewers", async () => (await page().getByTestId("replay-viewers").innerText()).startsWith("2"));
     await page().keyboard.press(" ");
     await jump(5);
-    await until("the jump at the viewer", PATIENCE_MS, async () => (await at(viewer!.page)) < 7n * S && Math.abs((await value(viewer!.page)) - recorded(5)) < 0.1);
+    await shown("the jump at the viewer", async () => (await at(viewer!.page)) < 7n * S && Math.abs((await value(viewer!.page)) - recorded(5)) < 0.1);
     await viewer.page.getByTestId("replay-take").click();
-    await until("the direction", PATIENCE_MS, async () => (await replay(viewer!.page).getAttribute("data-directs")) === "true");
+    await shown("the direction", async () => (await replay(viewer!.page).getAttribute("data-directs")) === "true");
     await jump(30);
     await shown("the old director told", async () => (await replay().getAttribute("data-directs")) === "false" && (await page().getByTestId("replay-problem").count()) === 1);
     await viewer.page.keyboard.press("l");
-    await until("LIVE at the viewer", PATIENCE_MS, async () => (await all("LIVE", viewer!.page)) && (await value(viewer!.page)) > 2);
+    await shown("LIVE at the viewer", async () => (await all("LIVE", viewer!.page)) && (await value(viewer!.page)) > 2);
     expect(viewer.page.url()).not.toContain("playback");
     expect(viewer.problems).toEqual([]);
   });

@@ -64,3 +64,9 @@ export async function until(what: string, limitMs: number, check: () => Promise<
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
+
+/** How long anything may take on a busy machine, ms; what has a bound of its own is measured on the page. */
+const PATIENCE_MS = 30_000;
+
+/** Polls until `check` answers true, with patience. */
+export const shown = (what: string, check: () => Promise<boolean> | boolean): Promise<number> => until(what, PATIENCE_MS, check);

@@ -4,9 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Browser, open } from "./browser.mjs";
 import { packet, Sender } from "./inetx";
 import { freePort } from "./port";
-import { type Server, start, until } from "./server";
+import { type Server, shown, start, until } from "./server";
 
-const PATIENCE_MS = 30_000;
 const STREAM = 0xdd;
 const config = (port: number) => `
 [[source]]
@@ -72,14 +71,14 @@ describe("the view of a source", () => {
   it("opens by a click in the list, and its address is a link to it", async () => {
     await page().goto(server.url);
     const entry = page().locator('[data-testid="source"][data-source="fti"]');
-    await until("the source in the list", PATIENCE_MS, async () => (await entry.count()) > 0);
+    await shown("the source in the list", async () => (await entry.count()) > 0);
     await entry.click();
-    await until("the view", PATIENCE_MS, async () => (await view().getAttribute("data-source")) === "fti");
+    await shown("the view", async () => (await view().getAttribute("data-source")) === "fti");
     expect(new URL(page().url()).hash).toBe("#source=fti");
     await page().goBack();
-    await until("closed", PATIENCE_MS, async () => (await view().count()) === 0);
+    await shown("closed", async () => (await view().count()) === 0);
     await page().goForward();
-    await until("open again", PATIENCE_MS, async () => (await view().count()) === 1);
+    await shown("open again", async () => (await view().count()) === 1);
   });
 
   it("counts what is missing, what came twice and what was refused, each where it belongs", async () => {
@@ -92,10 +91,10 @@ describe("the view of a source", () => {
     await sender.send(frame(sequence).subarray(0, 20));
     await sender.send(packet(0xdead, 1, nowNs(), Buffer.from("GRUMBLE")));
     await go();
-    await until("the stream", PATIENCE_MS, async () => (await row().count()) > 0);
-    await until("5 missing", PATIENCE_MS, async () => (await figure("missing")) === "5");
-    await until("1 duplicate", PATIENCE_MS, async () => (await figure("duplicate")) === "1");
-    await until("2 rejected", PATIENCE_MS, async () => (await figure("rejected")) === "2");
+    await shown("the stream", async () => (await row().count()) > 0);
+    await shown("5 missing", async () => (await figure("missing")) === "5");
+    await shown("1 duplicate", async () => (await figure("duplicate")) === "1");
+    await shown("2 rejected", async () => (await figure("rejected")) === "2");
     expect(await row().locator('[data-figure="missing"]').innerText()).toBe("5");
     await row().click();
     const detail = page().getByTestId("stream-detail");
@@ -104,9 +103,9 @@ describe("the view of a source", () => {
     expect(await detail.innerText()).toContain("50.0 Hz expected, given");
     const received = async () => Number((await detail.locator('[data-figure="received"]').innerText()).replace(/\D/g, ""));
     const before = await received();
-    await until("the count rises while one looks", PATIENCE_MS, async () => (await received()) > before);
+    await shown("the count rises while one looks", async () => (await received()) > before);
     // Every frame that came is stored or came twice.
-    await until("the sum is right", PATIENCE_MS, async () => {
+    await shown("the sum is right", async () => {
       const numbers = (await Promise.all(["received", "stored", "duplicate"].map((n) => detail.locator(`[data-figure="${n}"]`).innerText()))).map((t) => Number(t.replace(/\D/g, "")));
       return numbers[0] === numbers[1]! + numbers[2]! && numbers[2] === 1;
     });
@@ -114,25 +113,25 @@ describe("the view of a source", () => {
 
   it("marks the gap on the time line, in words, and goes to its time", async () => {
     const mark = page().getByTestId("gap-mark");
-    await until("one mark", PATIENCE_MS, async () => (await mark.count()) === 1);
+    await shown("one mark", async () => (await mark.count()) === 1);
     expect(await mark.getAttribute("data-cause")).toBe("sequence");
     expect(await mark.getAttribute("data-open")).toBe("true");
     await mark.focus();
     expect(await page().getByTestId("gap-lines").getByRole("status").innerText()).toMatch(/^\d\d:\d\d:\d\d\.\d{3} – .*5 frames, .*lost before the receiver/);
     await page().keyboard.press("Enter");
-    await until("the state at the gap", PATIENCE_MS, async () => (await page().getByTestId("state-at").count()) === 1);
+    await shown("the state at the gap", async () => (await page().getByTestId("state-at").count()) === 1);
     const { gaps } = (await (await fetch(`${server.url}/api/gaps`)).json()) as { gaps: { source: string; from_time: string }[] };
     expect(await page().getByTestId("state-at").getAttribute("data-at")).toBe(gaps.find((g) => g.source === "fti")!.from_time);
     // What comes late after all is no longer missing.
     await sender.send(frame(22));
-    await until("4 missing", PATIENCE_MS, async () => (await figure("missing")) === "4");
+    await shown("4 missing", async () => (await figure("missing")) === "4");
     expect(await figure("filled late")).toBe("1");
-    await until("the mark says so", PATIENCE_MS, async () => (await mark.getAttribute("aria-label"))!.includes("4 still missing"));
+    await shown("the mark says so", async () => (await mark.getAttribute("aria-label"))!.includes("4 still missing"));
   });
 
   it("shows the newest refused bytes, who sent them and why", async () => {
     const cut = page().locator('[data-testid="rejected"][data-reason="truncated"]');
-    await until("the sample", PATIENCE_MS, async () => (await cut.count()) === 1);
+    await shown("the sample", async () => (await cut.count()) === 1);
     const words = await cut.innerText();
     expect(words).toContain(sender.address);
     expect(words).toMatch(/truncated: 20 bytes/);
@@ -146,26 +145,26 @@ describe("the view of a source", () => {
   it("says that the source is silent, since when, and that it came back", async () => {
     halt();
     const verdict = page().getByTestId("verdict");
-    await until("silent", PATIENCE_MS, async () => (await view().getAttribute("data-status")) === "silent");
+    await shown("silent", async () => (await view().getAttribute("data-status")) === "silent");
     expect(await verdict.innerText()).toMatch(/^silent for [\d.]+ s, since \d\d:\d\d:\d\d UTC$/);
-    await until("the stream as well", PATIENCE_MS, async () => (await row().getAttribute("data-status")) === "silent");
+    await shown("the stream as well", async () => (await row().getAttribute("data-status")) === "silent");
     const age = page().getByTestId("source-age");
     const before = await age.innerText();
-    await until("its age grows", PATIENCE_MS, async () => (await age.innerText()) !== before);
+    await shown("its age grows", async () => (await age.innerText()) !== before);
     await go();
-    await until("back", PATIENCE_MS, async () => !["silent", "never"].includes((await row().getAttribute("data-status"))!));
+    await shown("back", async () => !["silent", "never"].includes((await row().getAttribute("data-status"))!));
   });
 
   it("is marked as old when the server says nothing, and recovers", async () => {
     server.process.kill("SIGSTOP");
     try {
-      await until("marked", PATIENCE_MS, async () => (await view().getAttribute("data-stale")) === "true");
+      await shown("marked", async () => (await view().getAttribute("data-stale")) === "true");
       expect(await view().innerText()).toContain("NOT LIVE");
       expect(await page().getByTestId("source-rate").evaluate((e) => getComputedStyle(e).textDecorationLine)).toBe("line-through");
     } finally {
       server.process.kill("SIGCONT");
     }
-    await until("recovered", PATIENCE_MS, async () => (await view().getAttribute("data-stale")) === "false");
+    await shown("recovered", async () => (await view().getAttribute("data-stale")) === "false");
   });
 
   it("asks once a second while it is open, never twice at once, and not at all when it is closed", async () => {
@@ -187,9 +186,9 @@ describe("the view of a source", () => {
     expect(most).toBe(1);
     await page().keyboard.press("Escape");
     await page().keyboard.press("Escape");
-    await until("closed", PATIENCE_MS, async () => (await view().count()) === 0);
+    await shown("closed", async () => (await view().count()) === 0);
     expect(new URL(page().url()).hash).toBe("");
-    await until("the last answer", PATIENCE_MS, () => (open.get(path) ?? 0) === 0);
+    await shown("the last answer", () => (open.get(path) ?? 0) === 0);
     const then = asked;
     await page().waitForTimeout(2500);
     expect(asked).toBe(then);
@@ -200,16 +199,16 @@ describe("the view of a source", () => {
     await page().route("**/api/sources/fti", (route) => route.fulfill({ status: 404, json: { error: "no such path", code: "not_found" } }));
     await page().evaluate(() => (location.hash = "#source=fti"));
     const refusal = page().getByTestId("source-refusal");
-    await until("the words", PATIENCE_MS, async () => (await refusal.count()) === 1);
+    await shown("the words", async () => (await refusal.count()) === 1);
     expect(await refusal.innerText()).toContain("older than this page");
     // What such a server says of the source as a whole is shown.
     expect(await figure("missing")).toBe("4");
     await page().unroute("**/api/sources/fti");
-    await until("told again", PATIENCE_MS, async () => (await refusal.count()) === 0);
+    await shown("told again", async () => (await refusal.count()) === 0);
     await page().evaluate(() => (location.hash = "#source=nobody"));
-    await until("no such source", PATIENCE_MS, async () => (await refusal.count()) === 1 && (await refusal.getAttribute("data-kind")) === "no such source");
+    await shown("no such source", async () => (await refusal.count()) === 1 && (await refusal.getAttribute("data-kind")) === "no such source");
     await refusal.getByRole("button", { name: "fti" }).click();
-    await until("the other", PATIENCE_MS, async () => (await view().getAttribute("data-status")) !== null);
+    await shown("the other", async () => (await view().getAttribute("data-status")) !== null);
   });
 
   it("never threw", () => expect(browser.problems).toEqual([]));

@@ -3,20 +3,18 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Browser, open } from "./browser.mjs";
-import { type Server, start, until } from "./server";
+import { type Server, shown, start } from "./server";
 
 let server: Server;
 let browser: Browser;
 let sending: ReturnType<typeof setInterval>;
 let sent = 0;
-const PATIENCE_MS = 30_000;
 /** The value of one millisecond, long before the span of the plot. */
 const SPIKE = 512.25;
 let spikeNs = 0n;
 
 const page = () => browser.page;
 const nowNs = () => BigInt(Date.now()) * 1_000_000n;
-const shown = (what: string, check: () => Promise<boolean>) => until(what, PATIENCE_MS, check);
 const panel = (kind: string) => page().locator(`[data-testid="panel"][data-kind="${kind}"]`);
 const tile = () => page().locator('[data-testid="tile"][data-channel="tank.p{acu=1}"]');
 const value = async () => Number(await tile().getAttribute("data-value"));
