@@ -84,7 +84,7 @@ pub unsafe extern "C" fn strongback_weigh(
         let store = unsafe { pointer::shared(store, "store") }?;
         store.channel(stream, channel)?;
         let found = store.store.view().weigh(StreamId(stream), ChannelIndex(channel), from..to)?;
-        let number = |sample: &Option<store::stats::Sample>| {
+        let number = |sample: &Option<store::codec::stats::Sample>| {
             sample.as_ref().and_then(|sample| sample.value.as_f64()).unwrap_or(f64::NAN)
         };
         let told = StrongbackWeight {

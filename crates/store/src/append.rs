@@ -1,6 +1,19 @@
 //! The append side: everything that one short lock guards. Frames become rows of open chunks and, the same
 //! words, records of the unit that the next commit writes.
 
+pub(crate) mod catalog_room;
+pub(crate) mod chunk;
+pub(crate) mod held;
+pub(crate) mod lane;
+pub(crate) mod ledger;
+pub(crate) mod recent;
+pub(crate) mod recent_file;
+pub(crate) mod reducer;
+pub(crate) mod refused;
+pub(crate) mod sequence;
+pub(crate) mod stream_slot;
+pub(crate) mod waiting_gaps;
+
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -9,26 +22,27 @@ use std::sync::atomic::AtomicU64;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use hashbrown::HashTable;
 
+use crate::append::catalog_room::{catalog_bytes, room_of};
+use crate::append::chunk::{CHUNK_BYTES, Chunk};
+use crate::append::held::HeldRecords;
+use crate::append::recent::RecentRows;
+use crate::append::reducer::Reducer;
+use crate::append::refused::RefusedFrames;
+use crate::append::sequence::{Seen, SequenceTracker};
+use crate::append::stream_slot::{OpenRows, SlotTable, StreamSlot};
+use crate::append::waiting_gaps::WaitingGaps;
+use crate::catalog::group::GAPS_TABLE;
+use crate::catalog::group::{Group, Groups};
 use crate::catalog::{self, Histories, ShapeHistory};
-use crate::catalog_room::catalog_bytes;
-use crate::checkpoint::SealedRows;
-use crate::chunk::{CHUNK_BYTES, Chunk};
-use crate::counts::Counts;
-use crate::expiry::Space;
-use crate::frame::FrameRef;
-use crate::group::{Group, Groups};
-use crate::held::HeldRecords;
-use crate::ledger::GAPS_TABLE;
+use crate::disk::space::Space;
+use crate::log::checkpoint::SealedRows;
+use crate::log::record::{self, Control};
 use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
-use crate::recent::{self, RecentRows};
-use crate::record::{self, Control};
-use crate::reducer::Reducer;
-use crate::refused::RefusedFrames;
-use crate::row::{FRAME_BYTES_MAX, RowScratch, RowShape, Shapes, is_time};
-use crate::sequence::{Seen, SequenceTracker};
-use crate::stream::*;
-use crate::stream_slot::{OpenRows, SlotTable, StreamSlot};
-use crate::waiting_gaps::WaitingGaps;
+use crate::model::counts::Counts;
+use crate::model::frame::FrameRef;
+use crate::model::limits::FRAME_BYTES_MAX;
+use crate::model::row::{RowScratch, RowShape, Shapes, is_time};
+use crate::model::stream::*;
 use crate::{Refusal, Reject};
 
 /// Bytes of the ring kept free for the units that begin an epoch or end a run; a small one can spare none.
@@ -229,7 +243,7 @@ impl Writer {
         self.part_max = FRAME_BYTES_MAX.min(part).min(quarter);
         self.definition_max = part.min(ring / 2);
         self.chunk_max = CHUNK_BYTES.min(part);
-        self.catalog_room = space.fixed.map(|fixed| fixed.catalog_room());
+        self.catalog_room = space.fixed.map(|fixed| room_of(&fixed));
         self.groups.set_gaps_apart(space.fixed.is_none());
     }
 

@@ -22,7 +22,7 @@
 //! | 24 | 4 | start | offset in the segment of the blob's first chunk, a multiple of 4,096 |
 //! | 28 | 4 | index | number of the chunk in its blob, from 0: it lies at start + index · 131,072 |
 //! | 32 | 4 | epoch | opening that wrote it |
-//! | 36 | 4 | flags | 1 the last one: the next four fields count; others: refuse |
+//! | 36 | 4 | flags | 1 the last one: the next three fields count; others: refuse |
 //! | 40 | 8 | stored | instant at which the blob was finished, ns since 1970 UTC |
 //! | 48 | 4 | blob_bytes | of the whole blob |
 //! | 52 | 4 | blob_crc | CRC32C of the whole blob |
@@ -31,25 +31,17 @@
 //!
 //! A reference, the value of a cell, 16 bytes: u64 segment << 16 | start / 4,096; u32 blob_bytes; u32 blob_crc.
 
-mod file;
+pub(crate) mod file;
 mod read;
-mod write;
-
-use std::fmt;
 
 use crate::bytes::{Cursor, FormatError, check_limit, malformed};
-use crate::limits::{BLOB_CHUNK_BYTES, MAX_SEGMENT_BYTES, PAGE_BYTES};
-use crate::refusal::Refusal;
+use crate::model::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES, SEGMENT_BYTES_MAX};
+use crate::model::refusal::Refusal;
 use crate::segment::{check_crc, check_magic};
 
-pub(crate) use file::{BlobFile, Blobs, Resumed};
+pub(crate) use file::{BlobFile, Blobs, ResumedBlobs};
 pub use read::BlobReader;
-pub use write::BlobWriter;
 
-/// Code of the type of channels that hold references.
-pub(crate) const TYPE_CODE: u8 = 13;
-/// Bytes of a reference.
-pub(crate) const REFERENCE_BYTES: usize = 16;
 /// Bytes of a chunk's header.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 64;
 /// Bytes of a blob in each chunk but its last.
@@ -57,63 +49,6 @@ pub(crate) const CHUNK_BODY_BYTES: usize = BLOB_CHUNK_BYTES - CHUNK_HEADER_BYTES
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SBBC");
 const LAST: u32 = 1;
-const PAGE_BITS: u32 = 16;
-
-/// Names a blob: what a frame's cell holds in its stead. [`BlobWriter::finish`] gives it, [`crate::View::blob`] takes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlobRef {
-    place: u64,
-    length_bytes: u32,
-    crc: u32,
-}
-
-impl BlobRef {
-    pub(crate) fn new(segment: u64, start: u64, length_bytes: u32, crc: u32) -> BlobRef {
-        BlobRef { place: (segment << PAGE_BITS) | (start / PAGE_BYTES as u64), length_bytes, crc }
-    }
-
-    /// Bytes of the blob.
-    pub fn length_bytes(&self) -> u32 {
-        self.length_bytes
-    }
-
-    /// CRC32C of the blob.
-    pub fn crc(&self) -> u32 {
-        self.crc
-    }
-
-    /// Number of the segment that it lies in.
-    pub fn segment(&self) -> u64 {
-        self.place >> PAGE_BITS
-    }
-
-    /// Offset of its first chunk in the segment.
-    pub fn offset(&self) -> u64 {
-        (self.place & ((1 << PAGE_BITS) - 1)) * PAGE_BYTES as u64
-    }
-
-    /// As it stands in rows and blocks.
-    pub fn bytes(&self) -> [u8; REFERENCE_BYTES] {
-        let mut bytes = [0; REFERENCE_BYTES];
-        bytes[..8].copy_from_slice(&self.place.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.length_bytes.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.crc.to_le_bytes());
-        bytes
-    }
-
-    /// The inverse of [`BlobRef::bytes`]; none of another length. Whether there is such a blob shows when it is read.
-    pub fn from_bytes(bytes: &[u8]) -> Option<BlobRef> {
-        let bytes: &[u8; REFERENCE_BYTES] = bytes.try_into().ok()?;
-        let word = u128::from_le_bytes(*bytes);
-        Some(BlobRef { place: word as u64, length_bytes: (word >> 64) as u32, crc: (word >> 96) as u32 })
-    }
-}
-
-impl fmt::Display for BlobRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "blob({} bytes, {:08x})", self.length_bytes, self.crc)
-    }
-}
 
 /// Why a blob is not written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -122,7 +57,7 @@ pub enum BlobError {
     #[error("{0}")]
     Refused(Refusal),
     /// It is larger than a segment.
-    #[error("{stream}: a blob of {size_bytes} bytes or more; a segment of this store takes one of {max_bytes} at most")]
+    #[error("{stream}: a blob of {size_bytes} bytes or more; the limit of this store is {max_bytes}")]
     TooLarge {
         /// The stream.
         stream: String,
@@ -132,7 +67,7 @@ pub enum BlobError {
         max_bytes: u64,
     },
     /// Each blob that is being written has a segment to itself, and there are no more.
-    #[error("{stream}: {writers} blobs are being written at this time, the most that this store takes: try again")]
+    #[error("{stream}: {writers} blobs are being written, the limit of this store; try again later")]
     Busy {
         /// The stream.
         stream: String,
@@ -140,7 +75,7 @@ pub enum BlobError {
         writers: usize,
     },
     /// The stream takes none: it is not in this store, or one of its own tables.
-    #[error("{stream}: takes no blobs")]
+    #[error("{stream}: does not accept blobs")]
     NoBlobs {
         /// The stream.
         stream: String,
@@ -149,7 +84,7 @@ pub enum BlobError {
 
 /// Most bytes of a blob in segments of a size: it lies behind the header page of an empty one.
 pub(crate) fn most_bytes(segment_bytes: u64) -> u64 {
-    let room = segment_bytes.min(MAX_SEGMENT_BYTES).saturating_sub(PAGE_BYTES as u64);
+    let room = segment_bytes.min(SEGMENT_BYTES_MAX).saturating_sub(PAGE_BYTES as u64);
     let (whole, rest) = (room / BLOB_CHUNK_BYTES as u64, room % BLOB_CHUNK_BYTES as u64);
     whole * CHUNK_BODY_BYTES as u64 + rest.saturating_sub(CHUNK_HEADER_BYTES as u64)
 }
@@ -236,7 +171,7 @@ impl ChunkHeader {
             }
             None => length_bytes as usize == CHUNK_BODY_BYTES,
         };
-        if !fits || !(start as usize).is_multiple_of(PAGE_BYTES) || chunk.offset() >= MAX_SEGMENT_BYTES {
+        if !fits || !(start as usize).is_multiple_of(PAGE_BYTES) || chunk.offset() >= SEGMENT_BYTES_MAX {
             return Err(malformed("place or length of a blob's chunk"));
         }
         Ok(chunk)

@@ -30,6 +30,9 @@
 //! The body is a row of sections; `docs/format/store.md` has their tables.
 //! Invariants: `time_min ≤ time_max`, `stored_first ≤ stored_last`, `1 ≤ rows`, `first_row + rows` fits 64 bits.
 
+pub(crate) mod leaps;
+pub mod mixed;
+
 mod encode;
 mod front;
 mod read;
@@ -37,8 +40,8 @@ mod read;
 use std::ops::Range;
 
 use crate::bytes::{Cursor, FormatError, check_limit, malformed};
-use crate::limits::{BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_ROWS};
-use crate::stream::StreamId;
+use crate::model::limits::{BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCK_ROWS_MAX};
+use crate::model::stream::StreamId;
 
 pub use encode::{BlockMeta, Encoder};
 pub(crate) use encode::{finish, put_section};
@@ -47,7 +50,7 @@ pub use read::{Block, ColumnEntry, decode};
 pub(crate) use read::{absent, checked_body};
 
 /// Bytes of a block's header.
-pub const HEADER_BYTES: usize = 96;
+pub const HEADER_BYTES: usize = crate::model::limits::BLOCK_HEADER_BYTES;
 /// First four bytes of a block.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SBBK");
 
@@ -102,7 +105,7 @@ pub struct BlockHeader {
     pub source_clock: bool,
     /// Frames are known missing before the first one.
     pub gap_before: bool,
-    /// Frames of many streams: see [`crate::mixed`].
+    /// Frames of many streams: see [`crate::block::mixed`].
     pub mixed: bool,
 }
 
@@ -195,7 +198,7 @@ pub(crate) fn read_header_and_crc(bytes: &[u8]) -> Result<(BlockHeader, u32), Fo
     if expected != found {
         return Err(FormatError::Checksum { what: "block header", expected, found });
     }
-    let length_bytes = check_limit("bytes of a block", fields.u32("length")?.into(), MAX_BLOCK_BYTES)?;
+    let length_bytes = check_limit("bytes of a block", fields.u32("length")?.into(), BLOCK_BYTES_MAX)?;
     let incompatible = fields.u16("incompatible features")?;
     if incompatible != 0 {
         return Err(FormatError::Unsupported { what: "block feature", found: incompatible.into() });
@@ -206,7 +209,7 @@ pub(crate) fn read_header_and_crc(bytes: &[u8]) -> Result<(BlockHeader, u32), Fo
     let epoch = fields.u32("epoch")?;
     let stream = StreamId(fields.u32("stream")?);
     let layout_version = fields.u32("layout version")?;
-    let rows = check_limit("rows of a block", fields.u32("rows")?.into(), MAX_BLOCK_ROWS)?;
+    let rows = check_limit("rows of a block", fields.u32("rows")?.into(), BLOCK_ROWS_MAX)?;
     let first_row = fields.u64("first row")?;
     let time = (fields.i64("time_min")?, fields.i64("time_max")?);
     let stored = (fields.i64("stored_first")?, fields.i64("stored_last")?);

@@ -1,10 +1,12 @@
 //! Little-endian fields, varints and a bounded reader: what every part of the format is written with.
 
+pub(crate) mod fields;
+
 /// Why bytes are not what the format says. No variant is ever a panic or an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The bytes end too early.
-    #[error("{what}: {needed} bytes needed, {had} left")]
+    #[error("{what}: needs {needed} bytes, {had} are left")]
     Truncated {
         /// What was being read.
         what: &'static str,
@@ -14,7 +16,7 @@ pub enum FormatError {
         had: usize,
     },
     /// Not the kind of thing expected here.
-    #[error("{what}: begins with {found:#010x}, not {expected:#010x}")]
+    #[error("{what}: starts with {found:#010x}, expected {expected:#010x}")]
     Magic {
         /// What was expected.
         what: &'static str,
@@ -24,7 +26,7 @@ pub enum FormatError {
         found: u32,
     },
     /// The bytes are not those that were written.
-    #[error("{what}: checksum {found:#010x}, {expected:#010x} expected")]
+    #[error("{what}: checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
         /// What is damaged.
         what: &'static str,
@@ -52,7 +54,7 @@ pub enum FormatError {
         limit: u64,
     },
     /// Written with a part that this program was built without.
-    #[error("{what}: this program was built without the feature {feature} of strongback-store, which reads it")]
+    #[error("{what}: cannot be read, as this program was built without the feature {feature} of strongback-store")]
     LeftOut {
         /// What it is.
         what: &'static str,

@@ -17,22 +17,22 @@
 //! 1 step, 2 deadband, 3 swinging door); of the last two the bound follows.
 //! A shape is a list of types: 0 has none, and each later one follows from the changes up to it.
 
+pub(crate) mod definition;
+pub(crate) mod group;
+pub(crate) mod stream_list;
+
 use std::sync::Arc;
 
-use crate::array::{ArrayType, ElementType};
-use crate::fields::{Put, Take};
-use crate::group::Group;
-use crate::limits::MAX_NAME_BYTES;
-use crate::reduction::Reduction;
-use crate::row::{RowShape, Shapes};
-use crate::stream::*;
-use crate::stream_list::StreamList;
+use crate::bytes::fields::{Put, Take};
+use crate::catalog::group::Group;
+use crate::catalog::stream_list::StreamList;
+use crate::model::array::{ArrayType, ElementType};
+use crate::model::limits::{CHANNELS_MAX, NAME_BYTES_MAX, STREAM_TAGS_MAX, TAG_VALUE_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::model::pattern::{Chosen, Pattern, Steps, TooCostly, matching_of};
+use crate::model::reduction::Reduction;
+use crate::model::row::{RowShape, Shapes};
+use crate::model::stream::*;
 use crate::{ChannelType, Reject};
-
-/// Most channels of a stream.
-pub(crate) const CHANNELS_MAX: usize = 4096;
-/// Most bytes of a name.
-const NAME_BYTES_MAX: usize = 1024;
 
 /// All streams at one moment. Cheap to clone; replaced, never changed.
 #[derive(Debug, Default)]
@@ -145,13 +145,13 @@ pub(crate) fn check_key(key: &StreamKey) -> Result<(), Reject> {
     if key.tags.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
         return bad(&key.table, "tags out of order, or one there twice");
     }
-    if key.tags.len() > 256 {
+    if key.tags.len() > STREAM_TAGS_MAX {
         return bad(&key.table, "more than 256 tags");
     }
     check_name(&key.table)?;
     for (tag, value) in &key.tags {
         check_name(tag)?;
-        if value.len() > NAME_BYTES_MAX * 16 {
+        if value.len() > TAG_VALUE_BYTES_MAX {
             return bad(value, "a tag value over 16 KiB");
         }
     }
@@ -170,7 +170,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Reject> {
 
 /// Whether a text of a definition can be read again: the log and the footers of segments hold as many bytes of each.
 fn check_text(text: &str, too_long: &'static str) -> Result<(), Reject> {
-    if text.len() > MAX_NAME_BYTES {
+    if text.len() > TEXT_BYTES_MAX {
         return Err(Reject::BadName { name: text.chars().take(64).collect(), why: too_long });
     }
     Ok(())
@@ -545,4 +545,19 @@ pub(crate) fn extend_history(history: &mut ShapeHistory, retyped: &[(u16, Channe
     if sequenced {
         history.sequenced_from = Some(history.newest);
     }
+}
+
+/// Returns the channels of a catalog that match any of some patterns, stream by stream; each once.
+///
+/// # Errors
+/// If comparing takes too long.
+pub fn matching(catalog: &Catalog, patterns: &[Pattern]) -> Result<Vec<Chosen>, TooCostly> {
+    let (mut chosen, mut steps) = (Vec::new(), Steps::of_look());
+    for stream in &catalog.streams {
+        let channels = matching_of(stream, patterns, &mut steps)?;
+        if !channels.is_empty() {
+            chosen.push((stream.clone(), channels));
+        }
+    }
+    Ok(chosen)
 }

@@ -7,11 +7,15 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::layout::Layout;
+use crate::OpenError;
+use crate::disk::layout::Regions;
+use crate::model::mutant::{self, Mutant};
 
 pub(crate) mod fixed;
-pub(crate) mod overlay;
+pub(crate) mod layout;
+pub(crate) mod names;
 pub(crate) mod real;
+pub(crate) mod space;
 pub(crate) mod unreadable;
 pub(crate) mod volume;
 
@@ -68,7 +72,7 @@ pub(crate) trait Disk: Send + Sync {
     fn random(&self) -> io::Result<u128>;
 
     /// Where everything lies, if the size is fixed: then nothing grows, and files that come and go have slots.
-    fn layout(&self) -> Option<&Layout> {
+    fn layout(&self) -> Option<&Regions> {
         None
     }
 
@@ -204,4 +208,17 @@ pub(crate) fn read_exact_into(file: &dyn DiskFile, offset: u64, buffer: &mut [u8
         ));
     }
     Ok(())
+}
+
+/// Names the file in an error of the disk.
+pub(crate) fn io_error(disk: &dyn Disk, file: &str) -> impl FnOnce(std::io::Error) -> OpenError {
+    let path = format!("{}/{file}", disk.path());
+    move |source| OpenError::Io { path, source }
+}
+
+/// Lets the next read of a file be of the disk.
+pub(crate) fn forget_cached(file: &dyn DiskFile) {
+    if !mutant::is_active(Mutant::KeepCached) {
+        file.forget_cached();
+    }
 }

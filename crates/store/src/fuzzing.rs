@@ -6,20 +6,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::append::Writer;
+use crate::append::recent_file;
+use crate::append::stream_slot::SlotTable;
 use crate::blob::{CHUNK_HEADER_BYTES, ChunkHeader};
+use crate::block::mixed::MixedBlock;
 use crate::block::{self, Block};
+use crate::bytes::fields::Put;
 use crate::codec::{self, ChannelMemory, Codec, Effort};
-use crate::counts::RecoveryReport;
 use crate::disk::PAGE_BYTES;
-use crate::expiry::Space;
-use crate::fields::Put;
+use crate::disk::layout;
+use crate::disk::names;
+use crate::disk::space::Space;
+use crate::log::checkpoint as log_checkpoint;
+use crate::log::superblock::{Superblock, SuperblockState};
 use crate::log::{UNIT_HEADER_BYTES, UnitHeader};
-use crate::mixed::MixedBlock;
+use crate::model::counts::RecoveryReport;
+use crate::model::limits;
+use crate::open::{checkpoint, replay};
 use crate::rdl::StoreDefinition;
+use crate::segment::directory;
 use crate::segment::pyramid::Table;
 use crate::segment::{self, GroupHeader, SegmentHeader};
-use crate::stream_slot::SlotTable;
-use crate::superblock::{Found, Superblock};
 use crate::*;
 
 /// A target: its name, and what it calls.
@@ -55,9 +62,9 @@ fn forge(bytes: &mut [u8], at: usize) {
 pub fn superblock(bytes: &[u8]) {
     let mut page = bytes.to_vec();
     forge(&mut page, 120);
-    if let Some(Found::Valid(found)) = Superblock::decode(&page) {
+    if let Some(SuperblockState::Valid(found)) = Superblock::decode(&page) {
         let again = Superblock::decode(&found.encode());
-        assert!(matches!(again, Some(Found::Valid(again)) if again == found), "{found:?}");
+        assert!(matches!(again, Some(SuperblockState::Valid(again)) if again == found), "{found:?}");
     }
 }
 
@@ -66,9 +73,9 @@ pub fn first_page(bytes: &[u8]) {
     let mut page = bytes.to_vec();
     page.resize(PAGE_BYTES, 0);
     forge(&mut page, PAGE_BYTES - 4);
-    if let layout::Found::Valid(found) = layout::Layout::read(&page) {
-        let again = found.page().map(|page| layout::Layout::read(&page));
-        assert!(matches!(again, Some(layout::Found::Valid(again)) if again == found), "{found:?}");
+    if let layout::FirstPageState::Valid(found) = layout::Regions::read(&page) {
+        let again = found.page().map(|page| layout::Regions::read(&page));
+        assert!(matches!(again, Some(layout::FirstPageState::Valid(again)) if again == found), "{found:?}");
     }
 }
 
@@ -91,8 +98,9 @@ pub fn checkpoint(bytes: &[u8]) {
     part.u32(crc);
     part.0.extend_from_slice(bytes);
     let (mut writer, mut states, mut expired) = (writer(), Default::default(), Vec::new());
-    let mut take = |kind: u8, entry: &[u8]| recovery::apply_entry(&mut writer, &mut states, &mut expired, kind, entry);
-    if let Some((_, read)) = checkpoint::read_part(&part.0, 0, &mut take) {
+    let mut take =
+        |kind: u8, entry: &[u8]| checkpoint::apply_entry(&mut writer, &mut states, &mut expired, kind, entry);
+    if let Some((_, read)) = log_checkpoint::read_part(&part.0, 0, &mut take) {
         assert_eq!(read, part.0.len().next_multiple_of(PAGE_BYTES));
     }
 }
@@ -111,7 +119,7 @@ pub fn log_header(bytes: &[u8]) {
 pub fn log_records(bytes: &[u8]) {
     let (mut writer, mut scratch) = (writer(), Default::default());
     let (mut report, mut lost) = (RecoveryReport::default(), Vec::new());
-    recovery::apply_unit(&mut writer, bytes, &mut scratch, 1, &mut report, &mut lost);
+    replay::apply_unit(&mut writer, bytes, &mut scratch, 1, &mut report, &mut lost);
 }
 
 /// The header page and the trailer page of a segment.
@@ -389,7 +397,7 @@ pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
     for page in disk.content("superblock").expect("a superblock").chunks(PAGE_BYTES) {
         found.push(("superblock", page[..124].to_vec()));
     }
-    for name in checkpoint::FILES {
+    for name in names::CHECKPOINTS {
         let bytes = disk.content(name).unwrap_or_default();
         let length = bytes.get(8..16).map_or(0, |b| b.iter().rev().fold(0usize, |n, b| n << 8 | usize::from(*b)));
         found.extend(bytes.get(32..32 + length).map(|entries| ("checkpoint", entries.to_vec())));
@@ -408,7 +416,7 @@ pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
 
 /// Units of a log.
 fn log_of(disk: &FaultDisk, found: &mut Vec<(&'static str, Vec<u8>)>) {
-    let log = disk.content(recovery::LOG_FILE).expect("a log");
+    let log = disk.content(names::LOG).expect("a log");
     let mut all = Vec::new();
     for at in (0..log.len()).step_by(PAGE_BYTES) {
         if let Some(header) = UnitHeader::decode(&log[at..]) {

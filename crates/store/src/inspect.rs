@@ -17,16 +17,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use self::place::Place;
-use crate::blob::BlobRef;
+use self::place::StorePlace;
 use crate::bytes::FormatError;
-use crate::checkpoint;
-use crate::directory::{Segment, SegmentEntry, SegmentState, file_name};
 use crate::disk::PAGE_BYTES;
+use crate::disk::names;
+use crate::log::checkpoint;
+use crate::log::superblock::{Superblock, SuperblockState};
 use crate::log::{self, Link, UnitHeader};
-use crate::missing::wrong_size;
-use crate::stream::StreamId;
-use crate::superblock::{self, Found, Superblock};
+use crate::model::blob_ref::BlobRef;
+pub use crate::model::damage::Damage;
+use crate::model::stream::StreamId;
+use crate::open::missing::wrong_size;
+use crate::segment::directory::{Segment, SegmentEntry, SegmentState, file_name};
 
 pub use picture::Picture;
 
@@ -37,17 +39,6 @@ pub enum Depth {
     Footers,
     /// Every byte.
     Everything,
-}
-
-/// Something that is not as it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// The file, by its name in the folder.
-    pub file: String,
-    /// Offset in the file.
-    pub offset: u64,
-    /// What is wrong.
-    pub reason: String,
 }
 
 /// The superblock as found.
@@ -107,7 +98,7 @@ pub struct SegmentUse {
 
 /// The file that is allocated for the next segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spare {
+pub struct SpareFile {
     /// Its name in the folder.
     pub file: String,
     /// Its bytes, all zeros.
@@ -168,7 +159,7 @@ pub struct Inspection {
     /// Its segments, oldest first.
     pub segments: Vec<SegmentUse>,
     /// The spare segment, if there is one.
-    pub spare: Option<Spare>,
+    pub spare: Option<SpareFile>,
     /// Streams that have blocks.
     pub streams: BTreeMap<StreamId, StreamUse>,
     /// Blocks whose every value was decoded.
@@ -229,7 +220,7 @@ pub fn inspect(path: &Path, depth: Depth) -> io::Result<Inspection> {
 /// Whether the superblock is as it was when the store was looked at.
 fn stood_still(path: &Path, found: &Inspection) -> io::Result<bool> {
     let mut now = Inspection::default();
-    let place = Place::open(path, &mut now)?;
+    let place = StorePlace::open(path, &mut now)?;
     read_superblock(&place, &mut now)?;
     Ok(now.identity == found.identity)
 }
@@ -239,13 +230,13 @@ const AGAIN_MAX: usize = 5;
 
 fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
     let mut found = Inspection { folder: path.display().to_string(), ..Inspection::default() };
-    let place = Place::open(path, &mut found)?;
+    let place = StorePlace::open(path, &mut found)?;
     let names = place.names()?;
-    if !names.iter().any(|name| name == superblock::FILE) {
+    if !names.iter().any(|name| name == names::SUPERBLOCK) {
         let reason = format!("{}: not a store: it holds no superblock", path.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
-    let (mut listed, mut spare, mut gone) = (Listed::new(), None, BTreeSet::new());
+    let (mut listed, mut spare, mut gone) = (SegmentsByNumber::new(), None, BTreeSet::new());
     // Whether all is known that should be there.
     let mut whole = false;
     if let Some(superblock) = read_superblock(&place, &mut found)? {
@@ -255,7 +246,7 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
         listed = read_checkpoint(&place, &superblock, &mut gone, &mut found)?;
         whole = found.damage.len() == before;
     }
-    if let Place::Fixed(_, layout) = &place {
+    if let StorePlace::Fixed(_, layout) = &place {
         let mut in_order: Vec<_> = listed.iter().collect();
         in_order.sort_by_key(|(_, known)| known.place);
         for (at, (id, known)) in in_order.into_iter().enumerate() {
@@ -292,7 +283,7 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
         found.age_cell = at * picture::AGE_CELLS / names.len();
         match place.part(name) {
             Ok(part) if spare.as_ref() == Some(name) && segments::is_begun(&part)? == Some(false) => {
-                found.spare = Some(Spare { file: name.clone(), file_bytes: part.size });
+                found.spare = Some(SpareFile { file: name.clone(), file_bytes: part.size });
             }
             Ok(part) => {
                 let known = listed.get(&segments::number_of(name));
@@ -313,29 +304,29 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
     Ok(found)
 }
 
-fn read_superblock(place: &Place, found: &mut Inspection) -> io::Result<Option<Superblock>> {
-    let file = place.part(superblock::FILE)?;
+fn read_superblock(place: &StorePlace, found: &mut Inspection) -> io::Result<Option<Superblock>> {
+    let file = place.part(names::SUPERBLOCK)?;
     let (mut bytes, mut newest, mut valid) = (Vec::new(), None::<Superblock>, 0);
     for copy in 0..2u64 {
         let offset = copy * PAGE_BYTES as u64;
         let page = file.read_at(&mut bytes, offset, PAGE_BYTES)?;
         match Superblock::decode(page) {
-            Some(Found::Valid(superblock)) => {
+            Some(SuperblockState::Valid(superblock)) => {
                 valid += 1;
                 if newest.is_none_or(|n| superblock.generation > n.generation) {
                     newest = Some(superblock);
                 }
             }
-            Some(Found::Newer(what)) => {
-                found.damaged(superblock::FILE, offset, format!("{what}: written by a newer version"))
+            Some(SuperblockState::Newer(what)) => {
+                found.damaged(names::SUPERBLOCK, offset, format!("{what}: written by a newer version"))
             }
             // A copy not written yet is all zeros.
             _ if page.iter().all(|byte| *byte == 0) && page.len() == PAGE_BYTES => {}
-            _ => found.damaged(superblock::FILE, offset, "neither valid nor empty: the checksum does not fit"),
+            _ => found.damaged(names::SUPERBLOCK, offset, "neither valid nor empty: the checksum does not fit"),
         }
     }
     if newest.is_none() {
-        found.damaged(superblock::FILE, 0, "no valid copy");
+        found.damaged(names::SUPERBLOCK, 0, "no valid copy");
     }
     found.identity =
         newest.map(|s| Identity { origin: s.origin, epoch: s.epoch, generation: s.generation, valid_copies: valid });
@@ -343,8 +334,8 @@ fn read_superblock(place: &Place, found: &mut Inspection) -> io::Result<Option<S
 }
 
 /// Follows the chain of commits from the tail on.
-fn read_log(place: &Place, superblock: &Superblock, found: &mut Inspection) -> io::Result<()> {
-    let name = crate::recovery::LOG_FILE;
+fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection) -> io::Result<()> {
+    let name = names::LOG;
     found.log.ring_bytes = superblock.log_bytes;
     let file = match place.part(name) {
         Ok(file) => file,
@@ -414,21 +405,21 @@ struct ListedSegment {
 }
 
 /// Segments by number.
-type Listed = BTreeMap<u64, ListedSegment>;
+type SegmentsByNumber = BTreeMap<u64, ListedSegment>;
 
 /// Follows the parts of the checkpoint that the superblock names.
 ///
 /// What another one stands for, or settle is writing, is no segment: its numbers go to `gone`.
 fn read_checkpoint(
-    place: &Place,
+    place: &StorePlace,
     superblock: &Superblock,
     gone: &mut BTreeSet<u64>,
     found: &mut Inspection,
-) -> io::Result<Listed> {
-    let mut listed = Listed::new();
+) -> io::Result<SegmentsByNumber> {
+    let mut listed = SegmentsByNumber::new();
     let Some(index) = superblock.checkpoint_file.checked_sub(1) else { return Ok(listed) };
-    let Some(name) = checkpoint::FILES.get(index as usize) else {
-        found.damaged(superblock::FILE, 84, format!("names checkpoint {}", superblock.checkpoint_file));
+    let Some(name) = names::CHECKPOINTS.get(index as usize) else {
+        found.damaged(names::SUPERBLOCK, 84, format!("names checkpoint {}", superblock.checkpoint_file));
         return Ok(listed);
     };
     let mut bytes = Vec::new();

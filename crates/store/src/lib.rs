@@ -1,129 +1,124 @@
-//! The embedded time-series store of Strongback.
+//! The embedded time-series store of Strongback: frames of telemetry in a folder, or in one file of fixed size.
 //!
-//! It knows nothing of sockets, tokio, arrow or SQL, and never reads a clock: its callers own time.
+//! A *stream* is a sequence of *frames*; a frame holds the values of many *channels* that were received together. The
+//! crate knows nothing of sockets, tokio, arrow or SQL, and never reads a clock: every call that needs the time takes
+//! `now`, in nanoseconds since 1970 UTC.
+//!
+//! # Durability
+//!
+//! | call | when it returns |
+//! |---|---|
+//! | [`Store::append`] | the frames have rows and are visible in new views; they are **not yet durable** |
+//! | [`Store::commit`] | everything appended before the call is on disk and survives a power cut |
+//! | [`Store::wait_committed`] | `true` if the given commit, made by another thread, is durable |
+//! | [`Store::resolve`] | the stream can be appended to; its definition is durable with the next commit |
+//! | [`BlobWriter::finish`] | the bytes of the blob are on disk; the frame that refers to it needs a commit |
+//! | [`Store::close`] | everything is durable and sealed; the next opening has nothing to recover |
+//!
+//! After a crash, [`Store::open`] restores exactly the committed frames. Frames appended after the last commit are gone,
+//! and the numbers of their rows are given to new frames in the next *epoch*. A write or sync that fails never counts as
+//! a commit: the store then refuses all writes until it is opened again.
+//!
+//! # Example
+//!
+//! ```
+//! use strongback_store::{
+//!     ChannelSpec, ChannelType, FrameBatch, FrameHead, Outcome, Scan, Store, StoreOptions, StreamKey, StreamSpec, Value,
+//! };
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! let now = 1_790_000_000_000_000_000;
+//! let store = Store::open(folder.path(), StoreOptions::default(), now)?;
+//! let spec = StreamSpec::new(StreamKey::new("engine", []), vec![ChannelSpec::new("p_lox", ChannelType::F32)]);
+//! let (stream, channels) = store.resolve(&spec, now)?;
+//!
+//! let mut batch = FrameBatch::new();
+//! batch.begin(FrameHead { stream: stream.id, receive_time: now, source_time: None, sequence: None });
+//! batch.push(channels[0], Value::F32(41.7));
+//! batch.end();
+//! let appended = store.append(&batch, now);
+//! assert_eq!(appended.outcomes, [Outcome::Stored { row: 0 }]);
+//! store.commit(now)?; // durable from here on
+//!
+//! let view = store.view();
+//! for batch in view.scan(Scan::all(stream.id, channels)) {
+//!     let batch = batch?;
+//!     assert_eq!(batch.columns[0].cell(0), Ok(Value::F32(41.7)));
+//! }
+//! store.close(now)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where to start reading
+//!
+//! [`Store`] is the whole interface for writing, [`View`] for reading. A frame passes through the modules in this order:
+//! `append` (row numbers, duplicates, gaps, open blocks), `engine` (the commit), `log`, `upkeep` (sealing, expiry,
+//! compaction), `segment`. `open` recovers a store. Modules import only those listed before them in
+//! `tests/walls/wings.rs`.
 
 #![forbid(unsafe_code)]
 
-pub mod batch;
 pub mod block;
 pub mod bytes;
 pub mod codec;
-pub mod definition;
-pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod inspect;
-pub mod limits;
-pub mod mixed;
-pub mod pattern;
+pub mod model;
 pub mod rdl;
 pub mod segment;
-pub mod stats;
-pub mod stream;
-pub mod value;
 
-mod age;
 mod append;
-mod array;
 mod blob;
 mod catalog;
-mod catalog_room;
-mod checkpoint;
-mod chunk;
-mod clock;
-mod commit;
-mod counts;
-mod directory;
 mod disk;
-mod elements;
-mod expiry;
-mod fields;
-mod figures;
-mod fixed;
-mod grid;
-mod group;
-mod held;
-mod intervals;
-mod lane;
-mod large_sum;
-mod layout;
-mod leaps;
-mod ledger;
+mod engine;
 mod log;
-mod missing;
-mod mutant;
-mod naming;
-mod options;
-mod parts;
-mod points;
-mod pyramid;
-mod recent;
-mod recent_file;
-mod reconstruct;
-mod record;
-mod recovery;
-mod reduce;
-mod reducer;
-mod reduction;
-mod refusal;
-mod refused;
+mod open;
+mod read;
 mod repair;
-mod retain;
-mod row;
-mod runs;
-mod scan;
-mod seal;
-mod segment_file;
-mod sequence;
-mod settle;
-mod shared;
-mod slots;
-mod state;
 mod store;
-mod stream_list;
-mod stream_slot;
-mod succession;
-mod superblock;
 #[cfg(test)]
 mod tests;
-mod trouble;
 mod unattended;
-mod view;
-mod waiting_gaps;
-mod weigh;
+mod upkeep;
 
-pub use array::{ArrayRef, ArrayType, Element, ElementType, MAX_ARRAY_LENGTH};
-pub use batch::{Batch, Column, ColumnValues, OptionalTimes};
-pub use blob::{BlobError, BlobReader, BlobRef, BlobWriter};
-pub use catalog::Catalog;
-pub use clock::{ClockLeap, ClockTrust};
-pub use counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
+pub use append::ledger::{Gap, GapCause};
+pub use blob::{BlobError, BlobReader};
+pub use catalog::stream_list::{StreamList, Streams};
+pub use catalog::{Catalog, matching};
 #[cfg(any(test, feature = "fault-disk"))]
 pub use disk::fault::{Allocation, Fault, FaultDisk};
 pub use disk::volume::MemoryRegion;
-pub use elements::ElementRange;
-pub use fixed::FixedOptions;
-pub use frame::{FrameBatch, FrameHead, FrameRef};
-pub use grid::{GRID_MAX, Grid, Resample};
-pub use intervals::{Interval, Intervals, Reading};
-pub use ledger::{Gap, GapCause};
-pub use options::{Keep, RetentionGroup, StoreOptions};
-pub use pattern::{Chosen, Pattern, PatternError, Steps, TooCostly, matching};
-pub use reduce::{Bucket, Pieces, Reduced};
-pub use reduction::Reduction;
-pub use refusal::{OpenError, Refusal, Reject, ScanError};
-pub use repair::{LostRange, RepairReport, repair};
-pub use runs::RunInfo;
-pub use scan::Scanner;
-pub use state::{OwnedValue, StateCell};
-pub use store::Store;
-pub use stream::{
+pub use model::array::{ArrayRef, ArrayType, Element, ElementType};
+pub use model::batch::{Batch, Column, ColumnValues, OptionalTimes};
+pub use model::blob_ref::BlobRef;
+pub use model::clock::{ClockLeap, ClockTrust};
+pub use model::counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
+pub use model::frame::{FrameBatch, FrameHead, FrameRef};
+pub use model::limits::ARRAY_LENGTH_MAX;
+pub use model::options::{Keep, RetentionGroup, StoreOptions};
+pub use model::pattern::{Chosen, Pattern, PatternError, Steps, TooCostly};
+pub use model::reduction::Reduction;
+pub use model::refusal::{OpenError, Refusal, Reject, ScanError};
+pub use model::stream::{
     Channel, ChannelId, ChannelIndex, ChannelSpec, Clock, Interpolation, Layout, Stream, StreamId, StreamKey,
     StreamSpec,
 };
-pub use stream_list::{StreamList, Streams};
+pub use model::value::{CellState, ChannelType, Value};
+pub use read::buckets::{Bucket, Pieces, Reduced};
+pub use read::grid::{GRID_MAX, Grid, Resample};
+pub use read::intervals::{Interval, Intervals, Reading};
+pub use read::request::{ElementRange, Scan};
+pub use read::scan::Scanner;
+pub use read::state::{OwnedValue, StateCell};
+pub use read::view::View;
+pub use read::weigh::Weight;
+pub use repair::{LostRange, RepairReport, repair};
+pub use store::Store;
+pub use store::blob_writer::BlobWriter;
+pub use store::fixed::FixedOptions;
+pub use store::runs::RunInfo;
 pub use unattended::let_run;
-pub use value::{CellState, ChannelType, Value};
-pub use view::{Scan, View};
-pub use weigh::Weight;

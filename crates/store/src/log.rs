@@ -19,7 +19,11 @@
 //! ```
 //! The chain of a unit is FNV-1a (64 bits) over its 64 header bytes. A unit follows another if its position
 //! is where that one ended, its commit number is one more, its epoch is the same or (flag bit 0) a higher
-//! one, and it names the other's chain. Records are described in [`crate::record`].
+//! one, and it names the other's chain. Records are described in [`crate::log::record`].
+
+pub(crate) mod checkpoint;
+pub(crate) mod record;
+pub(crate) mod superblock;
 
 use std::io;
 use std::sync::Arc;

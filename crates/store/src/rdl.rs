@@ -20,12 +20,12 @@ mod tokens;
 
 use std::borrow::Cow;
 
-use crate::array::ArrayType;
-use crate::reduction::Reduction;
-use crate::stream::{ChannelSpec, Clock, StreamKey, StreamSpec};
-use crate::value::ChannelType;
+use crate::model::array::ArrayType;
+use crate::model::reduction::Reduction;
+use crate::model::stream::{ChannelSpec, Clock, StreamKey, StreamSpec};
+use crate::model::value::ChannelType;
 
-pub use draft::{Draft, DraftElement, Fault, Placed, nearest};
+pub use draft::{DefinitionFault, Draft, DraftElement, Placed, nearest};
 
 /// Longest definition that is read, in bytes.
 pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
@@ -107,7 +107,7 @@ pub struct DefinitionError {
 
 impl DefinitionError {
     /// An error at a byte of a text; what is wrong where there is no text is at its end.
-    pub fn at(file: &str, text: &str, fault: Fault) -> DefinitionError {
+    pub fn at(file: &str, text: &str, fault: DefinitionFault) -> DefinitionError {
         let (line, column) = line_and_column(text, fault.at);
         DefinitionError { file: file.to_owned(), line, column, message: fault.message }
     }

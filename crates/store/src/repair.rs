@@ -24,6 +24,7 @@
 mod build;
 mod log;
 mod metadata;
+pub(crate) mod overlay;
 mod segments;
 mod source;
 #[cfg(test)]
@@ -34,18 +35,19 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use self::source::Source;
 use crate::disk::fixed::FixedDisk;
-use crate::disk::overlay::{Overlay, OverlayVolume, ReadFolder};
+use crate::disk::io_error;
+use crate::disk::names;
 use crate::disk::real::RealDisk;
 use crate::disk::{Access, Disk};
-use crate::inspect::Damage;
-use crate::missing::gap_of_rows;
-use crate::recovery::{LostRows, io_error};
+use crate::model::damage::Damage;
+use crate::model::stream::{ChannelIndex, StreamId};
+use crate::repair::overlay::{Overlay, OverlayVolume, ReadFolder};
 use crate::store::Store;
-use crate::stream::{ChannelIndex, StreamId};
-use crate::{OpenError, Scan, StoreOptions, Value, superblock};
-
-use self::source::Source;
+use crate::upkeep::lost::LostRows;
+use crate::upkeep::lost::gap_of_rows;
+use crate::{OpenError, Scan, StoreOptions, Value};
 
 /// Streams that are taken over: more than any store is meant to have.
 const STREAMS_MAX: u32 = 1 << 24;
@@ -183,7 +185,8 @@ fn without(rows: Range<u64>, known: &Range<u64>) -> [Range<u64>; 2] {
 fn told_before(store: &Store) -> BTreeMap<u32, Vec<Range<u64>>> {
     let mut told: BTreeMap<u32, Vec<Range<u64>>> = BTreeMap::new();
     let view = store.view();
-    let Some(table) = view.catalog().streams.iter().find(|s| s.key.table == crate::ledger::GAPS_TABLE).cloned() else {
+    let Some(table) = view.catalog().streams.iter().find(|s| s.key.table == crate::catalog::group::GAPS_TABLE).cloned()
+    else {
         return told;
     };
     let columns: Option<Vec<ChannelIndex>> =
@@ -243,7 +246,7 @@ fn open_as_it_is(path: &Path, is_folder: bool, options: &StoreOptions, now: i64)
     let fails = |source| OpenError::Io { path: path.display().to_string(), source };
     if is_folder {
         let disk = Overlay::new(Arc::new(ReadFolder(path.to_owned())));
-        disk.open(superblock::FILE, Access::Log).map_err(io_error(&disk, superblock::FILE))?;
+        disk.open(names::SUPERBLOCK, Access::Log).map_err(io_error(&disk, names::SUPERBLOCK))?;
         return Store::open_on(Arc::new(disk), options.clone(), now);
     }
     let volume = OverlayVolume::new(path).map_err(fails)?;

@@ -40,6 +40,9 @@
 //!
 //! A group has at most 256 KiB, unless it holds one single block that is larger.
 
+pub(crate) mod directory;
+pub(crate) mod file;
+
 mod build;
 mod footer;
 mod last;
@@ -47,20 +50,20 @@ mod outline;
 pub(crate) mod pyramid;
 
 use crate::bytes::{Cursor, FormatError, check_limit, malformed};
-use crate::limits::{
-    BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_GROUP_BYTES, MAX_NAME_BYTES, MAX_SEGMENT_BLOCKS, MAX_SEGMENT_BYTES,
-    MIN_SEGMENT_BYTES, PAGE_BYTES,
+use crate::model::limits::{
+    BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, GROUP_BYTES_MAX, PAGE_BYTES, SEGMENT_BLOCKS_MAX, SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN, TEXT_BYTES_MAX,
 };
-use crate::mutant::{self, Mutant};
+use crate::model::mutant::{self, Mutant};
 
 pub(crate) use build::index_entries;
-pub use build::{Builder, Group, Sealed};
+pub use build::{Builder, Sealed, WriteGroup};
 pub(crate) use footer::Beside;
 #[doc(hidden)]
 pub use footer::forge_footer_checksums;
-pub(crate) use footer::{Entries, read_sections};
 pub use footer::{Footer, IndexEntry, Trailer, read_footer, read_trailer};
-pub(crate) use last::{Before, LastBlocks};
+pub(crate) use footer::{IndexEntries, read_sections};
+pub(crate) use last::{LastBlocks, NewestBefore};
 pub(crate) use outline::Outline;
 
 /// First four bytes of a segment.
@@ -119,11 +122,11 @@ impl SegmentHeader {
     }
 
     fn check(&self) -> Result<(), FormatError> {
-        check_limit("bytes of a segment", self.size_bytes, MAX_SEGMENT_BYTES as usize)?;
-        if self.size_bytes < MIN_SEGMENT_BYTES || !self.size_bytes.is_multiple_of(PAGE_BYTES as u64) {
+        check_limit("bytes of a segment", self.size_bytes, SEGMENT_BYTES_MAX as usize)?;
+        if self.size_bytes < SEGMENT_BYTES_MIN || !self.size_bytes.is_multiple_of(PAGE_BYTES as u64) {
             return Err(malformed("size of a segment"));
         }
-        check_limit("bytes of a group's name", self.group.len() as u64, MAX_NAME_BYTES.min(CRC_AT - 74))?;
+        check_limit("bytes of a group's name", self.group.len() as u64, TEXT_BYTES_MAX.min(CRC_AT - 74))?;
         Ok(())
     }
 
@@ -221,9 +224,9 @@ impl GroupHeader {
         let crc = Cursor::new(&header[GROUP_HEADER_BYTES - 4..]).u32("crc")?;
         check_crc("group header", crc, &header[..GROUP_HEADER_BYTES - 4])?;
         let length = fields.u32("length")?;
-        let blocks = check_limit("blocks of a group", fields.u32("blocks")?.into(), MAX_SEGMENT_BLOCKS)?;
+        let blocks = check_limit("blocks of a group", fields.u32("blocks")?.into(), SEGMENT_BLOCKS_MAX)?;
         // One block beyond the usual length stands alone.
-        let most = if blocks == 1 { GROUP_HEADER_BYTES + MAX_BLOCK_BYTES } else { MAX_GROUP_BYTES };
+        let most = if blocks == 1 { GROUP_HEADER_BYTES + BLOCK_BYTES_MAX } else { GROUP_BYTES_MAX };
         let length_bytes = check_limit("bytes of a group", length.into(), most)?;
         if length_bytes < GROUP_HEADER_BYTES || blocks == 0 || !length_bytes.is_multiple_of(BLOCK_ALIGN_BYTES) {
             return Err(malformed("length of a group"));

@@ -1,6 +1,11 @@
 //! The store's face: what sources, live, query and server call.
 
-use std::collections::VecDeque;
+pub(crate) mod blob_writer;
+pub(crate) mod figures;
+pub(crate) mod fixed;
+pub(crate) mod runs;
+pub(crate) mod succession;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,26 +13,27 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use crate::append::recent_file;
+use crate::append::stream_slot::SlotTable;
 use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
-use crate::checkpoint;
-use crate::clock::{Caller, WallClock};
-use crate::commit::Committer;
-use crate::counts::*;
-use crate::directory::{SegmentList, file_name};
+use crate::disk::io_error;
+use crate::disk::names;
+use crate::disk::space::Space;
 use crate::disk::{Access, Disk};
-use crate::expiry::{self, Space};
-use crate::fixed::disk_of;
-use crate::group::Policy;
-use crate::inspect::Damage;
-use crate::log::{self, Link};
-use crate::mutant::{self, Mutant};
-use crate::recent_file;
-use crate::recovery::{self, LOG_FILE, io_error};
-use crate::seal::Sealer;
-use crate::shared::Shared;
-use crate::stream_slot::SlotTable;
-use crate::superblock::{self, Superblock};
-use crate::trouble::{is_read_only, passes};
+use crate::engine::Engine;
+use crate::engine::commit::Committer;
+use crate::log;
+use crate::log::superblock::Superblock;
+use crate::model::clock::{Caller, WallClock};
+use crate::model::counts::*;
+use crate::model::damage::Damage;
+use crate::model::mutant::{self, Mutant};
+use crate::model::trouble::{is_full, is_read_only, passes};
+use crate::open::{create, recovery};
+use crate::read::shared::Shared;
+use crate::segment::directory::SegmentList;
+use crate::store::fixed::disk_of;
+use crate::upkeep::sealer::Sealer;
 use crate::*;
 
 /// Streams beyond `max_streams` that are the store's own.
@@ -36,42 +42,9 @@ const INTERNAL_STREAMS: u32 = 64;
 /// The embedded store. Clones share it.
 #[derive(Clone)]
 pub struct Store {
-    pub(crate) inner: Arc<Inner>,
-}
-
-pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
-    disk: Arc<dyn Disk>,
-    pub(crate) options: StoreOptions,
-    pub(crate) origin: u128,
-    pub(crate) epoch: u32,
-    pub(crate) report: RecoveryReport,
-    pub(crate) writer: Mutex<Writer>,
-    /// Held by whoever commits.
-    pub(crate) log: Mutex<Committer>,
+    pub(crate) engine: Arc<Engine>,
     /// Held by whoever seals, checkpoints and expires.
-    pub(crate) sealer: Mutex<Sealer>,
-    /// Held, together with others, by whoever writes or syncs a blob; alone by whoever closes the store.
-    pub(crate) blob_gate: RwLock<()>,
-    /// Where each unit of the log begins, oldest first: where its tail can move to.
-    pub(crate) links: Mutex<VecDeque<Link>>,
-    pub(crate) log_bytes: u64,
-    pub(crate) space: Space,
-    pub(crate) max_age_ns: Option<i64>,
-    pub(crate) settle_age_ns: i64,
-    pub(crate) committed: AtomicU64,
-    /// Numbers of commits that a store before this one gave out and never made durable.
-    pub(crate) void_commits: Mutex<std::ops::Range<u64>>,
-    pub(crate) waiting: Mutex<Option<Refusal>>,
-    pub(crate) condition: Condvar,
-    /// Being closed, or closed: nobody but who closes it writes any more.
-    closed: AtomicBool,
-    /// Held by whoever closes it.
-    closing: Mutex<()>,
-    /// Keeps other processes out until the store is closed or dropped.
-    lock: Mutex<Option<Box<dyn Send + Sync>>>,
-    /// What tells the folder from another.
-    identity: u64,
+    pub(crate) sealer: Arc<Mutex<Sealer>>,
 }
 
 impl Store {
@@ -96,15 +69,15 @@ impl Store {
             return Err(removed());
         }
         let disk = disk_of(path)?;
-        let file = match disk.open(superblock::FILE, Access::Log) {
+        let file = match disk.open(names::SUPERBLOCK, Access::Log) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(removed()),
-            file => file.map_err(io_error(&*disk, superblock::FILE))?,
+            file => file.map_err(io_error(&*disk, names::SUPERBLOCK))?,
         };
         match Superblock::read(&*disk, &*file) {
             Ok(found) if found.origin == origin => Store::open_on(disk, options, now),
             Ok(_) => Err(gone("another store was put in the place of the one that was open")),
             Err(OpenError::Damaged { reason, .. }) => {
-                Err(gone(&format!("what is there is not the store that was open: {}: {reason}", superblock::FILE)))
+                Err(gone(&format!("what is there is not the store that was open: {}: {reason}", names::SUPERBLOCK)))
             }
             Err(error) => Err(error),
         }
@@ -116,7 +89,7 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn adopt(path: &Path) -> Result<u128, OpenError> {
-        recovery::adopt(&*disk_of(path)?)
+        create::adopt(&*disk_of(path)?)
     }
 
     /// Opens the store of any disk.
@@ -172,7 +145,7 @@ impl Store {
         sealer.untold = opened.untold;
         let ring_bytes = writer.ring_bytes;
         let clock_leap = sealer.clock.state().newest;
-        let inner = Inner {
+        let engine = Engine {
             shared,
             disk,
             options,
@@ -181,7 +154,6 @@ impl Store {
             report: RecoveryReport { last_commit: opened.last_commit, clock_leap, ..opened.report },
             writer: Mutex::new(writer),
             log: Mutex::new(Committer::new(opened.log)),
-            sealer: Mutex::new(sealer),
             blob_gate: RwLock::new(()),
             links: Mutex::new(opened.links),
             log_bytes: ring_bytes,
@@ -197,13 +169,13 @@ impl Store {
             lock: Mutex::new(Some(lock)),
             identity,
         };
-        Ok(Store { inner: Arc::new(inner) })
+        Ok(Store { engine: Arc::new(engine), sealer: Arc::new(Mutex::new(sealer)) })
     }
 
     /// Adds what was found damaged before recovery.
     pub(crate) fn add_damage(&mut self, damage: Vec<Damage>) {
-        if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.report.damaged.splice(..0, damage);
+        if let Some(engine) = Arc::get_mut(&mut self.engine) {
+            engine.report.damaged.splice(..0, damage);
         }
     }
 
@@ -211,47 +183,47 @@ impl Store {
     pub(crate) fn into_read_only(self, now: i64) -> Store {
         // What recovery found lost is seen in `strongback.gaps`; where the log has no room for it, in the report alone.
         let _ = self.commit(now);
-        self.inner.waiting.lock().get_or_insert(Refusal::Closed);
+        self.engine.waiting.lock().get_or_insert(Refusal::Closed);
         self
     }
 
     /// What opening found.
     pub fn recovery(&self) -> RecoveryReport {
-        self.inner.report.clone()
+        self.engine.report.clone()
     }
 
     /// Random id made with the store.
     pub fn origin(&self) -> u128 {
-        self.inner.origin
+        self.engine.origin
     }
 
-    /// Number of this opening.
+    /// Returns the number of this opening.
     pub fn epoch(&self) -> u32 {
-        self.inner.epoch
+        self.engine.epoch
     }
 
     /// Returns the version of the catalog now: a counter, whatever the number of streams.
     pub fn catalog_version(&self) -> u64 {
-        self.inner.shared.catalog_version.load(Ordering::Acquire)
+        self.engine.shared.catalog_version.load(Ordering::Acquire)
     }
 
-    /// The streams and channels now.
+    /// Returns the current streams and channels.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.inner.shared.catalog()
+        self.engine.shared.catalog()
     }
 
-    /// Finds a stream, or makes it, or grows and widens its layout. Returns it, and for each channel of the
-    /// spec the index to push its values under (a second column where types conflict). `strongback.` tables
-    /// are the store's own.
+    /// Finds a stream or creates it, adding channels and widening their types as needed. Returns the stream and, for
+    /// each channel of `spec`, the index to push its values under; where types conflict that is a second column. Tables
+    /// that begin with `strongback.` are reserved for the store.
     ///
     /// # Errors
-    /// A name that cannot be, too many streams or channels, or a store that takes nothing.
+    /// If a name is invalid, there are too many streams or channels, or the store refuses writes.
     pub fn resolve(&self, spec: &StreamSpec, now: i64) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
-        self.inner.shared.paces.tell(Caller::Append, now);
-        if let Some(refusal) = self.inner.poison() {
+        self.engine.shared.paces.tell(Caller::Append, now);
+        if let Some(refusal) = self.engine.poison() {
             return Err(Reject::Refused(refusal));
         }
-        self.inner.writer.lock().resolve(spec, false, now)
+        self.engine.writer.lock().resolve(spec, false, now)
     }
 
     /// As [`Store::resolve`], for the program's own tables under `strongback.` (events): they belong to a
@@ -260,32 +232,32 @@ impl Store {
     /// # Errors
     /// As [`Store::resolve`].
     pub fn resolve_own(&self, spec: &StreamSpec, now: i64) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
-        self.inner.shared.paces.tell(Caller::Append, now);
-        if let Some(refusal) = self.inner.poison() {
+        self.engine.shared.paces.tell(Caller::Append, now);
+        if let Some(refusal) = self.engine.poison() {
             return Err(Reject::Refused(refusal));
         }
-        self.inner.writer.lock().resolve(spec, true, now)
+        self.engine.writer.lock().resolve(spec, true, now)
     }
 
-    /// Adds a row to `strongback.gaps` with the next commit, for a loss that only its caller can see (a
-    /// kernel's drop counter), and adds it to what its stream lost. The store chooses the `id`.
+    /// Records a loss that only the caller can see, such as a kernel's drop counter: adds a row to `strongback.gaps`
+    /// with the next commit, and adds to the lost frames of its stream. The store chooses the `id`.
     pub fn report_gap(&self, gap: Gap) {
-        let mut writer = self.inner.writer.lock();
+        let mut writer = self.engine.writer.lock();
         if let Some(stream) = gap.stream.and_then(|id| writer.streams.get_mut(id as usize)) {
             stream.counts.lost += gap.count;
         }
         writer.gaps.push(gap);
     }
 
-    /// Appends frames: visible to views at once, durable with the next commit. Values are converted exactly
-    /// to their channel's type. Never blocks on the disk.
+    /// Appends frames. They are visible to new views at once and durable with the next commit. Values are converted
+    /// exactly to the type of their channel. Never waits for the disk.
     pub fn append(&self, batch: &FrameBatch, now: i64) -> Appended {
         self.each(batch, now, false, Writer::append)
     }
 
-    /// As [`Store::append`], for callers that offer frames again which found the log full: those are not
-    /// counted as received and rejected, so that each frame counts once. Behind one that found the log full no other is
-    /// taken, so that what was taken is the beginning of the batch, and frames keep their order.
+    /// Appends frames for a caller that retries those rejected because the log was full. Such rejections are not
+    /// counted, so each frame counts once. After the first one the rest of the batch is rejected as well, so the accepted
+    /// frames are a prefix of the batch and keep their order.
     pub fn offer(&self, batch: &FrameBatch, now: i64) -> Appended {
         self.each(batch, now, true, Writer::offer)
     }
@@ -297,9 +269,9 @@ impl Store {
         in_order: bool,
         take: impl Fn(&mut Writer, &FrameRef<'_>, i64, bool) -> Taken,
     ) -> Appended {
-        self.inner.shared.paces.tell(Caller::Append, now);
-        let poison = self.inner.poison();
-        let mut writer = self.inner.writer.lock();
+        self.engine.shared.paces.tell(Caller::Append, now);
+        let poison = self.engine.poison();
+        let mut writer = self.engine.writer.lock();
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut is_full = false;
         for frame in batch.frames() {
@@ -330,27 +302,27 @@ impl Store {
         Appended { outcomes, commit: CommitNumber(commit) }
     }
 
-    /// Counts frames of a stream that were rejected before they could be appended.
+    /// Counts frames of a stream that the caller rejected.
     pub fn count_rejected(&self, stream: StreamId, frames: u64) {
-        if let Some(stream) = self.inner.writer.lock().streams.get_mut(stream.0 as usize) {
+        if let Some(stream) = self.engine.writer.lock().streams.get_mut(stream.0 as usize) {
             stream.counts.received += frames;
             stream.counts.rejected += frames;
         }
     }
 
-    /// Makes everything appended so far durable. Call it from one thread every `commit_interval_ms` and when
-    /// someone waits. Without anything new it returns at once.
+    /// Makes everything appended so far durable. Call it from one thread, at a fixed interval and whenever someone waits
+    /// for durability. Returns at once if nothing is new.
     ///
     /// # Errors
-    /// [`Refusal::DiskFull`] and [`Refusal::Unwritable`]: the disk refuses for a time; what was appended stays, and the
-    /// next commit makes it durable. A failed write or sync poisons the store: close it and open it again.
+    /// [`Refusal::DiskFull`] and [`Refusal::Unwritable`] are temporary: appended frames are kept, and a later commit
+    /// makes them durable. After a failed write or sync the store refuses everything; close it and open it again.
     pub fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
-        self.inner.commit(now)
+        self.engine.commit(now)
     }
 
-    /// Newest durable commit.
+    /// Returns the newest durable commit.
     pub fn committed(&self) -> CommitNumber {
-        CommitNumber(self.inner.committed.load(Ordering::Acquire))
+        CommitNumber(self.engine.committed.load(Ordering::Acquire))
     }
 
     /// Waits on a condition variable until a commit is durable, the store refuses, or the time is over
@@ -360,11 +332,11 @@ impl Store {
     /// The store was poisoned or closed before the commit was durable; also where this is the store that took over from that
     /// one ([`Store::take_over`]): it gives out none of its numbers again.
     pub fn wait_committed(&self, commit: CommitNumber, timeout: Duration) -> Result<bool, Refusal> {
-        if self.inner.void_commits.lock().contains(&commit.0) {
+        if self.engine.void_commits.lock().contains(&commit.0) {
             return Err(Refusal::Poisoned("the disk failed before the commit was durable".to_owned()));
         }
         let until = Instant::now() + timeout;
-        let mut waiting = self.inner.waiting.lock();
+        let mut waiting = self.engine.waiting.lock();
         loop {
             if self.committed() >= commit {
                 return Ok(true);
@@ -372,7 +344,7 @@ impl Store {
             if let Some(refusal) = &*waiting {
                 return Err(refusal.clone());
             }
-            if self.inner.condition.wait_until(&mut waiting, until).timed_out() {
+            if self.engine.condition.wait_until(&mut waiting, until).timed_out() {
                 return Ok(self.committed() >= commit);
             }
         }
@@ -380,12 +352,12 @@ impl Store {
 
     /// Next row of a stream that is not yet durable: rows below are final.
     pub fn committed_row(&self, stream: StreamId) -> u64 {
-        self.inner.shared.slots.get(stream).map_or(0, |slot| slot.committed_row.load(Ordering::Acquire))
+        self.engine.shared.slots.get(stream).map_or(0, |slot| slot.committed_row.load(Ordering::Acquire))
     }
 
     /// Rows of a stream that were there when this epoch began: what earlier epochs left durable.
     pub fn opened_row(&self, stream: StreamId) -> u64 {
-        self.inner.writer.lock().streams.get(stream.0 as usize).map_or(0, |s| s.opened_row)
+        self.engine.writer.lock().streams.get(stream.0 as usize).map_or(0, |s| s.opened_row)
     }
 
     /// Seals, checkpoints and expires in slices of about 1 ms; returns whether more is waiting. Call it from
@@ -409,39 +381,39 @@ impl Store {
 
     /// What is made of the clock that [`Store::maintain`] is called with.
     pub fn clock(&self) -> ClockTrust {
-        self.inner.sealer.lock().clock.state()
+        self.sealer.lock().clock.state()
     }
 
     fn tend(&self, now: i64, steady: Option<i64>) -> Result<bool, Refusal> {
-        self.inner.shared.paces.tell(Caller::Upkeep, now);
-        steady.into_iter().for_each(|steady| self.inner.shared.paces.tell_steady(steady));
-        let mut sealer = self.inner.sealer.lock();
-        if let Some(refusal) = self.inner.poison() {
+        self.engine.shared.paces.tell(Caller::Upkeep, now);
+        steady.into_iter().for_each(|steady| self.engine.shared.paces.tell_steady(steady));
+        let mut sealer = self.sealer.lock();
+        if let Some(refusal) = self.engine.poison() {
             return Err(refusal);
         }
         sealer.clock.observe(now, steady);
         let (full, held) = {
-            let writer = self.inner.writer.lock();
+            let writer = self.engine.writer.lock();
             (writer.disk_full, writer.held.is_some())
         };
-        if full && !sealer.has_space(&self.inner) || held && self.inner.disk.is_read_only() {
+        if full && !sealer.has_space(&self.engine) || held && self.engine.disk.is_read_only() {
             return Ok(false);
         }
-        match self.inner.check_there().and_then(|()| sealer.slice(&self.inner, now)) {
+        match self.engine.check_there().and_then(|()| sealer.slice(&self.engine, now)) {
             Ok(more) => {
-                match self.inner.take_again(now) {
+                match self.engine.take_again(now) {
                     // The log found no space: what may go goes for it.
                     Err(Refusal::DiskFull) => {
-                        return self.inner.pass(&mut sealer, std::io::ErrorKind::StorageFull.into(), now);
+                        return self.pass(&mut sealer, std::io::ErrorKind::StorageFull.into(), now);
                     }
                     Err(Refusal::Unwritable(_)) => return Ok(false),
                     taken => taken?,
                 }
-                self.inner.writer.lock().disk_full = false;
+                self.engine.writer.lock().disk_full = false;
                 sealer.found_room();
                 Ok(more)
             }
-            Err(error) => self.inner.pass(&mut sealer, error, now),
+            Err(error) => self.pass(&mut sealer, error, now),
         }
     }
 
@@ -452,18 +424,18 @@ impl Store {
     /// # Errors
     /// A failed write or sync poisons the store: close it and open it again.
     pub fn settle(&self, now: i64) -> Result<u64, Refusal> {
-        self.inner.shared.paces.tell(Caller::Upkeep, now);
+        self.engine.shared.paces.tell(Caller::Upkeep, now);
         let before = {
-            let mut sealer = self.inner.sealer.lock();
+            let mut sealer = self.sealer.lock();
             sealer.look_again();
             sealer.settle.counts.segments
         };
         loop {
-            let mut sealer = self.inner.sealer.lock();
-            if let Some(refusal) = self.inner.poison() {
+            let mut sealer = self.sealer.lock();
+            if let Some(refusal) = self.engine.poison() {
                 return Err(refusal);
             }
-            match sealer.settle_slice(&self.inner, now, true) {
+            match sealer.settle_slice(&self.engine, now, true) {
                 Ok(true) => {}
                 Ok(false) => return Ok(sealer.settle.counts.segments - before),
                 // The disk refuses for a time: `maintain` does what is left when it takes again.
@@ -471,17 +443,17 @@ impl Store {
                     sealer.forget_taken();
                     return Ok(sealer.settle.counts.segments - before);
                 }
-                Err(error) => return Err(self.inner.poisoned(&error)),
+                Err(error) => return Err(self.engine.poisoned(&error)),
             }
         }
     }
 
     /// Why it takes nothing now, if so.
     pub fn refusal(&self) -> Option<Refusal> {
-        if let Some(refusal) = self.inner.poison() {
+        if let Some(refusal) = self.engine.poison() {
             return Some(refusal);
         }
-        let writer = self.inner.writer.lock();
+        let writer = self.engine.writer.lock();
         if writer.closed {
             Some(Refusal::Closed)
         } else if writer.disk_full {
@@ -504,31 +476,31 @@ impl Store {
     /// # Errors
     /// The disk failed: what was not committed is lost.
     pub fn close(&self, now: i64) -> Result<(), Refusal> {
-        self.inner.shared.paces.tell(Caller::Upkeep, now);
+        self.engine.shared.paces.tell(Caller::Upkeep, now);
         // Who closes it a second time waits until it is closed.
-        let _closing = self.inner.closing.lock();
+        let _closing = self.engine.closing.lock();
         // First: whoever gets a lock from now on leaves the disk alone.
-        self.inner.closed.store(true, Ordering::Release);
+        self.engine.closed.store(true, Ordering::Release);
         {
-            let mut writer = self.inner.writer.lock();
+            let mut writer = self.engine.writer.lock();
             writer.flush_gaps(now, true);
             // Of a store that failed, the next opening finds them in the log: a row here would count as lost.
-            if self.inner.waiting.lock().is_none() {
+            if self.engine.waiting.lock().is_none() {
                 writer.flush_all_held(now);
             }
             writer.closed = true;
         }
-        let done = self.inner.write_commit(now, 0).and_then(|_| {
-            let mut sealer = self.inner.sealer.lock();
+        let done = self.engine.write_commit(now, 0).and_then(|_| {
+            let mut sealer = self.sealer.lock();
             sealer.clock.observe_last(now);
-            match sealer.seal_all(&self.inner) {
+            match sealer.seal_all(&self.engine) {
                 // What could not be sealed is in the log, and comes back with it.
                 Err(error) if passes(&error) => sealer.forget_taken(),
-                Err(error) => return Err(self.inner.poisoned(&error)),
+                Err(error) => return Err(self.engine.poisoned(&error)),
                 Ok(()) => {}
             }
             {
-                let mut writer = self.inner.writer.lock();
+                let mut writer = self.engine.writer.lock();
                 // What found no room in a full log does now: it is in the last unit. Nothing else is taken meanwhile.
                 writer.closed = false;
                 writer.flush_gaps(now, true);
@@ -538,15 +510,15 @@ impl Store {
                     return Ok(());
                 }
             }
-            let end = match self.inner.write_commit(now, log::CLEAN) {
+            let end = match self.engine.write_commit(now, log::CLEAN) {
                 // All is in the log or in segments; the next opening reads it as after a cut.
                 Err(Refusal::DiskFull | Refusal::Unwritable(_)) => return Ok(()),
                 end => end?,
             };
-            let disk = &*self.inner.disk;
-            match recent_file::save(disk, end.0, &self.inner.writer.lock()) {
+            let disk = &*self.engine.disk;
+            match recent_file::save(disk, end.0, &self.engine.writer.lock()) {
                 // Without it a frame sent again is stored again; nothing is lost.
-                Err(error) if !passes(&error) => Err(self.inner.poisoned(&error)),
+                Err(error) if !passes(&error) => Err(self.engine.poisoned(&error)),
                 _ => Ok(()),
             }
         });
@@ -556,100 +528,50 @@ impl Store {
             other => other,
         };
         // Nothing is under way on the disk any more once these two are free.
-        drop(self.inner.log.lock());
-        drop(self.inner.sealer.lock());
-        let mut waiting = self.inner.waiting.lock();
+        drop(self.engine.log.lock());
+        drop(self.sealer.lock());
+        let mut waiting = self.engine.waiting.lock();
         waiting.get_or_insert(Refusal::Closed);
-        self.inner.condition.notify_all();
+        self.engine.condition.notify_all();
         drop(waiting);
         // Nor is a blob being written.
-        drop(self.inner.blob_gate.write());
+        drop(self.engine.blob_gate.write());
         // What is gone from now on was not lost: every reader is told that it cannot be read.
-        self.inner.shared.residents.close();
-        *self.inner.lock.lock() = None;
+        self.engine.shared.residents.close();
+        *self.engine.lock.lock() = None;
         done
     }
 
     /// An immutable snapshot to read from.
     pub fn view(&self) -> View {
-        View::new(self.inner.shared.clone())
+        View::new(self.engine.shared.clone())
     }
 
     /// Counts of a stream.
     pub fn counts(&self, stream: StreamId) -> Counts {
-        self.inner.writer.lock().streams.get(stream.0 as usize).map_or_else(Counts::default, |s| s.counts)
-    }
-}
-
-impl Inner {
-    /// Why nothing can be written any more, if so. Asked for while the lock is held under which one writes.
-    pub(crate) fn poison(&self) -> Option<Refusal> {
-        let refusal = self.waiting.lock().clone();
-        refusal.or_else(|| self.closed.load(Ordering::Acquire).then_some(Refusal::Closed))
-    }
-
-    /// What may be dropped of each retention group.
-    pub(crate) fn policies(&self) -> Vec<Policy> {
-        self.writer.lock().groups.policies(self.committed.load(Ordering::Acquire))
-    }
-
-    /// After a failed write or sync nothing is written any more: what the disk holds is for recovery to see.
-    pub(crate) fn poisoned(&self, error: &std::io::Error) -> Refusal {
-        let mut waiting = self.waiting.lock();
-        let refusal = waiting.get_or_insert(Refusal::Poisoned(error.to_string())).clone();
-        self.condition.notify_all();
-        drop(waiting);
-        // Recovery must not take for durable what only the cache holds.
-        if !mutant::is_active(Mutant::KeepCached) {
-            // What a segment that is sealed holds was synced before it was sealed.
-            let open = self.shared.segments.load();
-            let open = open.lists().flat_map(|(_, segments)| segments.open()).map(|segment| file_name(segment.id));
-            let beside = [LOG_FILE, superblock::FILE, recent_file::FILE].into_iter().chain(checkpoint::FILES);
-            self.disk.forget_cached_of(&beside.map(str::to_owned).chain(open).collect::<Vec<_>>());
-        }
-        refusal
+        self.engine.writer.lock().streams.get(stream.0 as usize).map_or_else(Counts::default, |s| s.counts)
     }
 
     /// What an error of maintenance comes to: one that passes leaves all to be done again, and space is made if there is
     /// none. Says whether to try again at once.
     fn pass(&self, sealer: &mut Sealer, error: std::io::Error, now: i64) -> Result<bool, Refusal> {
         if !passes(&error) {
-            return Err(self.poisoned(&error));
+            return Err(self.engine.poisoned(&error));
         }
         sealer.forget_taken();
-        if expiry::is_full(&error) {
-            let unit_bytes = if self.writer.lock().held.is_some() { self.log.lock().unit_bytes() } else { 0 };
+        if is_full(&error) {
+            let unit_bytes =
+                if self.engine.writer.lock().held.is_some() { self.engine.log.lock().unit_bytes() } else { 0 };
             let asked = sealer.asked(unit_bytes);
-            match sealer.make_room(self, now, asked) {
+            match sealer.make_room(&self.engine, now, asked) {
                 Ok(true) => return Ok(true),
-                Err(error) if !passes(&error) => return Err(self.poisoned(&error)),
-                _ => self.writer.lock().disk_full = true,
+                Err(error) if !passes(&error) => return Err(self.engine.poisoned(&error)),
+                _ => self.engine.writer.lock().disk_full = true,
             }
         } else if is_read_only(&error) {
-            self.writer.lock().held = Some(self.unwritable(&error));
+            self.engine.writer.lock().held = Some(self.engine.unwritable(&error));
         }
         sealer.held_up = Some(error.to_string());
         Ok(false)
-    }
-
-    pub(crate) fn unwritable(&self, error: &std::io::Error) -> Refusal {
-        Refusal::Unwritable(format!("{}: {error}", self.disk.path()))
-    }
-
-    /// Refuses a folder that is not the one that was opened.
-    fn check_there(&self) -> std::io::Result<()> {
-        if self.space.fixed.is_some() {
-            return Ok(());
-        }
-        match self.disk.identity(superblock::FILE) {
-            Ok(found) if found != self.identity => Err(self.gone()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(self.gone()),
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn gone(&self) -> std::io::Error {
-        let what = "was removed or replaced while the store was open; nothing that is written there lasts";
-        std::io::Error::other(format!("{} {what}", self.disk.path()))
     }
 }

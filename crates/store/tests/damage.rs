@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use strongback_store::block::headers;
+use strongback_store::block::mixed::MixedBlock;
 use strongback_store::inspect::{Depth, inspect};
-use strongback_store::mixed::MixedBlock;
 use strongback_store::segment::{GROUP_HEADER_BYTES, GroupHeader};
 use strongback_store::*;
 

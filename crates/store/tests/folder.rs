@@ -37,7 +37,7 @@ fn a_folder_that_is_gone_is_told_and_nothing_is_made_in_its_place() {
         assert_eq!(store.refusal(), Some(refused));
         let options = StoreOptions::default();
         let reopened = Store::reopen(&path, store.origin(), options.clone(), T0).err().expect("it is gone");
-        assert!(reopened.to_string().contains("nothing is made in its place"), "{reopened}");
+        assert!(reopened.to_string().contains("no new store is created in its place"), "{reopened}");
         assert!(matches!(reopened, OpenError::Gone { .. }) && reopened.passes(), "{reopened}");
         assert!(!path.exists());
         std::fs::create_dir(&path).expect("an empty folder, as of a disk that is not mounted");

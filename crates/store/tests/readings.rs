@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use fastrand::Rng;
-use strongback_store::stats::Sample;
+use strongback_store::codec::stats::Sample;
 use strongback_store::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -266,7 +266,7 @@ impl List {
             count,
             min: first(|a, b| a < b),
             max: first(|a, b| a > b),
-            integral: stats::Integral { value_ns, known_ns },
+            integral: codec::stats::Integral { value_ns, known_ns },
         }
     }
 }

@@ -3,15 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{BlobRef, CHUNK_BODY_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, padded_bytes};
+use super::{CHUNK_BODY_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, padded_bytes};
 use crate::ScanError;
 use crate::bytes::{FormatError, malformed};
-use crate::directory::Segment;
-use crate::limits::{BLOB_CHUNK_BYTES, MAX_SEGMENT_BYTES, PAGE_BYTES};
-use crate::mutant::{self, Mutant};
-use crate::shared::Shared;
-use crate::stream::StreamId;
-use crate::view::View;
+use crate::model::blob_ref::BlobRef;
+use crate::model::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES, SEGMENT_BYTES_MAX};
+use crate::model::mutant::{self, Mutant};
+use crate::model::stream::StreamId;
+use crate::read::shared::Shared;
+use crate::read::view::View;
+use crate::segment::directory::Segment;
 
 /// Reads a blob onwards, a chunk of 128 KiB in memory at a time. Each chunk is checked before a byte of it is given, the
 /// whole blob at its end.
@@ -66,7 +67,7 @@ impl View {
             crc: 0,
             ended: false,
         };
-        if reference.offset() < PAGE_BYTES as u64 || end > MAX_SEGMENT_BYTES {
+        if reference.offset() < PAGE_BYTES as u64 || end > SEGMENT_BYTES_MAX {
             return Err(reader.damaged(reference.offset(), malformed("a reference to bytes beyond the segment")));
         }
         Ok(reader)

@@ -1,21 +1,21 @@
 //! A batch to the bytes of a block.
 
-use super::front::Parts;
+use super::front::BlockBody;
 use super::{
     BlockHeader, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_STATISTICS, SECTION_VALUES,
     SYSTEM_COLUMNS, put_header,
 };
-use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::bytes::{FormatError, check_limit, malformed, put_varint};
+use crate::codec::stats::{self, ColumnStatistics};
 use crate::codec::tiles::{self, Arrays};
 use crate::codec::{self, Codec, CodecMemory, Effort, Encoded, Scratch, integer};
-use crate::limits::{
-    BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_CELLS, MAX_BLOCK_ROWS, MAX_CHANNELS, PARTED_BYTES, PARTED_CHANNELS,
+use crate::model::batch::{Batch, Column, ColumnValues, OptionalTimes};
+use crate::model::limits::{
+    BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCK_CELLS_MAX, BLOCK_ROWS_MAX, CHANNELS_MAX, PARTED_BYTES, PARTED_CHANNELS,
     STATISTICS_MIN_ROWS,
 };
-use crate::stats::{self, ColumnStatistics};
-use crate::stream::{Interpolation, Layout};
-use crate::value::{CellState, ChannelType};
+use crate::model::stream::{Interpolation, Layout};
+use crate::model::value::{CellState, ChannelType};
 
 /// What the caller knows of a batch that the batch does not say.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +151,7 @@ impl Encoder {
         let wide = self.added >= PARTED_CHANNELS && self.values.len() + self.statistics.len() >= PARTED_BYTES;
         if wide || !self.tiles.is_empty() {
             let Encoder { directory, values, ends, tiles, .. } = self;
-            Parts { directory, values, ends, statistics, tiles }.put(start, out);
+            BlockBody { directory, values, ends, statistics, tiles }.put(start, out);
         } else {
             put_section(SECTION_DIRECTORY, &self.directory, out);
             if let Some(statistics) = statistics {
@@ -309,9 +309,9 @@ fn check_rows(batch: &Batch, channels: usize) -> Result<(), FormatError> {
     if rows == 0 {
         return Err(malformed("a block of no rows"));
     }
-    check_limit("rows of a block", rows as u64, MAX_BLOCK_ROWS)?;
-    check_limit("channels of a block", channels as u64, MAX_CHANNELS)?;
-    check_limit("cells of a block", (rows * (channels + SYSTEM_COLUMNS)) as u64, MAX_BLOCK_CELLS)?;
+    check_limit("rows of a block", rows as u64, BLOCK_ROWS_MAX)?;
+    check_limit("channels of a block", channels as u64, CHANNELS_MAX)?;
+    check_limit("cells of a block", (rows * (channels + SYSTEM_COLUMNS)) as u64, BLOCK_CELLS_MAX)?;
     let first = batch.rows[0];
     if first.checked_add(rows as u64).is_none() || batch.rows.iter().zip(first..).any(|(row, want)| *row != want) {
         return Err(malformed("rows are not consecutive"));
@@ -357,7 +357,7 @@ pub(crate) fn finish(mut header: BlockHeader, start: usize, out: &mut Vec<u8>) -
     let bounds = if header.time.0 > header.time.1 || header.stored.0 > header.stored.1 {
         Err(malformed("time range of a block"))
     } else {
-        check_limit("bytes of a block", header.length_bytes as u64, MAX_BLOCK_BYTES)
+        check_limit("bytes of a block", header.length_bytes as u64, BLOCK_BYTES_MAX)
     };
     if let Err(error) = bounds {
         out.truncate(start);

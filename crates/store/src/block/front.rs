@@ -10,8 +10,8 @@ use super::{
     SECTION_VALUES, SKIPPABLE, SYSTEM_COLUMNS, put_section, read_header,
 };
 use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_varint};
-use crate::limits::MAX_SECTIONS;
-use crate::mutant::{self, Mutant};
+use crate::model::limits::SECTIONS_MAX;
+use crate::model::mutant::{self, Mutant};
 
 /// Bytes of the section that says how long the front is, and the checksum of it.
 const FRONT_SECTION_BYTES: usize = 10;
@@ -19,7 +19,7 @@ const FRONT_SECTION_BYTES: usize = 10;
 const PLACES_BYTES: usize = 20;
 
 /// The body of a block in parts, as it is written.
-pub(super) struct Parts<'a> {
+pub(super) struct BlockBody<'a> {
     pub(super) directory: &'a [u8],
     pub(super) values: &'a [u8],
     /// Where in the values the system columns end, and then each channel.
@@ -28,7 +28,7 @@ pub(super) struct Parts<'a> {
     pub(super) tiles: &'a [u8],
 }
 
-impl Parts<'_> {
+impl BlockBody<'_> {
     /// Appends the body of a block that begins at `start`.
     pub(super) fn put(&self, start: usize, out: &mut Vec<u8>) {
         put_section(SECTION_FRONT, &[0; FRONT_SECTION_BYTES - 2], out);
@@ -113,7 +113,7 @@ impl Front {
         check("front of a block", expected, covered)?;
         let mut cursor = Cursor::new(covered);
         let (mut directory, mut places) = (None, None);
-        for _ in 0..MAX_SECTIONS {
+        for _ in 0..SECTIONS_MAX {
             let kind = cursor.u8("section")?;
             let length = cursor.count("bytes of a section", header.length_bytes)?;
             if kind == SECTION_VALUES {

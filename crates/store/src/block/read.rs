@@ -8,16 +8,16 @@ use super::{
     BlockHeader, HAS_PARAMETERS, HAS_STATES, HEADER_BYTES, SECTION_DIRECTORY, SECTION_STATISTICS, SECTION_VALUES,
     SKIPPABLE, SYSTEM_COLUMNS, read_header_and_crc,
 };
-use crate::array::ArrayType;
-use crate::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::bytes::{Cursor, FormatError, check_limit, malformed};
+use crate::codec::stats::ColumnStatistics;
 use crate::codec::tiles::TileTable;
 use crate::codec::{self, Codec, integer};
-use crate::limits::{BLOCK_ALIGN_BYTES, MAX_BLOCK_CELLS, MAX_CHANNELS, MAX_CODEC_PARAMETER_BYTES, MAX_SECTIONS};
-use crate::mutant::{self, Mutant};
-use crate::stats::ColumnStatistics;
-use crate::stream::{ChannelIndex, Layout};
-use crate::value::{CellState, ChannelType};
+use crate::model::array::ArrayType;
+use crate::model::batch::{Batch, Column, ColumnValues, OptionalTimes};
+use crate::model::limits::{BLOCK_ALIGN_BYTES, BLOCK_CELLS_MAX, CHANNELS_MAX, CODEC_PARAMETER_BYTES_MAX, SECTIONS_MAX};
+use crate::model::mutant::{self, Mutant};
+use crate::model::stream::{ChannelIndex, Layout};
+use crate::model::value::{CellState, ChannelType};
 
 /// The table of a column's tiles, and its cell states, if not all are values.
 pub(crate) type TilesOf = (TileTable, Option<Vec<CellState>>);
@@ -58,7 +58,7 @@ pub(crate) fn checked_body(bytes: &[u8]) -> Result<(BlockHeader, &[u8]), FormatE
 }
 
 /// States, parameters and values of a column.
-type Parts<'a> = (&'a [u8], &'a [u8], &'a [u8]);
+type ColumnParts<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
 /// A block whose checksums hold and whose directory is read; columns are decoded on demand.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl<'a> Block<'a> {
     /// When the bytes are not what the directory says, or a channel is not in `layout`.
     pub fn decode(&self, layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
         let rows = self.header.rows;
-        check_limit("cells asked for", (rows * channels.len()) as u64, MAX_BLOCK_CELLS)?;
+        check_limit("cells asked for", (rows * channels.len()) as u64, BLOCK_CELLS_MAX)?;
         let (receive_time, source_time) = self.times()?;
         let sequence = self.optional(2, None)?;
         let session = self.session()?;
@@ -201,7 +201,7 @@ impl<'a> Block<'a> {
     }
 
     /// The bytes of a column: states, parameters, values.
-    fn parts(&self, entry: &ColumnEntry) -> Result<Parts<'a>, FormatError> {
+    fn parts(&self, entry: &ColumnEntry) -> Result<ColumnParts<'a>, FormatError> {
         let mut bytes = Cursor::new(self.values.get(entry.start..).unwrap_or_default());
         Ok((
             bytes.take(entry.states_bytes, "cell states")?,
@@ -355,13 +355,13 @@ fn read_states(bytes: &[u8], rows: usize) -> Result<Vec<CellState>, FormatError>
 }
 
 /// Directory, statistics, values.
-type Sections<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
+type BlockSections<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
 
 /// Reads the sections of a body that is not parted.
-fn read_sections(body: &[u8]) -> Result<Sections<'_>, FormatError> {
+fn read_sections(body: &[u8]) -> Result<BlockSections<'_>, FormatError> {
     let mut cursor = Cursor::new(body);
     let (mut directory, mut statistics) = (None, None);
-    for _ in 0..MAX_SECTIONS {
+    for _ in 0..SECTIONS_MAX {
         let kind = cursor.u8("section")?;
         let length = cursor.count("bytes of a section", body.len())?;
         let bytes = cursor.take(length, "section")?;
@@ -385,8 +385,8 @@ fn read_sections(body: &[u8]) -> Result<Sections<'_>, FormatError> {
 
 pub(super) fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Result<Vec<ColumnEntry>, FormatError> {
     let mut cursor = Cursor::new(bytes);
-    let channels = cursor.count("channels of a block", MAX_CHANNELS)?;
-    check_limit("cells of a block", (rows * (channels + SYSTEM_COLUMNS)) as u64, MAX_BLOCK_CELLS)?;
+    let channels = cursor.count("channels of a block", CHANNELS_MAX)?;
+    check_limit("cells of a block", (rows * (channels + SYSTEM_COLUMNS)) as u64, BLOCK_CELLS_MAX)?;
     let mut columns = Vec::with_capacity(channels + SYSTEM_COLUMNS);
     let mut start = 0;
     for _ in 0..channels + SYSTEM_COLUMNS {
@@ -398,7 +398,7 @@ pub(super) fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Re
             .ok_or(FormatError::Unsupported { what: "codec", found: code.into() })?;
         let parameter_bytes = match code & HAS_PARAMETERS {
             0 => 0,
-            _ => cursor.count("bytes of codec parameters", MAX_CODEC_PARAMETER_BYTES)?,
+            _ => cursor.count("bytes of codec parameters", CODEC_PARAMETER_BYTES_MAX)?,
         };
         let states_bytes = match code & HAS_STATES {
             0 => 0,

@@ -3,7 +3,7 @@
 use crate::bytes::{Cursor, FormatError};
 
 /// `f32` or `f64`.
-pub(crate) trait Float: Copy + PartialOrd + crate::codec::pcodec::Number {
+pub(crate) trait Float: Copy + PartialOrd + crate::codec::pcodec::PcoNumber {
     /// Bytes of one value.
     const SIZE: usize;
     /// Bits of the fraction, the leading one not counted.

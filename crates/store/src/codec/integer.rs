@@ -25,7 +25,7 @@ const HAS_PATCHES: u8 = 1 << 4;
 
 /// A machine integer that differences are taken in, modulo its width. What fits `i32` with its
 /// second differences is worked on in half the memory and twice the lanes.
-pub(crate) trait Lane: Copy + Ord {
+pub(crate) trait DeltaLane: Copy + Ord {
     type Unsigned: Word;
     const ZERO: Self;
     const LEAST: Self;
@@ -38,7 +38,7 @@ pub(crate) trait Lane: Copy + Ord {
 
 macro_rules! lane {
     ($signed:ty, $unsigned:ty) => {
-        impl Lane for $signed {
+        impl DeltaLane for $signed {
             type Unsigned = $unsigned;
             const ZERO: Self = 0;
             const LEAST: Self = <$signed>::MIN;
@@ -125,7 +125,7 @@ fn along(slope: i64, row: usize) -> i64 {
 }
 
 /// Appends `values`; for `i32` all lie within ±[`NARROW`].
-pub(crate) fn encode_lanes<L: Lane>(values: &[L], out: &mut Vec<u8>) {
+pub(crate) fn encode_lanes<L: DeltaLane>(values: &[L], out: &mut Vec<u8>) {
     if values.is_empty() {
         return;
     }
@@ -156,7 +156,7 @@ struct Survey<L> {
     runs: usize,
 }
 
-impl<L: Lane> Survey<L> {
+impl<L: DeltaLane> Survey<L> {
     fn of(values: &[L]) -> Self {
         let bounds = |(low, high): (L, L), v: L| (low.min(v), high.max(v));
         let nothing = (L::MOST, L::LEAST);
@@ -214,7 +214,7 @@ impl<L: Lane> Survey<L> {
     }
 }
 
-fn encode_runs<L: Lane>(values: &[L], runs: usize, out: &mut Vec<u8>) {
+fn encode_runs<L: DeltaLane>(values: &[L], runs: usize, out: &mut Vec<u8>) {
     let (mut lengths, mut heads) = (Vec::with_capacity(runs), Vec::with_capacity(runs));
     for run in values.chunk_by(|a, b| a == b) {
         lengths.push(run.len() as i64 - 1);
@@ -226,7 +226,7 @@ fn encode_runs<L: Lane>(values: &[L], runs: usize, out: &mut Vec<u8>) {
     encode_packed(&heads, &Survey::of(&heads), out);
 }
 
-fn encode_packed<L: Lane>(values: &[L], survey: &Survey<L>, out: &mut Vec<u8>) {
+fn encode_packed<L: DeltaLane>(values: &[L], survey: &Survey<L>, out: &mut Vec<u8>) {
     let order = survey.order(values.len());
     let (least, range) = (survey.least[order], survey.range[order]);
     let next = values.get(1..).unwrap_or_default();

@@ -4,13 +4,13 @@
 //! values, because the encoder checks every value it rebuilds.
 
 use crate::codec::float::Float;
-use crate::codec::quantised::Grid;
+use crate::codec::quantised::ValueGrid;
 
 /// Values looked at.
 const SAMPLE: usize = 1_024;
 
 /// Most steps between the smallest and the largest value.
-const MAX_STEPS: f64 = (1u64 << 31) as f64;
+const STEPS_MAX: f64 = (1u64 << 31) as f64;
 
 /// Factors by which the uncertainty of the values rises until a step is found: 1, 8, 64 ulps.
 const SLACK: [f64; 3] = [1.0, 8.0, 8.0];
@@ -19,7 +19,7 @@ const SLACK: [f64; 3] = [1.0, 8.0, 8.0];
 const OFFSET_SEARCH: i64 = 65_536;
 
 /// A grid for these values, or none if they lie on no grid that is much coarser than their type.
-pub(crate) fn learn<F: Float>(values: &[F]) -> Option<Grid> {
+pub(crate) fn learn<F: Float>(values: &[F]) -> Option<ValueGrid> {
     let mut distinct: Vec<f64> =
         values.iter().map(|v| v.wide()).filter(|v| v.is_finite()).take(SAMPLE).map(|v| v + 0.0).collect();
     distinct.sort_by(f64::total_cmp);
@@ -28,23 +28,23 @@ pub(crate) fn learn<F: Float>(values: &[F]) -> Option<Grid> {
     if distinct.len() < 2 {
         return None;
     }
-    let mut sample = Sample { ulp: F::ulp(first.abs().max(last.abs())), first, distinct };
+    let mut sample = DistinctValues { ulp: F::ulp(first.abs().max(last.abs())), first, distinct };
     // A calibration may pass through larger magnitudes than its result and lose more than the result's
     // last place there.
     let step = SLACK.iter().find_map(|slack| {
         sample.ulp *= slack;
         sample.step()
     })?;
-    let mut best: Option<(usize, Grid)> = None;
+    let mut best: Option<(usize, ValueGrid)> = None;
     // Whether the grid misses nothing: then no other is searched for, as the searches cost milliseconds.
-    let mut consider = |grid: Grid| {
+    let mut consider = |grid: ValueGrid| {
         let misses = sample.distinct.iter().filter(|v| !grid.rebuilds(F::narrow(**v))).count();
         if best.is_none_or(|(fewest, _)| misses < fewest) {
             best = Some((misses, grid));
         }
         misses == 0
     };
-    let found = sample.divisor(&step).is_some_and(|n| consider(Grid::Divide { n }))
+    let found = sample.divisor(&step).is_some_and(|n| consider(ValueGrid::Divide { n }))
         || sample.through_zero::<F>(&step).into_iter().any(&mut consider);
     if !found {
         sample.with_offset::<F>(&step, &mut consider);
@@ -53,7 +53,7 @@ pub(crate) fn learn<F: Float>(values: &[F]) -> Option<Grid> {
 }
 
 /// Distinct finite values, ascending.
-struct Sample {
+struct DistinctValues {
     distinct: Vec<f64>,
     first: f64,
     /// Distance of neighbouring floats at the largest magnitude: what each value is uncertain by.
@@ -66,7 +66,7 @@ struct Step {
     error: f64,
 }
 
-impl Sample {
+impl DistinctValues {
     fn largest(&self) -> f64 {
         self.first.abs().max(self.distinct.last().map_or(0.0, |v| v.abs()))
     }
@@ -85,7 +85,7 @@ impl Sample {
             step.divide(value - self.first, self.ulp)?;
         }
         let steps = (self.distinct.last()? - self.first) / step.size;
-        (steps < MAX_STEPS && step.size > 4.0 * self.ulp).then_some(step)
+        (steps < STEPS_MAX && step.size > 4.0 * self.ulp).then_some(step)
     }
 
     /// n, if every value is an integer over n: a power of ten, or the inverse of the step.
@@ -96,7 +96,7 @@ impl Sample {
         powers.chain([inverse]).find(|n| {
             let multiple = step.size * n;
             *n >= 1.0
-                && *n <= MAX_STEPS
+                && *n <= STEPS_MAX
                 && self.largest() * n < (1u64 << 51) as f64
                 && multiple > 0.5
                 && near(multiple, step.error * n * 2.0 + multiple * 1e-9)
@@ -105,9 +105,9 @@ impl Sample {
     }
 
     /// Grids through zero: all values are `k · lsb`. The values' roundings confine lsb.
-    fn through_zero<F: Float>(&self, step: &Step) -> Vec<Grid> {
+    fn through_zero<F: Float>(&self, step: &Step) -> Vec<ValueGrid> {
         let k = |v: f64| (v / step.size).round();
-        if self.largest() / step.size >= MAX_STEPS {
+        if self.largest() / step.size >= STEPS_MAX {
             return Vec::new();
         }
         let mut step = Step { size: step.size, error: step.error };
@@ -127,7 +127,7 @@ impl Sample {
         }
         if low > high {
             // No single step fits every rounding: let corrections take the rest.
-            return vec![Grid::Multiply { offset: 0.0, lsb: step.size }];
+            return vec![ValueGrid::Multiply { offset: 0.0, lsb: step.size }];
         }
         let middle = low + (high - low) / 2.0;
         let single = f64::from(middle as f32);
@@ -137,12 +137,12 @@ impl Sample {
         grids.extend((low <= inverse && inverse <= high).then_some(inverse));
         grids.extend((low <= single && single <= high).then_some(single));
         grids.push(middle);
-        grids.into_iter().map(|lsb| Grid::Multiply { offset: 0.0, lsb }).collect()
+        grids.into_iter().map(|lsb| ValueGrid::Multiply { offset: 0.0, lsb }).collect()
     }
 
     /// Grids with an offset: the step that leaves the smallest spread, then the offset in what is left.
     /// Ends with the first that `consider` finds exact.
-    fn with_offset<F: Float>(&self, step: &Step, consider: &mut impl FnMut(Grid) -> bool) {
+    fn with_offset<F: Float>(&self, step: &Step, consider: &mut impl FnMut(ValueGrid) -> bool) {
         let points: Vec<(f64, f64)> = self
             .distinct
             .iter()
@@ -183,13 +183,14 @@ impl Sample {
             let middle = self.first + low + (high - low) / 2.0;
             if F::SIZE == 8 {
                 // Doubles are so fine that a short decimal among the offsets cannot be chance.
-                if self.decimal_offsets(lsb, middle).any(|offset| consider(Grid::Multiply { offset, lsb })) {
+                if self.decimal_offsets(lsb, middle).any(|offset| consider(ValueGrid::Multiply { offset, lsb })) {
                     return;
                 }
             }
             let half = (self.ulp / 2.0 - (high - low) / 2.0).max(0.0);
             let short = shortest_decimal(middle - half, middle + half);
-            if short.into_iter().chain([middle, self.first]).any(|offset| consider(Grid::Multiply { offset, lsb })) {
+            if short.into_iter().chain([middle, self.first]).any(|offset| consider(ValueGrid::Multiply { offset, lsb }))
+            {
                 return;
             }
         }

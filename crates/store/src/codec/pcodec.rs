@@ -4,18 +4,18 @@
 use crate::bytes::{Cursor, FormatError};
 
 #[cfg(feature = "pco")]
-pub(crate) use pco::data_types::Number;
+pub(crate) use pco::data_types::Number as PcoNumber;
 
 /// What pco encodes.
 #[cfg(not(feature = "pco"))]
-pub(crate) trait Number {}
+pub(crate) trait PcoNumber {}
 
 #[cfg(not(feature = "pco"))]
-impl<T> Number for T {}
+impl<T> PcoNumber for T {}
 
 /// Replaces `out` by the values; false: they do not go this way.
 #[cfg(feature = "pco")]
-pub(crate) fn encode<T: Number>(values: &[T], level: usize, out: &mut Vec<u8>) -> bool {
+pub(crate) fn encode<T: PcoNumber>(values: &[T], level: usize, out: &mut Vec<u8>) -> bool {
     let config = pco::ChunkConfig::default().with_compression_level(level);
     match pco::standalone::simple_compress(values, &config) {
         Ok(bytes) => {
@@ -29,13 +29,13 @@ pub(crate) fn encode<T: Number>(values: &[T], level: usize, out: &mut Vec<u8>) -
 
 /// Replaces `out` by the values; false: they do not go this way.
 #[cfg(not(feature = "pco"))]
-pub(crate) fn encode<T: Number>(_values: &[T], _level: usize, _out: &mut Vec<u8>) -> bool {
+pub(crate) fn encode<T: PcoNumber>(_values: &[T], _level: usize, _out: &mut Vec<u8>) -> bool {
     false
 }
 
 /// Fills `out` from the bytes that are left.
 #[cfg(feature = "pco")]
-pub(crate) fn decode<T: Number>(cursor: &mut Cursor<'_>, out: &mut [T]) -> Result<(), FormatError> {
+pub(crate) fn decode<T: PcoNumber>(cursor: &mut Cursor<'_>, out: &mut [T]) -> Result<(), FormatError> {
     use crate::bytes::malformed;
     let progress =
         pco::standalone::simple_decompress_into(cursor.rest(), out).map_err(|_| malformed("pco refuses its bytes"))?;
@@ -47,6 +47,6 @@ pub(crate) fn decode<T: Number>(cursor: &mut Cursor<'_>, out: &mut [T]) -> Resul
 
 /// Says what is missing.
 #[cfg(not(feature = "pco"))]
-pub(crate) fn decode<T: Number>(_cursor: &mut Cursor<'_>, _out: &mut [T]) -> Result<(), FormatError> {
+pub(crate) fn decode<T: PcoNumber>(_cursor: &mut Cursor<'_>, _out: &mut [T]) -> Result<(), FormatError> {
     Err(FormatError::LeftOut { what: "a column in the codec pco", feature: "pco" })
 }

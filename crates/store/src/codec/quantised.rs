@@ -15,7 +15,7 @@
 use crate::bytes::{Cursor, FormatError, malformed, put_varint};
 use crate::codec::float::Float;
 use crate::codec::integer::{self, NARROW};
-use crate::mutant::{self, Mutant};
+use crate::model::mutant::{self, Mutant};
 
 const FORM_F64: u8 = 0;
 const FORM_F32: u8 = 1;
@@ -29,26 +29,26 @@ const CORRECTED: u8 = 1 << 4;
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
 /// Largest |k|: beyond it a float would hardly be quantised.
-const MAX_K: f64 = (1u64 << 31) as f64;
+const K_MAX: f64 = (1u64 << 31) as f64;
 
 /// Corrections above this are no roundings: the grid is wrong.
-const MAX_CORRECTION: i64 = 1 << 20;
+const CORRECTION_MAX: i64 = 1 << 20;
 
 /// The grid of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Grid {
+pub(crate) enum ValueGrid {
     /// `offset + k · lsb`.
     Multiply { offset: f64, lsb: f64 },
     /// `k / n`.
     Divide { n: f64 },
 }
 
-impl Grid {
+impl ValueGrid {
     #[inline(always)]
     fn rebuild<F: Float>(self, k: f64) -> F {
         F::narrow(match self {
-            Grid::Multiply { offset, lsb } => offset + k * lsb,
-            Grid::Divide { n } => k / n,
+            ValueGrid::Multiply { offset, lsb } => offset + k * lsb,
+            ValueGrid::Divide { n } => k / n,
         })
     }
 
@@ -56,15 +56,15 @@ impl Grid {
     #[inline(always)]
     fn position(self, value: f64) -> f64 {
         match self {
-            Grid::Multiply { offset, lsb } => (value - offset) / lsb,
-            Grid::Divide { n } => value * n,
+            ValueGrid::Multiply { offset, lsb } => (value - offset) / lsb,
+            ValueGrid::Divide { n } => value * n,
         }
     }
 
     /// Whether a value comes back exactly.
     pub(crate) fn rebuilds<F: Float>(self, value: F) -> bool {
         let k = self.position(value.wide()).round();
-        k.abs() < MAX_K && self.rebuild::<F>(k as i64 as f64).pattern() == value.pattern()
+        k.abs() < K_MAX && self.rebuild::<F>(k as i64 as f64).pattern() == value.pattern()
     }
 }
 
@@ -79,14 +79,19 @@ pub(crate) struct Fit {
 
 /// Space reused between columns.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct QuantisedScratch {
     narrow: Vec<i32>,
     wide: Vec<i64>,
 }
 
 /// Appends the values on a grid; none (and nothing appended) where a value is no number or too far
 /// from the grid.
-pub(crate) fn encode<F: Float>(values: &[F], grid: Grid, scratch: &mut Scratch, out: &mut Vec<u8>) -> Option<Fit> {
+pub(crate) fn encode<F: Float>(
+    values: &[F],
+    grid: ValueGrid,
+    scratch: &mut QuantisedScratch,
+    out: &mut Vec<u8>,
+) -> Option<Fit> {
     let start = out.len();
     put_parameters(grid, out);
     let parameter_bytes = out.len() - start;
@@ -117,7 +122,7 @@ pub(crate) fn encode<F: Float>(values: &[F], grid: Grid, scratch: &mut Scratch, 
     for (slot, value) in scratch.wide.iter_mut().zip(values) {
         let rebuilt: F = grid.rebuild(*slot as f64);
         let correction = value.ordered().wrapping_sub(rebuilt.ordered());
-        if !(-MAX_CORRECTION..=MAX_CORRECTION).contains(&correction) {
+        if !(-CORRECTION_MAX..=CORRECTION_MAX).contains(&correction) {
             out.truncate(start);
             return None;
         }
@@ -130,14 +135,14 @@ pub(crate) fn encode<F: Float>(values: &[F], grid: Grid, scratch: &mut Scratch, 
 }
 
 /// All k as i32, and whether every value comes back from them; none where one is too large.
-fn narrow_k<F: Float>(values: &[F], grid: Grid, out: &mut Vec<i32>) -> Option<bool> {
+fn narrow_k<F: Float>(values: &[F], grid: ValueGrid, out: &mut Vec<i32>) -> Option<bool> {
     out.resize(values.len(), 0);
     match grid {
-        Grid::Multiply { offset, lsb } => {
+        ValueGrid::Multiply { offset, lsb } => {
             let inverse = 1.0 / lsb;
             round_all(values, out, |v| (v - offset) * inverse, |k| F::narrow(offset + k * lsb))
         }
-        Grid::Divide { n } => round_all(values, out, |v| v * n, |k| F::narrow(k / n)),
+        ValueGrid::Divide { n } => round_all(values, out, |v| v * n, |k| F::narrow(k / n)),
     }
 }
 
@@ -161,12 +166,12 @@ fn round_all<F: Float>(
     (inside as usize == values.len()).then_some(differing == 0)
 }
 
-fn wide_k<F: Float>(values: &[F], grid: Grid, out: &mut Vec<i64>) -> Option<bool> {
+fn wide_k<F: Float>(values: &[F], grid: ValueGrid, out: &mut Vec<i64>) -> Option<bool> {
     out.clear();
     let mut exact = true;
     for value in values {
         let k = grid.position(value.wide()).round();
-        if k.is_nan() || k.abs() >= MAX_K {
+        if k.is_nan() || k.abs() >= K_MAX {
             return None;
         }
         // From the integer, as a reader does: it has no negative zero.
@@ -178,9 +183,9 @@ fn wide_k<F: Float>(values: &[F], grid: Grid, out: &mut Vec<i64>) -> Option<bool
     Some(exact)
 }
 
-fn put_parameters(grid: Grid, out: &mut Vec<u8>) {
+fn put_parameters(grid: ValueGrid, out: &mut Vec<u8>) {
     match grid {
-        Grid::Multiply { offset, lsb } => {
+        ValueGrid::Multiply { offset, lsb } => {
             let single = |v: f64| f64::from(v as f32).to_bits() == v.to_bits();
             let lsb_form = if single(lsb) { FORM_F32 } else { FORM_F64 };
             let offset_form = match offset {
@@ -198,7 +203,7 @@ fn put_parameters(grid: Grid, out: &mut Vec<u8>) {
                 put(offset, offset_form == OFFSET_F32);
             }
         }
-        Grid::Divide { n } => {
+        ValueGrid::Divide { n } => {
             out.push(FORM_DIVIDE);
             put_varint(out, n as u64);
         }
@@ -213,7 +218,7 @@ pub(crate) fn decode<F: Float>(parameters: &[u8], cursor: &mut Cursor<'_>, out: 
     let mut fields = Cursor::new(parameters);
     let form = fields.u8("quantised form")?;
     let grid = match form & 0b11 {
-        FORM_DIVIDE if form & 0b1100 == 0 => Grid::Divide { n: fields.varint("quantised divisor")? as f64 },
+        FORM_DIVIDE if form & 0b1100 == 0 => ValueGrid::Divide { n: fields.varint("quantised divisor")? as f64 },
         FORM_DIVIDE => return Err(malformed("offset beside a quantised divisor")),
         lsb_form => {
             let lsb = match lsb_form {
@@ -227,19 +232,19 @@ pub(crate) fn decode<F: Float>(parameters: &[u8], cursor: &mut Cursor<'_>, out: 
                 OFFSET_F64 => fields.f64("quantised offset")?,
                 _ => return Err(FormatError::Unsupported { what: "quantised form", found: form.into() }),
             };
-            Grid::Multiply { offset, lsb }
+            ValueGrid::Multiply { offset, lsb }
         }
     };
     if form & !0b1_1111 != 0 {
         return Err(FormatError::Unsupported { what: "quantised form", found: form.into() });
     }
     match grid {
-        Grid::Multiply { offset, lsb } => {
+        ValueGrid::Multiply { offset, lsb } => {
             let (narrow, wide) =
                 (|k: i32| F::narrow(offset + f64::from(k) * lsb), |k: i64| F::narrow(offset + k as f64 * lsb));
             integer::decode_mapped(cursor, out, narrow, wide)?;
         }
-        Grid::Divide { n } => {
+        ValueGrid::Divide { n } => {
             integer::decode_mapped(cursor, out, |k| F::narrow(f64::from(k) / n), |k| F::narrow(k as f64 / n))?;
         }
     }
@@ -257,9 +262,9 @@ pub(crate) fn decode<F: Float>(parameters: &[u8], cursor: &mut Cursor<'_>, out: 
 mod tests {
     use super::*;
 
-    fn round_trip<F: Float + std::fmt::Debug>(values: &[F], grid: Grid) -> Option<(usize, Fit)> {
+    fn round_trip<F: Float + std::fmt::Debug>(values: &[F], grid: ValueGrid) -> Option<(usize, Fit)> {
         let mut out = Vec::new();
-        let fit = encode(values, grid, &mut Scratch::default(), &mut out)?;
+        let fit = encode(values, grid, &mut QuantisedScratch::default(), &mut out)?;
         let mut got = vec![F::narrow(0.0); values.len()];
         let (parameters, body) = out.split_at(fit.parameter_bytes);
         let mut cursor = Cursor::new(body);
@@ -275,33 +280,37 @@ mod tests {
     fn both_forms_and_corrections_come_back() {
         let codes: Vec<f64> = (0..2_100).map(|i| f64::from(i * 7_919 % 4_096)).collect();
         let decimal: Vec<f64> = codes.iter().map(|c| c / 10.0).collect();
-        let (_, fit) = round_trip(&decimal, Grid::Divide { n: 10.0 }).unwrap();
+        let (_, fit) = round_trip(&decimal, ValueGrid::Divide { n: 10.0 }).unwrap();
         assert_eq!(fit.corrected, 0);
         // The product misses some decimals, which is why there are two forms.
-        let (_, fit) = round_trip(&decimal, Grid::Multiply { offset: 0.0, lsb: 0.1 }).unwrap();
+        let (_, fit) = round_trip(&decimal, ValueGrid::Multiply { offset: 0.0, lsb: 0.1 }).unwrap();
         assert!(fit.corrected > 100, "{fit:?}");
         let single: Vec<f32> = codes.iter().map(|c| (c * 0.061 - 3.5) as f32).collect();
-        let (len, fit) = round_trip(&single, Grid::Multiply { offset: -3.5, lsb: 0.061 }).unwrap();
+        let (len, fit) = round_trip(&single, ValueGrid::Multiply { offset: -3.5, lsb: 0.061 }).unwrap();
         assert_eq!(fit.corrected, 0);
         assert!(len < 2_100 * 12 / 8 + 60);
         let far: Vec<f64> = codes.iter().map(|c| (c * 400_000.0) / 1e7).collect();
-        assert_eq!(round_trip(&far, Grid::Divide { n: 1e7 }).unwrap().1.corrected, 0);
+        assert_eq!(round_trip(&far, ValueGrid::Divide { n: 1e7 }).unwrap().1.corrected, 0);
     }
 
     #[test]
     fn negative_zero_is_a_correction_and_what_is_no_number_is_declined() {
-        let grid = Grid::Multiply { offset: 0.0, lsb: 0.5 };
+        let grid = ValueGrid::Multiply { offset: 0.0, lsb: 0.5 };
         assert_eq!(round_trip(&[1.0f32, -0.0, 0.0, -1.5], grid).unwrap().1.corrected, 1);
         // As wide integers, too: one k is beyond what the narrow ones hold.
         for n in [10.0, 1e3, 1e6, 1e7] {
             let far = f64::from(1u32 << 30) / n;
-            assert_eq!(round_trip(&[1.0, -0.0, far, 0.0, -1.5], Grid::Divide { n }).unwrap().1.corrected, 1, "{n}");
+            assert_eq!(
+                round_trip(&[1.0, -0.0, far, 0.0, -1.5], ValueGrid::Divide { n }).unwrap().1.corrected,
+                1,
+                "{n}"
+            );
         }
         for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             assert!(round_trip(&[1.0, odd], grid).is_none());
         }
         // Denormals lie within rounding of zero in the grid but far from it in floats.
         assert!(round_trip(&[1.0, 1e-310], grid).is_none());
-        assert!(round_trip(&[1.0, f64::NAN], Grid::Divide { n: 10.0 }).is_none());
+        assert!(round_trip(&[1.0, f64::NAN], ValueGrid::Divide { n: 10.0 }).is_none());
     }
 }

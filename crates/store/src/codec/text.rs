@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use crate::bytes::{Cursor, FormatError, malformed, put_varint};
 use crate::codec::integer;
-use crate::limits::MAX_COLUMN_TEXT_BYTES;
+use crate::model::limits::COLUMN_TEXT_BYTES_MAX;
 
 /// Appends values as a dictionary; false (and nothing appended) where too few repeat.
 pub(crate) fn encode_dictionary<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize, out: &mut Vec<u8>) -> bool {
@@ -52,7 +52,7 @@ pub(crate) fn decode_plain(cursor: &mut Cursor<'_>, count: usize) -> Result<Text
     for length in lengths {
         let length = u64::try_from(length).map_err(|_| malformed("negative text length"))?;
         end = end.saturating_add(length);
-        if end > MAX_COLUMN_TEXT_BYTES as u64 {
+        if end > COLUMN_TEXT_BYTES_MAX as u64 {
             return Err(too_long(end));
         }
         offsets.push(end as u32);
@@ -80,7 +80,7 @@ pub(crate) fn decode_dictionary(cursor: &mut Cursor<'_>, count: usize) -> Result
     for index in &indices {
         total += entry(*index)?.len() as u64;
     }
-    if total > MAX_COLUMN_TEXT_BYTES as u64 {
+    if total > COLUMN_TEXT_BYTES_MAX as u64 {
         return Err(too_long(total));
     }
     let (mut offsets, mut bytes) = (Vec::with_capacity(count + 1), Vec::with_capacity(total as usize));
@@ -93,7 +93,7 @@ pub(crate) fn decode_dictionary(cursor: &mut Cursor<'_>, count: usize) -> Result
 }
 
 fn too_long(found: u64) -> FormatError {
-    FormatError::Limit { what: "bytes of text in a column", found, limit: MAX_COLUMN_TEXT_BYTES as u64 }
+    FormatError::Limit { what: "bytes of text in a column", found, limit: COLUMN_TEXT_BYTES_MAX as u64 }
 }
 
 #[cfg(test)]

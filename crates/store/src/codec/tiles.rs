@@ -20,12 +20,13 @@
 use std::ops::Range;
 
 use super::{ChannelMemory, Codec, Effort, Encoded, Scratch, decode as decode_values, encode as encode_values};
-use crate::array::{ArrayType, ElementType};
-use crate::batch::{Column, ColumnValues};
 use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_varint};
 use crate::codec::integer;
-use crate::limits::{MAX_ARRAY_LENGTH, MAX_CODEC_PARAMETER_BYTES, MAX_COLUMN_TEXT_BYTES};
-use crate::value::CellState;
+use crate::model::array::{ArrayType, ElementType};
+use crate::model::batch::values_of;
+use crate::model::batch::{Column, ColumnValues};
+use crate::model::limits::{ARRAY_LENGTH_MAX, CODEC_PARAMETER_BYTES_MAX, COLUMN_TEXT_BYTES_MAX};
+use crate::model::value::CellState;
 
 /// Bytes of the elements of a tile, before they are encoded: a read of one element decodes as many, and codecs need
 /// some thousand values to work well.
@@ -34,7 +35,7 @@ const HAS_PARAMETERS: u8 = 0x80;
 
 /// In which order a tile holds its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum TileOrder {
     /// All rows of its first element, then of the next: what each element does over time.
     Element = 0,
     /// All its elements of the first row, then of the next: the shape of a curve.
@@ -75,7 +76,7 @@ pub(crate) fn encode(
     scratch: &mut Scratch,
     (table, tiles): (&mut Vec<u8>, &mut Vec<u8>),
 ) -> Result<Encoded, FormatError> {
-    check_limit("bytes of arrays in a column", arrays.bytes.len() as u64, MAX_COLUMN_TEXT_BYTES)?;
+    check_limit("bytes of arrays in a column", arrays.bytes.len() as u64, COLUMN_TEXT_BYTES_MAX)?;
     let lengths = arrays.lengths();
     if lengths.is_empty() {
         return Ok(Encoded::new(Codec::None));
@@ -93,7 +94,7 @@ pub(crate) fn encode(
     put_varint(table, elements as u64);
     put_varint(table, tiles.len() as u64);
     let mut tile = TileCoder { arrays, values: Vec::new(), memory, effort, scratch };
-    let order = if is_ragged(&lengths) { Order::Row } else { tile.better_order(0..elements.min(longest)) };
+    let order = if is_ragged(&lengths) { TileOrder::Row } else { tile.better_order(0..elements.min(longest)) };
     table.push(order as u8);
     for from in (0..longest).step_by(elements) {
         let start = tiles.len();
@@ -121,17 +122,17 @@ struct TileCoder<'a, 's> {
 
 impl TileCoder<'_, '_> {
     /// The order in which a tile is smaller: tried on one, taken for all.
-    fn better_order(&mut self, elements: Range<usize>) -> Order {
+    fn better_order(&mut self, elements: Range<usize>) -> TileOrder {
         if self.arrays.offsets.len() <= 2 || elements.len() <= 1 {
-            return Order::Row;
+            return TileOrder::Row;
         }
         let (mut by_element, mut by_row) = (Vec::new(), Vec::new());
-        self.encode(elements.clone(), Order::Element, &mut by_element);
-        self.encode(elements, Order::Row, &mut by_row);
-        if by_element.len() < by_row.len() { Order::Element } else { Order::Row }
+        self.encode(elements.clone(), TileOrder::Element, &mut by_element);
+        self.encode(elements, TileOrder::Row, &mut by_row);
+        if by_element.len() < by_row.len() { TileOrder::Element } else { TileOrder::Row }
     }
 
-    fn encode(&mut self, elements: Range<usize>, order: Order, out: &mut Vec<u8>) -> Encoded {
+    fn encode(&mut self, elements: Range<usize>, order: TileOrder, out: &mut Vec<u8>) -> Encoded {
         self.values.clear();
         match self.arrays.kind.element().size_bytes() {
             1 => self.gather::<1>(elements, order),
@@ -143,19 +144,19 @@ impl TileCoder<'_, '_> {
         encode_values(&values, self.memory, self.effort, self.scratch, out)
     }
 
-    fn gather<const N: usize>(&mut self, elements: Range<usize>, order: Order) {
+    fn gather<const N: usize>(&mut self, elements: Range<usize>, order: TileOrder) {
         let Arrays { offsets, bytes, .. } = self.arrays;
         let of = |row: usize| bytes[offsets[row] as usize..offsets[row + 1] as usize].as_chunks::<N>().0;
         let rows = 0..offsets.len() - 1;
         match order {
-            Order::Row => {
+            TileOrder::Row => {
                 for row in rows {
                     let array = of(row);
                     let within = elements.start.min(array.len())..elements.end.min(array.len());
                     self.values.extend_from_slice(array[within].as_flattened());
                 }
             }
-            Order::Element => {
+            TileOrder::Element => {
                 for element in elements {
                     for row in rows.clone() {
                         if let Some(value) = of(row).get(element) {
@@ -165,30 +166,6 @@ impl TileCoder<'_, '_> {
                 }
             }
         }
-    }
-}
-
-/// Elements that stand little-endian one after the other.
-pub(crate) fn values_of(element: ElementType, bytes: &[u8]) -> ColumnValues {
-    macro_rules! values {
-        ($variant:ident, $native:ty) => {
-            ColumnValues::$variant(
-                bytes.as_chunks::<{ size_of::<$native>() }>().0.iter().map(|b| <$native>::from_le_bytes(*b)).collect(),
-            )
-        };
-    }
-    match element {
-        ElementType::Bool => ColumnValues::Bool(bytes.iter().map(|byte| *byte != 0).collect()),
-        ElementType::I8 => values!(I8, i8),
-        ElementType::I16 => values!(I16, i16),
-        ElementType::I32 => values!(I32, i32),
-        ElementType::I64 => values!(I64, i64),
-        ElementType::U8 => values!(U8, u8),
-        ElementType::U16 => values!(U16, u16),
-        ElementType::U32 => values!(U32, u32),
-        ElementType::U64 => values!(U64, u64),
-        ElementType::F32 => values!(F32, f32),
-        ElementType::F64 => values!(F64, f64),
     }
 }
 
@@ -236,7 +213,7 @@ pub(crate) struct TileTable {
     longest: usize,
     /// Of a tile.
     elements: usize,
-    order: Order,
+    order: TileOrder,
     tiles: Vec<Tile>,
 }
 
@@ -253,7 +230,7 @@ impl TileTable {
     ) -> Result<TileTable, FormatError> {
         let mut cursor = Cursor::new(bytes);
         let mut table =
-            TileTable { kind, lengths: Vec::new(), longest: 0, elements: 1, order: Order::Row, tiles: Vec::new() };
+            TileTable { kind, lengths: Vec::new(), longest: 0, elements: 1, order: TileOrder::Row, tiles: Vec::new() };
         if values == 0 {
             return if bytes.is_empty() { Ok(table) } else { Err(malformed("values of no row")) };
         }
@@ -267,18 +244,18 @@ impl TileTable {
         };
         let total: u64 = table.lengths.iter().map(|length| u64::from(*length)).sum();
         table.longest = table.lengths.iter().copied().max().unwrap_or(0) as usize;
-        check_limit("elements of an array", table.longest as u64, MAX_ARRAY_LENGTH)?;
+        check_limit("elements of an array", table.longest as u64, ARRAY_LENGTH_MAX)?;
         let total_bytes = total * kind.element().size_bytes() as u64;
-        check_limit("bytes of arrays in a column", total_bytes, MAX_COLUMN_TEXT_BYTES)?;
-        table.elements = cursor.count("elements of a tile", MAX_ARRAY_LENGTH)?;
+        check_limit("bytes of arrays in a column", total_bytes, COLUMN_TEXT_BYTES_MAX)?;
+        table.elements = cursor.count("elements of a tile", ARRAY_LENGTH_MAX)?;
         if table.elements == 0 {
             return Err(malformed("tiles of no element"));
         }
         let mut at = cursor.count("offset of a tile", tiles_bytes)?;
         table.order = match cursor.u8("order of tiles")? {
             0 if is_ragged(&table.lengths) => return Err(malformed("tiles by element of ragged arrays")),
-            0 => Order::Element,
-            1 => Order::Row,
+            0 => TileOrder::Element,
+            1 => TileOrder::Row,
             unknown => return Err(FormatError::Unsupported { what: "order of tiles", found: unknown.into() }),
         };
         for _ in 0..table.longest.div_ceil(table.elements) {
@@ -287,7 +264,7 @@ impl TileTable {
                 .ok_or(FormatError::Unsupported { what: "codec", found: code.into() })?;
             let parameter_bytes = match code & HAS_PARAMETERS {
                 0 => 0,
-                _ => cursor.count("bytes of codec parameters", MAX_CODEC_PARAMETER_BYTES)?,
+                _ => cursor.count("bytes of codec parameters", CODEC_PARAMETER_BYTES_MAX)?,
             };
             let bytes = parameter_bytes + cursor.count("bytes of a tile", tiles_bytes)?;
             let crc = cursor.u32("checksum of a tile")?;
@@ -339,7 +316,7 @@ impl TileTable {
     fn each(&self, elements: Range<usize>, mut take: impl FnMut(usize, Range<usize>, usize)) {
         let mut at = 0;
         match self.order {
-            Order::Row => {
+            TileOrder::Row => {
                 for (value, length) in self.lengths.iter().enumerate() {
                     let length = *length as usize;
                     let within = elements.start.min(length)..elements.end.min(length);
@@ -348,7 +325,7 @@ impl TileTable {
                     at += count;
                 }
             }
-            Order::Element => {
+            TileOrder::Element => {
                 for element in elements {
                     for (value, length) in self.lengths.iter().enumerate() {
                         if element < *length as usize {

@@ -336,11 +336,11 @@ impl FaultDisk {
 }
 
 /// Releases the folder when the process "ends".
-struct Lock {
+struct FolderLock {
     disk: FaultDisk,
 }
 
-impl Drop for Lock {
+impl Drop for FolderLock {
     fn drop(&mut self) {
         let mut locked = self.disk.faults.locked.lock();
         if *locked == Some(self.disk.power) {
@@ -361,7 +361,7 @@ impl Disk for FaultDisk {
             return Ok(None);
         }
         *locked = Some(self.power);
-        Ok(Some(Box::new(Lock { disk: self.clone() })))
+        Ok(Some(Box::new(FolderLock { disk: self.clone() })))
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>> {

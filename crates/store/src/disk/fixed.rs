@@ -14,13 +14,14 @@ use parking_lot::Mutex;
 
 use super::volume::Volume;
 use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
-use crate::layout::{self, COPIES, Found, Layout};
-use crate::{OpenError, checkpoint, recent_file, recovery, superblock};
+use crate::OpenError;
+use crate::disk::layout::{self, COPIES, FirstPageState, Regions};
+use crate::disk::names;
 
 /// A volume with a layout.
 pub(crate) struct FixedDisk {
     volume: Arc<dyn Volume>,
-    layout: Layout,
+    layout: Regions,
     /// The two ways to the volume.
     log: Arc<dyn DiskFile>,
     buffered: Arc<dyn DiskFile>,
@@ -64,7 +65,7 @@ impl FixedDisk {
         for offset in COPIES {
             let mut page = vec![0; PAGE_BYTES];
             let found = match file.read_at(&mut page, offset) {
-                Ok(read) => Layout::read(&page[..read]),
+                Ok(read) => Regions::read(&page[..read]),
                 // A sector that cannot be read: the other copy is elsewhere.
                 Err(error) => {
                     wrong.push(format!("offset {offset}: {error}"));
@@ -72,12 +73,12 @@ impl FixedDisk {
                 }
             };
             match found {
-                Found::Valid(layout) => valid = valid.or(Some(layout)),
-                Found::Newer(found) => {
+                FirstPageState::Valid(layout) => valid = valid.or(Some(layout)),
+                FirstPageState::Newer(found) => {
                     return Err(OpenError::Newer { path: volume.path(), found, known: layout::known() });
                 }
-                Found::Damaged(reason) => wrong.push(format!("offset {offset}: {reason}")),
-                Found::Nothing => wrong.push(format!("offset {offset}: no first page of a store")),
+                FirstPageState::Damaged(reason) => wrong.push(format!("offset {offset}: {reason}")),
+                FirstPageState::Nothing => wrong.push(format!("offset {offset}: no first page of a store")),
             }
         }
         let damaged = |reason| OpenError::Damaged { path: volume.path(), reason };
@@ -98,7 +99,7 @@ impl FixedDisk {
         FixedDisk::with(volume, layout).map_err(fails)
     }
 
-    fn with(volume: Arc<dyn Volume>, layout: Layout) -> io::Result<FixedDisk> {
+    fn with(volume: Arc<dyn Volume>, layout: Regions) -> io::Result<FixedDisk> {
         let (log, buffered) = (volume.open(Access::Log)?, volume.open(Access::Buffered)?);
         let slots = Slots {
             turns: (0..layout.slots).map(|_| AtomicU64::new(0)).collect(),
@@ -110,7 +111,7 @@ impl FixedDisk {
     }
 
     /// Begins a store in a volume: whatever was there before is none from here on, until [`FixedDisk::finish`].
-    pub(crate) fn begin(volume: Arc<dyn Volume>, layout: Layout) -> io::Result<FixedDisk> {
+    pub(crate) fn begin(volume: Arc<dyn Volume>, layout: Regions) -> io::Result<FixedDisk> {
         let disk = FixedDisk::with(volume, layout)?;
         let mut zeros = Pages::default();
         zeros.resize(PAGE_BYTES);
@@ -120,7 +121,7 @@ impl FixedDisk {
             disk.log.write_at(&zeros, offset)?;
         }
         disk.log.sync()?;
-        let regions = [superblock::FILE, checkpoint::FILES[0], checkpoint::FILES[1], recent_file::FILE];
+        let regions = [names::SUPERBLOCK, names::CHECKPOINTS[0], names::CHECKPOINTS[1], names::RECENT];
         for (offset, bytes) in regions.iter().filter_map(|name| disk.layout.region(name)) {
             for page in 0..(bytes / PAGE_BYTES as u64).min(2) {
                 disk.log.write_at(&zeros, offset + page * PAGE_BYTES as u64)?;
@@ -173,12 +174,12 @@ impl FixedDisk {
 }
 
 /// Gives the volume free, and says so to who still reads.
-struct Lock {
+struct VolumeLock {
     slots: Arc<Slots>,
     _volume: Box<dyn Send + Sync>,
 }
 
-impl Drop for Lock {
+impl Drop for VolumeLock {
     fn drop(&mut self) {
         self.slots.closed.store(true, Ordering::SeqCst);
     }
@@ -191,7 +192,7 @@ impl Disk for FixedDisk {
 
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
         let Some(volume) = self.volume.lock()? else { return Ok(None) };
-        Ok(Some(Box::new(Lock { slots: self.slots.clone(), _volume: volume })))
+        Ok(Some(Box::new(VolumeLock { slots: self.slots.clone(), _volume: volume })))
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>> {
@@ -231,8 +232,7 @@ impl Disk for FixedDisk {
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        let fixed =
-            [superblock::FILE, recovery::LOG_FILE, checkpoint::FILES[0], checkpoint::FILES[1], recent_file::FILE];
+        let fixed = [names::SUPERBLOCK, names::LOG, names::CHECKPOINTS[0], names::CHECKPOINTS[1], names::RECENT];
         let regions = fixed.iter().filter_map(|name| Some(((*name).to_owned(), self.layout.region(name)?.1)));
         let by_name = self.slots.by_name.lock();
         Ok(regions.chain(by_name.keys().map(|name| (name.clone(), self.layout.segment_bytes))).collect())
@@ -259,7 +259,7 @@ impl Disk for FixedDisk {
         self.volume.random()
     }
 
-    fn layout(&self) -> Option<&Layout> {
+    fn layout(&self) -> Option<&Regions> {
         Some(&self.layout)
     }
 
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn files_have_their_places_and_nothing_else() {
         let disk = disk();
-        let names = [superblock::FILE, recovery::LOG_FILE, checkpoint::FILES[0], checkpoint::FILES[1]];
+        let names = [names::SUPERBLOCK, names::LOG, names::CHECKPOINTS[0], names::CHECKPOINTS[1]];
         let mut files: Vec<Arc<dyn DiskFile>> =
             names.map(|name| disk.open(name, Access::Log).expect("a region")).into();
         files.extend((0..5).map(|n| create(&disk, &format!("segment-{n}")).expect("a slot")));

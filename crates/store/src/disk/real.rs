@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_full};
-use crate::trouble::is_out_of_descriptors;
+use crate::model::trouble::is_out_of_descriptors;
 
 /// Descriptors that are kept for when the process has no other left.
 const KEPT: usize = 2;
@@ -102,7 +102,7 @@ pub(super) fn write_in_place(file: &File) {
 }
 
 /// 128 bits of the system's random numbers.
-pub(super) fn random_bits() -> io::Result<u128> {
+pub(crate) fn random_bits() -> io::Result<u128> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u128::from_le_bytes(bytes))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{DiskFile, PAGE_BYTES, Pages};
-use crate::trouble::is_unreadable;
+use crate::model::trouble::is_unreadable;
 
 /// What stands for bytes that cannot be read: no checksum of a page of them holds.
 const FILLER: u8 = 0xFF;

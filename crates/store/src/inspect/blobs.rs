@@ -2,14 +2,15 @@
 
 use std::io;
 
-use super::place::Part;
+use super::place::StoreFile;
 use super::{Depth, Inspection, ListedSegment, SegmentUse, reason};
-use crate::batch::{Column, ColumnValues};
-use crate::blob::{BlobRef, ChunkHeader};
-use crate::directory::file_name;
-use crate::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES};
+use crate::blob::ChunkHeader;
+use crate::model::batch::{Column, ColumnValues};
+use crate::model::blob_ref::BlobRef;
+use crate::model::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES};
+use crate::model::value::Value;
 use crate::segment::SegmentHeader;
-use crate::value::Value;
+use crate::segment::directory::file_name;
 
 /// Where a blob is read: its first chunk, the next one, the checksum so far, and whether all so far was whole.
 struct Under {
@@ -23,7 +24,7 @@ struct Under {
 /// between; behind that lies what may not be whole.
 pub(super) fn walk(
     name: &str,
-    file: &Part,
+    file: &StoreFile,
     header: SegmentHeader,
     listed: Option<&ListedSegment>,
     depth: Depth,

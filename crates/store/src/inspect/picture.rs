@@ -194,8 +194,8 @@ fn shares(bytes: &[u64], cells: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inspect::Spare;
-    use crate::stream::StreamId;
+    use crate::inspect::SpareFile;
+    use crate::model::stream::StreamId;
 
     fn segment(id: u64, group: &str, blocks: u64, sealed: bool) -> SegmentUse {
         SegmentUse {
@@ -218,7 +218,7 @@ mod tests {
         found.log.ring_bytes = 4 << 20;
         found.segments = (0..150).map(|id| segment(id, "data", (1 << 20) * (id % 3) / 2, true)).collect();
         found.segments.push(segment(150, "a group with a long name", 7, false));
-        found.spare = Some(Spare { file: "segment-151".into(), file_bytes: 1 << 20 });
+        found.spare = Some(SpareFile { file: "segment-151".into(), file_bytes: 1 << 20 });
         for n in 0..20_u32 {
             let name = format!("größe.{}", "x".repeat(n as usize * 3));
             let by_age = (0..AGE_CELLS).map(|cell| if cell as u32 >= n { n as f32 } else { 0.0 }).collect();

@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Inspection;
+use crate::disk::layout::{COPIES, FirstPageState, Regions};
+use crate::disk::names;
 use crate::disk::unreadable::read_around;
 use crate::disk::volume::size_of;
 use crate::disk::{PAGE_BYTES, read_full};
-use crate::layout::{COPIES, Found, Layout};
-use crate::{checkpoint, recovery, superblock};
 
 /// A store, read without opening it.
-pub(super) enum Place {
+pub(super) enum StorePlace {
     Folder(PathBuf),
-    Fixed(Arc<File>, Box<Layout>),
+    Fixed(Arc<File>, Box<Regions>),
 }
 
 /// A file of a folder, or what is in its stead.
-pub(super) struct Part {
+pub(super) struct StoreFile {
     file: Arc<File>,
     start: u64,
     pub(super) size: u64,
 }
 
-impl Part {
+impl StoreFile {
     /// Fills `bytes` from an offset as far as it goes; returns what was read. What stands for a page that cannot be read
     /// fits no checksum, and is damage to who looks at it.
     pub(super) fn read_at<'b>(&self, bytes: &'b mut Vec<u8>, offset: u64, len: usize) -> io::Result<&'b [u8]> {
@@ -42,21 +42,21 @@ impl Part {
 /// What a first page is called in a list of damage.
 const FIRST_PAGE: &str = "first page";
 
-impl Place {
-    pub(super) fn open(path: &Path, found: &mut Inspection) -> io::Result<Place> {
+impl StorePlace {
+    pub(super) fn open(path: &Path, found: &mut Inspection) -> io::Result<StorePlace> {
         if std::fs::metadata(path)?.is_dir() {
-            return Ok(Place::Folder(path.to_owned()));
+            return Ok(StorePlace::Folder(path.to_owned()));
         }
         let file = Arc::new(File::open(path)?);
         let size = size_of(&file)?;
-        let (whole, mut bytes, mut valid) = (Part { file: file.clone(), start: 0, size }, Vec::new(), None);
+        let (whole, mut bytes, mut valid) = (StoreFile { file: file.clone(), start: 0, size }, Vec::new(), None);
         let mut wrong = Vec::new();
         for offset in COPIES {
-            match Layout::read(whole.read_at(&mut bytes, offset, PAGE_BYTES)?) {
-                Found::Valid(layout) => valid = valid.or(Some(layout)),
-                Found::Newer(what) => wrong.push((offset, format!("{what}: written by a newer version"))),
-                Found::Damaged(reason) => wrong.push((offset, reason.to_owned())),
-                Found::Nothing => wrong.push((offset, "not the first page of a store".to_owned())),
+            match Regions::read(whole.read_at(&mut bytes, offset, PAGE_BYTES)?) {
+                FirstPageState::Valid(layout) => valid = valid.or(Some(layout)),
+                FirstPageState::Newer(what) => wrong.push((offset, format!("{what}: written by a newer version"))),
+                FirstPageState::Damaged(reason) => wrong.push((offset, reason.to_owned())),
+                FirstPageState::Nothing => wrong.push((offset, "not the first page of a store".to_owned())),
             }
         }
         let Some(layout) = valid else {
@@ -73,13 +73,13 @@ impl Place {
                 format!("made with {} bytes, and only {size} are there", layout.size_bytes),
             );
         }
-        Ok(Place::Fixed(file, Box::new(layout)))
+        Ok(StorePlace::Fixed(file, Box::new(layout)))
     }
 
     /// Names of the files of a folder; those of a fixed size that are always there.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
-        let Place::Folder(folder) = self else {
-            return Ok([superblock::FILE, recovery::LOG_FILE, checkpoint::FILES[0], checkpoint::FILES[1]]
+        let StorePlace::Folder(folder) = self else {
+            return Ok([names::SUPERBLOCK, names::LOG, names::CHECKPOINTS[0], names::CHECKPOINTS[1]]
                 .map(str::to_owned)
                 .into());
         };
@@ -92,23 +92,23 @@ impl Place {
     }
 
     /// A file by its name.
-    pub(super) fn part(&self, name: &str) -> io::Result<Part> {
+    pub(super) fn part(&self, name: &str) -> io::Result<StoreFile> {
         match self {
-            Place::Folder(folder) => {
+            StorePlace::Folder(folder) => {
                 let file = File::open(folder.join(name))?;
-                Ok(Part { size: file.metadata()?.len(), file: Arc::new(file), start: 0 })
+                Ok(StoreFile { size: file.metadata()?.len(), file: Arc::new(file), start: 0 })
             }
-            Place::Fixed(file, layout) => {
+            StorePlace::Fixed(file, layout) => {
                 let (start, size) = layout.region(name).ok_or(io::ErrorKind::NotFound)?;
-                Ok(Part { file: file.clone(), start, size })
+                Ok(StoreFile { file: file.clone(), start, size })
             }
         }
     }
 
     /// A slot; none where there are none, or not as many.
-    pub(super) fn slot(&self, slot: u32) -> Option<Part> {
-        let Place::Fixed(file, layout) = self else { return None };
+    pub(super) fn slot(&self, slot: u32) -> Option<StoreFile> {
+        let StorePlace::Fixed(file, layout) = self else { return None };
         let start = layout.slots_offset + u64::from(slot) * layout.segment_bytes;
-        (slot < layout.slots).then(|| Part { file: file.clone(), start, size: layout.segment_bytes })
+        (slot < layout.slots).then(|| StoreFile { file: file.clone(), start, size: layout.segment_bytes })
     }
 }

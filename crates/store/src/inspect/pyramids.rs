@@ -4,18 +4,18 @@ use std::io;
 use std::sync::Arc;
 
 use super::Inspection;
-use super::place::Part;
+use super::place::StoreFile;
 use crate::block::Block;
-use crate::limits::PAGE_BYTES;
-use crate::segment::pyramid::Builder;
+use crate::model::limits::PAGE_BYTES;
+use crate::model::stream::{Stream, StreamId};
+use crate::segment::pyramid::PyramidBuilder;
 use crate::segment::{Footer, IndexEntry, Trailer};
-use crate::stream::{Stream, StreamId};
 
 /// Makes each pyramid again from the statistics of its stream's blocks. One whose blocks are damaged, which is
 /// listed already, is passed over.
 pub(super) fn verify(
     name: &str,
-    file: &Part,
+    file: &StoreFile,
     (trailer, footer): &(Trailer, Footer),
     found: &mut Inspection,
 ) -> io::Result<()> {
@@ -46,8 +46,8 @@ pub(super) fn verify(
 }
 
 /// The pyramid of a stream as settle makes it; none where a block does not read.
-fn of_blocks(file: &Part, stream: &Stream, entries: &[IndexEntry]) -> io::Result<Option<Builder>> {
-    let (mut builder, mut bytes) = (Builder::default(), Vec::new());
+fn of_blocks(file: &StoreFile, stream: &Stream, entries: &[IndexEntry]) -> io::Result<Option<PyramidBuilder>> {
+    let (mut builder, mut bytes) = (PyramidBuilder::default(), Vec::new());
     let stream = Arc::new(stream.clone());
     for entry in entries.iter().filter(|entry| entry.header.stream == stream.id) {
         if entry.part.is_some() {

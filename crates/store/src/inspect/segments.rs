@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use super::place::Part;
+use super::place::StoreFile;
 use super::{Depth, Inspection, ListedSegment, SegmentUse, blobs, picture, pyramids, reason};
-use crate::batch::Column;
+use crate::block::mixed::MixedBlock;
 use crate::block::{self, Block, BlockHeader, Front};
 use crate::bytes::FormatError;
-use crate::directory::file_name;
-use crate::limits::PAGE_BYTES;
-use crate::missing::wrong_size;
-use crate::mixed::MixedBlock;
-use crate::reduction::Reduction;
+use crate::codec::stats::{ColumnStatistics, Times};
+use crate::model::batch::Column;
+use crate::model::limits::PAGE_BYTES;
+use crate::model::reduction::Reduction;
+use crate::model::stream::{Interpolation, Layout, StreamId};
+use crate::model::value::{CellState, ChannelType};
+use crate::open::missing::wrong_size;
+use crate::segment::directory::file_name;
 use crate::segment::{self, Footer, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader, Trailer};
-use crate::stats::{ColumnStatistics, Times};
-use crate::stream::{Interpolation, Layout, StreamId};
-use crate::value::{CellState, ChannelType};
 
 /// Whether a file of a store is a segment.
 pub(super) fn is_segment(name: &str) -> bool {
@@ -30,7 +30,7 @@ pub(super) fn number_of(name: &str) -> u64 {
 }
 
 /// Whether anything was written to a segment; none: it is not even a page long.
-pub(super) fn is_begun(file: &Part) -> io::Result<Option<bool>> {
+pub(super) fn is_begun(file: &StoreFile) -> io::Result<Option<bool>> {
     let mut bytes = Vec::new();
     let page = file.read_at(&mut bytes, 0, PAGE_BYTES)?;
     Ok((page.len() == PAGE_BYTES).then(|| page.iter().any(|byte| *byte != 0)))
@@ -39,7 +39,7 @@ pub(super) fn is_begun(file: &Part) -> io::Result<Option<bool>> {
 /// A segment under inspection.
 struct Walk<'a> {
     name: &'a str,
-    file: &'a Part,
+    file: &'a StoreFile,
     size: u64,
     header: SegmentHeader,
     usage: SegmentUse,
@@ -51,7 +51,7 @@ struct Walk<'a> {
 /// Looks at one segment, of which the checkpoint may say something.
 pub(super) fn read(
     name: &str,
-    file: &Part,
+    file: &StoreFile,
     depth: Depth,
     known: Option<&ListedSegment>,
     found: &mut Inspection,
@@ -105,7 +105,7 @@ pub(super) fn read(
 /// Looks at the segment that the checkpoint has in a slot.
 pub(super) fn read_slot(
     (id, generation): (u64, u64),
-    file: &Part,
+    file: &StoreFile,
     depth: Depth,
     listed: &ListedSegment,
     found: &mut Inspection,
@@ -129,7 +129,7 @@ pub(super) fn read_slot(
 
 fn walk(
     name: &str,
-    file: &Part,
+    file: &StoreFile,
     header: SegmentHeader,
     (durable, may_be_sealed): (u64, bool),
     depth: Depth,

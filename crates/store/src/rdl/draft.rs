@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::{ElementCodec, ElementDefinition, StoreDefinition, StreamDefinition, TYPES, type_of};
-use crate::catalog::{CHANNELS_MAX, check_key, check_name, check_owner};
-use crate::limits::{MAX_ARRAY_LENGTH, MAX_BLOCK_BYTES};
-use crate::stream::StreamKey;
-use crate::value::ChannelType;
+use crate::catalog::{check_key, check_name, check_owner};
+use crate::model::limits::{ARRAY_LENGTH_MAX, BLOCK_BYTES_MAX, CHANNELS_MAX};
+use crate::model::stream::StreamKey;
+use crate::model::value::ChannelType;
 
 /// Most streams of a definition.
 const STREAMS_MAX: usize = 65_536;
@@ -17,17 +17,17 @@ const CODECS: [&str; 4] = ["SampledAlgorithm", "StepAlgorithm", "DeadbandAlgorit
 
 /// What is wrong with a definition, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct DefinitionFault {
     /// Byte of the text.
     pub at: usize,
     /// What was found there and what was expected.
     pub message: String,
 }
 
-impl Fault {
+impl DefinitionFault {
     /// A fault at a byte of the text.
-    pub fn new(at: usize, message: impl Into<String>) -> Fault {
-        Fault { at, message: message.into() }
+    pub fn new(at: usize, message: impl Into<String>) -> DefinitionFault {
+        DefinitionFault { at, message: message.into() }
     }
 }
 
@@ -114,25 +114,25 @@ impl Draft {
     ///
     /// # Errors
     /// It is unknown, was there before, or its value cannot be.
-    pub fn set(&mut self, name: Placed<&str>, value: Placed<u64>) -> Result<(), Fault> {
+    pub fn set(&mut self, name: Placed<&str>, value: Placed<u64>) -> Result<(), DefinitionFault> {
         let Some(which) = SETTINGS.iter().position(|known| plain(known) == plain(name.is)) else {
             let hint = nearest(name.is, SETTINGS);
-            return Err(Fault::new(
+            return Err(DefinitionFault::new(
                 name.at,
                 format!("found {}, expected one of {}{hint}", shown(name.is), SETTINGS.join(", ")),
             ));
         };
         if self.settings[which].is_some() {
-            return Err(Fault::new(name.at, format!("{} is set twice", SETTINGS[which])));
+            return Err(DefinitionFault::new(name.at, format!("{} is set twice", SETTINGS[which])));
         }
         self.settings[which] = Some(value.at);
         let within = |most: u64| match value.is {
             n if (1..=most).contains(&n) => Ok(n),
-            n => Err(Fault::new(value.at, format!("found {n}, expected {} of 1 to {most}", SETTINGS[which]))),
+            n => Err(DefinitionFault::new(value.at, format!("found {n}, expected {} of 1 to {most}", SETTINGS[which]))),
         };
         let definition = &mut self.definition;
         match which {
-            0 => definition.block_bytes = Some(within(MAX_BLOCK_BYTES as u64)?),
+            0 => definition.block_bytes = Some(within(BLOCK_BYTES_MAX as u64)?),
             1 => definition.file_bytes = Some(within(1 << 50)?),
             2 => definition.max_streams = Some(within(u64::from(u32::MAX))? as u32),
             _ => definition.data_block_blocks = Some(within(1 << 16)?),
@@ -144,22 +144,25 @@ impl Draft {
     ///
     /// # Errors
     /// Its name or id was there before or cannot be.
-    pub fn stream(&mut self, name: Placed<&str>, id: Placed<u64>) -> Result<(), Fault> {
+    pub fn stream(&mut self, name: Placed<&str>, id: Placed<u64>) -> Result<(), DefinitionFault> {
         let key = StreamKey::new(name.is, []);
         check_owner(&key, false)
             .and_then(|()| check_key(&key))
-            .map_err(|reject| Fault::new(name.at, reject.to_string()))?;
+            .map_err(|reject| DefinitionFault::new(name.at, reject.to_string()))?;
         if self.names.insert(name.is.to_owned(), name.at).is_some() {
-            return Err(Fault::new(name.at, format!("there is a stream {} already", shown(name.is))));
+            return Err(DefinitionFault::new(name.at, format!("there is a stream {} already", shown(name.is))));
         }
         let Ok(number) = u32::try_from(id.is) else {
-            return Err(Fault::new(id.at, format!("found the id {}, expected 0 to {}", id.is, u32::MAX)));
+            return Err(DefinitionFault::new(id.at, format!("found the id {}, expected 0 to {}", id.is, u32::MAX)));
         };
         if let Some((_, other)) = self.ids.insert(number, (id.at, name.is.to_owned())) {
-            return Err(Fault::new(id.at, format!("the id {number} belongs to stream {} already", shown(&other))));
+            return Err(DefinitionFault::new(
+                id.at,
+                format!("the id {number} belongs to stream {} already", shown(&other)),
+            ));
         }
         if self.places.len() >= STREAMS_MAX {
-            return Err(Fault::new(name.at, format!("more than {STREAMS_MAX} streams")));
+            return Err(DefinitionFault::new(name.at, format!("more than {STREAMS_MAX} streams")));
         }
         self.places.push(name.at);
         self.definition.streams.push(StreamDefinition { name: name.is.to_owned(), id: number, elements: Vec::new() });
@@ -171,29 +174,32 @@ impl Draft {
     /// # Errors
     /// Its name was there before or cannot be, its type or codec is unknown, or the codec is not for this type or has
     /// other parameters.
-    pub fn element(&mut self, element: &DraftElement<'_>) -> Result<(), Fault> {
+    pub fn element(&mut self, element: &DraftElement<'_>) -> Result<(), DefinitionFault> {
         let Some(stream) = self.definition.streams.last_mut() else {
-            return Err(Fault::new(element.name.at, "an element outside of a stream"));
+            return Err(DefinitionFault::new(element.name.at, "an element outside of a stream"));
         };
         let name = element.name;
-        check_name(name.is).map_err(|reject| Fault::new(name.at, reject.to_string()))?;
+        check_name(name.is).map_err(|reject| DefinitionFault::new(name.at, reject.to_string()))?;
         if stream.elements.iter().any(|other| other.name == name.is) {
             let of = shown(&stream.name);
-            return Err(Fault::new(name.at, format!("stream {of} has an element {} already", shown(name.is))));
+            return Err(DefinitionFault::new(
+                name.at,
+                format!("stream {of} has an element {} already", shown(name.is)),
+            ));
         }
         if stream.elements.len() >= CHANNELS_MAX {
-            return Err(Fault::new(name.at, format!("more than {CHANNELS_MAX} elements")));
+            return Err(DefinitionFault::new(name.at, format!("more than {CHANNELS_MAX} elements")));
         }
         let Some(channel_type) = type_of(element.type_name.is) else {
             let ours = ChannelType::ALL.map(ChannelType::name);
             let ours = ours.iter().map(|name| &**name).chain(["blob"]);
             let names = TYPES.iter().map(|(name, _)| *name).chain(ours);
             let hint = nearest(element.type_name.is, names);
-            return Err(Fault::new(
+            return Err(DefinitionFault::new(
                 element.type_name.at,
                 format!(
                     "found {}, expected a type: int8 to int64, uint8 to uint64, float, double, boolean, string, blob, or an array of up to \
-                     {MAX_ARRAY_LENGTH} such as float[512]{hint}",
+                     {ARRAY_LENGTH_MAX} such as float[512]{hint}",
                     shown(element.type_name.is)
                 ),
             ));
@@ -212,10 +218,10 @@ impl Draft {
     ///
     /// # Errors
     /// It has no element.
-    pub fn end_stream(&self) -> Result<(), Fault> {
+    pub fn end_stream(&self) -> Result<(), DefinitionFault> {
         match (self.definition.streams.last(), self.places.last()) {
             (Some(stream), Some(at)) if stream.elements.is_empty() => {
-                Err(Fault::new(*at, format!("stream {} has no element", shown(&stream.name))))
+                Err(DefinitionFault::new(*at, format!("stream {} has no element", shown(&stream.name))))
             }
             _ => Ok(()),
         }
@@ -225,20 +231,20 @@ impl Draft {
     ///
     /// # Errors
     /// More streams than `maxStreams`, or a size that has no room for a data block of each.
-    pub fn finish(self) -> Result<StoreDefinition, Fault> {
+    pub fn finish(self) -> Result<StoreDefinition, DefinitionFault> {
         let definition = self.definition;
         if let Some(most) = definition.max_streams
             && let Some(at) = self.places.get(most as usize)
         {
             let streams = definition.streams.len();
-            return Err(Fault::new(*at, format!("{streams} streams are defined, and maxStreams is {most}")));
+            return Err(DefinitionFault::new(*at, format!("{streams} streams are defined, and maxStreams is {most}")));
         }
         let least = definition.least_bytes();
         if let Some(size) = definition.file_bytes
             && size < least
         {
             let streams = definition.max_streams.map_or(definition.streams.len(), |most| most as usize);
-            return Err(Fault::new(
+            return Err(DefinitionFault::new(
                 self.settings[1].unwrap_or_default(),
                 format!(
                     "fileSize {size} is too small: {streams} streams with a data block of {} bytes each take {least}",
@@ -251,7 +257,7 @@ impl Draft {
 }
 
 /// The codec of an element, if it is one for its type.
-fn codec(element: &DraftElement<'_>, channel_type: ChannelType) -> Result<ElementCodec, Fault> {
+fn codec(element: &DraftElement<'_>, channel_type: ChannelType) -> Result<ElementCodec, DefinitionFault> {
     let Some(word) = element.codec else { return Ok(ElementCodec::Sampled) };
     let given = plain(word.is);
     let is = |name: &str| {
@@ -260,7 +266,7 @@ fn codec(element: &DraftElement<'_>, channel_type: ChannelType) -> Result<Elemen
     };
     let Some(which) = CODECS.iter().position(|name| is(name)) else {
         let hint = nearest(word.is, CODECS.into_iter().chain(["sampled", "step", "deadband", "swinging_door"]));
-        return Err(Fault::new(
+        return Err(DefinitionFault::new(
             word.at,
             format!("found {}, expected a codec: one of {}{hint}", shown(word.is), CODECS.join(", ")),
         ));
@@ -268,7 +274,7 @@ fn codec(element: &DraftElement<'_>, channel_type: ChannelType) -> Result<Elemen
     let name = CODECS[which];
     let is_number = channel_type.is_integer() || channel_type.is_float();
     if which >= 2 && !is_number {
-        return Err(Fault::new(
+        return Err(DefinitionFault::new(
             word.at,
             format!("{name} is for numbers, and {} is {}", shown(element.name.is), super::type_name(channel_type)),
         ));
@@ -281,23 +287,23 @@ fn codec(element: &DraftElement<'_>, channel_type: ChannelType) -> Result<Elemen
     let mut bound = None;
     for (parameter, value) in &element.parameters {
         let Some(wanted) = wanted else {
-            return Err(Fault::new(
+            return Err(DefinitionFault::new(
                 parameter.at,
                 format!("found {}, and {name} has no parameters", shown(parameter.is)),
             ));
         };
         if plain(parameter.is) != wanted {
             let hint = nearest(parameter.is, [wanted]);
-            return Err(Fault::new(
+            return Err(DefinitionFault::new(
                 parameter.at,
                 format!("found {}, expected {wanted}, the parameter of {name}{hint}", shown(parameter.is)),
             ));
         }
         if !(value.is_finite() && *value >= 0.0) {
-            return Err(Fault::new(parameter.at, format!("{wanted} is {value}, and must not be negative")));
+            return Err(DefinitionFault::new(parameter.at, format!("{wanted} is {value}, and must not be negative")));
         }
         if bound.replace(value + 0.0).is_some() {
-            return Err(Fault::new(parameter.at, format!("{wanted} is there twice")));
+            return Err(DefinitionFault::new(parameter.at, format!("{wanted} is there twice")));
         }
     }
     match (which, bound) {
@@ -307,7 +313,10 @@ fn codec(element: &DraftElement<'_>, channel_type: ChannelType) -> Result<Elemen
         (_, Some(deviation)) => Ok(ElementCodec::SwingingDoor { deviation }),
         (_, None) => {
             let wanted = wanted.unwrap_or_default();
-            Err(Fault::new(word.at, format!("{name} needs its parameter {wanted}, as in PARAMS ({wanted}=0.5)")))
+            Err(DefinitionFault::new(
+                word.at,
+                format!("{name} needs its parameter {wanted}, as in PARAMS ({wanted}=0.5)"),
+            ))
         }
     }
 }

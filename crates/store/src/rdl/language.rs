@@ -1,25 +1,25 @@
 //! RealDB's definition language, read by hand from one token to the next.
 
-use super::draft::{Draft, DraftElement, Fault, Placed, nearest};
+use super::draft::{DefinitionFault, Draft, DraftElement, Placed, nearest};
 use super::tokens::{Token, Tokens};
 use super::{DEFINITION_BYTES_MAX, StoreDefinition};
 
 /// A name as it was found; those in quotes are made anew.
-enum Name<'a> {
+enum FoundName<'a> {
     Word(&'a str),
     Quoted(String),
 }
 
-impl Name<'_> {
+impl FoundName<'_> {
     fn as_str(&self) -> &str {
         match self {
-            Name::Word(word) => word,
-            Name::Quoted(name) => name,
+            FoundName::Word(word) => word,
+            FoundName::Quoted(name) => name,
         }
     }
 }
 
-struct Reader<'a> {
+struct DefinitionReader<'a> {
     tokens: Tokens<'a>,
     /// The token at hand.
     token: Token<'a>,
@@ -28,14 +28,17 @@ struct Reader<'a> {
 }
 
 /// Reads a definition.
-pub(super) fn parse(text: &str) -> Result<StoreDefinition, Fault> {
+pub(super) fn parse(text: &str) -> Result<StoreDefinition, DefinitionFault> {
     if text.len() > DEFINITION_BYTES_MAX {
         let size = text.len();
-        return Err(Fault::new(0, format!("a definition of {size} bytes, at most {DEFINITION_BYTES_MAX} are read")));
+        return Err(DefinitionFault::new(
+            0,
+            format!("a definition of {size} bytes, at most {DEFINITION_BYTES_MAX} are read"),
+        ));
     }
     let mut tokens = Tokens::new(text);
     let (at, token) = tokens.next()?;
-    let mut reader = Reader { tokens, token, at };
+    let mut reader = DefinitionReader { tokens, token, at };
     let mut draft = Draft::default();
     while reader.token != Token::End {
         if reader.takes("SET")? {
@@ -49,24 +52,24 @@ pub(super) fn parse(text: &str) -> Result<StoreDefinition, Fault> {
     draft.finish()
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DefinitionReader<'a> {
     /// Goes on to the next token and returns the one at hand with its place.
-    fn advance(&mut self) -> Result<Placed<Token<'a>>, Fault> {
+    fn advance(&mut self) -> Result<Placed<Token<'a>>, DefinitionFault> {
         let (at, token) = self.tokens.next()?;
         let taken = Placed::new(std::mem::replace(&mut self.at, at), std::mem::replace(&mut self.token, token));
         Ok(taken)
     }
 
-    fn unexpected(&self, expected: &str, words: &[&str]) -> Fault {
+    fn unexpected(&self, expected: &str, words: &[&str]) -> DefinitionFault {
         let hint = match self.token {
             Token::Word(word) => nearest(word, words.iter().copied()),
             _ => String::new(),
         };
-        Fault::new(self.at, format!("found {}, expected {expected}{hint}", self.token.describe()))
+        DefinitionFault::new(self.at, format!("found {}, expected {expected}{hint}", self.token.describe()))
     }
 
     /// Whether the token at hand is this keyword; if so it is passed over.
-    fn takes(&mut self, keyword: &str) -> Result<bool, Fault> {
+    fn takes(&mut self, keyword: &str) -> Result<bool, DefinitionFault> {
         let is = matches!(self.token, Token::Word(word) if word.eq_ignore_ascii_case(keyword));
         if is {
             self.advance()?;
@@ -74,11 +77,11 @@ impl<'a> Reader<'a> {
         Ok(is)
     }
 
-    fn keyword(&mut self, keyword: &str) -> Result<(), Fault> {
+    fn keyword(&mut self, keyword: &str) -> Result<(), DefinitionFault> {
         if self.takes(keyword)? { Ok(()) } else { Err(self.unexpected(keyword, &[keyword])) }
     }
 
-    fn takes_sign(&mut self, sign: char) -> Result<bool, Fault> {
+    fn takes_sign(&mut self, sign: char) -> Result<bool, DefinitionFault> {
         let is = self.token == Token::Sign(sign);
         if is {
             self.advance()?;
@@ -86,11 +89,11 @@ impl<'a> Reader<'a> {
         Ok(is)
     }
 
-    fn sign(&mut self, sign: char) -> Result<(), Fault> {
+    fn sign(&mut self, sign: char) -> Result<(), DefinitionFault> {
         if self.takes_sign(sign)? { Ok(()) } else { Err(self.unexpected(&format!("\"{sign}\""), &[])) }
     }
 
-    fn name(&mut self, expected: &str) -> Result<Placed<Name<'a>>, Fault> {
+    fn name(&mut self, expected: &str) -> Result<Placed<FoundName<'a>>, DefinitionFault> {
         match self.token {
             Token::Word(_) | Token::Quoted(_) => {}
             _ => return Err(self.unexpected(expected, &[])),
@@ -99,20 +102,20 @@ impl<'a> Reader<'a> {
         Ok(Placed::new(
             taken.at,
             match taken.is {
-                Token::Quoted(name) => Name::Quoted(name),
-                Token::Word(word) => Name::Word(word),
-                _ => Name::Word(""),
+                Token::Quoted(name) => FoundName::Quoted(name),
+                Token::Word(word) => FoundName::Word(word),
+                _ => FoundName::Word(""),
             },
         ))
     }
 
-    fn word(&mut self, expected: &str) -> Result<Placed<&'a str>, Fault> {
+    fn word(&mut self, expected: &str) -> Result<Placed<&'a str>, DefinitionFault> {
         let Token::Word(word) = self.token else { return Err(self.unexpected(expected, &[])) };
         Ok(Placed::new(self.advance()?.at, word))
     }
 
     /// A number that is whole and not negative.
-    fn whole(&mut self, expected: &str) -> Result<Placed<u64>, Fault> {
+    fn whole(&mut self, expected: &str) -> Result<Placed<u64>, DefinitionFault> {
         match self.token {
             Token::Number(number) => match number.parse() {
                 Ok(whole) => Ok(Placed::new(self.advance()?.at, whole)),
@@ -123,7 +126,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `setting = number`, after `SET`.
-    fn setting(&mut self, draft: &mut Draft) -> Result<(), Fault> {
+    fn setting(&mut self, draft: &mut Draft) -> Result<(), DefinitionFault> {
         let name = self.word("the name of a setting, such as fileSize")?;
         // What is no setting is told of before what follows it.
         Draft::default().set(name, Placed::new(name.at, 1))?;
@@ -133,7 +136,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `STREAM name WITH ID number { … }`, after `CREATE`.
-    fn stream(&mut self, draft: &mut Draft) -> Result<(), Fault> {
+    fn stream(&mut self, draft: &mut Draft) -> Result<(), DefinitionFault> {
         self.keyword("STREAM")?;
         let name = self.name("the name of a stream")?;
         self.keyword("WITH")?;
@@ -156,7 +159,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `name type [NULL] [WITH CODEC …]`.
-    fn element(&mut self, draft: &mut Draft) -> Result<(), Fault> {
+    fn element(&mut self, draft: &mut Draft) -> Result<(), DefinitionFault> {
         let name = self.name("the name of an element, or \"}\"")?;
         let mut type_name = self.word("a type, such as float")?;
         if self.takes_sign('[')? {
@@ -181,7 +184,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `(name = number, …)`, after `PARAMS`.
-    fn parameters<'e>(&mut self, element: &mut DraftElement<'e>) -> Result<(), Fault>
+    fn parameters<'e>(&mut self, element: &mut DraftElement<'e>) -> Result<(), DefinitionFault>
     where
         'a: 'e,
     {
@@ -194,7 +197,7 @@ impl<'a> Reader<'a> {
             // Tokens are finite numbers.
             element.parameters.push((name, number.parse().unwrap_or(f64::NAN)));
             if element.parameters.len() > 16 {
-                return Err(Fault::new(name.at, "more than 16 parameters"));
+                return Err(DefinitionFault::new(name.at, "more than 16 parameters"));
             }
             if !self.takes_sign(',')? {
                 break;

@@ -5,9 +5,9 @@ use std::fmt;
 use super::{ElementCodec, ElementDefinition, StoreDefinition, StreamDefinition, type_name};
 
 /// A name, in quotes where it is no word.
-struct Name<'a>(&'a str);
+struct QuotedName<'a>(&'a str);
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for QuotedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut chars = self.0.chars();
         let begins = chars.next().is_some_and(|c| c == '_' || c.is_alphabetic());
@@ -33,7 +33,7 @@ impl fmt::Display for ElementCodec {
 
 impl fmt::Display for ElementDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", Name(&self.name), type_name(self.channel_type))?;
+        write!(f, "{} {}", QuotedName(&self.name), type_name(self.channel_type))?;
         if self.optional {
             f.write_str(" NULL")?;
         }
@@ -46,7 +46,7 @@ impl fmt::Display for ElementDefinition {
 
 impl fmt::Display for StreamDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "CREATE STREAM {} WITH ID {} {{", Name(&self.name), self.id)?;
+        writeln!(f, "CREATE STREAM {} WITH ID {} {{", QuotedName(&self.name), self.id)?;
         for (n, element) in self.elements.iter().enumerate() {
             writeln!(f, "  {element}{}", if n + 1 < self.elements.len() { "," } else { "" })?;
         }

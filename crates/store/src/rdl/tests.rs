@@ -1,6 +1,7 @@
-use super::*;
-use crate::array::ElementType;
 use proptest::prelude::*;
+
+use super::*;
+use crate::model::array::ElementType;
 
 const VEHICLE: &str = include_str!("../../../../examples/vehicle.rdl");
 const CAR: &str = include_str!("../../../../examples/car_snapshots.rdl");
@@ -123,7 +124,7 @@ fn errors_say_where_what_was_found_and_what_is_right() {
         (after("SET fileSize = 0"), "t:2:16: found 0, expected fileSize of 1 to 1125899906842624"),
         (after("SET fileSize = -4"), "t:2:16: found the number -4, expected a whole number of 1 or more"),
         (after("SET fileSize = 1e3"), "t:2:16: found the number 1e3, expected a whole number of 1 or more"),
-        (after("SET fileSize = 50MiB"), "t:2:16: \"50MiB\" is no decimal number"),
+        (after("SET fileSize = 50MiB"), "t:2:16: \"50MiB\" is not a decimal number"),
         (after("SET maxStreams = 2 SET MAXSTREAMS = 2"), "t:2:24: maxStreams is set twice"),
         (after("CREATE STREAM A WITH ID 2 { v float }"), "t:2:15: there is a stream \"A\" already"),
         (after("CREATE STREAM B WITH ID 1 { v float }"), "t:2:25: the id 1 belongs to stream \"A\" already"),
@@ -164,7 +165,7 @@ fn errors_say_where_what_was_found_and_what_is_right() {
         ),
         (
             after("CREATE STREAM B WITH ID 2 { v float WITH CODEC DeadbandAlgorithm PARAMS (deadband=1e999) }"),
-            "t:2:83: \"1e999\" is no decimal number",
+            "t:2:83: \"1e999\" is not a decimal number",
         ),
         (
             after("CREATE STREAM B WITH ID 2 { v uint8 WITH CODEC StepAlgorithm PARAMS (deadband=1) }"),

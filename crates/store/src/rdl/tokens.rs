@@ -1,6 +1,6 @@
 //! Words, numbers and signs of the definition language, one after the other.
 
-use super::draft::Fault;
+use super::draft::DefinitionFault;
 
 /// What a token is.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +59,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// The next token and the byte it begins at.
-    pub(super) fn next(&mut self) -> Result<(usize, Token<'a>), Fault> {
+    pub(super) fn next(&mut self) -> Result<(usize, Token<'a>), DefinitionFault> {
         loop {
             self.take_while(char::is_whitespace);
             if !self.rest().starts_with('#') {
@@ -79,19 +79,19 @@ impl<'a> Tokens<'a> {
             c if c == '_' || c.is_alphabetic() => {
                 Token::Word(self.take_while(|c| matches!(c, '_' | '.') || c.is_alphanumeric()))
             }
-            other => return Err(Fault::new(at, format!("{other:?} has no meaning here"))),
+            other => return Err(DefinitionFault::new(at, format!("{other:?} has no meaning here"))),
         };
         Ok((at, token))
     }
 
-    fn quoted(&mut self) -> Result<Token<'a>, Fault> {
+    fn quoted(&mut self) -> Result<Token<'a>, DefinitionFault> {
         let begin = self.at;
         self.at += 1;
         let mut name = String::new();
         loop {
             name.push_str(self.take_while(|c| !matches!(c, '"' | '\n')));
             if !self.rest().starts_with('"') {
-                return Err(Fault::new(begin, "this quote is not closed on its line"));
+                return Err(DefinitionFault::new(begin, "this quote is not closed on its line"));
             }
             self.at += 1;
             if !self.rest().starts_with('"') {
@@ -103,7 +103,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Decimal digits with sign, fraction and exponent; what they come to is for the reader to see.
-    fn number(&mut self) -> Result<Token<'a>, Fault> {
+    fn number(&mut self) -> Result<Token<'a>, DefinitionFault> {
         let begin = self.at;
         let mut before = ' ';
         let rest = self.rest();
@@ -116,7 +116,7 @@ impl<'a> Tokens<'a> {
         self.at += number.len();
         let decimal = number.chars().all(|c| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E'));
         if !decimal || !number.parse::<f64>().is_ok_and(f64::is_finite) {
-            return Err(Fault::new(begin, format!("{number:?} is no decimal number")));
+            return Err(DefinitionFault::new(begin, format!("{number:?} is not a decimal number")));
         }
         Ok(Token::Number(number))
     }

@@ -7,26 +7,29 @@ use std::sync::atomic::AtomicU64;
 
 use crate::OpenError;
 use crate::append::Writer;
+use crate::append::sequence::saved::SavedSequence;
+use crate::append::stream_slot::SlotTable;
 use crate::blob::ChunkHeader;
+use crate::bytes::fields::Put;
+use crate::catalog::group::Group;
 use crate::catalog::{self, ShapeChange, ShapeHistory};
-use crate::checkpoint::{self, Checkpoint, Entries, Position, SealedRows};
-use crate::directory::{Segment, SegmentEntry, SegmentState, file_name};
+use crate::disk::io_error;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
-use crate::fields::Put;
-use crate::group::Group;
-use crate::limits::MAX_SEGMENT_BYTES;
+use crate::log::checkpoint::{self, Checkpoint, Entries, Position, SealedRows};
+use crate::log::superblock::{Superblock, SuperblockFile};
 use crate::log::{self as log_format, Link, LogWriter, Ring};
-use crate::recovery::{self, LostRows, States, apply_entry, io_error};
+use crate::model::limits::SEGMENT_BYTES_MAX;
+use crate::model::stream::{Clock, Layout, Stream, StreamId, StreamKey};
+use crate::open::checkpoint::{States, apply_entry};
+use crate::open::create;
+use crate::segment::directory::{Segment, SegmentEntry, SegmentState, file_name};
+use crate::segment::file::{SegmentFile, block_ref, invalid};
 use crate::segment::{Beside, IndexEntry, SegmentHeader};
-use crate::segment_file::{SegmentFile, block_ref, invalid};
-use crate::sequence::saved::SavedSequence;
-use crate::stream::{Clock, Layout, Stream, StreamId, StreamKey};
-use crate::stream_slot::SlotTable;
-use crate::superblock::{Superblock, SuperblockFile};
+use crate::upkeep::lost::LostRows;
 
 use super::log::Unit;
 use super::metadata::Metadata;
-use super::segments::{Content, Found};
+use super::segments::{Content, FoundSegment};
 use super::source::Source;
 use super::{LostByStream, RepairReport, STREAMS_MAX, log, segments};
 
@@ -98,7 +101,7 @@ fn empty_writer() -> Writer {
 
 /// What of a stream is in segments that were taken over.
 #[derive(Default)]
-struct Rows {
+struct RowsTaken {
     /// By stream, blocks in the order of rows: the place of the segment, the block, whether it lies where it lay.
     blocks: BTreeMap<u32, Vec<(u64, IndexEntry, bool)>>,
     epoch: u32,
@@ -128,7 +131,7 @@ impl NewStore {
     }
 
     /// Defines groups and streams: as the checkpoint does, as the log does, and what both lack as footers do.
-    fn define(&mut self, metadata: &Metadata, found: &[Found], units: &[Unit]) {
+    fn define(&mut self, metadata: &Metadata, found: &[FoundSegment], units: &[Unit]) {
         for (kind, bytes) in &metadata.entries {
             self.put(*kind, bytes.clone());
         }
@@ -213,15 +216,15 @@ impl NewStore {
         (0..self.groups()).map(Group).find(|group| self.writer.groups.name(*group) == name)
     }
 
-    fn group_of(&self, segment: &Found) -> Group {
+    fn group_of(&self, segment: &FoundSegment) -> Group {
         let by_name = segment.header.as_ref().and_then(|header| self.group(&header.group));
         let by_entry = segment.entry.as_ref().map(|entry| entry.group).filter(|group| self.writer.groups.has(*group));
         by_entry.or(by_name).unwrap_or(Group::DATA)
     }
 
     /// Takes segments over.
-    fn segments(&mut self, found: Vec<Found>, report: &mut RepairReport) -> io::Result<Rows> {
-        let mut rows = Rows::default();
+    fn segments(&mut self, found: Vec<FoundSegment>, report: &mut RepairReport) -> io::Result<RowsTaken> {
+        let mut rows = RowsTaken::default();
         for segment in found {
             rows.origin = rows.origin.or(segment.header.as_ref().map(|header| header.origin));
             let group = self.group_of(&segment);
@@ -262,7 +265,7 @@ impl NewStore {
     }
 
     /// Makes sure that the first bytes of a segment are in the target.
-    fn copy(&self, segment: &Found, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
+    fn copy(&self, segment: &FoundSegment, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
         let name = segment.name();
         if !self.copy {
             let file = self.target.open(&name, Access::Buffered)?;
@@ -284,7 +287,7 @@ impl NewStore {
     }
 
     /// A sealed segment as it is.
-    fn take_whole(&self, segment: &Found, group: Group) -> io::Result<Taken> {
+    fn take_whole(&self, segment: &FoundSegment, group: Group) -> io::Result<TargetSegment> {
         let Content::Rows { blocks, .. } = &segment.content else { return Err(io::ErrorKind::InvalidInput.into()) };
         let entry = segment.entry.as_ref();
         // A longer file than was written is cut to what was.
@@ -296,12 +299,17 @@ impl NewStore {
         state.left = entry.is_some_and(|entry| entry.state.left);
         state.stored = aged_as(entry, state.stored);
         let of = self.segment((segment.id, segment.places), group, state);
-        Ok(Taken { segment: of, blocks: blocks.clone(), in_place: true })
+        Ok(TargetSegment { segment: of, blocks: blocks.clone(), in_place: true })
     }
 
     /// A segment of the blocks that are whole, with another number that stands for the old one: what other segments say
     /// of places in that does not count.
-    fn rebuild(&mut self, segment: &Found, group: Group, report: &mut RepairReport) -> io::Result<Taken> {
+    fn rebuild(
+        &mut self,
+        segment: &FoundSegment,
+        group: Group,
+        report: &mut RepairReport,
+    ) -> io::Result<TargetSegment> {
         let Content::Rows { blocks, streams, .. } = &segment.content else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -313,7 +321,7 @@ impl NewStore {
             origin: blocks.first().map_or(0, |block| block.header.origin),
             id,
             generation: id,
-            size_bytes: MAX_SEGMENT_BYTES,
+            size_bytes: SEGMENT_BYTES_MAX,
             created: segment.header.as_ref().map_or(0, |header| header.created),
             group: self.writer.groups.name(group),
             blobs: false,
@@ -339,11 +347,11 @@ impl NewStore {
         file.finish(Beside { places, ..Beside::default() })?;
         let mut state = *of.state.lock();
         state.stored = aged_as(segment.entry.as_ref(), state.stored);
-        Ok(Taken { segment: self.segment((id, segment.places), group, state), blocks: taken, in_place: false })
+        Ok(TargetSegment { segment: self.segment((id, segment.places), group, state), blocks: taken, in_place: false })
     }
 
     /// A segment of blobs up to its last chunk, which nothing more is written to.
-    fn take_blobs(&self, segment: &Found, group: Group) -> io::Result<Taken> {
+    fn take_blobs(&self, segment: &FoundSegment, group: Group) -> io::Result<TargetSegment> {
         let Content::Blobs { end, blobs, stored, generation } = segment.content else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -356,7 +364,7 @@ impl NewStore {
                 origin: segment.header.as_ref().map_or(0, |header| header.origin),
                 id: segment.id,
                 generation: segment.id,
-                size_bytes: MAX_SEGMENT_BYTES,
+                size_bytes: SEGMENT_BYTES_MAX,
                 created: segment.header.as_ref().map_or(0, |header| header.created),
                 group: self.writer.groups.name(group),
                 blobs: true,
@@ -386,7 +394,7 @@ impl NewStore {
             ..SegmentState::default()
         };
         let of = self.segment((segment.id, segment.places), group, state).of_blobs();
-        Ok(Taken { segment: of, blocks: Vec::new(), in_place: true })
+        Ok(TargetSegment { segment: of, blocks: Vec::new(), in_place: true })
     }
 
     /// Chooses what of the log is taken over, and where streams go on without it. Rows of the log that were in a block
@@ -456,7 +464,7 @@ impl NewStore {
         let disk = &*self.target;
         let needed: u64 = kept.iter().map(|(_, records)| log_format::unit_bytes(records.len())).sum();
         let log_bytes = superblock.map_or(0, |s| s.log_bytes).max(needed + LOG_BYTES_MIN).next_multiple_of(1 << 20);
-        let file = recovery::make_log(disk, log_bytes, self.copy)?;
+        let file = create::make_log(disk, log_bytes, self.copy)?;
         let before = kept.first().map_or(0, |(header, _)| header.commit - 1);
         let tail = Link { position: 0, commit: before, chain: 0, epoch };
         let mut log = LogWriter::new(Arc::new(Ring { file, size_bytes: log_bytes }), tail);
@@ -499,7 +507,7 @@ impl NewStore {
 }
 
 /// A segment in the target.
-struct Taken {
+struct TargetSegment {
     segment: Segment,
     blocks: Vec<IndexEntry>,
     /// Whether blocks lie where they lay.
@@ -555,7 +563,7 @@ fn state_of(blocks: &[IndexEntry], bytes: u64) -> SegmentState {
 }
 
 /// Where each stream goes on behind its last row in a segment, and which rows between those that are left are lost.
-fn positions(writer: &Writer, metadata: &Metadata, rows: &Rows) -> (Vec<Position>, LostByStream) {
+fn positions(writer: &Writer, metadata: &Metadata, rows: &RowsTaken) -> (Vec<Position>, LostByStream) {
     let (mut positions, mut lost) = (Vec::new(), LostByStream::new());
     for (id, stream) in writer.streams.iter().enumerate() {
         let id = id as u32;

@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use crate::append::Writer;
-use crate::counts::RecoveryReport;
-use crate::disk::{DiskFile, PAGE_BYTES, read_exact};
-use crate::fields::Take;
-use crate::log::{self, LogReader, Ring, UNIT_HEADER_BYTES, UnitHeader};
-use crate::record::{Record, Records};
-use crate::recovery::{LOG_FILE, LostRows, apply_record};
-use crate::superblock::Superblock;
-
 use super::RepairReport;
 use super::source::Source;
+use crate::append::Writer;
+use crate::bytes::fields::Take;
+use crate::disk::names;
+use crate::disk::{DiskFile, PAGE_BYTES, read_exact};
+use crate::log::record::{Record, Records};
+use crate::log::superblock::Superblock;
+use crate::log::{self, LogReader, Ring, UNIT_HEADER_BYTES, UnitHeader};
+use crate::model::counts::RecoveryReport;
+use crate::open::replay::apply_record;
+use crate::upkeep::lost::LostRows;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Larger logs are not made.
@@ -32,14 +33,14 @@ pub(super) fn units(
     superblock: Option<&Superblock>,
     report: &mut RepairReport,
 ) -> io::Result<Vec<Unit>> {
-    let Some(file) = source.file(LOG_FILE)? else {
-        report.damaged(LOG_FILE, 0, "missing");
+    let Some(file) = source.file(names::LOG)? else {
+        report.damaged(names::LOG, 0, "missing");
         return Ok(Vec::new());
     };
     let size = file.size()?;
     let ring = superblock.map_or(size, |superblock| superblock.log_bytes).min(RING_BYTES_MAX) / PAGE * PAGE;
     if size < ring {
-        report.damaged(LOG_FILE, size, format!("shorter than its {ring} bytes"));
+        report.damaged(names::LOG, size, format!("shorter than its {ring} bytes"));
     }
     if ring == 0 {
         return Ok(Vec::new());
@@ -61,7 +62,7 @@ pub(super) fn units(
         if !follows {
             let first = last.map_or(0, |last| last.commit) + 1;
             let reason = format!("commits {first} to {} are damaged or missing", header.commit - 1);
-            report.damaged(LOG_FILE, end % ring, reason);
+            report.damaged(names::LOG, end % ring, reason);
         }
         last = Some(header.link());
         end = last.map_or(0, |last| last.position);
@@ -71,7 +72,7 @@ pub(super) fn units(
         let ring = Ring { file, size_bytes: ring };
         if LogReader::new(&ring, last).torn_bytes()? > 0 {
             let reason = "the commit behind the last whole one was cut, or is damaged";
-            report.damaged(LOG_FILE, last.position % ring.size_bytes, reason);
+            report.damaged(names::LOG, last.position % ring.size_bytes, reason);
         }
     }
     Ok(units)

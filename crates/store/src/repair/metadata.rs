@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use crate::checkpoint::{self, Position};
-use crate::directory::{Segment, SegmentEntry};
-use crate::disk::fixed::FixedDisk;
-use crate::disk::unreadable::UnreadablePages;
-use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
-use crate::superblock::{self, Found, Superblock};
-
 use super::RepairReport;
 use super::source::Source;
+use crate::disk::fixed::FixedDisk;
+use crate::disk::names;
+use crate::disk::unreadable::UnreadablePages;
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact};
+use crate::log::checkpoint::{self, Position};
+use crate::log::superblock::{Superblock, SuperblockState};
+use crate::segment::directory::{Segment, SegmentEntry};
 
 /// Checkpoints are read up to this size.
 const CHECKPOINT_BYTES_MAX: u64 = 1 << 32;
@@ -36,10 +36,10 @@ pub(super) struct Metadata {
 impl Metadata {
     /// Reads what there is; what is wrong goes to the report.
     pub(super) fn read(source: &Source, report: &mut RepairReport) -> io::Result<Metadata> {
-        let copies = match source.file(superblock::FILE)? {
+        let copies = match source.file(names::SUPERBLOCK)? {
             Some(file) => superblocks(&*file, report)?,
             None => {
-                report.damaged(superblock::FILE, 0, "missing");
+                report.damaged(names::SUPERBLOCK, 0, "missing");
                 Vec::new()
             }
         };
@@ -48,7 +48,7 @@ impl Metadata {
         let newest = copies.first().copied();
         let mut best: Option<(bool, Vec<Vec<Entry>>)> = None;
         let mut parts_of = Vec::new();
-        for (index, name) in checkpoint::FILES.into_iter().enumerate() {
+        for (index, name) in names::CHECKPOINTS.into_iter().enumerate() {
             let Some(file) = source.file(name)? else {
                 if newest.is_some_and(|s| s.checkpoint_file as usize == index + 1) {
                     report.damaged(name, 0, "missing");
@@ -110,14 +110,14 @@ fn superblocks(file: &dyn DiskFile, report: &mut RepairReport) -> io::Result<Vec
         let mut page = vec![0; PAGE_BYTES];
         let read = file.read_at(&mut page, offset)?;
         match Superblock::decode(&page[..read]) {
-            Some(Found::Valid(superblock)) => copies.push(superblock),
-            Some(Found::Newer(found)) => {
+            Some(SuperblockState::Valid(superblock)) => copies.push(superblock),
+            Some(SuperblockState::Newer(found)) => {
                 let reason = format!("{found}: written by a newer version");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
             }
             // A copy that was not written yet is all zeros.
             _ if read == PAGE_BYTES && page.iter().all(|byte| *byte == 0) => {}
-            _ => report.damaged(superblock::FILE, offset, "neither valid nor empty: the checksum does not fit"),
+            _ => report.damaged(names::SUPERBLOCK, offset, "neither valid nor empty: the checksum does not fit"),
         }
     }
     copies.sort_by_key(|copy| std::cmp::Reverse(copy.generation));
@@ -125,9 +125,9 @@ fn superblocks(file: &dyn DiskFile, report: &mut RepairReport) -> io::Result<Vec
 }
 
 /// Parts of a checkpoint file from its beginning as far as they fit, and behind each the bytes so far and its chain.
-type Parts = (Vec<Vec<Entry>>, Vec<(u64, u64)>);
+type CheckpointParts = (Vec<Vec<Entry>>, Vec<(u64, u64)>);
 
-fn parts(file: &dyn DiskFile) -> io::Result<Parts> {
+fn parts(file: &dyn DiskFile) -> io::Result<CheckpointParts> {
     let size = file.size()?.min(CHECKPOINT_BYTES_MAX);
     let bytes = read_exact(file, 0, size as usize)?;
     let (mut parts, mut ends) = (Vec::new(), Vec::new());
@@ -162,10 +162,10 @@ fn pick(all: Vec<Vec<Vec<Entry>>>) -> Vec<Vec<Entry>> {
 pub(super) fn slots(disk: &FixedDisk, unreadable: &UnreadablePages) -> io::Result<Vec<(u64, u32)>> {
     let open = |name: &str| disk.open(name, Access::Log).map(|file| unreadable.around(name, file));
     let mut all = Vec::new();
-    let superblock = open(superblock::FILE)?;
+    let superblock = open(names::SUPERBLOCK)?;
     let copies = superblocks(&*superblock, &mut RepairReport::default())?;
     let mut named = None;
-    for (index, name) in checkpoint::FILES.into_iter().enumerate() {
+    for (index, name) in names::CHECKPOINTS.into_iter().enumerate() {
         let (parts, ends) = parts(&*open(name)?)?;
         let newest = copies.first().filter(|s| s.checkpoint_file as usize == index + 1);
         let end = newest.and_then(|s| ends.iter().position(|e| *e == (s.checkpoint_bytes, s.checkpoint_chain)));

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use crate::blob::ChunkHeader;
 use crate::block::{self, Front};
 use crate::bytes::FormatError;
-use crate::directory::{SegmentEntry, file_name};
 use crate::disk::{DiskFile, PAGE_BYTES, read_exact};
-use crate::limits::{BLOCK_ALIGN_BYTES, MAX_SEGMENT_BYTES};
+use crate::model::limits::{BLOCK_ALIGN_BYTES, SEGMENT_BYTES_MAX};
+use crate::model::stream::Stream;
+use crate::segment::directory::{SegmentEntry, file_name};
+use crate::segment::file::Window;
 use crate::segment::{
     self, Footer, GROUP_HEADER_BYTES, GroupHeader, IndexEntry, SegmentHeader, Trailer, index_entries,
 };
-use crate::segment_file::Window;
-use crate::stream::Stream;
 
 use super::RepairReport;
 use super::metadata::Metadata;
 use super::source::Source;
 
 /// A segment as found.
-pub(super) struct Found {
+pub(super) struct FoundSegment {
     pub(super) id: u64,
     /// The numbers that it stands for.
     pub(super) places: (u64, u64),
@@ -43,7 +43,7 @@ pub(super) enum Content {
     Blobs { end: u64, blobs: u64, stored: (i64, i64), generation: u64 },
 }
 
-impl Found {
+impl FoundSegment {
     /// Its file, by its name in the folder.
     pub(super) fn name(&self) -> String {
         file_name(self.id)
@@ -57,7 +57,7 @@ pub(super) fn find(
     metadata: &Metadata,
     check: bool,
     report: &mut RepairReport,
-) -> io::Result<Vec<Found>> {
+) -> io::Result<Vec<FoundSegment>> {
     let there = source.segments()?;
     for (id, entry) in &metadata.segments {
         if !there.contains(id) && entry.state.bytes > 0 {
@@ -90,7 +90,7 @@ pub(super) fn find(
 }
 
 /// Leaves out blocks whose rows came before.
-fn once(found: &mut Found, next: &mut BTreeMap<u32, u64>) {
+fn once(found: &mut FoundSegment, next: &mut BTreeMap<u32, u64>) {
     let Content::Rows { blocks, as_it_is, .. } = &mut found.content else { return };
     let before = blocks.len();
     // Compaction writes blocks of few rows behind those of many.
@@ -117,10 +117,10 @@ fn look_at(
     entry: Option<SegmentEntry>,
     check: bool,
     report: &mut RepairReport,
-) -> io::Result<Option<Found>> {
+) -> io::Result<Option<FoundSegment>> {
     let name = file_name(id);
     let Some(file) = source.file(&name)? else { return Ok(None) };
-    let size = file.size()?.min(MAX_SEGMENT_BYTES);
+    let size = file.size()?.min(SEGMENT_BYTES_MAX);
     let mut page = vec![0; PAGE_BYTES];
     let read = file.read_at(&mut page, 0)?;
     let counted = entry.as_ref().map_or(0, |entry| entry.state.bytes);
@@ -138,7 +138,7 @@ fn look_at(
         }
     };
     let blobs = header.as_ref().map(|header| header.blobs).or(entry.as_ref().map(|entry| entry.blobs));
-    let mut found = Found { id, places: (id, id), file, size, header, entry, content: empty() };
+    let mut found = FoundSegment { id, places: (id, id), file, size, header, entry, content: empty() };
     if blobs == Some(true) {
         found.content = blobs_of(&found)?;
         return Ok(Some(found));
@@ -180,7 +180,7 @@ fn empty() -> Content {
 }
 
 /// The footer, if it is whole and the segment's own.
-fn footer(found: &Found, report: &mut RepairReport) -> io::Result<Option<(Trailer, Footer)>> {
+fn footer(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Option<(Trailer, Footer)>> {
     let page = PAGE_BYTES as u64;
     let name = found.name();
     let at = match &found.entry {
@@ -229,7 +229,7 @@ fn is_whole(bytes: &[u8]) -> Result<(), FormatError> {
 }
 
 /// Leaves out blocks that are damaged.
-fn keep_whole(found: &Found, blocks: &mut Vec<IndexEntry>, report: &mut RepairReport) -> io::Result<()> {
+fn keep_whole(found: &FoundSegment, blocks: &mut Vec<IndexEntry>, report: &mut RepairReport) -> io::Result<()> {
     let mut bad = BTreeSet::new();
     for parts in blocks.chunk_by(|a, b| a.offset == b.offset) {
         let offset = parts[0].offset;
@@ -251,7 +251,7 @@ fn keep_whole(found: &Found, blocks: &mut Vec<IndexEntry>, report: &mut RepairRe
 }
 
 /// Blocks of a segment without a footer: of every write group that is its own, whole or not, the blocks that are.
-fn walk(found: &Found, report: &mut RepairReport) -> io::Result<Vec<IndexEntry>> {
+fn walk(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Vec<IndexEntry>> {
     let name = found.name();
     let counted = found.entry.as_ref().map_or(0, |entry| entry.state.bytes);
     let mut generation = found.header.as_ref().map(|header| header.generation);
@@ -328,7 +328,7 @@ fn whole_blocks(body: &[u8], base: u64) -> (Vec<IndexEntry>, Option<u64>) {
 }
 
 /// Up to where a segment of blobs has chunks, and what is in them.
-fn blobs_of(found: &Found) -> io::Result<Content> {
+fn blobs_of(found: &FoundSegment) -> io::Result<Content> {
     let mut generation = found.header.as_ref().map(|header| header.generation);
     let (mut at, mut end, mut blobs) = (PAGE_BYTES as u64, PAGE_BYTES as u64, 0);
     let mut stored = (i64::MAX, i64::MIN);

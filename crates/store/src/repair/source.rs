@@ -5,16 +5,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::metadata;
 use crate::OpenError;
-use crate::directory::file_name;
 use crate::disk::fixed::FixedDisk;
-use crate::disk::overlay::{OverlayVolume, ReadFiles, ReadFolder};
+use crate::disk::names;
 use crate::disk::unreadable::UnreadablePages;
 use crate::disk::{Disk, DiskFile, PAGE_BYTES};
+use crate::repair::overlay::{OverlayVolume, ReadFiles, ReadFolder};
+use crate::segment::directory::file_name;
 use crate::segment::{GroupHeader, SegmentHeader};
-use crate::{checkpoint, superblock};
-
-use super::metadata;
 
 /// A store that is read, and kept from writers as long as this lives.
 pub(super) struct Source {
@@ -39,7 +38,7 @@ impl Source {
         let lock = lock.map_err(fails)?.ok_or_else(in_use)?;
         let unreadable = UnreadablePages::default();
         let slots = slots_of(&disk, &unreadable).map_err(fails)?;
-        Ok(Source { files: Arc::new(Slots { disk, slots }), unreadable, _lock: lock })
+        Ok(Source { files: Arc::new(SlotFiles { disk, slots }), unreadable, _lock: lock })
     }
 
     /// Of files that nobody keeps from writers.
@@ -72,14 +71,14 @@ impl Source {
 
     /// Whether there is anything of a store.
     pub(super) fn has_data(&self) -> bool {
-        let known = [superblock::FILE, checkpoint::FILES[0], checkpoint::FILES[1]];
+        let known = [names::SUPERBLOCK, names::CHECKPOINTS[0], names::CHECKPOINTS[1]];
         let is = |name: &str| known.contains(&name) || name.starts_with("segment-");
         self.files.list().is_ok_and(|files| files.iter().any(|(name, _)| is(name)))
     }
 }
 
 /// A store of a fixed size: each slot is the file of the segment in it.
-struct Slots {
+struct SlotFiles {
     disk: FixedDisk,
     slots: BTreeMap<String, u32>,
 }
@@ -110,7 +109,7 @@ fn slots_of(disk: &FixedDisk, unreadable: &UnreadablePages) -> io::Result<BTreeM
     Ok(slots)
 }
 
-impl ReadFiles for Slots {
+impl ReadFiles for SlotFiles {
     fn path(&self) -> String {
         self.disk.path()
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::source::Source;
 use super::*;
-use crate::disk::overlay::ReadFiles;
 use crate::disk::unreadable::ReadBy;
 use crate::disk::{DiskFile, PAGE_BYTES};
+use crate::repair::overlay::ReadFiles;
 use crate::{ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, StreamKey, StreamSpec};
 
 const T0: i64 = 1_790_000_000_000_000_000;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::footer::{self, IndexEntry};
 use super::{Beside, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader};
+use crate::block::mixed::MixedBlock;
 use crate::block::{self, BlockHeader};
 use crate::bytes::{FormatError, malformed};
-use crate::definition;
-use crate::limits::{MAX_GROUP_BYTES, PAGE_BYTES};
-use crate::mixed::MixedBlock;
-use crate::stream::{Stream, StreamId};
+use crate::catalog::definition;
+use crate::model::limits::{GROUP_BYTES_MAX, PAGE_BYTES};
+use crate::model::stream::{Stream, StreamId};
 
 /// A write group ready for the disk.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct WriteGroup {
     /// Where it goes in the segment: a multiple of 4 KiB.
     pub offset: u64,
     /// Its bytes, padded to 4 KiB.
@@ -108,7 +108,7 @@ impl Builder {
 
     /// Whether a block of these bytes goes into the group under way; if not, take that first.
     pub fn fits_group(&self, block_bytes: usize) -> bool {
-        self.group.is_empty() || GROUP_HEADER_BYTES + self.group.len() + block_bytes <= MAX_GROUP_BYTES
+        self.group.is_empty() || GROUP_HEADER_BYTES + self.group.len() + block_bytes <= GROUP_BYTES_MAX
     }
 
     /// Whether a block of these bytes and streams still leaves room for the footer. `parts` is 1 for an
@@ -139,7 +139,7 @@ impl Builder {
         end + (footer.next_multiple_of(PAGE_BYTES) + 2 * PAGE_BYTES) as u64 <= self.header.size_bytes
     }
 
-    /// Takes in a block that [`block::Encoder::encode`] or [`crate::mixed::encode`] made, and the definitions of
+    /// Takes in a block that [`block::Encoder::encode`] or [`crate::block::mixed::encode`] made, and the definitions of
     /// its streams. Returns its offset in the segment.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl Builder {
     }
 
     /// The group under way, if it holds a block; the next one begins behind it.
-    pub fn take_group(&mut self) -> Option<Group> {
+    pub fn take_group(&mut self) -> Option<WriteGroup> {
         if self.group.is_empty() {
             return None;
         }
@@ -198,7 +198,7 @@ impl Builder {
         bytes.extend_from_slice(&header.bytes());
         bytes.append(&mut self.group);
         bytes.resize(header.padded_bytes(), 0);
-        let group = Group { offset: self.group_offset, bytes, blocks: self.group_blocks };
+        let group = WriteGroup { offset: self.group_offset, bytes, blocks: self.group_blocks };
         self.group_offset += group.bytes.len() as u64;
         self.group_index += 1;
         self.group_blocks = 0;
@@ -315,7 +315,7 @@ pub(crate) fn index_entries(block: &[u8], header: BlockHeader, offset: u64) -> R
         return Ok(vec![IndexEntry { offset, length_bytes, part: None, header }]);
     }
     let mixed = MixedBlock::read(block)?;
-    let entry = |(part, found): (usize, &crate::mixed::PartEntry)| IndexEntry {
+    let entry = |(part, found): (usize, &crate::block::mixed::PartEntry)| IndexEntry {
         offset,
         length_bytes,
         part: Some(part as u32),

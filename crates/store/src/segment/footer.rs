@@ -35,12 +35,12 @@ use super::pyramid::{Directory, Pyramids};
 use super::{CRC_AT, LastBlocks, SegmentHeader, check_crc, check_magic, check_page, seal_page};
 use crate::block::{BlockHeader, HEADER_BYTES, SKIPPABLE, put_section};
 use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_signed, put_varint};
-use crate::definition;
-use crate::limits::{
-    BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_ROWS, MAX_FOOTER_BYTES, MAX_MIXED_PARTS, MAX_SECTIONS,
-    MAX_SEGMENT_BYTES, PAGE_BYTES,
+use crate::catalog::definition;
+use crate::model::limits::{
+    BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, FOOTER_BYTES_MAX, MIXED_PARTS_MAX, PAGE_BYTES, SECTIONS_MAX,
+    SEGMENT_BYTES_MAX,
 };
-use crate::stream::{Stream, StreamId};
+use crate::model::stream::{Stream, StreamId};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SBFT");
 const TRAILER_MAGIC: u32 = u32::from_le_bytes(*b"SBTR");
@@ -161,7 +161,7 @@ pub(super) fn encode<'s>(
 
 /// What an index entry is written relative to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct EntryBase {
     end: u64,
     block: (u64, usize),
     epoch: u32,
@@ -172,10 +172,10 @@ pub(crate) struct Before {
     stored: i64,
 }
 
-impl Before {
+impl EntryBase {
     fn advance(&mut self, entry: &IndexEntry) {
         let header = &entry.header;
-        *self = Before {
+        *self = EntryBase {
             end: entry.offset + entry.length_bytes as u64,
             block: (entry.offset, entry.length_bytes),
             epoch: header.epoch,
@@ -198,7 +198,7 @@ pub(super) fn put_index(entries: &[IndexEntry], out: &mut Vec<u8>) {
     put_varint(out, origins.len() as u64);
     origins.iter().for_each(|origin| out.extend_from_slice(&origin.to_le_bytes()));
     put_varint(out, entries.len() as u64);
-    let mut before = Before::default();
+    let mut before = EntryBase::default();
     for entry in entries {
         let header = &entry.header;
         let same = entry.part.is_some() && before.block == (entry.offset, entry.length_bytes);
@@ -247,11 +247,11 @@ pub fn read_trailer(bytes: &[u8]) -> Result<Trailer, FormatError> {
     check_page("trailer", &page[..CRC_AT + 4])?;
     fields.u32("reserved")?;
     let footer_offset = fields.u64("footer offset")?;
-    let footer_bytes = check_limit("bytes of a footer", fields.u64("footer length")?, MAX_FOOTER_BYTES)?;
+    let footer_bytes = check_limit("bytes of a footer", fields.u64("footer length")?, FOOTER_BYTES_MAX)?;
     if footer_bytes < FOOTER_HEADER_BYTES || !footer_offset.is_multiple_of(PAGE_BYTES as u64) {
         return Err(malformed("place of a footer"));
     }
-    if footer_offset.saturating_add(footer_bytes as u64) > MAX_SEGMENT_BYTES {
+    if footer_offset.saturating_add(footer_bytes as u64) > SEGMENT_BYTES_MAX {
         return Err(malformed("place of a footer"));
     }
     Ok(Trailer { footer_offset, footer_bytes, segment: fields.u64("segment")?, generation: fields.u64("generation")? })
@@ -259,7 +259,7 @@ pub fn read_trailer(bytes: &[u8]) -> Result<Trailer, FormatError> {
 
 /// Where the sections of a footer lie in it; those that are short are read.
 #[derive(Debug, Default)]
-pub(crate) struct Sections {
+pub(crate) struct FooterSections {
     pub(crate) index: Range<usize>,
     streams: Range<usize>,
     pub(crate) last: Option<Range<usize>>,
@@ -273,7 +273,7 @@ pub(crate) struct Sections {
 /// When it is none, is of another segment, is damaged, newer, or contradicts itself.
 pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatError> {
     let sections = read_sections(bytes, trailer)?;
-    let entries = Entries::open(&bytes[sections.index])?;
+    let entries = IndexEntries::open(&bytes[sections.index])?;
     let mut footer = Footer { entries: Vec::with_capacity(entries.left), ..Footer::default() };
     for entry in entries {
         footer.entries.push(entry?.1);
@@ -288,7 +288,7 @@ pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatErro
 ///
 /// # Errors
 /// As [`read_footer`], but for what is wrong within a section that is only found.
-pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<Sections, FormatError> {
+pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<FooterSections, FormatError> {
     let whole = Cursor::new(bytes).take(trailer.footer_bytes, "footer")?;
     let mut fields = Cursor::new(whole);
     check_magic("footer", MAGIC, fields.u32("magic")?)?;
@@ -302,8 +302,8 @@ pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<Sections,
     let body = &whole[FOOTER_HEADER_BYTES..];
     check_crc("footer", body_crc, body)?;
     let mut cursor = Cursor::new(body);
-    let mut found = Sections::default();
-    for _ in 0..MAX_SECTIONS {
+    let mut found = FooterSections::default();
+    for _ in 0..SECTIONS_MAX {
         if cursor.remaining() == 0 {
             return Ok(found);
         }
@@ -329,7 +329,7 @@ pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<Sections,
             unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
         }
     }
-    Err(FormatError::Limit { what: "sections", found: MAX_SECTIONS as u64 + 1, limit: MAX_SECTIONS as u64 })
+    Err(FormatError::Limit { what: "sections", found: SECTIONS_MAX as u64 + 1, limit: SECTIONS_MAX as u64 })
 }
 
 fn read_streams(section: &[u8]) -> Result<Vec<Stream>, FormatError> {
@@ -340,18 +340,18 @@ fn read_streams(section: &[u8]) -> Result<Vec<Stream>, FormatError> {
 }
 
 /// Entries of an index, one after the other.
-pub(crate) struct Entries<'a> {
+pub(crate) struct IndexEntries<'a> {
     cursor: Cursor<'a>,
     section_bytes: usize,
     pub(crate) origins: Vec<u128>,
-    pub(crate) before: Before,
+    pub(crate) before: EntryBase,
     /// Entries that are still to come.
     pub(crate) left: usize,
     /// Whether nothing may lie behind the last.
     is_whole: bool,
 }
 
-impl<'a> Entries<'a> {
+impl<'a> IndexEntries<'a> {
     /// All of an index section.
     ///
     /// # Errors
@@ -362,12 +362,19 @@ impl<'a> Entries<'a> {
         let count = cursor.count("origins of a segment", section.len() / size_of::<u128>())?;
         let origins = (0..count).map(|_| cursor.u128("origin")).collect::<Result<Vec<_>, _>>()?;
         let left = cursor.count("blocks of a segment", section.len() / ENTRY_MIN_BYTES)?;
-        Ok(Entries { cursor, section_bytes: section.len(), origins, before: Before::default(), left, is_whole: true })
+        Ok(IndexEntries {
+            cursor,
+            section_bytes: section.len(),
+            origins,
+            before: EntryBase::default(),
+            left,
+            is_whole: true,
+        })
     }
 
     /// A stretch of `left` entries out of the middle of one.
-    pub(crate) fn of_stretch(bytes: &'a [u8], origins: Vec<u128>, before: Before, left: usize) -> Self {
-        Entries { cursor: Cursor::new(bytes), section_bytes: bytes.len(), origins, before, left, is_whole: false }
+    pub(crate) fn of_stretch(bytes: &'a [u8], origins: Vec<u128>, before: EntryBase, left: usize) -> Self {
+        IndexEntries { cursor: Cursor::new(bytes), section_bytes: bytes.len(), origins, before, left, is_whole: false }
     }
 
     /// Where the next entry begins in the bytes.
@@ -376,7 +383,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-impl Iterator for Entries<'_> {
+impl Iterator for IndexEntries<'_> {
     type Item = Result<(usize, IndexEntry), FormatError>;
 
     /// The next entry, and where it begins. An error is the last.
@@ -400,7 +407,7 @@ impl Iterator for Entries<'_> {
     }
 }
 
-fn read_entry(cursor: &mut Cursor<'_>, origins: &[u128], before: &Before) -> Result<IndexEntry, FormatError> {
+fn read_entry(cursor: &mut Cursor<'_>, origins: &[u128], before: &EntryBase) -> Result<IndexEntry, FormatError> {
     let flags = cursor.u8("flags of an entry")?;
     let (offset, length_bytes) = if flags & FLAG_SAME_BLOCK != 0 {
         before.block
@@ -408,14 +415,14 @@ fn read_entry(cursor: &mut Cursor<'_>, origins: &[u128], before: &Before) -> Res
         let skip = cursor.varint("offset")?.saturating_mul(BLOCK_ALIGN_BYTES as u64);
         let offset = before.end.saturating_add(skip);
         let length = cursor.varint("length")?.saturating_mul(BLOCK_ALIGN_BYTES as u64);
-        (offset, check_limit("bytes of a block", length, MAX_BLOCK_BYTES)?)
+        (offset, check_limit("bytes of a block", length, BLOCK_BYTES_MAX)?)
     };
-    if length_bytes < HEADER_BYTES || offset.saturating_add(length_bytes as u64) > MAX_SEGMENT_BYTES {
+    if length_bytes < HEADER_BYTES || offset.saturating_add(length_bytes as u64) > SEGMENT_BYTES_MAX {
         return Err(malformed("place of a block"));
     }
     let mut header = BlockHeader::of_flags(flags.into());
     let part = match header.mixed {
-        true => Some(cursor.count("part of a mixed block", MAX_MIXED_PARTS)? as u32),
+        true => Some(cursor.count("part of a mixed block", MIXED_PARTS_MAX)? as u32),
         false => None,
     };
     let origin = cursor.varint("origin")? as usize;
@@ -427,7 +434,7 @@ fn read_entry(cursor: &mut Cursor<'_>, origins: &[u128], before: &Before) -> Res
     header.epoch = step(before.epoch)?;
     header.stream = StreamId(step(before.stream)?);
     header.layout_version = step(before.layout_version)?;
-    header.rows = cursor.count("rows of a block", MAX_BLOCK_ROWS)?;
+    header.rows = cursor.count("rows of a block", BLOCK_ROWS_MAX)?;
     header.first_row = before.next_row.wrapping_add(cursor.signed("first row")? as u64);
     let mut range = |before: i64| {
         let first = before.wrapping_add(cursor.signed("time")?);

@@ -16,8 +16,8 @@
 //! A covered stream that is neither listed nor in the segment has no block before it.
 
 use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_signed, put_varint};
-use crate::directory::BlockRef;
-use crate::limits::{BLOCK_ALIGN_BYTES, MAX_BLOCK_BYTES, MAX_BLOCK_ROWS, MAX_MIXED_PARTS, MAX_SEGMENT_BYTES};
+use crate::model::limits::{BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, MIXED_PARTS_MAX, SEGMENT_BYTES_MAX};
+use crate::segment::directory::BlockRef;
 
 /// Fewest bytes of an entry.
 const ENTRY_MIN_BYTES: usize = 2;
@@ -37,7 +37,7 @@ pub(crate) struct LastBlocks {
 
 /// What a segment says of a stream without a block in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Before {
+pub(crate) enum NewestBefore {
     /// Earlier segments have to be looked at.
     Unknown,
     /// No earlier segment has a block.
@@ -48,13 +48,15 @@ pub(crate) enum Before {
 
 impl LastBlocks {
     /// What it says of a stream.
-    pub(crate) fn of(&self, stream: u32) -> Before {
+    pub(crate) fn of(&self, stream: u32) -> NewestBefore {
         if stream < self.streams.0 || stream >= self.streams.1 {
-            return Before::Unknown;
+            return NewestBefore::Unknown;
         }
         match self.places.binary_search_by_key(&stream, |place| place.0) {
-            Err(_) => Before::Nothing,
-            Ok(at) => self.places[at].1.map_or(Before::Unknown, |(segment, block)| Before::Block(segment, block)),
+            Err(_) => NewestBefore::Nothing,
+            Ok(at) => {
+                self.places[at].1.map_or(NewestBefore::Unknown, |(segment, block)| NewestBefore::Block(segment, block))
+            }
         }
     }
 
@@ -125,14 +127,14 @@ impl LastBlocks {
                 let bytes = cursor.varint(what)?.saturating_mul(BLOCK_ALIGN_BYTES as u64);
                 check_limit(what, bytes, most)
             };
-            let offset = bytes("offset of a last block", MAX_SEGMENT_BYTES as usize)? as u32;
-            let len = bytes("bytes of a last block", MAX_BLOCK_BYTES)? as u32;
+            let offset = bytes("offset of a last block", SEGMENT_BYTES_MAX as usize)? as u32;
+            let len = bytes("bytes of a last block", BLOCK_BYTES_MAX)? as u32;
             let part = match code & !CODE_SORTED {
-                CODE_PART => Some(cursor.count("part of a mixed block", MAX_MIXED_PARTS)? as u32),
+                CODE_PART => Some(cursor.count("part of a mixed block", MIXED_PARTS_MAX)? as u32),
                 _ => None,
             };
             let first_row = cursor.varint("first row")?;
-            let rows = cursor.count("rows of a block", MAX_BLOCK_ROWS)? as u32;
+            let rows = cursor.count("rows of a block", BLOCK_ROWS_MAX)? as u32;
             first_row.checked_add(rows.into()).ok_or(malformed("row range of a block"))?;
             time = time.wrapping_add(cursor.signed("time")?);
             let time_max = time.checked_add_unsigned(cursor.varint("time")?);
@@ -203,8 +205,8 @@ mod tests {
     #[test]
     fn a_stream_is_listed_absent_or_not_covered() {
         let table = LastBlocks { streams: (10, 20), places: vec![(12, None), (15, None)] };
-        let found: Vec<Before> = [9, 10, 12, 19, 20].map(|stream| table.of(stream)).into();
-        use Before::{Nothing, Unknown};
+        let found: Vec<NewestBefore> = [9, 10, 12, 19, 20].map(|stream| table.of(stream)).into();
+        use NewestBefore::{Nothing, Unknown};
         assert_eq!(found, [Unknown, Nothing, Unknown, Nothing, Unknown]);
     }
 }

@@ -4,7 +4,7 @@
 //! million entries. Of such an index only this is kept; the entries of one stream are read from the disk again.
 
 use super::check_crc;
-use super::footer::{Before, Entries, IndexEntry};
+use super::footer::{EntryBase, IndexEntries, IndexEntry};
 use crate::bytes::{FormatError, malformed};
 
 /// Entries of a stretch. A look for one stream decodes a stretch of each mixed block that it has a part in.
@@ -18,7 +18,7 @@ pub(crate) struct Stretch {
     pub(crate) bytes: usize,
     crc: u32,
     entries: usize,
-    before: Before,
+    before: EntryBase,
     /// Lowest and highest stream.
     streams: (u32, u32),
 }
@@ -36,7 +36,7 @@ impl Outline {
     /// # Errors
     /// The section is malformed.
     pub(crate) fn of(section: &[u8]) -> Result<Self, FormatError> {
-        let mut entries = Entries::open(section)?;
+        let mut entries = IndexEntries::open(section)?;
         let mut outline = Outline { origins: entries.origins.clone(), stretches: Vec::new() };
         loop {
             let (at, before) = (entries.at(), entries.before);
@@ -67,7 +67,7 @@ impl Outline {
     /// The bytes are not those that were there.
     pub(crate) fn entries(&self, stretch: &Stretch, bytes: &[u8]) -> Result<Vec<IndexEntry>, FormatError> {
         check_crc("entries of an index", stretch.crc, bytes)?;
-        let entries = Entries::of_stretch(bytes, self.origins.clone(), stretch.before, stretch.entries);
+        let entries = IndexEntries::of_stretch(bytes, self.origins.clone(), stretch.before, stretch.entries);
         entries.map(|entry| Ok(entry?.1)).collect()
     }
 }
@@ -76,8 +76,8 @@ impl Outline {
 mod tests {
     use super::*;
     use crate::block::BlockHeader;
+    use crate::model::stream::StreamId;
     use crate::segment::footer::put_index;
-    use crate::stream::StreamId;
 
     /// Blocks of one stream each, and mixed blocks with parts of many.
     fn some(random: &mut fastrand::Rng) -> Vec<IndexEntry> {

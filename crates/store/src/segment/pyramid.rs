@@ -10,18 +10,18 @@
 //! group         CRC32C of the rest u32; of up to 16 nodes: flags u8 (1: frames are known missing before it), statistics
 //! ```
 //! Node i of level n stands for the blocks from i · 16ⁿ on, 16ⁿ of them or what is left, in row order; its statistics are
-//! those of a block (see [`crate::stats`]) with the time range of all of them. The levels end with the first that has
+//! those of a block (see [`crate::codec::stats`]) with the time range of all of them. The levels end with the first that has
 //! one group. A stream has a pyramid if all its blocks in the segment have statistics, ascend in time, and do not overlap.
 
 use std::sync::Arc;
 
 use crate::block::BlockHeader;
 use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_varint};
-use crate::directory::BlockRef;
-use crate::limits::{MAX_CHANNELS, MAX_SEGMENT_BLOCKS, PAGE_BYTES};
-use crate::stats::{ColumnStatistics, Sample, Sum};
-use crate::stream::{Interpolation, Stream};
-use crate::value::ChannelType;
+use crate::codec::stats::{ColumnStatistics, Sample, Sum};
+use crate::model::limits::{CHANNELS_MAX, PAGE_BYTES, SEGMENT_BLOCKS_MAX};
+use crate::model::stream::{Interpolation, Stream};
+use crate::model::value::ChannelType;
+use crate::segment::directory::BlockRef;
 
 /// Nodes that one of the next level stands for.
 pub(crate) const FAN: usize = 16;
@@ -75,12 +75,12 @@ impl Directory {
             if index > 0 && step == 0 {
                 return Err(malformed("stream of a pyramid"));
             }
-            let channels = cursor.count("channels of a pyramid", MAX_CHANNELS.min(section.len() / 2))?;
+            let channels = cursor.count("channels of a pyramid", CHANNELS_MAX.min(section.len() / 2))?;
             let mut extents = Vec::with_capacity(channels);
             for _ in 0..channels {
                 let mut bytes = || {
                     let bytes = cursor.varint("bytes of a pyramid")?;
-                    check_limit("bytes of a pyramid", bytes, crate::limits::MAX_FOOTER_BYTES)
+                    check_limit("bytes of a pyramid", bytes, crate::model::limits::FOOTER_BYTES_MAX)
                 };
                 let (table, all) = (bytes()?, bytes()?);
                 if table > all {
@@ -91,7 +91,7 @@ impl Directory {
             }
             streams.push((number, extents));
         }
-        check_limit("bytes of a pyramid", all_bytes, crate::limits::MAX_FOOTER_BYTES)?;
+        check_limit("bytes of a pyramid", all_bytes, crate::model::limits::FOOTER_BYTES_MAX)?;
         if cursor.remaining() > 0 {
             Err(malformed("bytes left behind the pyramids"))
         } else {
@@ -176,7 +176,7 @@ impl OfChannel {
 
 /// Pyramids of a segment that is being written: its blocks come stream by stream, in row order.
 #[derive(Debug, Default)]
-pub(crate) struct Builder {
+pub(crate) struct PyramidBuilder {
     directory: Directory,
     bytes: Vec<u8>,
     /// Where those of each stream end.
@@ -193,7 +193,7 @@ struct OfStream {
     usable: bool,
 }
 
-impl Builder {
+impl PyramidBuilder {
     /// Takes in a block and the statistics of its channels; none: it has none.
     pub(crate) fn add(&mut self, stream: &Arc<Stream>, header: &BlockHeader, statistics: Option<&[ColumnStatistics]>) {
         self.begin(stream);
@@ -229,7 +229,7 @@ impl Builder {
             return;
         }
         self.end();
-        let of = |channel: &crate::stream::Channel| OfChannel {
+        let of = |channel: &crate::model::stream::Channel| OfChannel {
             // Of text and arrays there are counts alone.
             kind: if channel.channel_type.is_scalar() { channel.channel_type } else { ChannelType::String },
             interpolation: channel.interpolation,
@@ -311,7 +311,7 @@ impl Table {
         let kind = cursor.u8("type of a pyramid")?;
         let kind = ChannelType::from_code(kind)
             .ok_or(FormatError::Unsupported { what: "channel type", found: kind.into() })?;
-        let blocks = cursor.count("blocks of a pyramid", MAX_SEGMENT_BLOCKS)?;
+        let blocks = cursor.count("blocks of a pyramid", SEGMENT_BLOCKS_MAX)?;
         let (mut levels, mut nodes, mut offset) = (Vec::new(), blocks, bytes.len() as u64);
         loop {
             let groups = nodes.div_ceil(FAN);
@@ -383,8 +383,8 @@ impl Table {
 /// A channel of so many blocks of ten rows: its bytes, those of its table, the blocks, and what each of them says.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn built(blocks: usize) -> (Vec<u8>, usize, Vec<BlockRef>, Vec<ColumnStatistics>) {
-    use crate::batch::{Column, ColumnValues};
-    use crate::stats::Times;
+    use crate::codec::stats::Times;
+    use crate::model::batch::{Column, ColumnValues};
 
     let mut of = OfChannel { kind: ChannelType::I64, interpolation: Interpolation::Hold, levels: Vec::new() };
     let (mut refs, mut all, mut random) = (Vec::new(), Vec::new(), fastrand::Rng::with_seed(blocks as u64));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::array::put_elements;
 use crate::disk::fault::FaultDisk;
+use crate::model::array::put_elements;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -177,7 +177,7 @@ fn arrays_of_another_length_or_type_are_rejected_with_their_reason() {
             other => format!("{other:?}"),
         }
     };
-    let long = vec![0i16; MAX_ARRAY_LENGTH + 1];
+    let long = vec![0i16; ARRAY_LENGTH_MAX + 1];
     for (want, fill) in [
         ("stored", &(|b: &mut FrameBatch| b.push_array(channels[0], &[1.0f32; 4])) as &dyn Fn(&mut FrameBatch)),
         ("stored", &|b| b.push_array::<i16>(channels[1], &[])),
@@ -208,7 +208,7 @@ fn arrays_of_another_length_or_type_are_rejected_with_their_reason() {
 fn arrays_that_can_never_fit_are_refused_at_their_definition() {
     let disk = FaultDisk::new(1);
     let store = open(&disk);
-    let most = fixed(ElementType::F64, MAX_ARRAY_LENGTH);
+    let most = fixed(ElementType::F64, ARRAY_LENGTH_MAX);
     store.resolve(&spec("one", &[("a", most)]), T0).expect("half a MiB");
     let refused = store.resolve(&spec("two", &[("a", most), ("b", most)]), T0).expect_err("more than 1 MiB");
     assert!(matches!(refused, Reject::ArraysTooLarge { max_bytes: 1_048_576, .. }), "{refused}");
@@ -241,7 +241,7 @@ fn the_longest_arrays_come_back_bit_by_bit() {
     let mut random = fastrand::Rng::with_seed(5);
     let odd = [f64::NAN, f64::from_bits(0x7ff8_dead_beef_0001), -0.0, f64::INFINITY, f64::MIN_POSITIVE, 1e-310, 0.1];
     let mut sent = Vec::new();
-    for (frame, length) in [0, 1, MAX_ARRAY_LENGTH, 3, 0, MAX_ARRAY_LENGTH - 1, 70].into_iter().enumerate() {
+    for (frame, length) in [0, 1, ARRAY_LENGTH_MAX, 3, 0, ARRAY_LENGTH_MAX - 1, 70].into_iter().enumerate() {
         let floats: Vec<f64> = (0..length).map(|k| if k % 3 == 0 { odd[k % 7] } else { random.f64() }).collect();
         let longs: Vec<u64> = (0..length).map(|k| if k % 5 == 0 { u64::MAX } else { random.u64(..) }).collect();
         let truths: Vec<bool> = (0..length).map(|_| random.bool()).collect();
@@ -399,5 +399,5 @@ fn elements_are_the_same_in_memory_in_blocks_and_in_mixed_blocks() {
     let wide = ElementRange { channel: channels[0], elements: 0..u32::MAX };
     assert_eq!(refused(wide), "4294967295 elements at once; at most 4096");
     let single = ElementRange { channel: channels[1], elements: 0..1 };
-    assert_eq!(refused(single), "elements of channel x, which is no array");
+    assert_eq!(refused(single), "elements of channel x, which is not an array");
 }

@@ -14,12 +14,12 @@ use fastrand::Rng;
 use super::{arrays, faults};
 
 use crate::blob::{CHUNK_BODY_BYTES, most_bytes, padded_bytes};
-use crate::directory::file_name;
 use crate::disk::Disk;
 use crate::disk::fault::{Fault, FaultDisk};
 use crate::inspect::{self, Depth, Inspection};
-use crate::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES};
-use crate::mutant::{self, Mutant};
+use crate::model::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES};
+use crate::model::mutant::{self, Mutant};
+use crate::segment::directory::file_name;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
-use crate::mutant::{self, Mutant};
+use crate::model::mutant::{self, Mutant};
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -87,14 +87,14 @@ struct Machine {
     sent: Vec<i64>,
 }
 
-const MAX_AGE: i64 = 7_200 * S;
+const AGE_MAX: i64 = 7_200 * S;
 const CONFIRM: i64 = 600 * S;
 
 impl Machine {
     fn new(seed: u64, wrong: i64, apart: i64, has_steady: bool) -> Machine {
         let disk = FaultDisk::new(seed);
         let options = StoreOptions {
-            max_age: Some(Duration::from_nanos(MAX_AGE as u64)),
+            max_age: Some(Duration::from_nanos(AGE_MAX as u64)),
             clock_confirm: Duration::from_nanos(CONFIRM as u64),
             ..options()
         };
@@ -113,7 +113,7 @@ impl Machine {
         let first = first_row(&self.store, self.stream.0) as usize;
         if let Some(newest_gone) = first.checked_sub(1).map(|row| self.sent[row]) {
             let age = self.time - newest_gone;
-            assert!(age >= MAX_AGE - 200 * S, "{what}: went after {} s", age / S);
+            assert!(age >= AGE_MAX - 200 * S, "{what}: went after {} s", age / S);
         }
     }
 
@@ -175,8 +175,8 @@ fn nothing_goes_before_its_age_whatever_the_clock_says() {
         let told = machine.store.stats().clock;
         assert!(told.leaps >= leaps / 2 && (leaps == 0 || told.newest.is_some()), "seed {seed}: {told:?}");
         // The clock stays right: what is too old goes again, also what was stored by a wrong one.
-        machine.run(MAX_AGE + CONFIRM + 2_400 * S, &format!("seed {seed}, at the end"));
-        assert!(machine.oldest() < MAX_AGE + 1_800 * S, "seed {seed}: {} s", machine.oldest() / S);
+        machine.run(AGE_MAX + CONFIRM + 2_400 * S, &format!("seed {seed}, at the end"));
+        assert!(machine.oldest() < AGE_MAX + 1_800 * S, "seed {seed}: {} s", machine.oldest() / S);
     }
 }
 
@@ -188,8 +188,8 @@ fn a_clock_that_is_set_after_the_start_takes_nothing() {
             let mut machine = Machine::new(seed as u64, wrong, 0, has_steady);
             machine.run(1_800 * S, &format!("wrong by {} s", wrong / S));
             machine.wrong = 0;
-            machine.run(2 * MAX_AGE, &format!("was wrong by {} s", wrong / S));
-            assert!(machine.oldest() < MAX_AGE + 1_800 * S, "{} s", machine.oldest() / S);
+            machine.run(2 * AGE_MAX, &format!("was wrong by {} s", wrong / S));
+            assert!(machine.oldest() < AGE_MAX + 1_800 * S, "{} s", machine.oldest() / S);
         }
     }
 }
@@ -201,8 +201,8 @@ fn what_was_stored_in_1970_goes_with_what_came_after() {
     machine.reopen(0);
     let told = machine.store.recovery().clock_leap.expect("a leap of 56 years");
     assert!(told.from < 3_000 * S && told.to > T0, "{told:?}");
-    machine.run(2 * MAX_AGE, "after 1970");
-    assert!(machine.oldest() < MAX_AGE + 1_800 * S);
+    machine.run(2 * AGE_MAX, "after 1970");
+    assert!(machine.oldest() < AGE_MAX + 1_800 * S);
 }
 
 /// The leap is seen by an opening that ends soon after it; the next ones have only the instants of rows to go by.
@@ -223,8 +223,8 @@ fn what_was_stored_before_a_leap_is_as_young_for_the_openings_after_it() {
                 machine.reopen(0);
                 machine.run(900 * S, &what);
             }
-            machine.run(2 * MAX_AGE, &what);
-            assert!(machine.oldest() < MAX_AGE + 1_800 * S, "{what}: {} s", machine.oldest() / S);
+            machine.run(2 * AGE_MAX, &what);
+            assert!(machine.oldest() < AGE_MAX + 1_800 * S, "{what}: {} s", machine.oldest() / S);
         }
     }
 }
@@ -250,7 +250,7 @@ fn what_earlier_openings_stored_by_a_wrong_clock_is_as_young_as_it_is() {
             machine.reopen(0);
             machine.run(CONFIRM + 60 * S, &what);
         }
-        machine.run(2 * MAX_AGE, &what);
+        machine.run(2 * AGE_MAX, &what);
     }
 }
 
@@ -270,8 +270,8 @@ fn what_was_stored_last_by_a_wrong_clock_is_as_young_for_the_openings_after_it()
                 machine.reopen(0);
                 machine.run(span, &what);
             }
-            machine.run(2 * MAX_AGE, &what);
-            assert!(machine.oldest() < MAX_AGE + 1_800 * S, "{what}: {} s", machine.oldest() / S);
+            machine.run(2 * AGE_MAX, &what);
+            assert!(machine.oldest() < AGE_MAX + 1_800 * S, "{what}: {} s", machine.oldest() / S);
         }
     }
 }
@@ -289,7 +289,7 @@ fn what_was_stored_last_and_counts_as_old_as_its_clock_says_is_found() {
 fn two_clocks_that_are_apart_take_nothing() {
     for (seed, apart) in [-31 * DAY, 31 * DAY, -T0, DAY].into_iter().enumerate() {
         let mut machine = Machine::new(seed as u64, 0, apart, seed % 2 == 0);
-        machine.run(2 * MAX_AGE, &format!("apart by {} s", apart / S));
+        machine.run(2 * AGE_MAX, &format!("apart by {} s", apart / S));
     }
 }
 
@@ -462,7 +462,7 @@ fn a_leap_that_a_full_log_has_no_room_for_is_marked_later() {
         append(&store, s, 1, &mut Rng::with_seed(1), T0);
         store.commit(T0).expect("committed");
     }
-    while store.inner.mark_log(T0).expect("marked") {}
+    while store.engine.mark_log(T0).expect("marked") {}
     let (full, leapt) = (store.committed(), T0 + DAY);
     while store.maintain(leapt).expect("maintained") {}
     store.maintain(leapt + 1).expect("maintained");

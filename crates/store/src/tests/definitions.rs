@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::bytes::Cursor;
-use crate::definition;
+use crate::catalog::definition;
 use crate::disk::fault::FaultDisk;
 use crate::*;
 

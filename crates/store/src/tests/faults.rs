@@ -241,7 +241,7 @@ fn rot_is_reported_and_the_rest_is_read() {
         settle(&store, T0);
     }
     let segment = store.segments()[0].id;
-    disk.rot(&crate::directory::file_name(segment), 8192 + 300, 0x10);
+    disk.rot(&crate::segment::directory::file_name(segment), 8192 + 300, 0x10);
     let found: Vec<_> = store.view().scan(Scan::all(s, vec![ChannelIndex(0)])).collect();
     let damaged = found.iter().filter(|b| matches!(b, Err(ScanError::Damaged { .. }))).count();
     assert_eq!(damaged, 1, "{:?}", found.iter().filter_map(|b| b.as_ref().err()).collect::<Vec<_>>());
@@ -260,7 +260,7 @@ fn a_segment_that_vanishes_is_named_told_and_passed_over() {
         settle(&store, T0);
     }
     let gone = store.segments().iter().filter(|segment| segment.sealed).nth(2).expect("a segment").clone();
-    let name = crate::directory::file_name(gone.id);
+    let name = crate::segment::directory::file_name(gone.id);
     Disk::remove(&disk, &name).expect("removed");
     let (from, to) = gone.time.expect("rows");
     let scan = |time: std::ops::Range<i64>| {

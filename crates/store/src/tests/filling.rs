@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use crate::disk::fault::{Allocation, FaultDisk};
-use crate::limits::MIN_SEGMENT_BYTES;
+use crate::model::limits::SEGMENT_BYTES_MIN;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -134,7 +134,7 @@ fn what_goes_for_a_segment_on_a_full_disk_is_what_it_needs() {
             assert_eq!(store.refusal(), None, "round {round}");
             let (came, gone, largest) = compare(&before, &sizes(&store));
             assert!(
-                gone <= 2 * came + MIN_SEGMENT_BYTES + largest,
+                gone <= 2 * came + SEGMENT_BYTES_MIN + largest,
                 "round {round}: {gone} bytes went for {came}, {} of {first} segments are left",
                 sizes(&store).len()
             );
@@ -226,7 +226,7 @@ impl Filled {
             before = after;
         }
         let groups = 3;
-        let least = (self.options.segment_bytes / 64).max(MIN_SEGMENT_BYTES);
+        let least = (self.options.segment_bytes / 64).max(SEGMENT_BYTES_MIN);
         let most = 2 * came + groups * openings * least + largest + CHECKPOINTS;
         if gone > most {
             return Err(format!("{gone} bytes went for {came} in {rounds} rounds, {openings} openings; {written}"));

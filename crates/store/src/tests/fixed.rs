@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::disk::fault::{FaultDisk, VOLUME};
 use crate::disk::fixed::FixedDisk;
 use crate::disk::{Access, Disk, read_exact};
-use crate::fixed::make;
+use crate::store::fixed::make;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{faults, fixed};
 use crate::disk::fault::{Fault, FaultDisk, VOLUME};
-use crate::superblock::{Found, Superblock};
+use crate::log::superblock::{Superblock, SuperblockState};
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -195,7 +195,7 @@ fn a_log_that_is_damaged_in_its_middle_is_told() {
 /// Where the log begins, as a copy of the superblock says.
 fn tail_of(page: &[u8]) -> u64 {
     match Superblock::decode(page) {
-        Some(Found::Valid(found)) => found.tail.position,
+        Some(SuperblockState::Valid(found)) => found.tail.position,
         _ => 0,
     }
 }

@@ -255,7 +255,7 @@ fn a_source_that_begins_again_all_the_time_has_few_rows() {
 fn made_up_sequences_drive_out_neither_data_nor_events() {
     let disk = FaultDisk::new(5);
     let store = open(&disk, T0);
-    let mut events = crate::ledger::gaps_spec();
+    let mut events = crate::append::ledger::gaps_spec();
     events.key = StreamKey::new("strongback.events", []);
     let events = store.resolve_own(&events, T0).expect("resolved").0.id;
     let mut batch = FrameBatch::new();
@@ -289,7 +289,7 @@ fn made_up_sequences_drive_out_neither_data_nor_events() {
     // Who does not know the group of these rows would drop them like data, and must refuse the store.
     let features = |page: &[u8]| u32::from_le_bytes(page[12..16].try_into().expect("four bytes"));
     let pages = disk.content("superblock").expect("a superblock");
-    assert!(pages.chunks(4096).all(|page| features(page) & crate::superblock::GAPS_APART != 0));
+    assert!(pages.chunks(4096).all(|page| features(page) & crate::log::superblock::GAPS_APART != 0));
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn a_checkpoint_names_no_gap_whose_row_is_not_durable() {
     // Its row waits for the second to be over.
     send(&store, lossy, &[5], T0 + 100 * MS);
     store.commit(T0 + 100 * MS).expect("committed");
-    let checkpoint = || store.inner.sealer.lock().write_checkpoint(&store.inner, None).expect("a checkpoint");
+    let checkpoint = || store.sealer.lock().write_checkpoint(&store.engine, None).expect("a checkpoint");
     checkpoint();
     disk.fail_call(Fault::NoSpace, 0, 2);
     store.commit(T0 + 2 * S).expect_err("there is no space for the row");
@@ -367,7 +367,7 @@ fn a_checkpoint_names_no_gap_whose_row_is_not_durable() {
 
 /// Sends frames to a store that takes nothing for a moment.
 fn send_refused(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
-    store.inner.writer.lock().disk_full = true;
+    store.engine.writer.lock().disk_full = true;
     let mut batch = FrameBatch::new();
     for &sequence in sequences {
         batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: Some(sequence) });
@@ -376,7 +376,7 @@ fn send_refused(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
     }
     let outcomes = store.append(&batch, now).outcomes;
     assert!(outcomes.iter().all(|o| matches!(o, Outcome::Rejected(Reject::Refused(_)))), "{outcomes:?}");
-    store.inner.writer.lock().disk_full = false;
+    store.engine.writer.lock().disk_full = false;
 }
 
 /// Ranges and counts of the rows of a cause, in their order.

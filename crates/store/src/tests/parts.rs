@@ -5,8 +5,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::pyramid::counted;
-use crate::directory::file_name;
 use crate::disk::fault::FaultDisk;
+use crate::segment::directory::file_name;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;

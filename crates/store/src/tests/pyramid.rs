@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use fastrand::Rng;
 
 use super::settle::verify;
-use crate::directory::file_name;
 use crate::disk::fault::FaultDisk;
 use crate::disk::{Access, Disk, read_exact};
+use crate::segment::directory::file_name;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -170,7 +170,7 @@ pub(super) fn counted<T>(disk: &FaultDisk, read: impl Fn() -> T) -> (T, (u64, u6
 #[test]
 fn a_long_span_reads_few_bytes() {
     // What is read of long indices again would be counted too.
-    crate::directory::WHOLE.set(true);
+    crate::segment::directory::WHOLE.set(true);
     let disk = FaultDisk::new(4);
     let (store, id, now) = fed(&disk, 4, false);
     let time = store.view().time_range(id).expect("rows");

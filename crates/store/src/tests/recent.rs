@@ -1,6 +1,7 @@
 //! What streams received lately: the newest is known longest, whatever others receive.
 
 use crate::disk::fault::FaultDisk;
+use crate::disk::names;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -28,7 +29,7 @@ fn the_newest_is_known_longest_and_memory_is_bounded() {
     let options = StoreOptions { log_bytes: 1 << 20, open_bytes: 0, settle: false, ..StoreOptions::default() };
     let store = disk.open_store(options, T0).expect("opened");
     let most = 700 << 10;
-    store.inner.sealer.lock().recent_max = most;
+    store.sealer.lock().recent_max = most;
     let stream = |name: &str| {
         let spec = StreamSpec {
             key: StreamKey::new(name, []),
@@ -49,7 +50,7 @@ fn the_newest_is_known_longest_and_memory_is_bounded() {
     send(&store, b, 30_000..40_000, T0);
     assert_eq!(send(&store, a, 151_000..154_000, T0), 3_000);
     assert_eq!(send(&store, b, 1_000..40_000, T0), 39_000);
-    let (bytes, order, lists) = store.inner.sealer.lock().recent.sizes();
+    let (bytes, order, lists) = store.sealer.lock().recent.sizes();
     assert!(bytes <= most && order <= 2 * lists + 1_025, "{bytes} bytes, {order} of {lists}");
 }
 
@@ -204,9 +205,9 @@ fn what_is_only_of_help_and_cannot_be_read_keeps_no_store_shut() {
 #[test]
 fn a_checkpoint_file_whose_sync_fails_is_an_error() {
     let disk = FaultDisk::new(5);
-    disk.fail_syncs(crate::checkpoint::FILES[0], 1);
-    let error = crate::checkpoint::Checkpoint::default().reserve(&disk).expect_err("the sync failed");
-    assert!(!crate::expiry::is_full(&error), "{error}");
+    disk.fail_syncs(names::CHECKPOINTS[0], 1);
+    let error = crate::log::checkpoint::Checkpoint::default().reserve(&disk).expect_err("the sync failed");
+    assert!(!crate::model::trouble::is_full(&error), "{error}");
     disk.set_capacity_bytes(disk.used_bytes());
-    crate::checkpoint::Checkpoint::default().reserve(&disk).expect("the next try may do better");
+    crate::log::checkpoint::Checkpoint::default().reserve(&disk).expect("the next try may do better");
 }

@@ -559,14 +559,14 @@ fn a_held_frame_of_before_its_stream_grew_is_stored_as_it_is() {
             assert_eq!(small(&store, s, 10, 7), Outcome::Reduced { row: 0 });
             store.commit(T0).expect("committed");
             store.resolve(&after, T0).expect("resolved");
-            store.inner.sealer.lock().write_checkpoint(&store.inner, None).expect("a checkpoint");
+            store.sealer.lock().write_checkpoint(&store.engine, None).expect("a checkpoint");
             drop(store);
             store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
             let what = format!("{growth:?}, {flushed}");
             assert_eq!(state(&store, s, 15), Some((7.0, 10)), "{what}");
             assert_eq!(store.resolve(&after, T0).expect("resolved").0.id, s);
             if flushed {
-                assert!(store.inner.writer.lock().flush_held(s.0 as usize, 0, T0));
+                assert!(store.engine.writer.lock().flush_held(s.0 as usize, 0, T0));
             }
             // What is known of the rows before is not what they hold: it gets a row, equal or not.
             assert_eq!(small(&store, s, 20, 7), Outcome::Stored { row: 2 }, "{what}");
@@ -659,7 +659,7 @@ fn the_room_for_held_frames_is_theirs_in_a_full_log() {
             }
             Takes::Leaps(times) => {
                 for n in 0..times {
-                    store.inner.mark_log(T0 + time + n).expect("marked");
+                    store.engine.mark_log(T0 + time + n).expect("marked");
                 }
             }
         }

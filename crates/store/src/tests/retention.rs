@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::directory::file_name;
 use crate::disk::Disk;
 use crate::disk::fault::{Fault, FaultDisk};
-use crate::mutant::{self, Mutant};
+use crate::model::mutant::{self, Mutant};
+use crate::segment::directory::file_name;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -148,7 +148,7 @@ fn names_that_come_back(seed: u64, is_killed: bool) -> Vec<String> {
         drop(store);
         open(&disk, &options);
     } else {
-        store.inner.sealer.lock().write_checkpoint(&store.inner, None).expect("written");
+        store.sealer.lock().write_checkpoint(&store.engine, None).expect("written");
     }
     let names = disk.after_cut().list().expect("a list");
     names.into_iter().map(|file| file.0).filter(|name| before.contains(name)).collect()
@@ -624,7 +624,7 @@ fn a_new_group_waits_for_room_in_a_full_log() {
 fn a_run_that_is_refused_takes_no_room() {
     let disk = FaultDisk::new(24);
     let store = open(&disk, &options(Vec::new()));
-    let room = || store.inner.writer.lock().catalog_bytes;
+    let room = || store.engine.writer.lock().catalog_bytes;
     let name = "n".repeat(900);
     for n in 0.. {
         let before = room();

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::checkpoint::SealedRows;
-use crate::directory::file_name;
 use crate::disk::fault::FaultDisk;
 use crate::disk::{Access, Disk, read_exact};
+use crate::log::checkpoint::SealedRows;
+use crate::segment::directory::file_name;
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -215,7 +215,7 @@ fn small_blocks_become_large_ones_and_every_row_stays() {
     println!("{many} segments, {blocks_before} blocks, {bytes} bytes; {few}, {}, {fewer_bytes}", blocks(&store));
     assert_same(&content(&store, &feed.ids), &before, "settled");
     // Where the newest block is not known, as after damage, its segment's number leads to the one that stands for it.
-    for slot in store.inner.shared.slots.iter() {
+    for slot in store.engine.shared.slots.iter() {
         let sealed = (**slot.sealed.load()).clone();
         slot.sealed.store(Arc::new(SealedRows { last: None, ..sealed }));
     }
@@ -643,7 +643,7 @@ fn what_is_begun_is_removed_when_the_disk_refuses() {
 #[test]
 fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
     use crate::disk::fault::Fault;
-    use crate::expiry::Asked;
+    use crate::upkeep::expiry::Asked;
     for asked in [false, true] {
         let disk = FaultDisk::new(21);
         let (store, feed) = fed(&disk, 12, 40);
@@ -660,17 +660,17 @@ fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
         disk.fail_call(Fault::NoSpace, 0, if asked { 2 } else { 1 });
         if asked {
             let asked = Asked { missing: 1 << 20, whole: 1 << 20 };
-            let freed = store.inner.sealer.lock().make_room(&store.inner, feed.now, asked);
+            let freed = store.sealer.lock().make_room(&store.engine, feed.now, asked);
             assert!(!freed.expect("refused for a time"), "nothing is known to be free");
         } else {
             assert_eq!(store.maintain(feed.now), Ok(false));
         }
         assert_eq!(store.segments().iter().map(|s| s.id).collect::<Vec<_>>(), segments);
-        assert!(!disk.is_call_to_fail() && !store.inner.sealer.lock().gone.is_empty());
+        assert!(!disk.is_call_to_fail() && !store.sealer.lock().gone.is_empty());
         disk.heal();
         disk.give_space(u64::MAX);
         work(&store, feed.now + S);
-        assert!(store.inner.sealer.lock().gone.is_empty());
+        assert!(store.sealer.lock().gone.is_empty());
         assert_same(&content(&store, &feed.ids), &before, "removed");
         let names = disk.after_cut().list().expect("files").into_iter().map(|file| file.0);
         let files = names.filter(|name| name.starts_with("segment-")).count();

@@ -4,7 +4,7 @@
 use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
-use crate::mutant::{self, Mutant};
+use crate::model::mutant::{self, Mutant};
 use crate::*;
 
 const T0: i64 = 1_790_000_000_000_000_000;

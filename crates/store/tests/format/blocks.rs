@@ -67,7 +67,7 @@ proptest! {
             }
             let values: Vec<(usize, f64)> = cells.iter().filter_map(|(r, c)| Some((*r, c.as_ref().ok()?.as_f64()?))).collect();
             let at = |row: usize| Some((batch.time(row), column.values.value(row).bits()));
-            let said = |s: Option<stats::Sample>| s.map(|s| (s.time, s.value.bits()));
+            let said = |s: Option<codec::stats::Sample>| s.map(|s| (s.time, s.value.bits()));
             prop_assert_eq!(said(got.first), values.first().and_then(|(r, _)| at(*r)));
             prop_assert_eq!(said(got.last), values.last().and_then(|(r, _)| at(*r)));
             prop_assert_eq!(got.nans, values.iter().filter(|(_, v)| v.is_nan()).count() as u64);

@@ -6,12 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
+use strongback_store::block::mixed::{self, MixedBlock, MixedPart};
 use strongback_store::block::{self, Block, BlockHeader, BlockMeta, Encoder};
+use strongback_store::codec::stats::{ColumnStatistics, Sample, Sum};
 use strongback_store::codec::{Codec, CodecMemory, Effort};
-use strongback_store::limits::PAGE_BYTES;
-use strongback_store::mixed::{self, MixedBlock, Part};
+use strongback_store::model::limits::PAGE_BYTES;
 use strongback_store::segment::{self, Builder, Footer, GroupHeader, SegmentHeader};
-use strongback_store::stats::{ColumnStatistics, Sample, Sum};
 use strongback_store::*;
 
 const START: i64 = 1_763_600_000_000_000_000;
@@ -437,7 +437,8 @@ fn make() -> Vec<u8> {
     bytes.clear();
     let (quiet_stream, quiet) = small(3, 5);
     let (_, more) = small(2, 97);
-    let part = |batch, version| Part { batch, layout_version: version, overlaps_previous: false, gap_before: true };
+    let part =
+        |batch, version| MixedPart { batch, layout_version: version, overlaps_previous: false, gap_before: true };
     mixed::encode(&meta(&[]), &[part(&quiet, 7), part(&more, 6)], &mut bytes).unwrap();
     builder.push(&bytes, [&quiet_stream, &small_stream]).unwrap();
     flush(&mut builder);

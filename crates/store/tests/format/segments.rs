@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use strongback_store::block;
+use strongback_store::block::mixed::{self, MixedBlock, MixedPart};
 use strongback_store::codec::Effort;
-use strongback_store::limits::{MAX_GROUP_BYTES, PAGE_BYTES};
-use strongback_store::mixed::{self, MixedBlock, Part};
+use strongback_store::model::limits::{GROUP_BYTES_MAX, PAGE_BYTES};
 use strongback_store::segment::{self, Builder, GroupHeader, SegmentHeader};
 use strongback_store::*;
 
@@ -39,7 +39,7 @@ pub(crate) fn stream(id: u32, layout: &Layout) -> Arc<Stream> {
 pub(crate) fn write(builder: &mut Builder, image: &mut Vec<u8>, group: &mut usize) {
     while let Some(taken) = builder.take_group() {
         assert_eq!(taken.offset as usize, image.len());
-        assert!(taken.bytes.len() <= MAX_GROUP_BYTES || taken.blocks == 1);
+        assert!(taken.bytes.len() <= GROUP_BYTES_MAX || taken.blocks == 1);
         image.extend_from_slice(&taken.bytes);
         *group += 1;
     }
@@ -50,9 +50,9 @@ proptest! {
 
     #[test]
     fn mixed_blocks_keep_every_row(given in proptest::collection::vec(batches(), 1..5)) {
-        let parts: Vec<Part<'_>> = given
+        let parts: Vec<MixedPart<'_>> = given
             .iter()
-            .map(|(layout, batch)| Part { batch, layout_version: layout.version, overlaps_previous: true, gap_before: false })
+            .map(|(layout, batch)| MixedPart { batch, layout_version: layout.version, overlaps_previous: true, gap_before: false })
             .collect();
         let mut out = Vec::new();
         let header = mixed::encode(&meta(Effort::Seal), &parts, &mut out).unwrap();
@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn damaged_mixed_blocks_are_refused((layout, batch) in batches(), seed in any::<u64>()) {
-        let part = Part { batch: &batch, layout_version: 1, overlaps_previous: false, gap_before: true };
+        let part = MixedPart { batch: &batch, layout_version: 1, overlaps_previous: false, gap_before: true };
         let mut out = Vec::new();
         mixed::encode(&meta(Effort::Seal), &[part, part], &mut out).unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
@@ -100,7 +100,7 @@ proptest! {
             let stream = stream(7, layout);
             let mut bytes = Vec::new();
             if index == mixed_at {
-                let part = Part { batch, layout_version: 1, overlaps_previous: false, gap_before: false };
+                let part = MixedPart { batch, layout_version: 1, overlaps_previous: false, gap_before: false };
                 mixed::encode(&meta(Effort::Seal), &[part, part], &mut bytes).unwrap();
             } else {
                 bytes = encode(layout, batch, Effort::Seal);

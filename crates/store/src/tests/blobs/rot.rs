@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::blob::{CHUNK_HEADER_BYTES, ChunkHeader, Whole};
-use crate::inspect::Damage;
+use crate::model::damage::Damage;
 
 /// A closed store with two blobs, and their references.
 fn two_blobs(disk: &FaultDisk) -> (StreamId, [BlobRef; 2]) {

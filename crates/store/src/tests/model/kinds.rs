@@ -13,7 +13,7 @@ mod values;
 mod world;
 
 use super::Checked;
-use crate::mutant::{self, Mutant};
+use crate::model::mutant::{self, Mutant};
 
 /// A kind of run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Which seeds are run, and how many of them find a fault that was put in on purpose.
 
 use super::Model;
-use crate::mutant::{self, Mutant};
+use crate::model::mutant::{self, Mutant};
 
 /// What a seed came by.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use super::world::{End, SECOND, World, scan, small_options};
 use crate::*;
 
 const DAY: i64 = 86_400 * SECOND;
-const MAX_AGE: i64 = 7_200 * SECOND;
+const AGE_MAX: i64 = 7_200 * SECOND;
 
 struct Clocked {
     world: World,
@@ -32,7 +32,7 @@ struct Clocked {
 
 pub(super) fn run(seed: u64) -> Checked {
     let mut options = StoreOptions { segment_bytes: 32 << 10, ..small_options() };
-    options.max_age = Some(Duration::from_nanos(MAX_AGE as u64));
+    options.max_age = Some(Duration::from_nanos(AGE_MAX as u64));
     // Every third begins before its clock is set.
     let shown = if seed.is_multiple_of(3) { 300 * SECOND } else { T0 };
     let world = World::at(seed, options, shown)?;
@@ -185,7 +185,7 @@ impl Clocked {
 
     /// What is younger than `max_age` is there.
     fn check(&self) -> Checked {
-        let young = self.rows.partition_point(|time| self.time - time >= MAX_AGE - self.slack);
+        let young = self.rows.partition_point(|time| self.time - time >= AGE_MAX - self.slack);
         let first = self.first()?;
         ensure(first <= young, || {
             let age = (self.time - self.rows[first - 1]) / SECOND;

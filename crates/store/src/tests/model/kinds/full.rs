@@ -4,9 +4,9 @@
 
 use super::super::{Checked, ensure};
 use super::world::{End, SECOND, World, scan, small_options};
-use crate::checkpoint::FILES;
 use crate::disk::Disk;
 use crate::disk::fault::{Allocation, Fault};
+use crate::disk::names::CHECKPOINTS;
 use crate::*;
 
 const SEGMENT: u64 = 64 << 10;
@@ -234,7 +234,7 @@ impl Full {
 
     /// Bytes of the files of checkpoints.
     fn checkpoint_bytes(&self) -> u64 {
-        FILES.iter().map(|name| self.world.disk.content(name).map_or(0, |bytes| bytes.len() as u64)).sum()
+        CHECKPOINTS.iter().map(|name| self.world.disk.content(name).map_or(0, |bytes| bytes.len() as u64)).sum()
     }
 
     /// Others have all the space, and nobody sends anything but definitions: however long it takes, history stays.

@@ -6,7 +6,7 @@ use super::seen::GapRows;
 use super::world::{End, MS, SECOND, World, small_options};
 use crate::*;
 
-const MAX_BYTES: u64 = 2_400 << 10;
+const BYTES_MAX: u64 = 2_400 << 10;
 
 struct Loser {
     id: StreamId,
@@ -17,7 +17,7 @@ pub(super) fn run(seed: u64) -> Checked {
     let options = StoreOptions {
         log_bytes: 256 << 10,
         segment_bytes: 32 << 10,
-        max_bytes: Some(MAX_BYTES),
+        max_bytes: Some(BYTES_MAX),
         open_bytes: 64 << 10,
         ..small_options()
     };
@@ -42,7 +42,7 @@ pub(super) fn run(seed: u64) -> Checked {
         let refused = appended.outcomes.iter().find(|outcome| !matches!(outcome, Outcome::Stored { .. }));
         if let Some(refused) = refused {
             let groups = groups(world.store());
-            return Err(format!("{refused:?}, with {groups:?} bytes by group of {MAX_BYTES}"));
+            return Err(format!("{refused:?}, with {groups:?} bytes by group of {BYTES_MAX}"));
         }
         world.commit()?;
         world.maintain(1_000)?;
@@ -57,7 +57,7 @@ pub(super) fn run(seed: u64) -> Checked {
     check_rows(&world, (world.now - began) / SECOND + 2 * openings)?;
     let groups = groups(world.store());
     let (told, data) = (groups.0, groups.1);
-    ensure(told <= MAX_BYTES / 8, || format!("gap rows take {told} bytes, data {data}, of {MAX_BYTES}"))
+    ensure(told <= BYTES_MAX / 8, || format!("gap rows take {told} bytes, data {data}, of {BYTES_MAX}"))
 }
 
 fn resolve(world: &World, losers: &mut Vec<Loser>, count: usize) -> Checked {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::stats::{Integral, Sample};
+use crate::codec::stats::{Integral, Sample};
 use crate::*;
 
 /// A row of one channel.

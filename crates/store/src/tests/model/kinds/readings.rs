@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::super::{Checked, T0, ensure};
 use super::naive::{Cell, List, bits, buckets, told};
 use super::world::{End, MS, World, small_options};
-use crate::leaps::Leaps;
+use crate::block::leaps::Leaps;
 use crate::*;
 
 const CHANNELS: [(&str, ChannelType); 5] = [

@@ -1,0 +1,174 @@
+//! Held frames: of a stream with reductions the newest frame, if nothing in it left its bound.
+//!
+//! It has no row. Readers see it as the stream's newest state; the log has it as a control record, which the next of the
+//! stream replaces, so that what was acknowledged is durable within its bound. It gets its row when a door closes whose
+//! line it ends, when its place in the log is needed, and at a clean end.
+//!
+//! ```text
+//! record held: u32 stream, u16 shape, u16 0, u64 row it would get, the row's words (crate::model::row), its text
+//! ```
+//! It counts if no frame with that row or a later one follows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::log::record::CONTROL;
+use crate::log::record::Control;
+use crate::model::row::{NONE, RowShape, mask};
+use crate::model::value::{CellState, Value};
+
+/// A held frame.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The row it would get.
+    pub(crate) row: u64,
+    pub(crate) shape: Arc<RowShape>,
+    /// Number of that shape in its stream.
+    pub(crate) shape_number: u16,
+    /// Whether `time` is source_time.
+    pub(crate) source_clock: bool,
+    pub(crate) words: Box<[u64]>,
+    pub(crate) text: Box<[u8]>,
+}
+
+impl Held {
+    /// Reads words and text behind a record's head; none if they do not fit the shape.
+    pub(crate) fn read(
+        row: u64,
+        (shape, shape_number): (Arc<RowShape>, u16),
+        source_clock: bool,
+        bytes: &[u8],
+    ) -> Option<Held> {
+        let (words, text) = bytes.split_at_checked(shape.words() * 8)?;
+        let words: Box<[u64]> = words.as_chunks::<8>().0.iter().map(|&w| u64::from_le_bytes(w)).collect();
+        let fits = shape.fields.iter().filter(|f| !f.kind.is_scalar()).all(|field| {
+            let bits = words[field.word as usize] >> field.shift & mask(field.kind);
+            (bits >> 32) + u64::from(bits as u32) <= text.len() as u64
+        });
+        fits.then(|| Held { row, shape, shape_number, source_clock, words, text: text.into() })
+    }
+
+    pub(crate) fn receive_time(&self) -> i64 {
+        self.words[0] as i64
+    }
+
+    pub(crate) fn source_time(&self) -> Option<i64> {
+        Some(self.words[1] as i64).filter(|&t| t != NONE)
+    }
+
+    pub(crate) fn time(&self) -> i64 {
+        match self.source_time() {
+            Some(time) if self.source_clock => time,
+            _ => self.receive_time(),
+        }
+    }
+
+    /// State of a cell; absent beyond the shape.
+    pub(crate) fn state(&self, channel: usize) -> CellState {
+        if channel >= self.shape.fields.len() {
+            return CellState::Absent;
+        }
+        let word = self.words[self.shape.states + channel / 32];
+        CellState::from_code((word >> (channel % 32 * 2)) as u8 & 3).unwrap_or(CellState::Absent)
+    }
+
+    /// The value of a cell that is one.
+    pub(crate) fn value(&self, channel: usize) -> Option<Value<'_>> {
+        self.shape.value(&self.words, &self.text, channel)
+    }
+
+    /// Cells that are values.
+    pub(crate) fn points(&self) -> u32 {
+        (0..self.shape.fields.len()).filter(|&c| self.state(c) == CellState::Value).count() as u32
+    }
+
+    /// Bytes of its record in the log, and no fewer than those of its row's.
+    pub(crate) fn record_bytes(&self) -> usize {
+        record_bytes(self.words.len(), self.text.len())
+    }
+
+    /// Adds its record; or writes over the one at `at`, if it has as many words.
+    pub(crate) fn put(&self, stream: u32, out: &mut Vec<u64>, at: Option<(usize, usize)>) -> (usize, usize) {
+        let text = self.text.chunks(8).map(|piece| {
+            let mut bytes = [0; 8];
+            bytes[..piece.len()].copy_from_slice(piece);
+            u64::from_le_bytes(bytes)
+        });
+        let head = [
+            u64::from(CONTROL) | (Control::Held as u64) << 32,
+            (16 + self.words.len() * 8 + self.text.len()) as u64,
+            u64::from(stream) | u64::from(self.shape_number) << 32,
+            self.row,
+        ];
+        let words = head.into_iter().chain(self.words.iter().copied()).chain(text);
+        let len = head.len() + self.words.len() + self.text.len().div_ceil(8);
+        match at.filter(|&(_, had)| had == len) {
+            Some((at, _)) => {
+                out[at..at + len].iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
+                (at, len)
+            }
+            None => {
+                out.extend(words);
+                (out.len() - len, len)
+            }
+        }
+    }
+}
+
+/// Bytes of a record of a held frame.
+pub(crate) fn record_bytes(words: usize, text: usize) -> usize {
+    32 + words * 8 + text.next_multiple_of(16)
+}
+
+/// The stream, shape and row of a record's bytes, and what follows: words and text.
+pub(crate) fn read_head(bytes: &[u8]) -> Option<(u32, u16, u64, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<16>()?;
+    let word = |at: usize| head[at..at + 8].iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
+    Some((word(0) as u32, (word(0) >> 32) as u16, word(8), rest))
+}
+
+/// Where the log has the records of held frames that are still needed.
+#[derive(Debug, Default)]
+pub(crate) struct HeldRecords {
+    /// Position of the unit and stream; the commit after which it is not needed any more, if it is replaced.
+    places: BTreeMap<(u64, u32), Option<u64>>,
+    /// Bytes that the rows of all held frames would take in the log: kept free for them.
+    pub(crate) bytes: usize,
+}
+
+impl HeldRecords {
+    /// A stream's record is in the unit at a position; the one before is needed until `commit` is durable.
+    pub(crate) fn place(&mut self, stream: u32, position: u64, before: Option<u64>, commit: u64) {
+        if let Some(before) = before.filter(|&before| before != position) {
+            self.replace(stream, before, commit);
+        }
+        self.places.insert((position, stream), None);
+    }
+
+    /// A stream's record is needed until `commit` is durable.
+    pub(crate) fn replace(&mut self, stream: u32, position: u64, commit: u64) {
+        self.places.insert((position, stream), Some(commit));
+    }
+
+    /// Forgets what is not needed once `committed` is durable; the position of the first unit that is.
+    pub(crate) fn first(&mut self, committed: u64) -> Option<u64> {
+        while let Some(entry) = self.places.first_entry() {
+            if entry.get().is_none_or(|until| until > committed) {
+                return Some(entry.key().0);
+            }
+            entry.remove();
+        }
+        None
+    }
+
+    /// Forgets a place that was replaced longer ago than the commit before the one under way.
+    pub(crate) fn forget(&mut self, stream: u32, position: u64) {
+        self.places.remove(&(position, stream));
+    }
+
+    /// Streams whose held frame has its only record before a position, at most so many.
+    pub(crate) fn before(&self, position: u64, most: usize) -> Vec<u32> {
+        let old = self.places.range(..(position, 0)).filter(|(_, until)| until.is_none());
+        old.map(|((_, stream), _)| *stream).take(most).collect()
+    }
+}

@@ -1,0 +1,390 @@
+//! What a stream received lately: finds frames that a client sent twice, for streams whose `time` is the
+//! source's. It costs nothing while `time` ascends; a frame whose `time` is not new is compared by hash and
+//! then by values with the rows in memory, and by hash (64 bits) with those sealed since.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::append::StreamWriter;
+use crate::append::chunk::Chunk;
+use crate::append::stream_slot::OpenRows;
+use crate::model::row::{NONE, RowScratch, RowShape, mask};
+use crate::model::value::{CellState, ChannelType, Value, text_at};
+
+/// Bytes of hashes of rows sealed lately, over all streams.
+pub(crate) const RECENT_BYTES_MAX: usize = 16 << 20;
+
+/// Frames looked back over.
+const FRAMES_MAX: usize = 65_536;
+
+/// Rows whose hashes stand in one list, at most, where they come a few at a time.
+const LIST_ROWS: usize = 1024;
+/// Bytes that a list takes beside its hashes, in memory.
+const LIST_BYTES: usize = 80;
+
+/// Hashes of sealed rows of one shape.
+#[derive(Debug)]
+struct SealedHashes {
+    /// Which it is in the order of all streams' lists.
+    serial: u64,
+    time: (i64, i64),
+    shape: Arc<RowShape>,
+    hashes: Vec<u64>,
+}
+
+impl SealedHashes {
+    fn bytes(&self) -> usize {
+        LIST_BYTES + self.hashes.capacity() * 8
+    }
+}
+
+/// Hashes of rows sealed lately, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct RecentRows {
+    lists: VecDeque<SealedHashes>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl RecentRows {
+    /// Remembers a chunk that is leaving memory.
+    fn keep(&mut self, chunk: &Chunk, serial: u64) {
+        let Some(time) = chunk.time_range() else { return };
+        let hashes = (0..chunk.len()).map(|row| {
+            let words = chunk.row_words(row);
+            hash_row(&chunk.shape, chunk.time(row), |w| words[w].load(Ordering::Relaxed), chunk.row_text(row))
+        });
+        self.add(time, &chunk.shape, hashes, serial);
+        self.forget_beyond(FRAMES_MAX);
+    }
+
+    /// Remembers a row of the log that is in a segment already.
+    pub(crate) fn keep_row(&mut self, shape: &Arc<RowShape>, words: &[u64], text: &[u8]) {
+        let source = words[1] as i64;
+        let time = if source != NONE { source } else { words[0] as i64 };
+        let hash = hash_row(shape, time, |w| words[w], text);
+        self.add((time, time), shape, std::iter::once(hash), 0);
+        self.forget_beyond(FRAMES_MAX);
+    }
+
+    /// Adds hashes behind those of the newest list, if they find room there, or as another list.
+    fn add(
+        &mut self,
+        time: (i64, i64),
+        shape: &Arc<RowShape>,
+        hashes: impl ExactSizeIterator<Item = u64>,
+        serial: u64,
+    ) {
+        let more = hashes.len();
+        let joins = |list: &SealedHashes| Arc::ptr_eq(&list.shape, shape) && list.hashes.len() + more <= LIST_ROWS;
+        self.rows += more;
+        match self.lists.back_mut().filter(|list| joins(list)) {
+            Some(list) => {
+                self.bytes -= list.bytes();
+                list.serial = serial;
+                list.time = (list.time.0.min(time.0), list.time.1.max(time.1));
+                list.hashes.extend(hashes);
+                self.bytes += list.bytes();
+            }
+            None => {
+                let list = SealedHashes { serial, time, shape: shape.clone(), hashes: hashes.collect() };
+                self.bytes += list.bytes();
+                self.lists.push_back(list);
+            }
+        }
+    }
+
+    fn forget_beyond(&mut self, rows: usize) {
+        while self.rows > rows {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(list) = self.lists.pop_front() {
+            self.rows -= list.hashes.len();
+            self.bytes -= list.bytes();
+        }
+    }
+
+    /// Its lists, oldest first: range of `time`, shape, hashes.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = ((i64, i64), &RowShape, &[u64])> {
+        self.lists.iter().map(|list| (list.time, &*list.shape, list.hashes.as_slice()))
+    }
+
+    /// Takes lists back as they were remembered, before those that are there.
+    pub(crate) fn put_back(&mut self, lists: Vec<RecentList>) {
+        for RecentList { time, shape, hashes } in lists.into_iter().rev() {
+            self.rows += hashes.len();
+            let list = SealedHashes { serial: 0, time, shape, hashes };
+            self.bytes += list.bytes();
+            self.lists.push_front(list);
+        }
+        self.forget_beyond(FRAMES_MAX);
+    }
+
+    fn holds(&self, time: i64, row: &RowScratch, shape: &RowShape) -> bool {
+        // The hash that the row has in the shape asked for last: nearly always there is only one.
+        let mut hashed: Option<(&Arc<RowShape>, Option<u64>)> = None;
+        self.lists.iter().filter(|l| (l.time.0..=l.time.1).contains(&time)).any(|list| {
+            let hash = match hashed {
+                Some((of, hash)) if Arc::ptr_eq(of, &list.shape) => hash,
+                _ => words_in(&list.shape, row, shape).map(|w| hash_row(&list.shape, time, |i| w[i], &row.text)),
+            };
+            hashed = Some((&list.shape, hash));
+            hash.is_some_and(|hash| list.hashes.contains(&hash))
+        })
+    }
+}
+
+/// Hashes of rows of one shape, as a file keeps them.
+pub(crate) struct RecentList {
+    pub(crate) time: (i64, i64),
+    pub(crate) shape: Arc<RowShape>,
+    pub(crate) hashes: Vec<u64>,
+}
+
+/// All streams' lists in the order in which they were sealed, within bounds: those of each stream hold its newest
+/// [`FRAMES_MAX`] rows, and where all together are too many the oldest go first.
+#[derive(Debug, Default)]
+pub(crate) struct RecentOrder {
+    /// Stream and serial of lists, oldest first, with some that are gone or were joined since.
+    order: VecDeque<(u32, u64)>,
+    lists: usize,
+    bytes: usize,
+    next: u64,
+}
+
+impl RecentOrder {
+    /// Remembers a chunk of a stream that is leaving memory.
+    pub(crate) fn keep(&mut self, (stream, chunk): (u32, &Chunk), most_bytes: usize, streams: &mut [StreamWriter]) {
+        let Some(writer) = streams.get_mut(stream as usize) else { return };
+        let recent = writer.recent.get_or_insert_default();
+        let before = (recent.lists.len(), recent.bytes);
+        recent.keep(chunk, self.next);
+        self.account(before, recent);
+        self.order.push_back((stream, self.next));
+        self.next += 1;
+        while self.bytes > most_bytes
+            && let Some((stream, serial)) = self.order.pop_front()
+        {
+            let Some(recent) = streams[stream as usize].recent.as_deref_mut() else { continue };
+            if recent.lists.front().is_some_and(|list| list.serial == serial) {
+                let before = (recent.lists.len(), recent.bytes);
+                recent.forget_oldest();
+                self.account(before, recent);
+            }
+        }
+        if self.order.len() > 2 * self.lists + 1024 {
+            // A list is there if it is not older than the oldest of its stream; one of those that were joined is kept with it.
+            let oldest = |stream: u32| streams[stream as usize].recent.as_deref().and_then(|r| r.lists.front());
+            self.order.retain(|(stream, serial)| oldest(*stream).is_some_and(|list| list.serial <= *serial));
+        }
+    }
+
+    /// Bytes of all hashes, entries of the order, and lists.
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
+        (self.bytes, self.order.len(), self.lists)
+    }
+
+    fn account(&mut self, (lists, bytes): (usize, usize), now: &RecentRows) {
+        self.lists = self.lists + now.lists.len() - lists;
+        self.bytes = self.bytes + now.bytes - bytes;
+    }
+
+    /// Takes in what streams remember after recovery, by the newest `time` of each list.
+    pub(crate) fn begin(&mut self, streams: &mut [StreamWriter]) {
+        let mut found: Vec<(i64, u32, usize)> = Vec::new();
+        for (id, stream) in streams.iter().enumerate() {
+            let Some(recent) = stream.recent.as_deref() else { continue };
+            // Of one stream they stand in their order.
+            let mut newest = i64::MIN;
+            for (n, list) in recent.lists.iter().enumerate() {
+                newest = newest.max(list.time.1);
+                found.push((newest, id as u32, n));
+            }
+            (self.lists, self.bytes) = (self.lists + recent.lists.len(), self.bytes + recent.bytes);
+        }
+        found.sort_unstable();
+        for (_, stream, n) in found {
+            if let Some(recent) = streams[stream as usize].recent.as_deref_mut() {
+                recent.lists[n].serial = self.next;
+            }
+            self.order.push_back((stream, self.next));
+            self.next += 1;
+        }
+    }
+}
+
+/// Whether a frame is equal in `time` and all values to one in memory or sealed lately.
+pub(crate) fn is_duplicate(
+    row: &RowScratch,
+    shape: &RowShape,
+    time: i64,
+    open: &OpenRows,
+    recent: Option<&RecentRows>,
+) -> bool {
+    let mut left = FRAMES_MAX;
+    for chunk in open.chunks.iter().rev() {
+        let len = chunk.len();
+        if left < len {
+            return false;
+        }
+        left -= len;
+        if chunk.time_range().is_none_or(|(min, max)| time < min || time > max) {
+            continue;
+        }
+        let same = |at: usize| values_equal(row, shape, chunk, at);
+        if chunk.sorted() {
+            let from = chunk.lower_bound(time, len);
+            if (from..len).take_while(|&at| chunk.time(at) == time).any(same) {
+                return true;
+            }
+        } else if (0..len).filter(|&at| chunk.time(at) == time).any(same) {
+            return true;
+        }
+    }
+    recent.is_some_and(|recent| recent.holds(time, row, shape))
+}
+
+fn values_equal(row: &RowScratch, shape: &RowShape, chunk: &Chunk, at: usize) -> bool {
+    let channels = shape.fields.len().max(chunk.shape.fields.len());
+    (0..channels).all(|channel| {
+        let state = state_of(shape, &|w| row.words[w], channel);
+        if state != chunk.state(at, channel) {
+            return false;
+        }
+        if state != CellState::Value {
+            return true;
+        }
+        let field = shape.fields[channel];
+        let bits = row.words[field.word as usize] >> field.shift & mask(field.kind);
+        match (field.kind, chunk.value(at, channel)) {
+            (ChannelType::String, Value::String(text)) => text_at(&row.text, bits) == text.as_bytes(),
+            (ChannelType::Array(_), Value::Array(array)) => text_at(&row.text, bits) == array.bytes(),
+            (ChannelType::Blob, Value::Blob(blob)) => text_at(&row.text, bits) == blob.bytes(),
+            (ChannelType::String | ChannelType::Blob | ChannelType::Array(_), _) => false,
+            (kind, value) => same_number((kind, bits), (value.channel_type(), value.bits())),
+        }
+    })
+}
+
+fn state_of(shape: &RowShape, word: &impl Fn(usize) -> u64, channel: usize) -> CellState {
+    if channel >= shape.fields.len() {
+        return CellState::Absent;
+    }
+    let bits = word(shape.states + channel / 32) >> (channel % 32 * 2);
+    CellState::from_code(bits as u8 & 3).unwrap_or(CellState::Absent)
+}
+
+/// Whether two values are the same, bit for bit as one of their types has them: a channel may have been widened since.
+fn same_number((kind, bits): (ChannelType, u64), (other, of_other): (ChannelType, u64)) -> bool {
+    retyped(other, kind, of_other) == Some(bits) || retyped(kind, other, bits) == Some(of_other)
+}
+
+/// The words that a row has in another shape of its stream, times apart; none where that cannot hold it, so
+/// that it is in no row of that shape.
+fn words_in(to: &RowShape, row: &RowScratch, shape: &RowShape) -> Option<Vec<u64>> {
+    let mut words = to.template().to_vec();
+    for channel in 0..shape.fields.len().max(to.fields.len()) {
+        let state = state_of(shape, &|w| row.words[w], channel);
+        if state == CellState::Absent {
+            continue;
+        }
+        let target = to.fields.get(channel)?;
+        let (word, shift) = (to.states + channel / 32, channel % 32 * 2);
+        words[word] = words[word] & !(3 << shift) | (state as u64) << shift;
+        if state == CellState::Value {
+            let field = shape.fields[channel];
+            let bits = row.words[field.word as usize] >> field.shift & mask(field.kind);
+            words[target.word as usize] |= retyped(field.kind, target.kind, bits)? << target.shift;
+        }
+    }
+    Some(words)
+}
+
+/// The same number as another type has it.
+fn retyped(from: ChannelType, to: ChannelType, bits: u64) -> Option<u64> {
+    if from == to {
+        return Some(bits);
+    }
+    if let (ChannelType::Array(from), ChannelType::Array(to)) = (from, to) {
+        // Of another length: the word says the bytes.
+        return (from.element() == to.element()).then_some(bits);
+    }
+    if !from.is_scalar() || !to.is_scalar() {
+        return None;
+    }
+    let value = Value::from_bits(from, bits);
+    if let Some(wider) = value.convert(to) {
+        return Some(wider.bits());
+    }
+    // Back from what it was widened to since.
+    let Value::F64(number) = value else { return None };
+    let narrow = match to {
+        ChannelType::F32 => Value::F32(number as f32),
+        _ => Value::I64(number as i64).convert(to)?,
+    };
+    let again = narrow.convert(ChannelType::F64)?;
+    (again.bits() == bits).then(|| narrow.bits())
+}
+
+/// What the hashes of a store's rows begin with: it is in no other store, and no sender knows it.
+pub(crate) fn hash_key(origin: u128) -> u64 {
+    spread(origin as u64 ^ spread((origin >> 64) as u64))
+}
+
+/// Hash of a row's time, states, values and text, as its shape has them.
+fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8]) -> u64 {
+    let key = shape.hash_key;
+    if !shape.has_text {
+        return hash_words(key, time, shape.states..shape.words(), word);
+    }
+    // Where a text or array stands among the others depends on the order of the frame's cells; its length does not.
+    let mut words: Vec<u64> = (0..shape.words()).map(word).collect();
+    let mut hash = key;
+    for field in shape.fields.iter().filter(|f| !f.kind.is_scalar()) {
+        for piece in text_at(text, words[field.word as usize]).chunks(8) {
+            let mut bytes = [0; 8];
+            bytes[..piece.len()].copy_from_slice(piece);
+            hash = mix(hash ^ 1, u64::from_le_bytes(bytes));
+        }
+        words[field.word as usize] &= u64::from(u32::MAX);
+    }
+    mix(hash, hash_words(key, time, shape.states..shape.words(), |w| words[w]))
+}
+
+fn hash_words(key: u64, time: i64, words: Range<usize>, word: impl Fn(usize) -> u64) -> u64 {
+    // Four at a time, as each waits for the one before.
+    let mut lanes = [key, 0x9e37_79b9_7f4a_7c15, 0xff51_afd7_ed55_8ccd, 0xc2b2_ae3d_27d4_eb4f];
+    let whole = words.start + words.len() / 4 * 4;
+    for at in (words.start..whole).step_by(4) {
+        for (lane, hash) in lanes.iter_mut().enumerate() {
+            *hash = mix(*hash, word(at + lane));
+        }
+    }
+    let hash = (whole..words.end).fold(spread(key ^ time as u64), |hash, at| mix(hash, word(at)));
+    lanes.into_iter().fold(hash, mix)
+}
+
+/// Each bit of the result depends on each of `word` (the finalizer of MurmurHash3). Times of frames differ in a few low
+/// bits, and so do their states and small numbers: without it one would make up for the other.
+fn spread(word: u64) -> u64 {
+    let word = (word ^ word >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let word = (word ^ word >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    word ^ word >> 33
+}
+
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// `time` of a scratch row.
+pub(crate) fn time_of(row: &RowScratch, source_clock: bool) -> i64 {
+    let source = row.words[1] as i64;
+    if source_clock && source != NONE { source } else { row.words[0] as i64 }
+}

@@ -1,0 +1,161 @@
+//! The file `recent`: what streams received lately, kept over a clean end, so that a frame which was sealed
+//! before it is still known when its sender, who got no answer, sends it again after.
+//!
+//! ```text
+//! 0 4 magic "SBRC" · 4 4 which hash: 1 · 8 8 number of the commit that ended the run cleanly · 16 8 bytes of entries
+//! 24 4 CRC32C of the entries · 28 4 CRC32C of bytes 0 to 28 · entries · zeros to 4 KiB
+//! entry: u32 stream, u8 whether its rows have a sequence, u16 channels, a type of each, u32 n, i64 time min,
+//!        i64 time max, n × u64 hash of a row of these types (crate::append::recent)
+//! ```
+//! The hash is that of [`crate::append::recent`]; one of another kind (0: times and states made up for each other) is not compared.
+//! The file counts as long as the log continues from that commit, also after a kill: what was received since is in the
+//! log, or forgotten with the part of it that was sealed. Damaged, or of a commit that recovery did not find, it was
+//! never there.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::append::Writer;
+use crate::append::recent::RECENT_BYTES_MAX;
+use crate::append::recent::RecentList;
+use crate::bytes::fields::{Put, Take};
+use crate::disk::names;
+use crate::disk::{Access, Disk, PAGE_BYTES, Pages, read_exact};
+use crate::model::damage::Damage;
+use crate::model::value::ChannelType;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"SBRC");
+/// How rows are hashed.
+const HASH: u32 = 1;
+const HEADER_BYTES: usize = 32;
+/// More is never written: the hashes of all streams, and what names their lists.
+const BYTES_MAX: u64 = 4 * RECENT_BYTES_MAX as u64;
+
+/// Keeps what streams received lately, for the opening that follows the clean end `commit`.
+pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<()> {
+    let mut entries = Put::default();
+    for (id, stream) in writer.streams.iter().enumerate() {
+        for (time, shape, hashes) in stream.recent.iter().flat_map(|recent| recent.lists()) {
+            entries.u32(id as u32);
+            entries.u8(shape.has_sequence as u8);
+            entries.u16(shape.fields.len() as u16);
+            shape.fields.iter().for_each(|field| field.kind.put(&mut entries.0));
+            entries.u32(hashes.len() as u32);
+            entries.i64(time.0);
+            entries.i64(time.1);
+            hashes.iter().for_each(|&hash| entries.u64(hash));
+        }
+    }
+    if entries.0.is_empty() || entries.0.len() as u64 > BYTES_MAX {
+        return Ok(());
+    }
+    let mut p = Put::default();
+    p.u32(MAGIC);
+    p.u32(HASH);
+    p.u64(commit);
+    p.u64(entries.0.len() as u64);
+    p.u32(crc32c::crc32c(&entries.0));
+    let crc = crc32c::crc32c(&p.0);
+    p.u32(crc);
+    p.0.extend_from_slice(&entries.0);
+    let size = p.0.len().next_multiple_of(PAGE_BYTES);
+    let file = disk.create(names::RECENT, size as u64, Access::Buffered)?;
+    for (n, piece) in p.0.chunks(1 << 20).enumerate() {
+        file.write_at(&Pages::of(piece), (n << 20) as u64)?;
+    }
+    file.sync()?;
+    disk.sync()
+}
+
+/// Takes it back if the log, which ends with `commit`, has the clean end that it belongs to. Otherwise it goes: numbers of
+/// commits that were lost come again. So does one that cannot be read; then returns what is wrong with it.
+pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Result<Option<Damage>> {
+    let file = match disk.open(names::RECENT, Access::Buffered) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let size = file.size()?;
+    if size < HEADER_BYTES as u64 || size > BYTES_MAX + PAGE_BYTES as u64 {
+        return Ok(None);
+    }
+    let go = || {
+        file.write_at(&Pages::of(&[0; HEADER_BYTES]), 0)?;
+        file.sync()
+    };
+    let bytes = match read_exact(&*file, 0, size as usize) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            // Read by a later opening, it could be taken for one of the commits to come.
+            go()?;
+            let reason = format!("what was received before the last end cannot be read: {error}");
+            return Ok(Some(Damage { file: names::RECENT.to_owned(), offset: 0, reason }));
+        }
+    };
+    let Some((of, entries)) = entries_of(&bytes) else { return Ok(None) };
+    if of > commit {
+        go()?;
+        return Ok(None);
+    }
+    let mut found: BTreeMap<u32, Vec<RecentList>> = BTreeMap::new();
+    let mut t = Take(entries);
+    while let Some(list) = List::take(&mut t) {
+        let shape = writer.shapes.get(list.has_sequence, list.kinds);
+        found.entry(list.stream).or_default().push(RecentList { time: list.time, shape, hashes: list.hashes });
+    }
+    for (stream, lists) in found {
+        if let Some(stream) = writer.streams.get_mut(stream as usize) {
+            stream.recent.get_or_insert_default().put_back(lists);
+        }
+    }
+    Ok(None)
+}
+
+/// Reads a file whose checksums are made to fit: for tests that attack what lies behind them.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn read_forged(bytes: &[u8]) -> Option<usize> {
+    let mut bytes = bytes.to_vec();
+    let entries = bytes.get(HEADER_BYTES..)?.len() as u64;
+    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[4..8].copy_from_slice(&HASH.to_le_bytes());
+    bytes[8..16].copy_from_slice(&1u64.to_le_bytes());
+    bytes[16..24].copy_from_slice(&entries.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
+    bytes[24..28].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..28]);
+    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+    let mut t = Take(entries_of(&bytes)?.1);
+    Some(std::iter::from_fn(|| List::take(&mut t)).map(|list| list.hashes.len()).sum())
+}
+
+/// One entry.
+struct List {
+    stream: u32,
+    has_sequence: bool,
+    kinds: Vec<ChannelType>,
+    time: (i64, i64),
+    hashes: Vec<u64>,
+}
+
+impl List {
+    fn take(t: &mut Take<'_>) -> Option<List> {
+        let (stream, has_sequence, channels) = (t.u32()?, t.u8()? != 0, t.u16()?);
+        let kinds = (0..channels).map(|_| ChannelType::read(t.u8()?, || t.u16())).collect::<Option<_>>()?;
+        let (count, time) = (t.u32()?, (t.i64()?, t.i64()?));
+        let hashes = t.bytes((count as usize).checked_mul(8)?)?;
+        let hashes = hashes.as_chunks::<8>().0.iter().map(|&h| u64::from_le_bytes(h)).collect();
+        Some(List { stream, has_sequence, kinds, time, hashes })
+    }
+}
+
+/// The commit and the entries, if they fit.
+fn entries_of(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut t = Take(bytes);
+    let (magic, hash, of) = (t.u32()?, t.u32()?, t.u64()?);
+    let (len, crc, header_crc) = (usize::try_from(t.u64()?).ok()?, t.u32()?, t.u32()?);
+    if magic != MAGIC || hash != HASH || header_crc != crc32c::crc32c(&bytes[..28]) {
+        return None;
+    }
+    let entries = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(len)?)?;
+    (crc32c::crc32c(entries) == crc).then_some((of, entries))
+}

@@ -1,0 +1,524 @@
+//! Reduction at append: which frames of a stream get a row, and what their rows hold.
+//!
+//! ```text
+//!  frame ─> late? ─> its values to channels beside ──────────────────────────────────────────┐
+//!        └> lanes: anything outside its bound? ── yes ─> [held frame, if it ends a line] ─> row ─> log and chunk
+//!                                              └─ no ──> held: the newest such, no row, counted as reduced
+//! ```
+//! Invariant: the values and unknown cells of a channel with a reduction ascend in `time` from row to row.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::Reject;
+use crate::append::held::{self, Held};
+use crate::append::lane::{LossyChannel, Offer};
+use crate::append::{StreamWriter, Taken, Writer};
+use crate::log::record;
+use crate::model::frame::{FrameBatch, FrameHead, FrameRef};
+use crate::model::mutant::{self, Mutant};
+use crate::model::reduction::Reduction;
+use crate::model::row::{RowScratch, RowShape};
+use crate::model::stream::{ChannelSpec, Layout, StreamSpec};
+use crate::model::value::{CellState, Value};
+
+/// Frames of a stream with a source clock that are known again when they are sent twice.
+const RECENT_MAX: usize = 4096;
+/// What every cell of a word of states is where nothing is offered.
+const ABSENT_WORD: u64 = 0x5555_5555_5555_5555;
+
+/// What the append side keeps of a stream with reductions.
+#[derive(Debug)]
+pub(crate) struct Reducer {
+    lanes: Vec<LossyChannel>,
+    /// Bits of the state words that belong to channels without a reduction.
+    plain: Vec<u64>,
+    /// Newest `time` that was taken in order.
+    newest: i64,
+    pub(crate) held: Option<Arc<Held>>,
+    /// The held frame is from the log, and nothing is known of the rows before it.
+    recovered: bool,
+    /// Row of the frame that was found held: no count has it.
+    uncounted: Option<u64>,
+    /// Position of the unit with its newest record, and of those before with the commits that replaced them.
+    logged: Option<u64>,
+    before: VecDeque<(u64, u64)>,
+    /// Commit under way in which the held frame was written, where, and its words.
+    written: Option<(u64, (usize, usize))>,
+    /// Frames left out in each of the newest commits, which may not be durable yet, and their smallest and largest
+    /// `time`.
+    left_out: VecDeque<(u64, u64, (i64, i64))>,
+    /// Hashes of the frames taken last, of streams whose `time` is the source's.
+    recent: VecDeque<u64>,
+    /// A row under way: that of the held frame.
+    row: RowScratch,
+    /// Of the frame under way, which lanes leave it out.
+    leaves: Vec<bool>,
+}
+
+impl Reducer {
+    /// What a layout needs, if any channel of it has a reduction. `newest`: the stream's newest `time`.
+    pub(crate) fn new(layout: &Layout, shape: &RowShape, newest: i64) -> Option<Box<Reducer>> {
+        let mut plain = vec![0; shape.fields.len().div_ceil(32)];
+        let mut lanes = Vec::new();
+        for (channel, (field, known)) in shape.fields.iter().zip(&layout.channels).enumerate() {
+            match known.reduction {
+                Reduction::None => plain[channel / 32] |= 3 << (channel % 32 * 2),
+                reduction => lanes.push(LossyChannel::new(channel, *field, reduction)),
+            }
+        }
+        (!lanes.is_empty()).then(|| {
+            Box::new(Reducer {
+                lanes,
+                plain,
+                newest,
+                held: None,
+                recovered: false,
+                uncounted: None,
+                logged: None,
+                before: VecDeque::new(),
+                written: None,
+                left_out: VecDeque::new(),
+                recent: VecDeque::new(),
+                row: RowScratch::default(),
+                leaves: Vec::new(),
+            })
+        })
+    }
+
+    /// Whether the frame of a row was found held, so that no count has it.
+    pub(crate) fn is_uncounted(&self, row: u64) -> bool {
+        self.uncounted == Some(row)
+    }
+
+    /// The frame that was found held and is to get this row.
+    pub(crate) fn found_held(&self, row: u64) -> Option<&Held> {
+        self.held.as_deref().filter(|held| self.recovered && held.row == row)
+    }
+
+    /// Whether a frame of this `time` comes after one of a later time.
+    pub(crate) fn is_late(&self, time: i64) -> bool {
+        time < self.newest
+    }
+
+    /// Counts a frame that gets no row in the commit under way.
+    fn note_left_out(&mut self, commit: u64, time: i64) {
+        // The commit before the one under way may not be durable yet.
+        while self.left_out.pop_front_if(|(of, ..)| *of + 2 <= commit).is_some() {}
+        match self.left_out.back_mut() {
+            Some((of, frames, (from, to))) if *of == commit => {
+                *frames += 1;
+                (*from, *to) = ((*from).min(time), (*to).max(time));
+            }
+            _ => self.left_out.push_back((commit, 1, (time, time))),
+        }
+    }
+
+    /// Takes back that the held frame got no row.
+    fn note_stored(&mut self) {
+        let held_in = self.written.map(|(commit, _)| commit);
+        if let Some((_, frames, _)) = self.left_out.iter_mut().find(|(commit, ..)| Some(*commit) == held_in) {
+            *frames = frames.saturating_sub(1);
+        }
+    }
+
+    /// Frames that got no row and are not durable with the commit `committed`, and their smallest and largest `time`.
+    pub(crate) fn undurable(&self, committed: u64) -> Option<(u64, (i64, i64))> {
+        let since = self.left_out.iter().filter(|(commit, frames, _)| *commit > committed && *frames > 0);
+        since
+            .map(|&(_, frames, time)| (frames, time))
+            .reduce(|(a, of), (b, time)| (a + b, (of.0.min(time.0), of.1.max(time.1))))
+    }
+
+    /// Whether a row offers anything to a channel without a reduction.
+    fn has_plain(&self, shape: &RowShape, words: &[u64]) -> bool {
+        words[shape.states..].iter().zip(&self.plain).any(|(word, plain)| (word ^ ABSENT_WORD) & plain != 0)
+    }
+}
+
+/// `time` of a frame.
+fn time_of(head: &FrameHead, source_clock: bool) -> i64 {
+    match head.source_time {
+        Some(time) if source_clock => time,
+        _ => head.receive_time,
+    }
+}
+
+/// Whether the source's clock runs so far ahead that the frame cannot be where its stream stands.
+fn is_future(head: &FrameHead, source_clock: bool, max_future_ns: i64) -> bool {
+    source_clock && head.source_time.is_some_and(|time| time.saturating_sub(head.receive_time) > max_future_ns)
+}
+
+/// Hash of a frame's `time` and all that it says.
+fn hash_of(frame: &FrameRef<'_>, time: i64) -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = foldhash::fast::FixedState::with_seed(7).build_hasher();
+    hasher.write_i64(time);
+    for (channel, cell) in frame.cells() {
+        hasher.write_u16(channel.0);
+        match cell {
+            Ok(Value::String(text)) => {
+                hasher.write_u8(200);
+                hasher.write(text.as_bytes());
+            }
+            Ok(Value::Array(array)) => {
+                hasher.write_u8(201);
+                hasher.write(array.bytes());
+            }
+            Ok(Value::Blob(blob)) => {
+                hasher.write_u8(202);
+                hasher.write(&blob.bytes());
+            }
+            Ok(value) => {
+                hasher.write_u8(value.channel_type().code());
+                hasher.write_u64(value.bits());
+            }
+            Err(state) => hasher.write_u8(100 + state as u8),
+        }
+    }
+    hasher.finish()
+}
+
+impl Writer {
+    /// Makes the reducer of a stream anew after its definition changed: what is offered next is stored.
+    pub(crate) fn renew_reducer(&mut self, index: usize) {
+        let stream = &mut self.streams[index];
+        let definition = stream.slot.stream.load();
+        let before = stream.reducer.take();
+        let newest = before.as_ref().map_or_else(|| stream.slot.newest_time(), |r| r.newest);
+        stream.reducer = Reducer::new(&definition.layout, &stream.shape, newest);
+        if let (Some(reducer), Some(before)) = (&mut stream.reducer, before) {
+            let Reducer { held, recovered, uncounted, logged, before, written, left_out, recent, .. } = *before;
+            (reducer.held, reducer.recovered, reducer.uncounted) = (held, recovered, uncounted);
+            (reducer.logged, reducer.before, reducer.written) = (logged, before, written);
+            (reducer.left_out, reducer.recent) = (left_out, recent);
+        }
+    }
+
+    /// A frame of a stream with reductions that was sent before, or comes late: done with, its row or none as
+    /// `try_append` says. None: it is taken as any other.
+    #[inline(never)]
+    pub(crate) fn take_late(&mut self, frame: &FrameRef<'_>, now: i64) -> Option<Taken> {
+        let head = frame.head();
+        let max_future_ns = self.max_future_ns;
+        let stream = self.streams.get_mut(head.stream.0 as usize)?;
+        let source_clock = stream.source_clock;
+        let reducer = stream.reducer.as_mut()?;
+        let time = time_of(&head, source_clock);
+        if source_clock && head.sequence.is_none() && time <= reducer.newest {
+            let hash = hash_of(frame, time);
+            if reducer.recent.contains(&hash) {
+                stream.counts.duplicate += 1;
+                return Some(Ok(None));
+            }
+        }
+        if !reducer.is_late(time) && !is_future(&head, source_clock, max_future_ns) {
+            return None;
+        }
+        let reduced = |channel: u16| reducer.lanes.iter().any(|lane| lane.channel == usize::from(channel));
+        if !frame.cells().any(|(channel, _)| reduced(channel.0)) {
+            return None;
+        }
+        let mut batch = FrameBatch::new();
+        if let Err(reject) = self.beside(frame, now, &mut batch) {
+            return Some(Err(Box::new(reject)));
+        }
+        Some(self.try_append(&batch.frame(0), now))
+    }
+
+    /// The frame with the values of channels with a reduction given to channels beside them, which are made for it.
+    fn beside(&mut self, frame: &FrameRef<'_>, now: i64, batch: &mut FrameBatch) -> Result<(), Reject> {
+        let head = frame.head();
+        let definition = self.streams[head.stream.0 as usize].slot.stream.load_full();
+        let channels = &definition.layout.channels;
+        let mut spec = StreamSpec {
+            key: definition.key.clone(),
+            source: definition.source.clone(),
+            clock: definition.clock,
+            expected_period_ns: definition.expected_period_ns,
+            sequence_modulus: definition.sequence_modulus,
+            channels: Vec::new(),
+        };
+        let mut moved = Vec::new();
+        for (index, _) in frame.cells() {
+            let Some(channel) = channels.get(index.0 as usize) else { continue };
+            if channel.reduction == Reduction::None || moved.contains(&index) {
+                continue;
+            }
+            let description = format!("values of {} that came late", channel.name);
+            let mut name = format!("{}_late", channel.source_name);
+            while channels.iter().any(|c| c.source_name == name && c.description != description) {
+                name.push_str("_late");
+            }
+            moved.push(index);
+            spec.channels.push(ChannelSpec {
+                unit: channel.unit.clone(),
+                description,
+                ..ChannelSpec::new(name, channel.channel_type)
+            });
+        }
+        let (_, beside) = self.resolve(&spec, true, now)?;
+        batch.begin(head);
+        for (index, cell) in frame.cells() {
+            let to = moved.iter().position(|m| *m == index).map_or(index, |at| beside[at]);
+            match cell {
+                Ok(value) => batch.push(to, value),
+                Err(state) => batch.push_state(to, state),
+            }
+        }
+        batch.end();
+        Ok(())
+    }
+
+    /// Judges the scratch row of a stream with reductions, in order. True: it is held and gets no row. Else its row holds
+    /// what left its bound, and that of the held frame is ahead of it if it ends a line.
+    #[inline(never)]
+    pub(crate) fn reduce(&mut self, frame: &FrameRef<'_>, now: i64) -> bool {
+        let head = frame.head();
+        let index = head.stream.0 as usize;
+        let stream = &mut self.streams[index];
+        let time = time_of(&head, stream.source_clock);
+        let shape = stream.shape.clone();
+        let Some(mut reducer) = stream.reducer.take() else { return false };
+        let mut row = std::mem::take(&mut self.scratch);
+        if reducer.is_late(time) || is_future(&head, stream.source_clock, self.max_future_ns) {
+            // Without a value of a channel with a reduction; it takes the row that the held frame was to get.
+            self.store_held(index, &mut reducer, now, |_| true);
+            self.scratch = row;
+            self.streams[index].reducer = Some(reducer);
+            return false;
+        }
+        if stream.source_clock && head.sequence.is_none() {
+            if reducer.recent.len() == RECENT_MAX {
+                reducer.recent.pop_front();
+            }
+            reducer.recent.push_back(hash_of(frame, time));
+        }
+        // The held frame first, if this one could not be read back without it.
+        let ends = |lane: &LossyChannel| {
+            lane.needs_held(Offer::of(&shape, &row.words, &row.text, lane.channel, lane.field), time)
+        };
+        if reducer.held.is_some() && (reducer.recovered || reducer.lanes.iter().any(ends)) {
+            let ending: Vec<bool> = reducer.lanes.iter().map(|lane| reducer.recovered || ends(lane)).collect();
+            self.store_held(index, &mut reducer, now, |lane| ending[lane]);
+        }
+        let mut leaves = std::mem::take(&mut reducer.leaves);
+        leaves.clear();
+        for lane in &mut reducer.lanes {
+            let offer = Offer::of(&shape, &row.words, &row.text, lane.channel, lane.field);
+            leaves.push(offer != Offer::Absent && lane.leaves_out(offer, time));
+        }
+        let offered =
+            |lane: &LossyChannel| Offer::of(&shape, &row.words, &row.text, lane.channel, lane.field) != Offer::Absent;
+        let outside = reducer.lanes.iter().zip(&leaves).any(|(lane, leaves)| !leaves && offered(lane));
+        // Not more is held than the log can keep room for.
+        let crowded = || {
+            let size = held::record_bytes(row.words.len(), row.text.len());
+            reducer.held.is_none() && (self.records.bytes + size) as u64 > self.ring_bytes / 4
+        };
+        let plain = reducer.has_plain(&shape, &row.words);
+        let store = outside || plain || !leaves.contains(&true) || crowded();
+        reducer.newest = time;
+        if store {
+            let ordinal = self.streams[index].next_row;
+            let mut cut_text = false;
+            for (lane, leaves) in reducer.lanes.iter_mut().zip(&leaves) {
+                let offer = Offer::of(&shape, &row.words, &row.text, lane.channel, lane.field);
+                if *leaves && !lane.joins(ordinal) {
+                    cut_text |= matches!(offer, Offer::Value(_, text) if !text.is_empty());
+                    row.leave_out(&shape, lane.channel);
+                } else {
+                    lane.store(offer, time, ordinal);
+                }
+            }
+            if cut_text {
+                row.compact_text(&shape);
+            }
+            self.drop_held(index, &mut reducer);
+        } else {
+            let stream = &mut self.streams[index];
+            stream.counts.reduced += 1;
+            reducer.note_left_out(self.pending_commit, time);
+            let held = Arc::new(Held {
+                row: stream.next_row,
+                shape,
+                shape_number: stream.shape_number,
+                source_clock: stream.source_clock,
+                words: row.words.as_slice().into(),
+                text: row.text.as_slice().into(),
+            });
+            self.hold(index, &mut reducer, held);
+        }
+        (self.scratch, reducer.leaves) = (row, leaves);
+        self.streams[index].reducer = Some(reducer);
+        !store
+    }
+
+    /// Holds a frame: readers see it, and the pending unit has its record.
+    fn hold(&mut self, index: usize, reducer: &mut Reducer, held: Arc<Held>) {
+        let commit = self.pending_commit;
+        let at = reducer.written.filter(|(of, _)| *of == commit).map(|(_, at)| at);
+        if !mutant::is_active(Mutant::ForgetHeld) {
+            let written = held.put(index as u32, &mut self.pending, at);
+            reducer.written = Some((commit, written));
+        }
+        self.records.bytes -= reducer.held.as_ref().map_or(0, |h| h.record_bytes());
+        self.records.bytes += held.record_bytes();
+        if reducer.logged != Some(self.head) {
+            // The commit before the one under way may not be durable yet.
+            while let Some((position, _)) = reducer.before.pop_front_if(|(_, until)| *until + 2 <= commit) {
+                self.records.forget(index as u32, position);
+            }
+            reducer.before.extend(reducer.logged.map(|position| (position, commit)));
+        }
+        self.records.place(index as u32, self.head, reducer.logged, commit);
+        reducer.logged = Some(self.head);
+        self.streams[index].slot.held.store(Some(held.clone()));
+        (reducer.held, reducer.recovered) = (Some(held), false);
+    }
+
+    /// The held frame is not needed any more once the commit under way is durable.
+    fn drop_held(&mut self, index: usize, reducer: &mut Reducer) {
+        let Some(held) = reducer.held.take() else { return };
+        reducer.recovered = false;
+        // The one after it goes behind what comes until then: rows, and the shape that it may have.
+        reducer.written = None;
+        self.records.bytes -= held.record_bytes();
+        if let Some(position) = reducer.logged {
+            self.records.replace(index as u32, position, self.pending_commit);
+        }
+    }
+
+    /// Gives the held frame its row: the cells of the lanes that `ends` says as values, the others as unchanged.
+    fn store_held(&mut self, index: usize, reducer: &mut Reducer, now: i64, ends: impl Fn(usize) -> bool) {
+        let Some(held) = reducer.held.clone() else { return };
+        let recovered = reducer.recovered;
+        let (time, ordinal) = (held.time(), self.streams[index].next_row);
+        let mut row = std::mem::take(&mut reducer.row);
+        row.words.clear();
+        row.words.extend_from_slice(&held.words);
+        row.text.clear();
+        row.text.extend_from_slice(&held.text);
+        row.points = held.points();
+        // A frame of the log may be older than the shape that a checkpoint states, and the lanes know the fields of
+        // that one alone. It is stored whole. No lane has stored anything yet, so what is offered next is stored, too.
+        let same_shape = held.shape_number == self.streams[index].shape_number;
+        for (n, lane) in reducer.lanes.iter_mut().enumerate().filter(|_| same_shape) {
+            let offer = Offer::of(&held.shape, &held.words, &held.text, lane.channel, lane.field);
+            if ends(n) || lane.is_old(ordinal) {
+                lane.store(offer, time, ordinal);
+            } else if offer != Offer::Absent {
+                row.leave_out(&held.shape, lane.channel);
+            }
+        }
+        row.compact_text(&held.shape);
+        let points = u64::from(row.points);
+        std::mem::swap(&mut self.scratch, &mut row);
+        let text = self.scratch.text.len();
+        let size = record::frame_bytes(self.scratch.words.len(), text);
+        debug_assert!(size <= held.record_bytes(), "a row of a held frame needs the room kept for it");
+        let mut words = std::mem::take(&mut self.scratch.words);
+        let mut texts = std::mem::take(&mut self.scratch.text);
+        record::put_frame(&mut self.pending, index as u32, held.shape_number, ordinal, &words, &texts);
+        self.restore(index as u32, held.shape_number, &mut words, &mut texts, now);
+        std::mem::swap(&mut self.scratch, &mut row);
+        reducer.row = row;
+        let stream = &mut self.streams[index];
+        if recovered {
+            reducer.uncounted = Some(ordinal);
+        } else {
+            reducer.note_stored();
+            stream.counts.reduced = stream.counts.reduced.saturating_sub(1);
+            stream.counts.stored += 1;
+            stream.counts.points += points;
+        }
+        if stream.dirty != self.pending_commit {
+            stream.dirty = self.pending_commit;
+            self.dirty.push(index as u32);
+        }
+        self.drop_held(index, reducer);
+    }
+
+    /// Gives the held frame of a stream its row, as it is; false: the log has no room, with a reserve left free.
+    pub(crate) fn flush_held(&mut self, index: usize, reserve: u64, now: i64) -> bool {
+        let Some(stream) = self.streams.get_mut(index) else { return true };
+        let Some(held) = stream.reducer.as_ref().and_then(|r| r.held.clone()) else { return true };
+        if !self.is_free(self.pending.len() * 8 + held.record_bytes(), reserve) {
+            return false;
+        }
+        let Some(mut reducer) = self.streams[index].reducer.take() else { return true };
+        self.store_held(index, &mut reducer, now, |_| true);
+        self.streams[index].reducer = Some(reducer);
+        true
+    }
+
+    /// Gives every held frame its row, for a clean end; those that find no room stay in the log.
+    pub(crate) fn flush_all_held(&mut self, now: i64) {
+        for index in 0..self.streams.len() {
+            if !self.flush_held(index, 0, now) {
+                return;
+            }
+        }
+    }
+
+    /// Takes a held frame back from the log; it counts if no row follows. None: it does not fit what came before.
+    pub(crate) fn restore_held(&mut self, bytes: &[u8]) -> Option<()> {
+        let (id, shape_number, row, rest) = held::read_head(bytes)?;
+        let stream = self.streams.get_mut(id as usize)?;
+        if shape_number > stream.history.newest {
+            return None;
+        }
+        let shape = match shape_number == stream.shape_number {
+            true => stream.shape.clone(),
+            false => stream.history.shape(shape_number, &mut self.shapes),
+        };
+        let held = Held::read(row, (shape, shape_number), stream.source_clock, rest)?;
+        if held.shape.has_sequence {
+            stream.restore_sequence(&held.words, row, false);
+        }
+        // A stream whose reductions a later record knows: this one is made anew when that comes.
+        if let Some(reducer) = &mut stream.reducer {
+            reducer.held = Some(Arc::new(held));
+            reducer.recovered = true;
+            reducer.logged = Some(self.head);
+        }
+        Some(())
+    }
+
+    /// Bytes of the rows of the held frames that the log was found to hold.
+    pub(crate) fn found_held_bytes(&self) -> usize {
+        let of = |stream: &StreamWriter| {
+            let held = stream.reducer.as_ref()?.held.as_ref()?;
+            (held.row == stream.next_row).then(|| held.record_bytes())
+        };
+        self.streams.iter().filter_map(of).sum()
+    }
+
+    /// After the log was read: which held frames count, and where each stream goes on.
+    pub(crate) fn settle_held(&mut self, now: i64) {
+        let latest = now.saturating_add(self.max_future_ns);
+        for (id, stream) in self.streams.iter_mut().enumerate() {
+            let Some(reducer) = &mut stream.reducer else { continue };
+            // Of a row whose clock ran ahead nothing follows for the rows to come.
+            reducer.newest = stream.slot.newest_time().min(latest);
+            reducer.held = reducer.held.take().filter(|held| held.row == stream.next_row);
+            reducer.recovered = reducer.held.is_some();
+            match (&reducer.held, reducer.logged) {
+                (Some(held), Some(position)) => {
+                    reducer.newest = reducer.newest.max(held.time());
+                    self.records.bytes += held.record_bytes();
+                    self.records.place(id as u32, position, None, 0);
+                    stream.slot.held.store(Some(held.clone()));
+                }
+                _ => reducer.logged = None,
+            }
+        }
+    }
+}
+
+impl RowScratch {
+    /// Takes the value of a cell away: it is within its bound.
+    fn leave_out(&mut self, shape: &RowShape, channel: usize) {
+        self.set_state(shape, channel, CellState::Unchanged as u8);
+    }
+}

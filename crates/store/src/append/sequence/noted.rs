@@ -1,0 +1,93 @@
+//! What a frame's sequence does to its stream: counts, gaps found, and the state that recovery puts together.
+
+use super::{Judged, Seen, UNCOUNTED, UNKNOWN_GAP, advance};
+use crate::append::ledger::{Gap, GapCause};
+use crate::append::waiting_gaps::WaitingGaps;
+use crate::append::{StreamWriter, new_tracker};
+use crate::model::frame::FrameHead;
+use crate::model::row::NONE;
+use crate::model::stream::Stream;
+
+impl StreamWriter {
+    /// Takes the sequence of a row of the log back.
+    pub(crate) fn restore_sequence(&mut self, words: &[u64], row: u64, follows_lost: bool) {
+        let (sequence, session) = (words[2] as i64, words[3] as u32);
+        if sequence == NONE {
+            return;
+        }
+        let (source_clock, slot) = (self.source_clock, &self.slot);
+        let tracker = self.tracker.get_or_insert_with(|| new_tracker(slot));
+        let stamps = (words[0] as i64, Some(words[1] as i64).filter(|&time| time != NONE));
+        let time_of = |(receive, source): (i64, Option<i64>)| source.filter(|_| source_clock).unwrap_or(receive);
+        // What was lost with its rows has a row that says so.
+        let gap = if follows_lost { UNCOUNTED } else { UNKNOWN_GAP };
+        if row >= tracker.known_row
+            && let Some(before) = tracker.restore(sequence, session, stamps, gap)
+            && !follows_lost
+        {
+            let (from, to) = tracker.untold_time.unwrap_or((i64::MAX, i64::MIN));
+            tracker.untold_time = Some((from.min(time_of(before)), to.max(time_of(stamps))));
+        }
+        if row < self.next_row {
+            // The checkpoint may be older than the block.
+            tracker.sealed = Some(advance(tracker.sealed, (sequence, session)));
+        } else if tracker.is_position && tracker.sealed.is_some_and(|s| s.0 == session && s.1 >= sequence) {
+            tracker.sealed = None;
+        }
+    }
+
+    /// Counts and tells what the sequence of a frame showed beside the frame itself: a loss, that one was filled, a
+    /// restart. `before`: stamps of the newest frame before it, where they are known.
+    #[cold]
+    pub(crate) fn note_gap(
+        &mut self,
+        gaps: &mut WaitingGaps,
+        judged: &Judged,
+        gap: u64,
+        before: Option<(i64, Option<i64>)>,
+        head: FrameHead,
+    ) {
+        match judged.seen {
+            Seen::After { from, to } => self.counts.lost += (to - from + 1) as u64,
+            Seen::Filled { .. } => {
+                self.counts.filled += 1;
+                self.counts.late += 1;
+            }
+            Seen::Restart => self.counts.restarts += 1,
+            Seen::Late => {
+                self.counts.late += 1;
+                return;
+            }
+            Seen::Next | Seen::Duplicate => return,
+        }
+        let after = (head.receive_time, head.source_time);
+        let time = (self.time_of(before.unwrap_or(after)), self.time_of(after));
+        gaps.add(&self.slot.stream.load(), judged, gap, (time, head.receive_time));
+    }
+}
+
+impl WaitingGaps {
+    /// Adds what was found missing in the log and no row names; returns its id, unless too many gaps wait.
+    pub(crate) fn add_untold(
+        &mut self,
+        stream: &Stream,
+        (session, sequence): (u32, (i64, i64)),
+        count: u64,
+        time: (i64, i64),
+    ) -> Option<u64> {
+        let gap = Gap {
+            id: 0,
+            stream: Some(stream.id.0),
+            cause: GapCause::Sequence,
+            source: stream.source.clone(),
+            name: stream.key.to_string(),
+            session: Some(session),
+            sequence: Some(sequence),
+            rows: None,
+            time,
+            count,
+        };
+        // With another it would have no row that names it, and each opening would find it again.
+        self.push_apart(gap)
+    }
+}

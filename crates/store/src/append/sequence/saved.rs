@@ -1,0 +1,166 @@
+//! The state of a stream's sequence as checkpoints keep it.
+//!
+//! ```text
+//! u32 stream, u64 rows that it knows, u8 sessions (1, or 2: the newest and the one before), of each:
+//!   u32 number, u8 flags: 1 a range, 2 a first and 4 a newest source_time, 8 a least one, 16 one that was ahead
+//!   with 1: i64 lowest, i64 highest sequence; i64 receive_time of the first, i64 of the newest frame
+//!   with 2, 4, 8: i64 each; with 16: i64 source_time, i64 its receive_time
+//!   u16 intervals that were not seen, ascending, of each: varint sequences seen between it and the end of the one before
+//!   (the lowest sequence), varint sequences − 1, zigzag gap less the one before (wrapping)
+//! ```
+
+use super::SequenceTracker;
+use super::session::{INTERVALS_MAX, MissingRange, Session, UNKNOWN_GAP, can_be};
+use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, put_signed, put_varint};
+
+const RANGE: u8 = 1;
+const FIRST_SOURCE: u8 = 2;
+const NEWEST_SOURCE: u8 = 4;
+const SOURCE_MIN: u8 = 8;
+const AHEAD: u8 = 16;
+
+/// A state to be saved: as of the rows before `next_row`.
+#[derive(Clone, Debug)]
+pub(crate) struct SavedSequence {
+    pub(crate) stream: u32,
+    next_row: u64,
+    /// The newest, and the one before it.
+    sessions: Vec<Session>,
+}
+
+impl SavedSequence {
+    /// Takes the state of a tracker. Gaps whose row waits to be written have no name yet.
+    pub(crate) fn of(stream: u32, next_row: u64, tracker: &SequenceTracker, waits: impl Fn(u64) -> bool) -> Self {
+        let mut sessions: Vec<Session> = tracker.sessions().cloned().collect();
+        for interval in sessions.iter_mut().flat_map(|session| &mut session.missing) {
+            if waits(interval.gap) {
+                interval.gap = UNKNOWN_GAP;
+            }
+        }
+        SavedSequence { stream, next_row, sessions }
+    }
+
+    /// Whether something is missing in it without a gap's name: it is to be saved again.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.sessions.iter().any(|session| session.unnamed().is_some())
+    }
+
+    /// Encodes it within a number of bytes, with as many of the highest intervals as find room; none: nothing does.
+    pub(crate) fn encode_within(&self, room: usize) -> Option<Vec<u8>> {
+        let whole = self.encode();
+        if whole.len() <= room {
+            return Some(whole);
+        }
+        let mut fewer = SavedSequence { sessions: self.sessions[..1].to_vec(), ..*self };
+        loop {
+            let bytes = fewer.encode();
+            if bytes.len() <= room {
+                return Some(bytes);
+            }
+            let intervals = fewer.sessions[0].missing.len();
+            if intervals == 0 {
+                return None;
+            }
+            fewer.sessions[0].forget_lowest(intervals.div_ceil(2));
+        }
+    }
+
+    /// Encodes all of it.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut p = Put::default();
+        p.u32(self.stream);
+        p.u64(self.next_row);
+        p.u8(self.sessions.len() as u8);
+        self.sessions.iter().for_each(|session| put_session(session, &mut p));
+        p.0
+    }
+
+    /// Reads it back; none: it does not fit.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<SavedSequence> {
+        let mut cursor = Cursor::new(bytes);
+        let (stream, next_row) = (cursor.u32("stream").ok()?, cursor.u64("rows").ok()?);
+        let count = cursor.u8("sessions").ok()?;
+        if !(1..=2).contains(&count) {
+            return None;
+        }
+        let sessions = (0..count).map(|_| take_session(&mut cursor)).collect::<Option<Vec<_>>>()?;
+        Some(SavedSequence { stream, next_row, sessions })
+    }
+
+    /// Gives the state back to a tracker.
+    pub(crate) fn restore(self, tracker: &mut SequenceTracker) {
+        let mut sessions = self.sessions.into_iter();
+        if let Some(newest) = sessions.next() {
+            tracker.session = newest;
+        }
+        tracker.ended = sessions.next().filter(|ended| ended.number < tracker.session.number).map(Box::new);
+        (tracker.known_row, tracker.is_position) = (self.next_row, false);
+    }
+}
+
+fn put_session(session: &Session, p: &mut Put) {
+    let sources = [session.begun.1, session.newest.1, session.least_source];
+    let mut flags = if session.range.is_some() { RANGE } else { 0 };
+    for (source, flag) in sources.iter().zip([FIRST_SOURCE, NEWEST_SOURCE, SOURCE_MIN]) {
+        flags |= if source.is_some() { flag } else { 0 };
+    }
+    flags |= if session.ahead.is_some() { AHEAD } else { 0 };
+    p.u32(session.number);
+    p.u8(flags);
+    let (lowest, _) = session.range.unwrap_or_default();
+    if let Some((lowest, highest)) = session.range {
+        p.i64(lowest);
+        p.i64(highest);
+    }
+    p.i64(session.begun.0);
+    p.i64(session.newest.0);
+    sources.into_iter().flatten().for_each(|source| p.i64(source));
+    if let Some((source, received)) = session.ahead {
+        p.i64(source);
+        p.i64(received);
+    }
+    p.u16(session.missing.len() as u16);
+    let (mut at, mut gap) = (lowest, 0u64);
+    for interval in &session.missing {
+        put_varint(&mut p.0, interval.from.abs_diff(at));
+        put_varint(&mut p.0, interval.to.abs_diff(interval.from));
+        put_signed(&mut p.0, interval.gap.wrapping_sub(gap) as i64);
+        (at, gap) = (interval.to + 1, interval.gap);
+    }
+}
+
+fn take_session(cursor: &mut Cursor<'_>) -> Option<Session> {
+    let number = cursor.u32("session").ok()?;
+    let flags = cursor.u8("flags").ok()?;
+    let has = |flag: u8| flags & flag != 0;
+    let mut session = Session::new(number);
+    let mut time = |wanted: bool| match wanted {
+        true => cursor.i64("session").ok().map(Some),
+        false => Some(None),
+    };
+    let (lowest, highest) = (time(has(RANGE))?, time(has(RANGE))?);
+    session.range = lowest.zip(highest);
+    let fits = |(low, high): (i64, i64)| can_be(low) && can_be(high) && low <= high + 1;
+    session.range.is_none_or(fits).then_some(())?;
+    session.begun.0 = time(true)??;
+    session.newest.0 = time(true)??;
+    session.begun.1 = time(has(FIRST_SOURCE))?;
+    session.newest.1 = time(has(NEWEST_SOURCE))?;
+    session.least_source = time(has(SOURCE_MIN))?;
+    session.ahead = time(has(AHEAD))?.zip(time(has(AHEAD))?);
+    let count = usize::from(cursor.u16("intervals").ok()?);
+    if count > INTERVALS_MAX {
+        return None;
+    }
+    let (mut at, mut gap) = (session.range.unwrap_or_default().0, 0u64);
+    for _ in 0..count {
+        let from = at.checked_add_unsigned(cursor.varint("interval").ok()?)?;
+        let to = from.checked_add_unsigned(cursor.varint("interval").ok()?)?;
+        gap = gap.wrapping_add(cursor.signed("gap").ok()? as u64);
+        session.range.filter(|(_, high)| to <= *high)?;
+        session.missing.push(MissingRange { from, to, gap });
+        at = to.checked_add(1)?;
+    }
+    Some(session)
+}

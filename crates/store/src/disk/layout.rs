@@ -1,0 +1,332 @@
+//! The first two pages of a store of a fixed size: where everything lies in it. Both are the same, are written once,
+//! when the store is made, and last of all; one is enough.
+//!
+//! ```text
+//! offset size field
+//! 0      8    magic "STRBKFIX"
+//! 8      4    version of this page: 1
+//! 12     4    incompatible features: an unknown bit refuses
+//! 16     4    compatible features: unknown bits are ignored
+//! 20     4    slots for segments
+//! 24     8    size_bytes of the whole store
+//! 32     8    bytes of a slot
+//! 40     8    offset of the superblock, 8 KiB
+//! 48     8    offset of the log
+//! 56     8    bytes of the log's ring
+//! 64     8    offset of checkpoint A; B follows it
+//! 72     8    bytes of each checkpoint
+//! 80     8    offset of `recent`
+//! 88     8    bytes of `recent`; 0: there is none
+//! 96     8    offset of the first slot; the others follow it
+//! 104    8    generation: that of a segment is this and its number
+//! 112    4    max_streams
+//! 116    4    max_channels
+//! 120    2    retention groups, then of each: text name, u8 1 and text pattern of its streams, or 0; u8 1 and u64
+//!             bytes, or 2 and f64 share that it keeps; u8 1 and u64 max_age in nanoseconds, or 0
+//! 4092   4    CRC32C of bytes 0 to 4092
+//! ```
+//! Every offset and length is a multiple of 4,096; a text is its length (u16) and UTF-8.
+
+use std::time::Duration;
+
+use crate::bytes::fields::{Put, Take};
+use crate::disk::PAGE_BYTES;
+use crate::disk::names;
+use crate::model::limits::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::model::options::{Keep, RetentionGroup};
+use crate::model::pattern::Pattern;
+
+const MAGIC: &[u8; 8] = b"STRBKFIX";
+const VERSION: u32 = 1;
+const KNOWN_INCOMPATIBLE: u32 = 0;
+const CRC_AT: usize = PAGE_BYTES - 4;
+/// Where the two pages lie.
+pub(crate) const COPIES: [u64; 2] = [0, PAGE_BYTES as u64];
+
+/// Where everything lies in a store of a fixed size.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Regions {
+    pub(crate) slots: u32,
+    /// Of the whole.
+    pub(crate) size_bytes: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) superblock_offset: u64,
+    pub(crate) log_offset: u64,
+    pub(crate) log_bytes: u64,
+    pub(crate) checkpoint_offset: u64,
+    /// Of each of the two.
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) recent_offset: u64,
+    /// 0: there is none.
+    pub(crate) recent_bytes: u64,
+    pub(crate) slots_offset: u64,
+    /// That of a segment is this and its number: what another store left in the same place has another.
+    pub(crate) generation: u64,
+    pub(crate) max_streams: u32,
+    pub(crate) max_channels: u32,
+    /// For an opening that names none.
+    pub(crate) groups: Vec<RetentionGroup>,
+}
+
+/// What a page says.
+#[derive(Debug, PartialEq)]
+pub(crate) enum FirstPageState {
+    Valid(Regions),
+    /// Of a later version: which.
+    Newer(String),
+    /// The magic, and nothing that fits it.
+    Damaged(&'static str),
+    /// Something else.
+    Nothing,
+}
+
+/// The versions and features that this program knows, as messages name them.
+pub(crate) fn known() -> String {
+    format!("layout version {VERSION}, features {KNOWN_INCOMPATIBLE:#x}")
+}
+
+impl Regions {
+    /// A page of it; none: the names of its groups do not fit.
+    pub(crate) fn page(&self) -> Option<Vec<u8>> {
+        let mut p = Put::default();
+        p.0.extend_from_slice(MAGIC);
+        p.u32(VERSION);
+        p.u32(0);
+        p.u32(0);
+        p.u32(self.slots);
+        for field in [
+            self.size_bytes,
+            self.segment_bytes,
+            self.superblock_offset,
+            self.log_offset,
+            self.log_bytes,
+            self.checkpoint_offset,
+            self.checkpoint_bytes,
+            self.recent_offset,
+            self.recent_bytes,
+            self.slots_offset,
+            self.generation,
+        ] {
+            p.u64(field);
+        }
+        p.u32(self.max_streams);
+        p.u32(self.max_channels);
+        p.u16(self.groups.len() as u16);
+        self.groups.iter().for_each(|group| put_group(&mut p, group));
+        if p.0.len() > CRC_AT {
+            return None;
+        }
+        p.0.resize(CRC_AT, 0);
+        let crc = crc32c::crc32c(&p.0);
+        p.u32(crc);
+        Some(p.0)
+    }
+
+    /// What a page says; bytes beyond it are not looked at.
+    pub(crate) fn read(page: &[u8]) -> FirstPageState {
+        let Some(page) = page.get(..PAGE_BYTES) else { return FirstPageState::Nothing };
+        if !page.starts_with(MAGIC) {
+            return FirstPageState::Nothing;
+        }
+        let mut t = Take(&page[MAGIC.len()..]);
+        let (version, incompatible) = (t.u32().unwrap_or(0), t.u32().unwrap_or(0));
+        // The magic and the version stay where they are in every version to come.
+        if version > VERSION {
+            return FirstPageState::Newer(format!("layout version {version}"));
+        }
+        if crc32c::crc32c(&page[..CRC_AT]).to_le_bytes() != page[CRC_AT..] {
+            return FirstPageState::Damaged("the checksum does not fit");
+        }
+        if incompatible & !KNOWN_INCOMPATIBLE != 0 {
+            return FirstPageState::Newer(format!("layout features {incompatible:#x}"));
+        }
+        match Regions::fields(&mut t) {
+            Some(layout) if layout.is_meant() => FirstPageState::Valid(layout),
+            _ => FirstPageState::Damaged("offsets or lengths that cannot be meant"),
+        }
+    }
+
+    fn fields(t: &mut Take<'_>) -> Option<Regions> {
+        let _compatible = t.u32()?;
+        let slots = t.u32()?;
+        let mut layout = Regions {
+            slots,
+            size_bytes: t.u64()?,
+            segment_bytes: t.u64()?,
+            superblock_offset: t.u64()?,
+            log_offset: t.u64()?,
+            log_bytes: t.u64()?,
+            checkpoint_offset: t.u64()?,
+            checkpoint_bytes: t.u64()?,
+            recent_offset: t.u64()?,
+            recent_bytes: t.u64()?,
+            slots_offset: t.u64()?,
+            generation: t.u64()?,
+            max_streams: t.u32()?,
+            max_channels: t.u32()?,
+            groups: Vec::new(),
+        };
+        for _ in 0..t.u16()? {
+            layout.groups.push(take_group(t)?);
+        }
+        Some(layout)
+    }
+
+    /// Offset and bytes of a file that has a region for good.
+    pub(crate) fn region(&self, name: &str) -> Option<(u64, u64)> {
+        let (a, bytes) = (self.checkpoint_offset, self.checkpoint_bytes);
+        let found = match name {
+            names::SUPERBLOCK => (self.superblock_offset, names::SUPERBLOCK_BYTES),
+            names::LOG => (self.log_offset, self.log_bytes),
+            name if name == names::CHECKPOINTS[0] => (a, bytes),
+            name if name == names::CHECKPOINTS[1] => (a + bytes, bytes),
+            names::RECENT => (self.recent_offset, self.recent_bytes),
+            _ => return None,
+        };
+        (found.1 > 0).then_some(found)
+    }
+
+    /// Regions in order, each behind the one before, on whole pages, all inside.
+    fn is_meant(&self) -> bool {
+        let regions = [
+            (0, COPIES.len() as u64 * PAGE_BYTES as u64),
+            (self.superblock_offset, names::SUPERBLOCK_BYTES),
+            (self.log_offset, self.log_bytes),
+            (self.checkpoint_offset, self.checkpoint_bytes),
+            (self.checkpoint_offset.saturating_add(self.checkpoint_bytes), self.checkpoint_bytes),
+            (self.recent_offset, self.recent_bytes),
+            (self.slots_offset, self.segment_bytes.saturating_mul(self.slots.into())),
+        ];
+        let mut end = 0;
+        let in_order = regions.iter().all(|&(offset, bytes)| {
+            let page = PAGE_BYTES as u64;
+            let fits = offset >= end && offset.is_multiple_of(page) && bytes.is_multiple_of(page);
+            end = offset.saturating_add(bytes);
+            fits && end <= self.size_bytes
+        });
+        in_order
+            && self.slots > 0
+            && self.log_bytes > 0
+            && self.checkpoint_bytes > 0
+            && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
+            && self.size_bytes <= i64::MAX as u64
+    }
+}
+
+fn put_group(p: &mut Put, group: &RetentionGroup) {
+    p.text(&group.name);
+    p.u8(group.streams.is_some() as u8);
+    if let Some(streams) = &group.streams {
+        p.text(streams.as_str());
+    }
+    match group.keep {
+        Keep::Bytes(bytes) => {
+            p.u8(1);
+            p.u64(bytes);
+        }
+        Keep::Share(share) => {
+            p.u8(2);
+            p.u64(share.to_bits());
+        }
+    }
+    p.optional(group.max_age.map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)));
+}
+
+fn take_group(t: &mut Take<'_>) -> Option<RetentionGroup> {
+    let name = t.text()?;
+    let streams = match t.u8()? {
+        0 => None,
+        1 => Some(Pattern::parse(&t.text()?).ok()?),
+        _ => return None,
+    };
+    let keep = match t.u8()? {
+        1 => Keep::Bytes(t.u64()?),
+        2 => Keep::Share(Some(f64::from_bits(t.u64()?)).filter(|share| (0.0..=1.0).contains(share))?),
+        _ => return None,
+    };
+    let max_age = t.optional()?.map(Duration::from_nanos);
+    Some(RetentionGroup { name, streams, keep, max_age })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Regions {
+        let page = PAGE_BYTES as u64;
+        Regions {
+            slots: 5,
+            size_bytes: 50 * page,
+            segment_bytes: 8 * page,
+            superblock_offset: 2 * page,
+            log_offset: 4 * page,
+            log_bytes: 4 * page,
+            checkpoint_offset: 8 * page,
+            checkpoint_bytes: page,
+            recent_offset: 10 * page,
+            recent_bytes: 0,
+            slots_offset: 10 * page,
+            generation: 0x1234_5678_9abc_def0,
+            max_streams: 3,
+            max_channels: 5,
+            groups: vec![
+                RetentionGroup {
+                    name: "slow".into(),
+                    streams: Some(Pattern::parse("plc.*").expect("a pattern")),
+                    keep: Keep::Share(0.1),
+                    max_age: None,
+                },
+                RetentionGroup {
+                    name: "data".into(),
+                    streams: None,
+                    keep: Keep::Bytes(65_536),
+                    max_age: Some(Duration::from_secs(5)),
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_page_says_what_was_written() {
+        let page = layout().page().expect("a page");
+        assert_eq!(page.len(), PAGE_BYTES);
+        assert_eq!(Regions::read(&page), FirstPageState::Valid(layout()));
+        assert_eq!(&page[..24], b"STRBKFIX\x01\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0");
+        assert_eq!(Regions::read(&page[1..]), FirstPageState::Nothing);
+        assert_eq!(Regions::read(&[0; PAGE_BYTES]), FirstPageState::Nothing);
+    }
+
+    #[test]
+    fn no_changed_byte_goes_unseen_and_none_panics() {
+        let page = layout().page().expect("a page");
+        for at in 0..PAGE_BYTES {
+            let mut changed = page.clone();
+            changed[at] ^= 0x40;
+            assert!(!matches!(Regions::read(&changed), FirstPageState::Valid(_)), "byte {at}");
+        }
+        let mut newer = page.clone();
+        newer[8] = 2;
+        assert_eq!(Regions::read(&newer), FirstPageState::Newer("layout version 2".into()));
+        // With a checksum that fits, whatever the fields say.
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            let mut changed = page.clone();
+            for _ in 0..random.usize(1..4) {
+                changed[random.usize(12..200)] = random.u8(..);
+            }
+            let crc = crc32c::crc32c(&changed[..CRC_AT]);
+            changed[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            match Regions::read(&changed) {
+                FirstPageState::Valid(layout) => assert!(layout.is_meant()),
+                _ => refused += 1,
+            }
+        }
+        assert!(refused > 1_000);
+        let mut unknown = page.clone();
+        unknown[12] = 4;
+        let crc = crc32c::crc32c(&unknown[..CRC_AT]);
+        unknown[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Regions::read(&unknown), FirstPageState::Newer("layout features 0x4".into()));
+    }
+}

@@ -1,0 +1,111 @@
+//! Records of the commit log: what a unit holds, in words of 8 bytes.
+//!
+//! ```text
+//! word 0: bits 0–31 stream, 32–47 number of its shape, 48–63 units of 16 bytes of text
+//! frame:   word 1 row; then the row's words (crate::model::row); then its text, padded with zeros to 16 bytes
+//! control: stream = 2³² − 1, bits 32–47 kind; word 1 bytes that follow, padded with zeros to 8
+//! ```
+
+/// Stream number of a control record.
+pub(crate) const CONTROL: u32 = u32::MAX;
+
+/// Kinds of control records. The numbers are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Control {
+    /// A stream and all its channels.
+    Stream = 1,
+    /// New or changed channels of a stream.
+    Channels = 2,
+    /// A retention group: a run that is protected or released, or a configured group.
+    Group = 3,
+    /// The newest frame of a stream with reductions, which has no row (crate::append::held).
+    Held = 4,
+}
+
+/// Adds a frame's header to pending records; its row and text follow by [`put_text`].
+pub(crate) fn put_frame(out: &mut Vec<u64>, stream: u32, shape: u16, row: u64, words: &[u64], text: &[u8]) {
+    let units = text.len().div_ceil(16) as u64;
+    out.push(stream as u64 | (shape as u64) << 32 | units << 48);
+    out.push(row);
+    out.extend_from_slice(words);
+    if units > 0 {
+        let end = out.len() + units as usize * 2;
+        put_bytes(out, text);
+        out.resize(end, 0);
+    }
+}
+
+/// Bytes that [`put_frame`] adds.
+pub(crate) fn frame_bytes(words: usize, text: usize) -> usize {
+    16 + words * 8 + text.div_ceil(16) * 16
+}
+
+/// Adds a control record.
+pub(crate) fn put_control(out: &mut Vec<u64>, kind: Control, bytes: &[u8]) {
+    out.push(CONTROL as u64 | (kind as u64) << 32);
+    out.push(bytes.len() as u64);
+    put_bytes(out, bytes);
+}
+
+fn put_bytes(out: &mut Vec<u64>, bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks::<8>();
+    out.extend(whole.iter().map(|&w| u64::from_le_bytes(w)));
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        out.push(u64::from_le_bytes(last));
+    }
+}
+
+/// A record read back.
+#[derive(Debug)]
+pub(crate) enum Record<'a> {
+    /// A frame: what is left of the unit begins with its row's words.
+    Frame { stream: u32, shape: u16, row: u64, text_bytes: usize },
+    /// A control record.
+    Control { kind: u16, bytes: &'a [u8] },
+}
+
+/// Reads the records of a unit.
+pub(crate) struct Records<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Records<'a> {
+    fn word(&mut self) -> Option<u64> {
+        let (head, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*head))
+    }
+
+    /// The head of the next record; none at the end or where nothing fits.
+    pub(crate) fn next_record(&mut self) -> Option<Record<'a>> {
+        let head = self.word()?;
+        let second = self.word()?;
+        let (stream, low) = (head as u32, (head >> 32) as u16);
+        if stream != CONTROL {
+            return Some(Record::Frame { stream, shape: low, row: second, text_bytes: (head >> 48) as usize * 16 });
+        }
+        let len = usize::try_from(second).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(len.checked_next_multiple_of(8)?)?;
+        self.0 = rest;
+        Some(Record::Control { kind: low, bytes: &bytes[..len] })
+    }
+
+    /// The row's words and text of the frame whose head was read last.
+    pub(crate) fn frame(
+        &mut self,
+        words: usize,
+        text_bytes: usize,
+        row: &mut Vec<u64>,
+        text: &mut Vec<u8>,
+    ) -> Option<()> {
+        let (bytes, rest) = self.0.split_at_checked(words * 8)?;
+        let (tail, rest) = rest.split_at_checked(text_bytes)?;
+        self.0 = rest;
+        row.clear();
+        row.extend(bytes.as_chunks::<8>().0.iter().map(|&w| u64::from_le_bytes(w)));
+        text.clear();
+        text.extend_from_slice(tail);
+        Some(())
+    }
+}

@@ -1,0 +1,207 @@
+//! The superblock: who the store is and where recovery begins. File `superblock`, two pages A and B of 4 KiB
+//! written in turn; the valid one with the higher generation counts.
+//!
+//! ```text
+//! offset size field
+//! 0      8    magic "STRONGBK"
+//! 8      4    format version: 1
+//! 12     4    incompatible features: an unknown bit refuses; 1: the checkpoint says which sequences were seen,
+//!             2: rows of losses have a group of their own
+//! 16     4    compatible features: unknown bits are ignored
+//! 20     4    epoch of the newest opening
+//! 24     8    generation
+//! 32     16   origin
+//! 48     8    bytes of the log's ring
+//! 56     8    log tail: position of the first unit that recovery reads
+//! 64     8    log tail: number of the commit before it
+//! 72     8    log tail: chain of the unit before it
+//! 80     4    log tail: epoch of the unit before it
+//! 84     4    checkpoint file: 0 none, 1 `checkpoint.a`, 2 `checkpoint.b`
+//! 88     8    checkpoint: bytes that count
+//! 96     8    checkpoint: chain of its last part
+//! 104    8    identity of the folder (inode of this file): another one means a copy
+//! 112    8    number of the next segment
+//! 120    4    CRC32C of bytes 0 to 120
+//! ```
+
+use std::io;
+use std::sync::Arc;
+
+use crate::bytes::fields::{Put, Take};
+use crate::disk::names;
+use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
+use crate::log::Link;
+use crate::model::refusal::OpenError;
+
+const MAGIC: &[u8; 8] = b"STRONGBK";
+/// Version of the format that this program writes.
+pub(crate) const VERSION: u32 = 1;
+/// Incompatible feature: the checkpoint has entries that say which sequences were seen.
+pub(crate) const SEQUENCES: u32 = 1;
+/// Incompatible feature: rows of `strongback.gaps` are in a group of their own, which a program that does not know it
+/// takes for data that may go.
+pub(crate) const GAPS_APART: u32 = 2;
+/// Incompatible features that this program knows.
+const KNOWN_INCOMPATIBLE: u32 = SEQUENCES | GAPS_APART;
+
+/// Its fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) incompatible: u32,
+    pub(crate) compatible: u32,
+    pub(crate) epoch: u32,
+    pub(crate) generation: u64,
+    pub(crate) origin: u128,
+    pub(crate) log_bytes: u64,
+    pub(crate) tail: Link,
+    pub(crate) checkpoint_file: u32,
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) checkpoint_chain: u64,
+    pub(crate) identity: u64,
+    pub(crate) next_segment: u64,
+}
+
+/// What a page of the superblock says.
+pub(crate) enum SuperblockState {
+    Valid(Superblock),
+    Newer(String),
+    Nothing,
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut p = Put::default();
+        p.0.extend_from_slice(MAGIC);
+        p.u32(VERSION);
+        p.u32(self.incompatible);
+        p.u32(self.compatible);
+        p.u32(self.epoch);
+        p.u64(self.generation);
+        p.u128(self.origin);
+        p.u64(self.log_bytes);
+        p.u64(self.tail.position);
+        p.u64(self.tail.commit);
+        p.u64(self.tail.chain);
+        p.u32(self.tail.epoch);
+        p.u32(self.checkpoint_file);
+        p.u64(self.checkpoint_bytes);
+        p.u64(self.checkpoint_chain);
+        p.u64(self.identity);
+        p.u64(self.next_segment);
+        let crc = crc32c::crc32c(&p.0);
+        p.u32(crc);
+        p.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<SuperblockState> {
+        let mut t = Take(bytes);
+        let nothing = Some(SuperblockState::Nothing);
+        if t.bytes(8)? != MAGIC {
+            return nothing;
+        }
+        let version = t.u32()?;
+        // The magic and the version stay where they are in every version to come.
+        if version > VERSION {
+            return Some(SuperblockState::Newer(format!("version {version}")));
+        }
+        let crc = u32::from_le_bytes(bytes.get(120..124)?.try_into().ok()?);
+        if crc32c::crc32c(bytes.get(..120)?) != crc {
+            return nothing;
+        }
+        let incompatible = t.u32()?;
+        if incompatible & !KNOWN_INCOMPATIBLE != 0 {
+            return Some(SuperblockState::Newer(format!("features {incompatible:#x}")));
+        }
+        let (compatible, epoch, generation, origin, log_bytes) = (t.u32()?, t.u32()?, t.u64()?, t.u128()?, t.u64()?);
+        let tail = Link { position: t.u64()?, commit: t.u64()?, chain: t.u64()?, epoch: t.u32()? };
+        let checkpoint_file = t.u32()?;
+        Some(SuperblockState::Valid(Superblock {
+            incompatible,
+            compatible,
+            epoch,
+            generation,
+            origin,
+            log_bytes,
+            tail,
+            checkpoint_file,
+            checkpoint_bytes: t.u64()?,
+            checkpoint_chain: t.u64()?,
+            identity: t.u64()?,
+            next_segment: t.u64()?,
+        }))
+    }
+
+    /// Whether one of the two pages was written and does not read back.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub(crate) fn has_lost_copy(disk: &dyn Disk) -> Result<bool, OpenError> {
+        let io = |source| OpenError::Io { path: format!("{}/{}", disk.path(), names::SUPERBLOCK), source };
+        let mut bytes = vec![0; 2 * PAGE_BYTES];
+        disk.open(names::SUPERBLOCK, Access::Log).and_then(|file| file.read_at(&mut bytes, 0)).map_err(io)?;
+        let copies = bytes.chunks(PAGE_BYTES).filter_map(|page| match Superblock::decode(page) {
+            Some(SuperblockState::Valid(superblock)) => Some(superblock),
+            _ => None,
+        });
+        let copies: Vec<Superblock> = copies.collect();
+        // The first generation stands alone.
+        Ok(copies.len() < 2 && copies.iter().all(|copy| copy.generation > 1))
+    }
+
+    /// Reads the newest valid page. Err names what is wrong.
+    pub(crate) fn read(disk: &dyn Disk, file: &dyn DiskFile) -> Result<Superblock, OpenError> {
+        let path = || format!("{}/{}", disk.path(), names::SUPERBLOCK);
+        let mut bytes = vec![0; 2 * PAGE_BYTES];
+        file.read_at(&mut bytes, 0).map_err(|source| OpenError::Io { path: path(), source })?;
+        let mut newest: Option<Superblock> = None;
+        for page in bytes.chunks(PAGE_BYTES) {
+            match Superblock::decode(page) {
+                Some(SuperblockState::Valid(s)) if newest.is_none_or(|n| s.generation > n.generation) => {
+                    newest = Some(s)
+                }
+                Some(SuperblockState::Newer(found)) => {
+                    return Err(OpenError::Newer {
+                        path: disk.path(),
+                        found,
+                        known: format!("version {VERSION}, features {KNOWN_INCOMPATIBLE:#x}"),
+                    });
+                }
+                _ => {}
+            }
+        }
+        newest.ok_or_else(|| OpenError::Damaged {
+            path: path(),
+            reason: format!(
+                "neither copy (offsets 0 and 4096) has a valid checksum; {}",
+                crate::model::refusal::repair_hint(&disk.path())
+            ),
+        })
+    }
+}
+
+/// The open superblock.
+pub(crate) struct SuperblockFile {
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) now: Superblock,
+}
+
+impl SuperblockFile {
+    /// Writes the first one of a new store.
+    pub(crate) fn create(disk: &dyn Disk, mut first: Superblock) -> io::Result<SuperblockFile> {
+        let file = disk.create(names::SUPERBLOCK, names::SUPERBLOCK_BYTES, Access::Log)?;
+        first.identity = disk.identity(names::SUPERBLOCK)?;
+        let mut this = SuperblockFile { file, now: first };
+        this.write(first)?;
+        Ok(this)
+    }
+
+    /// Replaces it durably: the other page, the next generation.
+    pub(crate) fn write(&mut self, mut next: Superblock) -> io::Result<()> {
+        next.generation = self.now.generation + 1;
+        let at = next.generation % 2 * PAGE_BYTES as u64;
+        self.file.write_at(&Pages::of(&next.encode()), at)?;
+        self.file.sync()?;
+        self.now = next;
+        Ok(())
+    }
+}

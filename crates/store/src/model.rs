@@ -1,0 +1,20 @@
+//! The words of the store: values, streams, frames, options, and why something is refused.
+
+pub(crate) mod array;
+pub mod batch;
+pub(crate) mod blob_ref;
+pub(crate) mod clock;
+pub(crate) mod counts;
+pub(crate) mod damage;
+pub mod frame;
+pub(crate) mod large_sum;
+pub mod limits;
+pub(crate) mod mutant;
+pub(crate) mod options;
+pub mod pattern;
+pub(crate) mod reduction;
+pub(crate) mod refusal;
+pub(crate) mod row;
+pub mod stream;
+pub(crate) mod trouble;
+pub mod value;

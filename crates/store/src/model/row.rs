@@ -1,0 +1,320 @@
+//! Rows: a frame as words, the same in the commit log and in an open block.
+//!
+//! ```text
+//! word  meaning
+//! 0     receive_time, i64
+//! 1     source_time, i64; i64::MIN: none
+//! 2     sequence, i64, unwrapped; i64::MIN: none      only in layouts with a sequence
+//! 3     session, u32                                  only in layouts with a sequence
+//! …     cell states, 2 bits a channel, 32 channels a word, the first lowest
+//! …     values: 8-byte channels a word each, then 4-byte, 2-byte and 1-byte ones, each group
+//!       starting on a word and packed from the low end
+//! ```
+//! The value of a text, array or blob is `offset << 32 | length` into the bytes beside the row, which follow it in the log
+//! and stand beside it in an open block; an array's are its elements, little-endian, a blob's its reference. Words are little-endian on disk.
+
+use std::sync::Arc;
+
+use crate::model::frame::{FrameRef, PackedCell};
+use crate::model::mutant::{self, Mutant};
+use crate::model::refusal::Misfit;
+use crate::model::value::{CellState, ChannelType, Value, text_at, value_beside};
+
+/// "None" of source_time and sequence: the one instant that no frame can have.
+pub(crate) const NONE: i64 = i64::MIN;
+
+/// Whether an instant can be stored. The last one of the range cannot, either: a span ends before its end, so that none
+/// could hold it.
+#[inline(always)]
+pub(crate) fn is_time(instant: i64) -> bool {
+    instant != NONE && (instant != i64::MAX || mutant::is_active(Mutant::LastInstant))
+}
+
+/// States of 32 channels that are all absent.
+const ABSENT_WORD: u64 = 0x5555_5555_5555_5555;
+
+/// Where a channel's value stands in a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Field {
+    /// Word of the row.
+    pub(crate) word: u32,
+    /// Lowest bit in it.
+    pub(crate) shift: u8,
+    /// [`ChannelType::value_code`] of the type.
+    code: u8,
+    /// Type of the value.
+    pub(crate) kind: ChannelType,
+}
+
+impl Field {
+    pub(crate) fn new(word: u32, shift: u8, kind: ChannelType) -> Field {
+        Field { word, shift, code: kind.value_code(), kind }
+    }
+
+    /// 0 if the bytes beside the row that a word names are as long as a value of it can be.
+    fn misses(&self, bits: u64) -> u32 {
+        match self.kind {
+            ChannelType::Array(array) => u32::from(!array.takes(bits as u32 as usize / array.element().size_bytes())),
+            ChannelType::Blob => u32::from(bits as u32 as usize != crate::model::blob_ref::REFERENCE_BYTES),
+            _ => 0,
+        }
+    }
+}
+
+/// The shape of rows: shared by all streams with the same types in the same order.
+#[derive(Debug)]
+pub(crate) struct RowShape {
+    /// Whether words 2 and 3 are there.
+    pub(crate) has_sequence: bool,
+    /// Whether any channel is text or an array.
+    pub(crate) has_text: bool,
+    /// First word of the cell states.
+    pub(crate) states: usize,
+    /// By channel index.
+    pub(crate) fields: Vec<Field>,
+    /// A row with no cell.
+    template: Vec<u64>,
+    /// State words of a row in which every cell is a value.
+    whole_states: Vec<u64>,
+    /// Whether every channel is a number with a word of its own, so that they stand in order at the row's end.
+    words_each: bool,
+    /// What hashes of its rows begin with.
+    pub(crate) hash_key: u64,
+}
+
+impl RowShape {
+    /// The shape for channels of these types.
+    pub(crate) fn new(has_sequence: bool, kinds: &[ChannelType], hash_key: u64) -> RowShape {
+        let states = if has_sequence { 4 } else { 2 };
+        let state_words = kinds.len().div_ceil(32);
+        let mut fields = vec![Field::new(0, 0, ChannelType::Bool); kinds.len()];
+        let mut word = states + state_words;
+        for size in [8, 4, 2, 1] {
+            let mut shift = 0;
+            for (field, &kind) in fields.iter_mut().zip(kinds).filter(|(_, k)| k.size_bytes() == size) {
+                if shift == 64 {
+                    (word, shift) = (word + 1, 0);
+                }
+                *field = Field::new(word as u32, shift as u8, kind);
+                shift += size * 8;
+            }
+            if shift > 0 {
+                word += 1;
+            }
+        }
+        let mut template = vec![0; word];
+        template[1] = NONE as u64;
+        if has_sequence {
+            template[2] = NONE as u64;
+        }
+        template[states..states + state_words].fill(ABSENT_WORD);
+        let whole_states =
+            (0..state_words).map(|n| ABSENT_WORD.checked_shl((kinds.len() - n * 32) as u32 * 2).unwrap_or(0)).collect();
+        let has_text = kinds.iter().any(|kind| !kind.is_scalar());
+        let words_each = !has_text && kinds.iter().all(|k| k.size_bytes() == 8);
+        RowShape { has_sequence, has_text, states, fields, template, whole_states, words_each, hash_key }
+    }
+
+    /// A row with no cell.
+    pub(crate) fn template(&self) -> &[u64] {
+        &self.template
+    }
+
+    /// Words of a row.
+    pub(crate) fn words(&self) -> usize {
+        self.template.len()
+    }
+
+    /// The value of a channel of a row, if it has one.
+    pub(crate) fn value<'a>(&self, words: &[u64], text: &'a [u8], channel: usize) -> Option<Value<'a>> {
+        let field = self.fields.get(channel)?;
+        if words.get(self.states + channel / 32)? >> (channel % 32 * 2) & 3 != CellState::Value as u64 {
+            return None;
+        }
+        let bits = words.get(field.word as usize)? >> field.shift & mask(field.kind);
+        if field.kind.is_scalar() {
+            return Some(Value::from_bits(field.kind, bits));
+        }
+        value_beside(field.kind, text_at(text, bits))
+    }
+}
+
+/// A row under way: the words and text of one frame. Reused from frame to frame.
+#[derive(Debug, Default)]
+pub(crate) struct RowScratch {
+    /// As in the module's table.
+    pub(crate) words: Vec<u64>,
+    /// Bytes of its texts and arrays, one after the other.
+    pub(crate) text: Vec<u8>,
+    /// Cells with a value.
+    pub(crate) points: u32,
+}
+
+impl RowScratch {
+    /// Fills it from a frame; sequence and session are the caller's to set.
+    pub(crate) fn encode(&mut self, shape: &RowShape, frame: &FrameRef<'_>) -> Result<(), Misfit> {
+        self.words.clear();
+        self.words.extend_from_slice(&shape.template);
+        self.text.clear();
+        self.points = 0;
+        let head = frame.head();
+        self.words[0] = head.receive_time as u64;
+        self.words[1] = head.source_time.unwrap_or(NONE) as u64;
+        if self.put_whole(shape, frame) {
+            return Ok(());
+        }
+        for cell in frame.packed_cells() {
+            let channel = cell.channel as usize;
+            let Some(&field) = shape.fields.get(channel) else {
+                return Err(Misfit { channel, found: cell.kind().unwrap_or(ChannelType::Bool), elements: None });
+            };
+            let Some(kind) = cell.kind() else {
+                self.set_state(shape, channel, cell.state);
+                continue;
+            };
+            let bits = if kind.code() == field.code {
+                if let ChannelType::Array(array) = kind
+                    && field.misses(cell.bits) != 0
+                {
+                    let elements = Some(cell.text(frame).len() / array.element().size_bytes());
+                    return Err(Misfit { channel, found: kind, elements });
+                }
+                if kind.is_scalar() { cell.bits } else { self.put_text(cell, frame) }
+            } else {
+                let value = (kind.is_scalar() && field.kind.is_scalar())
+                    .then(|| Value::from_bits(kind, cell.bits).convert(field.kind))
+                    .flatten();
+                value.ok_or(Misfit { channel, found: kind, elements: None })?.bits()
+            };
+            let word = &mut self.words[field.word as usize];
+            let states = shape.states + channel / 32;
+            let shift = channel % 32 * 2;
+            // A channel given twice: the later value stands.
+            if !field.kind.is_scalar() {
+                *word = 0;
+            } else if *word >> field.shift != 0 {
+                *word &= !(mask(field.kind) << field.shift);
+            }
+            self.words[field.word as usize] |= bits << field.shift;
+            if self.words[states] >> shift & 3 != CellState::Value as u64 {
+                self.words[states] &= !(3 << shift);
+                self.points += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the cells of a frame that has a value for every channel, in order and of its type, as nearly all
+    /// frames do. False: this one has not, and the row is still without a cell.
+    fn put_whole(&mut self, shape: &RowShape, frame: &FrameRef<'_>) -> bool {
+        let cells = frame.packed_cells();
+        if cells.len() != shape.fields.len() {
+            return false;
+        }
+        let begin = shape.states + shape.whole_states.len();
+        // Told once at the end: a branch for each cell would cost more than the copying.
+        let mut differing = 0;
+        let checked = cells.iter().zip(&shape.fields).enumerate();
+        if shape.words_each {
+            for (slot, (index, (cell, field))) in self.words[begin..].iter_mut().zip(checked) {
+                differing |= cell.differs(index, field.code);
+                *slot = cell.bits;
+            }
+        } else {
+            for (index, (cell, field)) in checked {
+                differing |= cell.differs(index, field.code);
+                let bits = if field.kind.is_scalar() {
+                    cell.bits
+                } else {
+                    differing |= field.misses(cell.bits);
+                    self.put_text(cell, frame)
+                };
+                self.words[field.word as usize] |= bits << field.shift;
+            }
+        }
+        if differing != 0 {
+            self.words[begin..].copy_from_slice(&shape.template[begin..]);
+            self.text.clear();
+            return false;
+        }
+        self.words[shape.states..begin].copy_from_slice(&shape.whole_states);
+        self.points = cells.len() as u32;
+        true
+    }
+
+    /// Adds the bytes of a cell's text or array; returns where they are.
+    fn put_text(&mut self, cell: &PackedCell, frame: &FrameRef<'_>) -> u64 {
+        let bytes = cell.text(frame);
+        let at = self.text.len() as u64;
+        self.text.extend_from_slice(bytes);
+        at << 32 | bytes.len() as u64
+    }
+
+    /// Takes a cell's value, if it has one, and says why.
+    pub(crate) fn set_state(&mut self, shape: &RowShape, channel: usize, state: u8) {
+        let (states, shift) = (shape.states + channel / 32, channel % 32 * 2);
+        if self.words[states] >> shift & 3 == CellState::Value as u64 {
+            self.points -= 1;
+        }
+        self.words[states] = self.words[states] & !(3 << shift) | (state as u64 & 3) << shift;
+        let field = shape.fields[channel];
+        self.words[field.word as usize] &= !(mask(field.kind) << field.shift);
+    }
+}
+
+impl RowScratch {
+    /// Leaves only the bytes of cells that are values.
+    pub(crate) fn compact_text(&mut self, shape: &RowShape) {
+        if !shape.has_text {
+            return;
+        }
+        let before = std::mem::take(&mut self.text);
+        let texts = shape.fields.iter().enumerate().filter(|(_, f)| !f.kind.is_scalar());
+        for (channel, field) in texts {
+            let state = self.words[shape.states + channel / 32] >> (channel % 32 * 2) & 3;
+            if state != CellState::Value as u64 {
+                continue;
+            }
+            let word = &mut self.words[field.word as usize];
+            let (offset, len) = ((*word >> 32) as usize, *word as u32 as usize);
+            *word = (self.text.len() as u64) << 32 | len as u64;
+            self.text.extend_from_slice(before.get(offset..offset + len).unwrap_or_default());
+        }
+    }
+}
+
+/// All bits of a value of a type.
+pub(crate) fn mask(kind: ChannelType) -> u64 {
+    match kind.size_bytes() {
+        8 => u64::MAX,
+        n => (1 << (n * 8)) - 1,
+    }
+}
+
+/// Shapes in use, so that 100,000 streams of one float share one.
+#[derive(Debug, Default)]
+pub(crate) struct Shapes {
+    known: hashbrown::HashMap<(bool, Vec<ChannelType>), Arc<RowShape>, foldhash::fast::RandomState>,
+    /// Of the store: nobody who sends can make up frames whose hashes are equal.
+    pub(crate) hash_key: u64,
+}
+
+impl Shapes {
+    /// The shape of these types.
+    pub(crate) fn get(&mut self, has_sequence: bool, kinds: Vec<ChannelType>) -> Arc<RowShape> {
+        // Long ones are rarely shared, and a stream that grows channel by channel would leave each behind.
+        if kinds.len() > 64 {
+            return Arc::new(RowShape::new(has_sequence, &kinds, self.hash_key));
+        }
+        if self.known.len() > 4096 {
+            self.known.retain(|_, shape| Arc::strong_count(shape) > 1);
+        }
+        let key = (has_sequence, kinds);
+        if let Some(shape) = self.known.get(&key) {
+            return shape.clone();
+        }
+        let shape = Arc::new(RowShape::new(has_sequence, &key.1, self.hash_key));
+        self.known.insert(key, shape.clone());
+        shape
+    }
+}

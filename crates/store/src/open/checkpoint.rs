@@ -1,0 +1,104 @@
+//! Taking the newest checkpoint back: streams, where each goes on, and segments.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::append::sequence::saved::SavedSequence;
+use crate::append::{Writer, new_tracker};
+use crate::bytes::fields::Take;
+use crate::catalog;
+use crate::disk::{Disk, names};
+use crate::log::checkpoint::{self, Checkpoint, Position};
+use crate::log::superblock::Superblock;
+use crate::model::refusal::{OpenError, repair_hint};
+use crate::segment::directory::{Segment, SegmentEntry};
+
+/// Segments of a checkpoint.
+pub(crate) type States = BTreeMap<u64, SegmentEntry>;
+
+/// Takes the checkpoint back: streams, where each goes on, and segments.
+pub(crate) fn read_checkpoint(
+    disk: &dyn Disk,
+    superblock: &Superblock,
+    writer: &mut Writer,
+) -> Result<(Checkpoint, States, Vec<u64>), OpenError> {
+    let mut states = States::new();
+    let mut expired = Vec::new();
+    let which = (superblock.checkpoint_file, superblock.checkpoint_bytes, superblock.checkpoint_chain);
+    let take = |kind: u8, bytes: &[u8]| apply_entry(writer, &mut states, &mut expired, kind, bytes);
+    let name = || names::CHECKPOINTS[superblock.checkpoint_file.clamp(1, 2) as usize - 1];
+    match Checkpoint::read(disk, which, take).map_err(missing(disk, name()))? {
+        Ok(checkpoint) => {
+            // What settle was writing is no segment until an entry says so.
+            expired.retain(|id| !states.contains_key(id));
+            Ok((checkpoint, states, expired))
+        }
+        Err(reason) => {
+            let reason = format!("{reason}; {}", repair_hint(&disk.path()));
+            Err(OpenError::Damaged { path: disk.path(), reason })
+        }
+    }
+}
+
+/// Says that a file without which a store does not open is missing, and what to do.
+pub(crate) fn missing(disk: &dyn Disk, name: &str) -> impl FnOnce(std::io::Error) -> OpenError {
+    let (path, hint) = (format!("{}/{name}", disk.path()), repair_hint(&disk.path()));
+    move |source| match source.kind() {
+        std::io::ErrorKind::NotFound => OpenError::Damaged { path, reason: format!("missing; {hint}") },
+        _ => OpenError::Io { path, source },
+    }
+}
+
+/// Takes back an entry of a checkpoint; none: it does not fit.
+pub(crate) fn apply_entry(
+    writer: &mut Writer,
+    states: &mut States,
+    expired: &mut Vec<u64>,
+    kind: u8,
+    bytes: &[u8],
+) -> Option<()> {
+    match kind {
+        checkpoint::STREAM => {
+            let definition = catalog::decode_stream(&mut Take(bytes))?;
+            let (id, serial) = (definition.0, definition.2.serial);
+            writer.apply_stream(definition)?;
+            writer.streams[id.0 as usize].saved_serial = Some(serial);
+        }
+        checkpoint::POSITION => {
+            let position = Position::decode(bytes)?;
+            writer.set_sealed(position.stream, position.first_row);
+            let stream = writer.streams.get_mut(position.stream as usize)?;
+            stream.newest_time = stream.newest_time.max(position.sealed.time.1);
+            // Those without a segment share one that says so.
+            if **stream.slot.sealed.load() != position.sealed {
+                stream.slot.sealed.store(Arc::new(position.sealed));
+            }
+            stream.tracker = position.sequence.map(|(session, highest)| {
+                let mut tracker = new_tracker(&stream.slot);
+                tracker.resume(session, highest);
+                tracker.sealed = Some((session, highest));
+                tracker
+            });
+        }
+        checkpoint::SEQUENCE => {
+            let saved = SavedSequence::decode(bytes)?;
+            let stream = writer.streams.get_mut(saved.stream as usize)?;
+            saved.restore(stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot)));
+        }
+        checkpoint::SEGMENT => {
+            let entry = Segment::decode(bytes)?;
+            writer.groups.has(entry.group).then_some(())?;
+            states.insert(entry.id, entry);
+        }
+        checkpoint::GROUP => {
+            writer.groups.apply(bytes)?;
+        }
+        checkpoint::EXPIRED => {
+            let id = u64::from_le_bytes(bytes.try_into().ok()?);
+            states.remove(&id);
+            expired.push(id);
+        }
+        _ => return None,
+    }
+    Some(())
+}

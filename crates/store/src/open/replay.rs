@@ -1,0 +1,210 @@
+//! Taking back the units of the log, from the newest checkpoint to the first that does not follow.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::append::Writer;
+use crate::append::ledger::named_gap;
+use crate::append::stream_slot::OpenRows;
+use crate::bytes::fields::Take;
+use crate::catalog;
+use crate::disk::{Disk, io_error, names};
+use crate::log::record::{Control, Record, Records};
+use crate::log::superblock::Superblock;
+use crate::log::{self, Link, LogReader, Ring};
+use crate::model::counts::RecoveryReport;
+use crate::model::damage::Damage;
+use crate::model::limits::ROWS_MAX;
+use crate::model::mutant::{self, Mutant};
+use crate::model::refusal::{OpenError, repair_hint};
+use crate::open::recovery::Opened;
+use crate::upkeep::lost::LostRows;
+
+/// Takes the log's whole units back.
+pub(crate) fn replay(
+    disk: &dyn Disk,
+    ring: &Ring,
+    tail: Link,
+    writer: &mut Writer,
+    opened: &mut Opened,
+    lost: &mut Vec<LostRows>,
+) -> Result<Link, OpenError> {
+    let mut reader = LogReader::new(ring, tail);
+    let mut scratch = (Vec::new(), Vec::new());
+    loop {
+        let position = reader.link().position;
+        let unit = reader.next_unit(!mutant::is_active(Mutant::NoLogCheck)).map_err(io_error(disk, names::LOG))?;
+        let Some((header, bytes)) = unit else { break };
+        opened.report.clean = header.flags & log::CLEAN != 0;
+        opened.links.push_back(header.link());
+        opened.last_commit = Some(header.instant);
+        writer.head = header.position;
+        let fits = apply_unit(writer, bytes, &mut scratch, header.instant, &mut opened.report, lost);
+        if fits.is_none() {
+            return Err(OpenError::Damaged {
+                path: format!("{}/{}", disk.path(), names::LOG),
+                reason: format!(
+                    "a record of the unit at offset {} does not fit what came before",
+                    position % ring.size_bytes
+                ),
+            });
+        }
+    }
+    opened.report.torn_bytes = reader.torn_bytes().map_err(io_error(disk, names::LOG))?;
+    let end = reader.link();
+    let behind = reader.behind_end().map_err(io_error(disk, names::LOG))?;
+    // What the values of a record look like decides nothing alone: one copy of the superblock must be missing, and
+    // nothing follow where the other says that the log begins.
+    if let Some(commit) = behind.later_lap
+        && end == tail
+        && Superblock::has_lost_copy(disk)?
+    {
+        // Rows would be given out twice.
+        return Err(OpenError::Damaged {
+            path: format!("{}/{}", disk.path(), names::SUPERBLOCK),
+            reason: format!(
+                "its newest copy is lost: the older one says that the log begins with commit {}, and the log has been \
+                 written over up to commit {commit}; {}",
+                tail.commit + 1,
+                repair_hint(&disk.path())
+            ),
+        });
+    }
+    if let Some(commit) = behind.same_lap {
+        let offset = end.position % ring.size_bytes;
+        let reason = format!(
+            "commit {} is damaged, and what was committed after it, to {commit} at least, lost",
+            end.commit + 1
+        );
+        opened.report.damaged.push(Damage { file: names::LOG.to_owned(), offset, reason });
+    }
+    Ok(end)
+}
+
+/// Takes back the records of a unit; none: one does not fit what came before. `scratch` is for a row's words and text.
+pub(crate) fn apply_unit(
+    writer: &mut Writer,
+    bytes: &[u8],
+    scratch: &mut (Vec<u64>, Vec<u8>),
+    instant: i64,
+    report: &mut RecoveryReport,
+    lost: &mut Vec<LostRows>,
+) -> Option<()> {
+    let mut records = Records(bytes);
+    while apply_record(writer, &mut records, scratch, instant, (report, lost))? {}
+    Some(())
+}
+
+/// Takes back the next record of a unit; false: there is none. None: it does not fit what came before.
+pub(crate) fn apply_record(
+    writer: &mut Writer,
+    records: &mut Records<'_>,
+    (row_words, text): &mut (Vec<u64>, Vec<u8>),
+    instant: i64,
+    (report, lost): (&mut RecoveryReport, &mut Vec<LostRows>),
+) -> Option<bool> {
+    let Some(record) = records.next_record() else { return Some(false) };
+    match record {
+        Record::Control { kind, bytes } => apply_control(writer, kind, bytes)?,
+        Record::Frame { stream, shape, row, text_bytes } => {
+            (row < ROWS_MAX).then_some(())?;
+            let found_lost = pass_lost(writer, stream, row);
+            let follows_lost = found_lost.is_some();
+            if let Some(rows) = found_lost {
+                let before = writer.streams[stream as usize].slot.sealed.load().time.1;
+                lost.push(LostRows { stream, rows, time: (before.min(instant), instant) });
+            }
+            let frame = LoggedFrame { stream, shape, row, text_bytes, follows_lost };
+            apply_frame(writer, records, &frame, (row_words, text), instant, report)?;
+        }
+    }
+    Some(true)
+}
+
+/// Where a stream goes on with a later row than the one expected, the rows between are lost.
+pub(crate) fn pass_lost(writer: &mut Writer, id: u32, row: u64) -> Option<Range<u64>> {
+    let stream = writer.streams.get_mut(id as usize)?;
+    let rows = stream.next_row..row;
+    if rows.is_empty() {
+        return None;
+    }
+    stream.next_row = row;
+    stream.chunk = None;
+    if stream.slot.open.load().chunks.is_empty() {
+        stream.slot.open.store(Arc::new(OpenRows::empty(row)));
+    }
+    Some(rows)
+}
+
+/// The head of a frame's record.
+struct LoggedFrame {
+    stream: u32,
+    shape: u16,
+    row: u64,
+    text_bytes: usize,
+    /// Whether rows before it are lost.
+    follows_lost: bool,
+}
+
+fn apply_frame(
+    writer: &mut Writer,
+    records: &mut Records<'_>,
+    &LoggedFrame { stream, shape, row, text_bytes, follows_lost }: &LoggedFrame,
+    (words, text): (&mut Vec<u64>, &mut Vec<u8>),
+    instant: i64,
+    report: &mut RecoveryReport,
+) -> Option<()> {
+    let state = writer.streams.get(stream as usize)?;
+    if shape > state.history.newest {
+        return None;
+    }
+    let row_shape = if shape == state.history.newest {
+        state.shape.clone()
+    } else {
+        state.history.shape(shape, &mut writer.shapes)
+    };
+    records.frame(row_shape.words(), text_bytes, words, text)?;
+    (row_shape.has_text || text.is_empty()).then_some(())?;
+    let state = writer.streams.get_mut(stream as usize)?;
+    if row_shape.has_sequence {
+        state.restore_sequence(words, row, follows_lost);
+    }
+    if writer.gaps_stream == Some(stream)
+        && let Some(gap) = named_gap(&row_shape, words, text)
+        && let Some(stream) = writer.streams.get_mut(gap.stream as usize)
+        && let Some(tracker) = &mut stream.tracker
+    {
+        tracker.name_gap(gap.session, gap.sequence, gap.id);
+    }
+    let state = writer.streams.get_mut(stream as usize)?;
+    if row < state.next_row {
+        // In a segment already; a client that got no answer may still send it again.
+        if state.source_clock {
+            let recent = state.recent.get_or_insert_default();
+            recent.keep_row(&row_shape, words, text);
+        }
+        return Some(());
+    }
+    writer.restore(stream, shape, words, text, instant);
+    report.frames += 1;
+    Some(())
+}
+
+fn apply_control(writer: &mut Writer, kind: u16, bytes: &[u8]) -> Option<()> {
+    let mut t = Take(bytes);
+    if kind == Control::Stream as u16 {
+        let definition = catalog::decode_stream(&mut t)?;
+        let id = definition.0;
+        writer.apply_stream(definition)?;
+        // Also of a stream that the checkpoint knows: what a failed disk lost was written down again as a whole.
+        writer.changed.push(id.0);
+    } else if kind == Control::Channels as u16 {
+        let (id, body) = catalog::decode_channels(&mut t)?;
+        writer.apply_channels(id, body)?;
+    } else if kind == Control::Group as u16 {
+        writer.groups.apply(bytes)?;
+    } else if kind == Control::Held as u16 {
+        writer.restore_held(bytes)?;
+    }
+    Some(())
+}

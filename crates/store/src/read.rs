@@ -1,0 +1,17 @@
+//! Reading: views, scans, and what is worked out from them.
+
+pub(crate) mod buckets;
+pub(crate) mod elements;
+pub(crate) mod grid;
+pub(crate) mod intervals;
+pub(crate) mod parts;
+pub(crate) mod points;
+pub(crate) mod pyramid;
+pub(crate) mod reconstruct;
+pub(crate) mod request;
+pub(crate) mod scan;
+pub(crate) mod shared;
+pub(crate) mod state;
+pub(crate) mod stream_view;
+pub(crate) mod view;
+pub(crate) mod weigh;

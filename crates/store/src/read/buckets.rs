@@ -1,0 +1,401 @@
+//! Reduction of a channel to buckets of time for plots: no spike is hidden.
+//!
+//! A block that lies in one bucket gives its statistics; only those at the edges of buckets are decoded. Of a segment with
+//! statistics pyramids many blocks in one bucket are one node. Buckets
+//! take their parts in any order of time, so blocks that overlap do no harm: of equal times the row decides, and
+//! blocks come in row order. Within a block the first and the last row are the first and last in time only where
+//! its times ascend; where they do not, it is decoded.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::codec::stats::{ColumnStatistics, Sample, Sum};
+use crate::model::batch::Batch;
+use crate::model::large_sum::LargeSum;
+use crate::model::limits::STATISTICS_MIN_ROWS;
+use crate::model::refusal::ScanError;
+use crate::model::stream::{ChannelIndex, StreamId};
+use crate::model::value::{ChannelType, Value};
+use crate::read::pyramid::Pyramid;
+use crate::read::request::Scan;
+use crate::read::state::OwnedValue;
+use crate::read::stream_view::StreamView;
+use crate::read::view::View;
+use crate::segment::directory::{BlockRef, Segment};
+use crate::segment::pyramid::FAN;
+
+/// What stands for the values of one channel within a piece of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bucket {
+    /// Start of the piece, nanoseconds since 1970 UTC.
+    pub time: i64,
+    /// Values in it, NaNs among them.
+    pub count: u64,
+    /// First value in `time`; for equal times the lower row.
+    pub first: OwnedValue,
+    /// Last value in `time`; for equal times the higher row.
+    pub last: OwnedValue,
+    /// Smallest value, NaNs apart; none for text or if all are NaN.
+    pub min: Option<Value<'static>>,
+    /// Largest value, NaNs apart; none for text or if all are NaN.
+    pub max: Option<Value<'static>>,
+    /// Finite values in it.
+    pub finite: u64,
+    /// Arithmetic mean of the finite values; none for text or if none is finite.
+    pub mean: Option<f64>,
+}
+
+/// Pieces of time of equal length.
+#[derive(Clone, Debug)]
+pub struct Pieces {
+    /// What it covers, nanoseconds since 1970 UTC.
+    pub time: Range<i64>,
+    /// Length of a piece, nanoseconds; the last one may end beyond `time`.
+    pub width_ns: u64,
+    /// As many values, at most, come as they are.
+    pub plain_max: usize,
+}
+
+/// A channel reduced to a grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduced {
+    /// Ascending in time.
+    pub buckets: Vec<Bucket>,
+    /// Whether there were so few values that they come as they are, one each.
+    pub plain: bool,
+}
+
+/// A bucket under way.
+#[derive(Clone, Debug)]
+struct Filling {
+    bucket: Bucket,
+    first_at: i64,
+    last_at: (i64, u64),
+    sum: LargeSum,
+}
+
+/// Whether `a` is less than `b`, exactly, for values of one type; false for NaN and text.
+pub(crate) fn less(a: &Value<'_>, b: &Value<'_>) -> bool {
+    match (a, b) {
+        (Value::Bool(a), Value::Bool(b)) => a < b,
+        (Value::I8(a), Value::I8(b)) => a < b,
+        (Value::I16(a), Value::I16(b)) => a < b,
+        (Value::I32(a), Value::I32(b)) => a < b,
+        (Value::I64(a), Value::I64(b)) => a < b,
+        (Value::U8(a), Value::U8(b)) => a < b,
+        (Value::U16(a), Value::U16(b)) => a < b,
+        (Value::U32(a), Value::U32(b)) => a < b,
+        (Value::U64(a), Value::U64(b)) => a < b,
+        (Value::F32(a), Value::F32(b)) => a < b,
+        (Value::F64(a), Value::F64(b)) => a < b,
+        _ => false,
+    }
+}
+
+fn is_nan(value: &Value<'_>) -> bool {
+    match value {
+        Value::F32(v) => v.is_nan(),
+        Value::F64(v) => v.is_nan(),
+        _ => false,
+    }
+}
+
+impl Filling {
+    /// Nothing yet but what will be first.
+    fn new(start: i64, first: Value<'_>, time: i64, row: u64) -> Filling {
+        let first = OwnedValue::of(first);
+        let last = first.clone();
+        let bucket = Bucket { time: start, count: 0, first, last, min: None, max: None, finite: 0, mean: None };
+        Filling { bucket, first_at: time, last_at: (time, row), sum: LargeSum::default() }
+    }
+
+    fn add(&mut self, value: Value<'_>, time: i64, row: u64) {
+        self.bucket.count += 1;
+        if time < self.first_at {
+            self.first_at = time;
+            self.bucket.first = OwnedValue::of(value);
+        }
+        if (time, row) > self.last_at {
+            self.last_at = (time, row);
+            self.bucket.last = OwnedValue::of(value);
+        }
+        let Some(number) = value.as_f64() else { return };
+        if number.is_finite() {
+            self.sum.add(number);
+            self.bucket.finite += 1;
+        }
+        if !is_nan(&value) {
+            let plain = Value::from_bits(value.channel_type(), value.bits());
+            self.enclose(plain, plain);
+        }
+    }
+
+    /// Takes in a block by its statistics. Its rows come after those before, so its last row stands for all.
+    fn join(&mut self, block: &Summary, last_row: u64) {
+        self.bucket.count += block.count;
+        if block.first.time < self.first_at {
+            self.first_at = block.first.time;
+            self.bucket.first = OwnedValue::of(block.first.value);
+        }
+        // Its rows are in it alone: the same row is that of this block, of which the first value stands here so far.
+        if (block.last.time, last_row) >= self.last_at {
+            self.last_at = (block.last.time, last_row);
+            self.bucket.last = OwnedValue::of(block.last.value);
+        }
+        if block.finite > 0 {
+            self.sum.add(block.sum);
+            self.bucket.finite += block.finite;
+        }
+        if let Some((min, max)) = block.range {
+            self.enclose(min, max);
+        }
+    }
+
+    fn enclose(&mut self, min: Value<'static>, max: Value<'static>) {
+        if self.bucket.min.as_ref().is_none_or(|m| less(&min, m)) {
+            self.bucket.min = Some(min);
+        }
+        if self.bucket.max.as_ref().is_none_or(|m| less(m, &max)) {
+            self.bucket.max = Some(max);
+        }
+    }
+
+    fn finish(mut self) -> Bucket {
+        if self.bucket.finite > 0 {
+            self.bucket.mean = Some(self.sum.over(self.bucket.finite as f64));
+        }
+        self.bucket
+    }
+}
+
+/// What the statistics of a block say of its values, in the channel's type.
+struct Summary {
+    count: u64,
+    first: Sample,
+    last: Sample,
+    range: Option<(Value<'static>, Value<'static>)>,
+    finite: u64,
+    sum: f64,
+}
+
+impl Summary {
+    /// None where the values themselves are needed: text, a value that does not fit, a sum that overflowed.
+    fn of(block: &ColumnStatistics, kind: ChannelType) -> Option<Summary> {
+        let convert = |sample: Sample| Some(Sample { value: sample.value.convert(kind)?, time: sample.time });
+        let sum = match block.sum? {
+            Sum::Integer(sum) => sum as f64,
+            Sum::Float(sum) => sum,
+        };
+        let range = match block.min.zip(block.max) {
+            Some((min, max)) => Some((min.value.convert(kind)?, max.value.convert(kind)?)),
+            None => None,
+        };
+        let finite = block.values().checked_sub(block.nans + block.infinities)?;
+        let (first, last) = (convert(block.first?)?, convert(block.last?)?);
+        sum.is_finite().then_some(Summary { count: block.values(), first, last, range, finite, sum })
+    }
+}
+
+/// The buckets under way.
+struct BucketBuilder {
+    time: Range<i64>,
+    width: u64,
+    filling: Vec<Option<Filling>>,
+    /// The first values, as they are: given up once they are more than `plain_max`.
+    plain: Option<Vec<Filling>>,
+    plain_max: usize,
+}
+
+impl BucketBuilder {
+    fn bucket_of(&self, time: i64) -> usize {
+        (time.abs_diff(self.time.start) / self.width) as usize
+    }
+
+    fn bucket(&mut self, index: usize, first: Value<'_>, time: i64, row: u64) -> &mut Filling {
+        let start = self.time.start.wrapping_add_unsigned(index as u64 * self.width);
+        self.filling[index].get_or_insert_with(|| Filling::new(start, first, time, row))
+    }
+
+    /// Takes in what of a batch lies in the time.
+    fn add(&mut self, batch: &Batch) {
+        let Some(values) = batch.columns.first() else { return };
+        for i in 0..batch.len() {
+            let (at, row) = (batch.time(i), batch.rows[i]);
+            if !self.time.contains(&at) {
+                continue;
+            }
+            let Ok(value) = values.cell(i) else { continue };
+            self.bucket(self.bucket_of(at), value, at, row).add(value, at, row);
+            if let Some(list) = &mut self.plain {
+                let mut single = Filling::new(at, value, at, row);
+                single.add(value, at, row);
+                list.push(single);
+                if list.len() > self.plain_max {
+                    self.plain = None;
+                }
+            }
+        }
+    }
+
+    /// The bucket that a block lies in as a whole, with statistics that say all of it.
+    fn whole(&self, block: &BlockRef) -> Option<usize> {
+        let may = block.time_sorted && block.part.is_none() && block.rows as usize >= STATISTICS_MIN_ROWS;
+        self.within(block.time).filter(|_| may)
+    }
+
+    /// The bucket that all times between two lie in.
+    fn within(&self, (first, last): (i64, i64)) -> Option<usize> {
+        let inside = self.time.contains(&first) && self.time.contains(&last);
+        (inside && self.bucket_of(first) == self.bucket_of(last)).then(|| self.bucket_of(first))
+    }
+
+    /// Takes in a block by its statistics; false: it has to be decoded.
+    fn join(&mut self, index: usize, statistics: &ColumnStatistics, kind: ChannelType, last_row: u64) -> bool {
+        if statistics.values() == 0 {
+            return true;
+        }
+        let Some(block) = Summary::of(statistics, kind) else { return false };
+        // Few values come as they are.
+        if self.plain.as_ref().is_some_and(|list| list.len() as u64 + block.count <= self.plain_max as u64) {
+            return false;
+        }
+        self.plain = None;
+        self.bucket(index, block.first.value, block.first.time, last_row).join(&block, last_row);
+        true
+    }
+
+    fn finish(self) -> Reduced {
+        match self.plain {
+            Some(mut list) => {
+                list.sort_by_key(|f| f.last_at);
+                Reduced { buckets: list.into_iter().map(Filling::finish).collect(), plain: true }
+            }
+            None => {
+                Reduced { buckets: self.filling.into_iter().flatten().map(Filling::finish).collect(), plain: false }
+            }
+        }
+    }
+}
+
+impl View {
+    /// Reduces a channel over `time` to at most `buckets` pieces of equal length (empty ones are left out):
+    /// minimum and maximum are exact. Fewer values than buckets come as they are, one each.
+    ///
+    /// # Errors
+    /// As a scan.
+    pub fn reduce(
+        &self,
+        stream: StreamId,
+        column: ChannelIndex,
+        time: Range<i64>,
+        buckets: usize,
+    ) -> Result<Vec<Bucket>, ScanError> {
+        let buckets = buckets.clamp(1, 1 << 20);
+        // The range that has data: "everything" is not 585 years in 1,000 pieces.
+        let Some((min, max)) = self.time_range(stream) else { return Ok(Vec::new()) };
+        let time = time.start.max(min)..time.end.min(max.saturating_add(1));
+        if time.is_empty() {
+            return Ok(Vec::new());
+        }
+        let width_ns = time.end.abs_diff(time.start).div_ceil(buckets as u64).max(1);
+        Ok(self.reduce_to(stream, column, &Pieces { time, width_ns, plain_max: buckets })?.buckets)
+    }
+
+    /// The same over a grid, as many buckets as its time has pieces.
+    ///
+    /// # Errors
+    /// As a scan.
+    ///
+    /// # Panics
+    /// A grid of more than 2^20 pieces.
+    pub fn reduce_to(&self, stream: StreamId, column: ChannelIndex, grid: &Pieces) -> Result<Reduced, ScanError> {
+        let time = grid.time.clone();
+        let width = grid.width_ns.max(1);
+        let buckets = if time.is_empty() { 0 } else { time.end.abs_diff(time.start).div_ceil(width) };
+        assert!(buckets <= 1 << 20, "a grid of {buckets} pieces");
+        let filling = vec![None; buckets as usize];
+        let (plain, plain_max) = (Some(Vec::new()), grid.plain_max);
+        let mut reduction = BucketBuilder { time: time.clone(), width, filling, plain, plain_max };
+        let Some(view) = self.stream(stream) else { return Ok(reduction.finish()) };
+        if column.0 as usize >= view.stream.layout.channels.len() || buckets == 0 {
+            return Ok(reduction.finish());
+        }
+        for segment in view.segments(time.start, time.end - 1) {
+            let blocks = view.blocks(&segment, self.shared())?;
+            let channel = (stream.0, column.0 as usize);
+            if let Some(mut pyramid) = Pyramid::of(&segment, channel, &blocks, &self.shared().residents)? {
+                let top = pyramid.levels() - 1;
+                for node in 0..pyramid.nodes(top) {
+                    self.reduce_node(&view, &segment, &mut pyramid, (top, node), column, &mut reduction)?;
+                }
+                continue;
+            }
+            for block in blocks {
+                if block.time.0 < time.end && block.time.1 >= time.start {
+                    self.check_age()?;
+                    self.reduce_block(&view, &segment, &block, column, &mut reduction)?;
+                }
+            }
+        }
+        let rows = view.open.first_row..u64::MAX;
+        for batch in self.scan(Scan { time, rows, columns: vec![column], ..Scan::all(stream, Vec::new()) }) {
+            reduction.add(&batch?);
+        }
+        Ok(reduction.finish())
+    }
+
+    /// Takes in the blocks that a node of a pyramid stands for: by its statistics where they lie in one bucket, else by
+    /// those of the nodes below it, and at last block by block.
+    fn reduce_node(
+        &self,
+        view: &StreamView,
+        segment: &Arc<Segment>,
+        pyramid: &mut Pyramid,
+        (level, node): (usize, usize),
+        column: ChannelIndex,
+        reduction: &mut BucketBuilder,
+    ) -> Result<(), ScanError> {
+        let blocks = pyramid.blocks_of(level, node);
+        let Some(time) = pyramid.time_of(&blocks) else { return Ok(()) };
+        if time.0 >= reduction.time.end || time.1 < reduction.time.start {
+            return Ok(());
+        }
+        self.check_age()?;
+        if let Some(index) = reduction.within(time) {
+            let kind = view.stream.layout.channels[column.0 as usize].channel_type;
+            let last_row = pyramid.blocks[blocks.end - 1].end_row() - 1;
+            let found = pyramid.node(level, node, &self.shared().residents)?;
+            if found.is_some_and(|found| reduction.join(index, &found.statistics, kind, last_row)) {
+                return Ok(());
+            }
+        }
+        if level == 0 {
+            let block = pyramid.blocks[blocks.start];
+            return self.reduce_block(view, segment, &block, column, reduction);
+        }
+        for below in node * FAN..((node + 1) * FAN).min(pyramid.nodes(level - 1)) {
+            self.reduce_node(view, segment, pyramid, (level - 1, below), column, reduction)?;
+        }
+        Ok(())
+    }
+
+    fn reduce_block(
+        &self,
+        view: &StreamView,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        column: ChannelIndex,
+        reduction: &mut BucketBuilder,
+    ) -> Result<(), ScanError> {
+        if let Some(index) = reduction.whole(block)
+            && let Some(found) = view.ask(segment, block, self.shared(), |read| read.statistics_of(column.0.into()))?
+        {
+            let kind = view.stream.layout.channels[column.0 as usize].channel_type;
+            if reduction.join(index, &found, kind, block.end_row() - 1) {
+                return Ok(());
+            }
+        }
+        reduction.add(&view.read(segment, block, &[column], self.shared())?);
+        Ok(())
+    }
+}

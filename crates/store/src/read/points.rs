@@ -1,0 +1,487 @@
+//! The values of one channel in the order of `time`, whatever the order they came in: what intervals, weighing and
+//! grids read.
+//!
+//! ```text
+//!  blocks and chunks by first time ─> clusters whose times do not overlap ─> rows by (time, row) ─> [points]
+//!                                              └─ one block, wholly inside ─> its statistics
+//! ```
+//! Pieces are found window by window, so that a reader who ends early has looked at little.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::append::chunk::Chunk;
+use crate::block::leaps::Leaps;
+use crate::block::{self, HEADER_BYTES};
+use crate::codec::stats::{ColumnStatistics, Sum};
+use crate::model::batch::Batch;
+use crate::model::mutant::{self, Mutant};
+use crate::model::reduction::Reduction;
+use crate::model::refusal::ScanError;
+use crate::model::stream::{Channel, ChannelIndex, StreamId};
+use crate::model::value::{CellState, Value};
+use crate::read::pyramid::Pyramid;
+use crate::read::request::Scan;
+use crate::read::scan;
+use crate::read::state::{self, OwnedValue};
+use crate::read::stream_view::StreamView;
+use crate::read::view::View;
+use crate::segment::directory::{BlockRef, Segment};
+use crate::segment::pyramid::FAN;
+
+/// A value of a channel, or that it is not known.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Point {
+    pub(crate) time: i64,
+    pub(crate) row: u64,
+    /// None: unknown from here on.
+    pub(crate) value: Option<OwnedValue>,
+    /// Frames are known missing between the point before and this one.
+    pub(crate) gap: bool,
+}
+
+/// A point, or a block of them.
+pub(crate) enum PointOrBlock {
+    /// One.
+    Point(Point),
+    /// All of a block: its statistics, and whether frames are known missing before it.
+    Block(Box<ColumnStatistics>, bool),
+}
+
+/// Consecutive rows.
+#[derive(Clone)]
+enum RowPiece {
+    Block(Arc<Segment>, BlockRef),
+    Chunk(Arc<Chunk>, usize),
+}
+
+impl RowPiece {
+    /// Smallest and largest `time`.
+    fn time(&self) -> (i64, i64) {
+        match self {
+            RowPiece::Block(_, block) => block.time,
+            RowPiece::Chunk(chunk, _) => chunk.time_range().unwrap_or((i64::MAX, i64::MIN)),
+        }
+    }
+
+    fn first_row(&self) -> u64 {
+        match self {
+            RowPiece::Block(_, block) => block.first_row,
+            RowPiece::Chunk(chunk, _) => chunk.first_row,
+        }
+    }
+
+    /// Row after the last.
+    fn end_row(&self) -> u64 {
+        match self {
+            RowPiece::Block(_, block) => block.end_row(),
+            RowPiece::Chunk(chunk, len) => chunk.first_row + *len as u64,
+        }
+    }
+
+    fn is_sorted(&self) -> bool {
+        match self {
+            RowPiece::Block(_, block) => block.time_sorted,
+            RowPiece::Chunk(chunk, _) => chunk.sorted(),
+        }
+    }
+}
+
+/// A row on its way to its turn.
+struct Row {
+    time: i64,
+    row: u64,
+    cell: Result<OwnedValue, CellState>,
+    /// Session and unwrapped sequence.
+    sequence: Option<(u32, i64)>,
+}
+
+/// What the next pieces came to.
+enum Cluster {
+    /// Their rows wait.
+    Rows,
+    Block(PointOrBlock),
+    /// There are none.
+    End,
+}
+
+/// Reads the points of a channel.
+pub(crate) struct Points {
+    view: View,
+    stream: Arc<StreamView>,
+    column: ChannelIndex,
+    /// Rows before are not read.
+    from: i64,
+    /// Pieces that begin at or before it are known.
+    known_to: i64,
+    window: u64,
+    /// No row is later.
+    last: i64,
+    pieces: VecDeque<RowPiece>,
+    rows: VecDeque<Row>,
+    held: Option<Row>,
+    /// Blocks that lie wholly in it may come as their statistics.
+    whole: Option<Range<i64>>,
+    /// Whether a leap of the sequence says that frames are missing.
+    sequences_tell: bool,
+    max_future_ns: i64,
+    newest_sequence: Option<(u32, i64)>,
+    /// Row after the highest that was read.
+    next_row: Option<u64>,
+    gap: bool,
+    /// `time` of the newest row in which the channel was offered.
+    offered_to: Option<i64>,
+    /// A block whose statistics do not say it.
+    unsure: Option<(Arc<Segment>, BlockRef)>,
+    /// The pyramid of the segment at hand, by its number, if it has one.
+    pyramid: Option<(u64, Option<Pyramid>)>,
+}
+
+/// Least window, in nanoseconds.
+const WINDOW_MIN: u64 = 1_000_000_000;
+
+impl Points {
+    /// Points from the last at or before `time.start` on; those up to `time.end` are probably wanted. None: no such
+    /// channel.
+    pub(crate) fn new(
+        view: &View,
+        stream: StreamId,
+        column: ChannelIndex,
+        time: Range<i64>,
+    ) -> Result<Option<Points>, ScanError> {
+        view.check_age()?;
+        let Some(of) = view.stream(stream) else { return Ok(None) };
+        let Some(channel) = of.stream.layout.channels.get(column.0 as usize) else { return Ok(None) };
+        let before = state::state_at(&of, time.start, &[column], view.shared())?.pop().flatten();
+        let from = before.map_or(time.start, |cell| cell.time);
+        let reduced = of.stream.layout.channels.iter().any(|c| c.reduction != Reduction::None);
+        let held = of.held.as_ref().and_then(|held| {
+            let cell = match held.state(column.0 as usize) {
+                CellState::Value => Ok(OwnedValue::of(of_type(held.value(column.0 as usize)?, channel))),
+                state => Err(state),
+            };
+            Some(Row { time: held.time(), row: held.row, cell, sequence: None })
+        });
+        let last = view.time_range(stream).map_or(i64::MIN, |range| range.1);
+        Ok(Some(Points {
+            column,
+            from,
+            known_to: from.saturating_sub(1),
+            window: (time.end.max(from).abs_diff(from) / 64).max(WINDOW_MIN),
+            last,
+            pieces: VecDeque::new(),
+            rows: VecDeque::new(),
+            held: held.filter(|held| held.time >= from),
+            whole: None,
+            sequences_tell: !reduced,
+            max_future_ns: view.shared().max_future_ns,
+            newest_sequence: None,
+            next_row: None,
+            gap: false,
+            offered_to: None,
+            unsure: None,
+            pyramid: None,
+            view: view.clone(),
+            stream: of,
+        }))
+    }
+
+    /// Lets blocks that lie wholly in `time` come as their statistics.
+    pub(crate) fn whole_blocks(&mut self, time: Range<i64>) {
+        self.whole = Some(time);
+    }
+
+    /// The channel.
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.stream.stream.layout.channels[self.column.0 as usize]
+    }
+
+    /// `time` of the newest row read in which the channel was offered, also where it was unchanged.
+    pub(crate) fn offered_to(&mut self) -> Result<Option<i64>, ScanError> {
+        if let Some((segment, block)) = self.unsure.take() {
+            let batch = self.stream.read(&segment, &block, &[self.column], self.view.shared())?;
+            let offered = |row: &usize| {
+                batch.columns.first().is_some_and(|column| !matches!(column.cell(*row), Err(CellState::Absent)))
+            };
+            self.offered_to = self.offered_to.max((0..batch.len()).filter(offered).map(|row| batch.time(row)).max());
+        }
+        Ok(self.offered_to)
+    }
+
+    /// The next point, or block of them.
+    pub(crate) fn next(&mut self) -> Result<Option<PointOrBlock>, ScanError> {
+        loop {
+            while let Some(row) = self.rows.pop_front() {
+                if let Some(point) = self.take(row) {
+                    return Ok(Some(PointOrBlock::Point(point)));
+                }
+            }
+            match self.next_cluster()? {
+                Cluster::Rows => {}
+                Cluster::Block(found) => return Ok(Some(found)),
+                Cluster::End => {
+                    let Some(held) = self.held.take() else { return Ok(None) };
+                    self.rows.push_back(held);
+                }
+            }
+        }
+    }
+
+    /// What a row says of the channel.
+    fn take(&mut self, row: Row) -> Option<Point> {
+        if let Some((session, sequence)) = row.sequence {
+            let newest = self.newest_sequence.get_or_insert((session, sequence));
+            self.gap |= session != newest.0 || self.sequences_tell && sequence > newest.1.saturating_add(1);
+            *newest = if session == newest.0 { (session, sequence.max(newest.1)) } else { (session, sequence) };
+        }
+        let value = match row.cell {
+            Ok(value) => Some(value),
+            Err(CellState::Unknown) => None,
+            Err(state) => {
+                if state == CellState::Unchanged {
+                    (self.offered_to, self.unsure) = (Some(row.time), None);
+                }
+                return None;
+            }
+        };
+        (self.offered_to, self.unsure) = (Some(row.time), None);
+        Some(Point { time: row.time, row: row.row, value, gap: std::mem::take(&mut self.gap) })
+    }
+
+    /// Finds the pieces that begin up to an instant.
+    fn know(&mut self, to: i64) -> Result<(), ScanError> {
+        let after = self.known_to;
+        let shared = self.view.shared();
+        let first = after < self.from;
+        let wanted = |time: (i64, i64)| {
+            let begins = if first { i64::MIN..=to } else { after.saturating_add(1)..=to };
+            begins.contains(&time.0) && time.1 >= self.from
+        };
+        let mut found: Vec<RowPiece> = Vec::new();
+        if self.stream.sealed.time.1 >= self.from {
+            for segment in self.stream.segments(if first { self.from } else { after.saturating_add(1) }, to) {
+                let blocks = self.stream.blocks(&segment, shared)?;
+                let blocks = blocks.into_iter().filter(|block| wanted(block.time));
+                found.extend(blocks.map(|block| RowPiece::Block(segment.clone(), block)));
+            }
+        }
+        let chunks = self.stream.chunks().filter(|(chunk, len)| *len > 0 && chunk.time_range().is_some_and(wanted));
+        found.extend(chunks.map(|(chunk, len)| RowPiece::Chunk(chunk.clone(), len)));
+        found.sort_by_key(|piece| (piece.time().0, piece.first_row()));
+        self.pieces.extend(found);
+        self.known_to = to;
+        Ok(())
+    }
+
+    /// Knows the pieces up to an instant, and one at least if there is any.
+    fn look(&mut self, to: i64) -> Result<(), ScanError> {
+        while self.known_to < self.last && (self.known_to < to || self.pieces.is_empty()) {
+            let next = self.known_to.max(self.from).saturating_add_unsigned(self.window);
+            if self.pieces.is_empty() {
+                self.window = self.window.saturating_mul(2);
+            }
+            self.know(next.max(to.min(self.last)))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the next cluster of pieces into rows; or gives its statistics, if it is a block that says enough.
+    fn next_cluster(&mut self) -> Result<Cluster, ScanError> {
+        self.view.check_age()?;
+        self.look(i64::MIN)?;
+        let Some(piece) = self.pieces.pop_front() else { return Ok(Cluster::End) };
+        let (mut end, mut sorted) = (piece.time().1, piece.is_sorted());
+        let mut cluster = vec![piece];
+        loop {
+            self.look(end)?;
+            let Some(next) = self.pieces.front() else { break };
+            let (start, first_row) = (next.time().0, next.first_row());
+            // One that only touches the end comes after it as a whole.
+            let touches = start == end && sorted && cluster.iter().all(|piece| piece.first_row() < first_row);
+            if start > end || touches {
+                break;
+            }
+            let Some(next) = self.pieces.pop_front() else { break };
+            end = end.max(next.time().1);
+            sorted = false;
+            cluster.push(next);
+        }
+        if let ([RowPiece::Block(segment, block)], true) = (cluster.as_slice(), sorted) {
+            if let Some(found) = self.joined(segment, block)? {
+                return Ok(Cluster::Block(found));
+            }
+            if let Some(found) = self.statistics(segment, block)? {
+                self.next_row = self.next_row.max(Some(block.end_row()));
+                return Ok(Cluster::Block(found));
+            }
+        }
+        self.next_row = self.next_row.max(cluster.iter().map(RowPiece::end_row).max());
+        for (n, piece) in cluster.iter().enumerate() {
+            let gap_before = self.read(piece)?;
+            // After blocks of which only statistics were read, the header of the next says whether frames are missing before.
+            self.gap |= n == 0 && gap_before && self.newest_sequence.is_none();
+        }
+        if !sorted {
+            self.rows.make_contiguous().sort_by_key(|row| (row.time, row.row));
+        }
+        Ok(Cluster::Rows)
+    }
+
+    /// The statistics of a block and as many behind it as a node of a pyramid stands for, if they say all that their rows
+    /// would.
+    fn joined(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<PointOrBlock>, ScanError> {
+        let Some(whole) = self.whole.clone().filter(|_| segment.is_settled()) else { return Ok(None) };
+        if self.pyramid.as_ref().is_none_or(|(of, _)| *of != segment.id) {
+            let shared = self.view.shared();
+            let blocks = self.stream.blocks(segment, shared)?;
+            let channel = (self.stream.stream.id.0, self.column.0 as usize);
+            self.pyramid = Some((segment.id, Pyramid::of(segment, channel, &blocks, &shared.residents)?));
+        }
+        let Some((id, Some(mut pyramid))) = self.pyramid.take_if(|(_, pyramid)| pyramid.is_some()) else {
+            return Ok(None);
+        };
+        let found = self.node_from(segment, &mut pyramid, block, &whole);
+        self.pyramid = Some((id, Some(pyramid)));
+        found
+    }
+
+    /// The largest node that begins with a block and says all of the pieces that come next.
+    fn node_from(
+        &mut self,
+        segment: &Arc<Segment>,
+        pyramid: &mut Pyramid,
+        block: &BlockRef,
+        whole: &Range<i64>,
+    ) -> Result<Option<PointOrBlock>, ScanError> {
+        let Ok(at) = pyramid.blocks.binary_search_by_key(&block.first_row, |b| b.first_row) else { return Ok(None) };
+        for level in (0..pyramid.levels()).rev() {
+            let width = FAN.pow(level as u32);
+            let blocks = pyramid.blocks_of(level, at / width);
+            let Some(time) = pyramid.time_of(&blocks) else { continue };
+            let inside = whole.contains(&time.0) && whole.contains(&time.1) && self.held_after(time.1);
+            if blocks.start != at || !inside {
+                continue;
+            }
+            self.look(time.1)?;
+            let more = blocks.len() - 1;
+            let same = |(piece, block): (&RowPiece, &BlockRef)| matches!(piece, RowPiece::Block(of, b) if Arc::ptr_eq(of, segment) && b.first_row == block.first_row);
+            let follow = self.pieces.iter().zip(&pyramid.blocks[blocks.start + 1..blocks.end]);
+            // What comes after may touch the end of the last block, no more.
+            let next = self.pieces.get(more);
+            let sequenced = self.stream.stream.sequence_modulus.is_some();
+            // The sequence at its end is not read: what follows must say whether frames are missing before it.
+            let end_row = pyramid.blocks[blocks.end - 1].end_row();
+            let says = |next: &BlockRef| next.part.is_none() && next.time_sorted && next.first_row == end_row;
+            let told = !sequenced || next.is_some_and(|next| matches!(next, RowPiece::Block(_, next) if says(next)));
+            let alone = next.is_none_or(|next| next.time().0 >= time.1 && next.first_row() > block.first_row);
+            if self.pieces.len() < more || !follow.clone().all(same) || !told || !alone {
+                continue;
+            }
+            let Some(node) = pyramid.node(level, at / width, &self.view.shared().residents)? else { continue };
+            // Which of the blocks has its newest row in which it was unchanged, only they say.
+            if !says_all(&node.statistics) || more > 0 && node.statistics.unchanged > 0 {
+                continue;
+            }
+            let (statistics, gap_before) = (node.statistics.clone(), node.gap_before);
+            // Frames that are missing before a row without the channel only rows tell.
+            let dense = statistics.nulls() == 0 || mutant::is_active(Mutant::BelieveStatistics);
+            let consecutive = || pyramid.blocks[blocks.clone()].windows(2).all(|w| w[0].end_row() == w[1].first_row);
+            if sequenced && !(dense && consecutive() && self.follows(segment, block)?) {
+                continue;
+            }
+            let gap = std::mem::take(&mut self.gap) | gap_before;
+            self.pieces.drain(..more);
+            (self.newest_sequence, self.next_row) = (None, Some(end_row));
+            self.offered_to = statistics.last.map(|last| last.time);
+            self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
+            return Ok(Some(PointOrBlock::Block(Box::new(statistics), gap)));
+        }
+        Ok(None)
+    }
+
+    /// The statistics of a block, if they say all that its rows would.
+    fn statistics(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<PointOrBlock>, ScanError> {
+        let Some(time) = &self.whole else { return Ok(None) };
+        if !time.contains(&block.time.0) || !time.contains(&block.time.1) || !self.held_after(block.time.1) {
+            return Ok(None);
+        }
+        let (newest, reduced, channel) = (self.newest_sequence, !self.sequences_tell, self.column.0.into());
+        let found = self.stream.ask(segment, block, self.view.shared(), |read| {
+            let Some(statistics) = read.statistics_of(channel)?.filter(says_all) else { return Ok(None) };
+            let Some(leaps) = Leaps::of(read, newest, reduced)? else { return Ok(None) };
+            Ok(leaps.agree(read, &statistics)?.then_some((statistics, leaps)))
+        })?;
+        let Some((statistics, leaps)) = found else { return Ok(None) };
+        let gap = std::mem::take(&mut self.gap) | leaps.at_start;
+        self.newest_sequence = leaps.newest;
+        self.offered_to = statistics.last.map(|last| last.time);
+        self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
+        Ok(Some(PointOrBlock::Block(Box::new(statistics), gap)))
+    }
+
+    /// Whether blocks whose rows have sequences, from one on, were written knowing of the same rows before as were read: then
+    /// they say which frames are missing as a reader in order of time finds it.
+    fn follows(&self, segment: &Arc<Segment>, block: &BlockRef) -> Result<bool, ScanError> {
+        if self.next_row.is_some_and(|next| next != block.first_row) {
+            return Ok(false);
+        }
+        let bytes = segment.read_bytes(block.offset.into(), HEADER_BYTES, &self.view.shared().residents)?;
+        let header = block::read_header(&bytes).map_err(|error| self.stream.damaged(segment, block, error))?;
+        Ok(!header.overlaps_previous)
+    }
+
+    fn held_after(&self, time: i64) -> bool {
+        self.held.as_ref().is_none_or(|held| held.time >= time)
+    }
+
+    /// Adds the rows of a piece from `from` on; says whether it has frames known missing before its first row.
+    fn read(&mut self, piece: &RowPiece) -> Result<bool, ScanError> {
+        let (batch, gap_before) = match piece {
+            RowPiece::Block(segment, block) => {
+                self.stream.read_with_gap(segment, block, &[self.column], self.view.shared())?
+            }
+            RowPiece::Chunk(chunk, len) => {
+                let rows = scan::select(chunk, *len, &(self.from..i64::MAX), &(0..u64::MAX));
+                let scan = Scan::all(self.stream.stream.id, vec![self.column]);
+                (scan::batch_of(&self.stream, chunk, &rows, &scan), false)
+            }
+        };
+        self.add(&batch);
+        Ok(gap_before)
+    }
+
+    fn add(&mut self, batch: &Batch) {
+        let Some(column) = batch.columns.first() else { return };
+        for row in 0..batch.len() {
+            let time = batch.time(row);
+            if time < self.from || time.saturating_sub(batch.receive_time[row]) > self.max_future_ns {
+                continue;
+            }
+            let sequence = batch.sequence.as_ref().and_then(|s| s.get(row));
+            self.rows.push_back(Row {
+                time,
+                row: batch.rows[row],
+                cell: column.cell(row).map(OwnedValue::of),
+                sequence: sequence.map(|s| (batch.session.as_ref().map_or(0, |all| all[row]), s)),
+            });
+        }
+    }
+}
+
+/// Whether statistics say all of the values over time: there are some, all of them finite.
+fn says_all(statistics: &ColumnStatistics) -> bool {
+    let finite = match statistics.sum {
+        Some(Sum::Float(sum)) => sum.is_finite(),
+        Some(Sum::Integer(_)) => true,
+        None => false,
+    };
+    // One that is too large for a number says nothing of values that make up for each other.
+    let weighed = statistics.integral.is_some_and(|integral| integral.value_ns.is_finite());
+    finite && weighed && statistics.unknowns + statistics.nans + statistics.infinities == 0
+}
+
+/// A value in the channel's type.
+fn of_type<'a>(value: Value<'a>, channel: &Channel) -> Value<'a> {
+    value.convert(channel.channel_type).unwrap_or(value)
+}

@@ -1,0 +1,86 @@
+//! The statistics pyramid of one channel in a settled segment, as readers ask it: see [`crate::segment::pyramid`].
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::model::refusal::ScanError;
+use crate::segment::directory::{BlockRef, Residents, Segment};
+use crate::segment::pyramid::{FAN, Node, Table};
+
+/// The pyramid of a channel.
+pub(crate) struct Pyramid {
+    segment: Arc<Segment>,
+    /// Where it begins in the segment.
+    start: u64,
+    table: Table,
+    /// All blocks of the stream in the segment.
+    pub(crate) blocks: Vec<BlockRef>,
+    /// By level the group that was read last, with its number.
+    groups: Vec<Option<(usize, Vec<Node>)>>,
+}
+
+impl Pyramid {
+    /// The pyramid of a channel over all of these blocks; none: there is none, or it is damaged, and the blocks
+    /// themselves say what it would.
+    ///
+    /// # Errors
+    /// The disk refuses, or the segment was expired.
+    pub(crate) fn of(
+        segment: &Arc<Segment>,
+        (stream, channel): (u32, usize),
+        blocks: &[BlockRef],
+        residents: &Residents,
+    ) -> Result<Option<Pyramid>, ScanError> {
+        if !segment.is_settled() {
+            return Ok(None);
+        }
+        let Some((start, (table_bytes, all))) = segment.pyramid(stream, channel, residents)? else { return Ok(None) };
+        let bytes = segment.read_bytes(start, table_bytes as usize, residents)?;
+        let table = Table::read(&bytes, all).ok().filter(|table| table.blocks == blocks.len());
+        let Some(table) = table else { return Ok(None) };
+        let groups = (0..table.levels()).map(|_| None).collect();
+        Ok(Some(Pyramid { segment: segment.clone(), start, table, blocks: blocks.to_vec(), groups }))
+    }
+
+    /// Number of levels.
+    pub(crate) fn levels(&self) -> usize {
+        self.table.levels()
+    }
+
+    /// Number of nodes of a level.
+    pub(crate) fn nodes(&self, level: usize) -> usize {
+        self.blocks.len().div_ceil(FAN.pow(level as u32))
+    }
+
+    /// Blocks that a node stands for.
+    pub(crate) fn blocks_of(&self, level: usize, node: usize) -> Range<usize> {
+        self.table.blocks_of(level, node)
+    }
+
+    /// Smallest and largest `time` of some of the blocks.
+    pub(crate) fn time_of(&self, blocks: &Range<usize>) -> Option<(i64, i64)> {
+        let of = self.blocks.get(blocks.clone())?;
+        Some((of.first()?.time.0, of.last()?.time.1))
+    }
+
+    /// A node; none: it is damaged, and its blocks say what it would.
+    ///
+    /// # Errors
+    /// The disk refuses, or the segment was expired.
+    pub(crate) fn node(
+        &mut self,
+        level: usize,
+        node: usize,
+        residents: &Residents,
+    ) -> Result<Option<&Node>, ScanError> {
+        let number = node / FAN;
+        if self.groups.get(level).is_some_and(|group| group.as_ref().is_none_or(|(have, _)| *have != number)) {
+            let Some((offset, len)) = self.table.group(level, node) else { return Ok(None) };
+            let bytes = self.segment.read_bytes(self.start + u64::from(offset), len as usize, residents)?;
+            let nodes = self.table.nodes(&bytes, level, number, &self.blocks);
+            self.groups[level] = Some((number, nodes.unwrap_or_default()));
+        }
+        let group = self.groups.get(level).and_then(|group| group.as_ref());
+        Ok(group.and_then(|(_, nodes)| nodes.get(node % FAN)))
+    }
+}

@@ -1,0 +1,182 @@
+//! What a view holds of one stream, and reading its blocks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::append::held::Held;
+use crate::append::stream_slot::OpenRows;
+use crate::block::Block;
+use crate::bytes::FormatError;
+use crate::catalog::group::Group;
+use crate::log::checkpoint::SealedRows;
+use crate::model::batch::Batch;
+use crate::model::limits::{PARTED_BYTES, PARTED_CHANNELS, STATISTICS_MIN_ROWS};
+use crate::model::refusal::ScanError;
+use crate::model::stream::{ChannelIndex, Stream, StreamId};
+use crate::read::parts::PartedBlock;
+use crate::read::request::Scan;
+use crate::read::shared::Shared;
+use crate::segment::directory::{BlockRef, Segment, SegmentList};
+
+/// What a view holds of one stream.
+#[derive(Debug)]
+pub(crate) struct StreamView {
+    /// Its definition: at least as new as every row.
+    pub(crate) stream: Arc<Stream>,
+    /// Its retention group: where its segments are.
+    pub(crate) group: Group,
+    /// Its rows in memory.
+    pub(crate) open: Arc<OpenRows>,
+    /// Rows of the last chunk that belong to the view.
+    pub(crate) last_len: usize,
+    /// Its newest frame, if that got no row.
+    pub(crate) held: Option<Arc<Held>>,
+    /// Next row.
+    pub(crate) next_row: u64,
+    /// What is known of its rows in segments: at least those below the open ones.
+    pub(crate) sealed: Arc<SealedRows>,
+    /// Segments, taken after the open rows.
+    pub(crate) segments: Arc<SegmentList>,
+}
+
+impl StreamView {
+    /// Segments that can hold rows of it with `from ≤ time ≤ to`, oldest first.
+    pub(crate) fn segments(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
+        let mut found = self.segments.overlapping(self.group, from, to);
+        found.retain(|segment| segment.places.0 <= self.sealed.newest_segment);
+        found
+    }
+
+    /// Blocks of it in a segment that this view reads there, in row order.
+    pub(crate) fn blocks(&self, segment: &Arc<Segment>, shared: &Shared) -> Result<Vec<BlockRef>, ScanError> {
+        let mut blocks = segment.blocks(self.stream.id.0, &shared.residents)?;
+        blocks.retain(|block| block.end_row() <= self.open.first_row);
+        Ok(blocks)
+    }
+
+    /// Those of them that can have rows and times that a scan asks for.
+    pub(crate) fn blocks_of(
+        &self,
+        segment: &Arc<Segment>,
+        scan: &Scan,
+        shared: &Shared,
+    ) -> Result<Vec<BlockRef>, ScanError> {
+        let ranges = (&scan.time, &scan.rows);
+        let mut blocks = segment.blocks_within(self.stream.id.0, ranges, &shared.residents)?;
+        blocks.retain(|block| block.end_row() <= self.open.first_row);
+        Ok(blocks)
+    }
+
+    /// Whether a block may be parted, as far as can be told without reading it.
+    pub(crate) fn may_be_parted(&self, block: &BlockRef) -> bool {
+        let layout = &self.stream.layout.channels;
+        let wide = || layout.len() >= PARTED_CHANNELS || layout.iter().any(|c| c.channel_type.tiles().is_some());
+        block.part.is_none() && block.len as usize >= PARTED_BYTES && wide()
+    }
+
+    /// Reads columns of a block; they have the types of the stream in this view.
+    pub(crate) fn read(
+        &self,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        columns: &[ChannelIndex],
+        shared: &Shared,
+    ) -> Result<Batch, ScanError> {
+        self.read_with_gap(segment, block, columns, shared).map(|(batch, _)| batch)
+    }
+
+    /// As [`StreamView::read`], and whether frames are known missing before its first one, which a part of an older mixed
+    /// block does not say.
+    pub(crate) fn read_with_gap(
+        &self,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        columns: &[ChannelIndex],
+        shared: &Shared,
+    ) -> Result<(Batch, bool), ScanError> {
+        let damaged = |error| self.damaged(segment, block, error);
+        let layout = &self.stream.layout;
+        let residents = &shared.residents;
+        shared.blocks_decoded.fetch_add(1, Ordering::Relaxed);
+        if self.is_worth_parting(block, columns)
+            && let Some(mut parts) = PartedBlock::open(self, segment, block, residents)?
+        {
+            parts.load(columns.iter().map(|column| column.0.into()))?;
+            let read = parts.block()?;
+            return Ok((read.decode(layout, columns).map_err(damaged)?, read.header().gap_before));
+        }
+        let (batch, gap_before) = match block.part {
+            None => {
+                let bytes = segment.read_block(block, residents)?;
+                let read = Block::read(&bytes).map_err(damaged)?;
+                (read.decode(layout, columns).map_err(damaged)?, read.header().gap_before)
+            }
+            Some(part) => {
+                let parts = segment.read_parts(block, part, residents)?;
+                let gap_before = parts.get(part as usize).is_some_and(|part| part.header.gap_before);
+                (parts.decode(part as usize, layout, columns).map_err(damaged)?, gap_before)
+            }
+        };
+        let is_block = batch.stream == self.stream.id
+            && batch.rows.first() == Some(&block.first_row)
+            && batch.len() == block.rows as usize;
+        if !is_block {
+            return Err(self.misplaced(segment, block, batch.stream, batch.rows.first()));
+        }
+        Ok((batch, gap_before))
+    }
+
+    /// Asks a block for what it says of its channels without decoding them. None: it has no statistics, `of` finds none,
+    /// or it is not the block that the index names, which an attempt to decode it reports.
+    pub(crate) fn ask<T>(
+        &self,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        shared: &Shared,
+        of: impl Fn(&Block<'_>) -> Result<Option<T>, FormatError>,
+    ) -> Result<Option<T>, ScanError> {
+        if block.part.is_some() || (block.rows as usize) < STATISTICS_MIN_ROWS {
+            return Ok(None);
+        }
+        let of = |read: &Block<'_>| {
+            let header = read.header();
+            let is_it = header.stream == self.stream.id && header.first_row == block.first_row;
+            if is_it { of(read) } else { Ok(None) }
+        };
+        let residents = &shared.residents;
+        if self.may_be_parted(block)
+            && let Some(mut parts) = PartedBlock::open(self, segment, block, residents)?
+        {
+            parts.load_statistics()?;
+            return of(&parts.block()?).map_err(|error| self.damaged(segment, block, error));
+        }
+        let bytes = segment.read_block(block, residents)?;
+        Block::read(&bytes).and_then(|read| of(&read)).map_err(|error| self.damaged(segment, block, error))
+    }
+
+    /// Says that a block holds other rows than those that the directory has there.
+    pub(crate) fn misplaced(
+        &self,
+        segment: &Segment,
+        block: &BlockRef,
+        stream: StreamId,
+        row: Option<&u64>,
+    ) -> ScanError {
+        ScanError::Damaged {
+            file: segment.path(),
+            offset: block.offset.into(),
+            reason: format!("holds row {row:?} of stream {}", stream.0),
+        }
+    }
+
+    /// Says that a block is not as it was written.
+    pub(crate) fn damaged(&self, segment: &Segment, block: &BlockRef, error: FormatError) -> ScanError {
+        segment.damaged(block.offset.into(), error)
+    }
+
+    /// Chunks and their rows in the view, oldest first.
+    pub(crate) fn chunks(&self) -> impl DoubleEndedIterator<Item = (&Arc<crate::append::chunk::Chunk>, usize)> {
+        let last = self.open.chunks.len().wrapping_sub(1);
+        self.open.chunks.iter().enumerate().map(move |(i, c)| (c, if i == last { self.last_len } else { c.len() }))
+    }
+}

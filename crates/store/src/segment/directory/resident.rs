@@ -1,0 +1,195 @@
+//! What sealed segments hold of memory and file handles: those used longest ago make room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::neighbours::Neighbours;
+use super::{BlockRef, Segment, SegmentIndex};
+use crate::block::mixed::MixedParts;
+use crate::disk::DiskFile;
+use crate::segment::LastBlocks;
+
+/// Entries of indices kept in memory: 64 bytes each.
+const INDEX_ENTRIES_MAX: usize = 400_000;
+/// Files of sealed segments kept open: far below the 1,024 that a process may have by default.
+const FILES_MAX: usize = 256;
+
+/// Sealed segments with an index in memory or an open file.
+#[derive(Default)]
+pub(crate) struct Residents {
+    clock: AtomicU64,
+    kept: Mutex<ResidentSegment>,
+    /// Whether the file of a segment was found missing since somebody asked.
+    vanished: AtomicBool,
+    /// The store is closed: another may have its files, and remove them.
+    closed: AtomicBool,
+    /// Memory for blocks that are read in parts, of what was read before.
+    buffers: Mutex<Vec<Vec<u8>>>,
+    /// Of long indices, what was read for a stream and says as much of its neighbours.
+    pub(super) stretches: Neighbours<u64, Vec<(u32, BlockRef)>>,
+    /// The same of mixed blocks: by where a block is, and the first of the parts.
+    pub(super) parts: Neighbours<(u64, usize), MixedParts>,
+}
+
+/// Most buffers that are kept, and the most bytes of one.
+const BUFFERS: usize = 4;
+const BUFFER_BYTES: usize = 512 << 10;
+
+#[derive(Default)]
+struct ResidentSegment {
+    segments: HashMap<u64, Arc<Segment>, foldhash::fast::RandomState>,
+    entries: usize,
+    files: usize,
+}
+
+impl Residents {
+    /// Memory of so many bytes, of which nobody may believe anything that was not read into it.
+    pub(crate) fn buffer(&self, len: usize) -> Vec<u8> {
+        let mut buffer = self.buffers.lock().pop().unwrap_or_default();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Keeps such memory for the next.
+    pub(crate) fn keep_buffer(&self, buffer: Vec<u8>) {
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < BUFFERS && buffer.capacity() <= BUFFER_BYTES {
+            buffers.push(buffer);
+        }
+    }
+
+    /// Notes that the file of a segment is missing.
+    pub(super) fn note_vanished(&self) {
+        self.vanished.store(true, Ordering::Release);
+    }
+
+    /// Notes that the files are another's from now on.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether the files may be another's.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether the file of a segment was found missing since this was asked.
+    pub(crate) fn take_vanished(&self) -> bool {
+        self.vanished.swap(false, Ordering::AcqRel)
+    }
+
+    /// An instant of use.
+    pub(super) fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts a segment that was just sealed: its index is in memory, its file needs no handle any more.
+    pub(crate) fn sealed(&self, segment: &Arc<Segment>) {
+        segment.file.lock().take();
+        let mut kept = self.kept.lock();
+        kept.entries += segment.index.read().as_ref().map_or(0, SegmentIndex::entries);
+        segment.used.store(self.tick(), Ordering::Relaxed);
+        kept.segments.insert(segment.id, segment.clone());
+        kept.trim();
+    }
+
+    /// Keeps the index that was read of a segment.
+    pub(super) fn keep_index(&self, segment: &Arc<Segment>, read: SegmentIndex) {
+        let mut kept = self.kept.lock();
+        if segment.replaced.load(Ordering::Acquire) || segment.expired.load(Ordering::Acquire) {
+            return;
+        }
+        let mut index = segment.index.write();
+        if index.is_none() {
+            kept.entries += read.entries();
+            *index = Some(read);
+        }
+        drop(index);
+        kept.segments.insert(segment.id, segment.clone());
+        kept.trim();
+    }
+
+    /// Keeps what was read of the newest blocks before a segment, beside its index if that is still there.
+    pub(super) fn keep_last(&self, segment: &Arc<Segment>, last: LastBlocks) {
+        let mut kept = self.kept.lock();
+        if let Some(index) = &mut *segment.index.write()
+            && index.last.is_none()
+        {
+            kept.entries += last.places.len();
+            index.last = Some(last);
+        }
+        kept.trim();
+    }
+
+    /// Keeps a file that was opened to read; who was first wins.
+    pub(super) fn keep_file(&self, segment: &Arc<Segment>, opened: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        let mut kept = self.kept.lock();
+        if let Some(file) = &*segment.file.lock() {
+            return file.clone();
+        }
+        if segment.replaced.load(Ordering::Acquire) || segment.expired.load(Ordering::Acquire) {
+            return opened;
+        }
+        *segment.file.lock() = Some(opened.clone());
+        kept.files += 1;
+        kept.segments.insert(segment.id, segment.clone());
+        kept.trim();
+        opened
+    }
+
+    /// Lets segments go that are no more, or that others stand for: see [`Segment::set_replaced`].
+    pub(crate) fn forget(&self, segments: &[Arc<Segment>]) {
+        let mut kept = self.kept.lock();
+        for segment in segments {
+            if kept.segments.remove(&segment.id).is_some() {
+                kept.drop_index(segment);
+                kept.close_file(segment);
+            }
+        }
+        drop(kept);
+        let is_gone = |id: u64| segments.iter().any(|segment| segment.id == id);
+        self.stretches.forget(is_gone);
+        self.parts.forget(is_gone);
+    }
+}
+
+impl ResidentSegment {
+    fn drop_index(&mut self, segment: &Segment) {
+        let dropped = segment.index.write().take();
+        self.entries = self.entries.saturating_sub(dropped.as_ref().map_or(0, SegmentIndex::entries));
+    }
+
+    fn close_file(&mut self, segment: &Segment) {
+        // Who reads has the handle until it is done.
+        if segment.file.lock().take().is_some() {
+            self.files = self.files.saturating_sub(1);
+        }
+    }
+
+    /// Where too much is kept, half of it goes.
+    fn trim(&mut self) {
+        if self.entries <= INDEX_ENTRIES_MAX && self.files <= FILES_MAX {
+            return;
+        }
+        let mut by_use: Vec<(u64, Arc<Segment>)> =
+            self.segments.values().map(|s| (s.used.load(Ordering::Relaxed), s.clone())).collect();
+        by_use.sort_unstable_by_key(|(used, _)| *used);
+        for (_, segment) in by_use {
+            if self.entries <= INDEX_ENTRIES_MAX / 2 && self.files <= FILES_MAX / 2 {
+                break;
+            }
+            if self.entries > INDEX_ENTRIES_MAX / 2 {
+                self.drop_index(&segment);
+            }
+            if self.files > FILES_MAX / 2 {
+                self.close_file(&segment);
+            }
+            if segment.index.read().is_none() && segment.file.lock().is_none() {
+                self.segments.remove(&segment.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Going on after the disk failed: what a reopened store takes over from the poisoned one before it, in the
+//! same process. Numbers that callers hold (streams, channels) and counts stay what they were; frames that did
+//! not become durable are told as lost, once.
+
+use std::sync::atomic::Ordering;
+
+use crate::append::held::Held;
+use crate::append::sequence::SequenceTracker;
+use crate::append::{StreamWriter, Writer};
+use crate::bytes::fields::Take;
+use crate::catalog;
+use crate::catalog::group;
+use crate::log::Link;
+use crate::log::record::Control;
+use crate::model::clock::Caller;
+use crate::model::reduction::Reduction;
+use crate::*;
+
+/// Table of the program's own whose rows each name a row of another stream: its number and that of the row.
+const LATE_TABLE: &str = "strongback.late";
+
+/// Frames of a stream that went back.
+struct Void {
+    /// Those with a row.
+    rows: u64,
+    /// Whether the frame of the first row is not among them: the log has it as it was before it got one.
+    is_held: bool,
+    /// Those that got none, as what stood for them went back.
+    reduced: u64,
+    /// Smallest and largest `time`.
+    time: (i64, i64),
+    /// Whether they are told as lost: what went back of the program's own tables is of no frame that is there.
+    is_told: bool,
+}
+
+impl Store {
+    /// Takes over from the store that was open on the same folder before its disk failed; call it before
+    /// anything is appended, when nothing is appended to `before` any more. Streams and channels keep their numbers
+    /// and all counts continue. Frames of `before` that were not durable, those that it reduced among them, are
+    /// counted as rejected and lost, and told in `strongback.gaps` as `not recorded`, as are frames that it
+    /// refused; they fill that gap when they come again. The program's own tables (`strongback.`) lose nothing but what
+    /// they say of frames that went back, of which nothing is told.
+    /// Returns how many frames went back.
+    ///
+    /// # Errors
+    /// The log has no room for what is taken over.
+    pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
+        self.engine.shared.paces.tell(Caller::Append, now);
+        let old_view = before.view();
+        // It stays as it is: where this store fails, too, the next one takes over from it.
+        let old = before.engine.writer.lock();
+        let mut new = self.engine.writer.lock();
+        // Whoever waits for a newer catalog than the old one sees it rise.
+        let version = old.catalog_version.load(Ordering::Acquire) + 1;
+        new.catalog_version.fetch_max(version, Ordering::AcqRel);
+        take_groups(&old, &mut new)?;
+        // A unit that the disk failed at may be there as a whole. What its number says is said of its epoch alone.
+        let of_before = |link: &&Link| link.epoch == before.engine.epoch;
+        let found = self.engine.links.lock().iter().rev().find(of_before).map_or(0, |link| link.commit);
+        let durable = before.engine.committed.load(Ordering::Acquire).max(found);
+        let mut voids = Vec::with_capacity(old.streams.len());
+        for id in 0..old.streams.len() {
+            take_definition(&old, &mut new, id)?;
+            let mut rows = new.streams[id].next_row..old.streams[id].next_row;
+            let stream = old.streams[id].slot.stream.load_full();
+            let own = old.streams[id].slot.group.is_own() && !group::is_measured(&stream.key);
+            let reduced = old.streams[id].reducer.as_ref().and_then(|reducer| reducer.undurable(durable));
+            let (reduced, reduced_time) = reduced.map_or((0, None), |(frames, time)| (frames, Some(time)));
+            let found = new.streams[id].reducer.as_ref().and_then(|reducer| reducer.found_held(rows.start));
+            let is_held = found.is_some_and(|held| is_row_of(held, &old_view, stream.id));
+            rows.start += u64::from(is_held);
+            let of_rows = if own { 0 } else { rows.end.saturating_sub(rows.start) };
+            let is_told = !stream.key.is_internal();
+            let mut void = Void { rows: of_rows, is_held, reduced, time: (now, now), is_told };
+            if !rows.is_empty() {
+                let columns = if own { stream.layout.indices() } else { vec![] };
+                // They are in memory still: rows leave it only when they are durable.
+                let batches = old_view.scan(Scan { rows, ..Scan::all(stream.id, columns) }).filter_map(Result::ok);
+                let (time, without_frame) = take_rows(&mut new, &stream, batches, own, now)?;
+                void.rows += without_frame;
+                let both = time.zip(reduced_time).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
+                void.time = both.or(time).or(reduced_time).unwrap_or(void.time);
+            } else if let Some(time) = reduced_time {
+                void.time = time;
+            }
+            voids.push(void);
+        }
+        let (commit, streams) = (new.pending_commit, &old.streams);
+        let knows = |id| streams.get(id as usize).is_some_and(|stream: &StreamWriter| stream.tracker.is_some());
+        new.gaps.take_over(&old.gaps, commit, knows);
+        new.refused.take_over(&old.refused);
+        for (id, void) in voids.iter().enumerate() {
+            take_counts(&old, &mut new, id, void);
+        }
+        new.measure_catalog();
+        let given_out = old.pending_commit;
+        drop((old, new));
+        // All is taken over by now: where the disk fails at this, the store after this one goes on from here.
+        self.engine.pass_commits(given_out, now);
+        Ok(voids.iter().filter(|v| v.is_told).map(|v| v.rows + v.reduced).sum())
+    }
+}
+
+/// Whether the row that a held frame is to get is there already, and of that frame.
+fn is_row_of(held: &Held, view: &View, stream: StreamId) -> bool {
+    let rows = held.row..held.row + 1;
+    let row =
+        view.scan(Scan { rows, ..Scan::all(stream, vec![]) }).filter_map(Result::ok).find(|batch| !batch.is_empty());
+    row.is_some_and(|row| {
+        let source_time = row.source_time.as_ref().and_then(|times| times.get(0));
+        row.receive_time[0] == held.receive_time() && source_time == held.source_time()
+    })
+}
+
+/// Writes the retention groups down again that are lost: streams that are taken over belong to them.
+fn take_groups(old: &Writer, new: &mut Writer) -> Result<(), Reject> {
+    for (group, bytes) in old.groups.to_save(true) {
+        if !new.groups.has(group) {
+            new.put_control(Control::Group, &bytes)?;
+            let applied = new.groups.apply(&bytes);
+            debug_assert!(applied.is_some(), "groups are numbered in the order in which they are made");
+        }
+    }
+    Ok(())
+}
+
+/// Writes a stream's definition down again if the newest one is lost.
+fn take_definition(old: &Writer, new: &mut Writer, id: usize) -> Result<(), Reject> {
+    let from = &old.streams[id];
+    if new.streams.get(id).is_some_and(|s| s.history.serial >= from.history.serial) {
+        return Ok(());
+    }
+    let bytes = catalog::encode_stream(&from.slot.stream.load(), &from.history, from.slot.group);
+    new.put_control(Control::Stream, &bytes)?;
+    let decoded = catalog::decode_stream(&mut Take(&bytes));
+    let applied = decoded.and_then(|definition| new.apply_stream(definition));
+    debug_assert!(applied.is_some(), "a stream's own definition reads back");
+    new.changed.push(id as u32);
+    Ok(())
+}
+
+/// Smallest and largest `time` of rows; those of the program's own tables are appended again, under the same
+/// ordinals, but for those that name a frame which went back: its row is another one's from now on. Returns how many
+/// those are, too.
+fn take_rows(
+    new: &mut Writer,
+    stream: &Stream,
+    batches: impl Iterator<Item = Batch>,
+    own: bool,
+    now: i64,
+) -> Result<(Option<(i64, i64)>, u64), Reject> {
+    let (mut range, mut without_frame): (Option<(i64, i64)>, u64) = (None, 0);
+    for batch in batches {
+        for time in batch.times() {
+            let (a, b) = range.unwrap_or((time, time));
+            range = Some((a.min(time), b.max(time)));
+        }
+        if own {
+            without_frame += append_again(new, stream, &batch, now)?;
+        }
+    }
+    Ok((range, without_frame))
+}
+
+/// Whether a row names a frame that is not in the store.
+fn names_lost(new: &Writer, stream: &Stream, batch: &Batch, row: usize) -> bool {
+    let cell = |name: &str| batch.columns.get(stream.layout.index(name)?.0 as usize)?.cell(row).ok();
+    match (cell("stream"), cell("row")) {
+        (Some(Value::U32(of)), Some(Value::U64(named))) if stream.key.table == LATE_TABLE => {
+            new.streams.get(of as usize).is_none_or(|of| of.next_row <= named)
+        }
+        _ => false,
+    }
+}
+
+/// Appends rows again, but for those that name a frame which is not there: returns how many these are.
+fn append_again(new: &mut Writer, stream: &Stream, batch: &Batch, now: i64) -> Result<u64, Reject> {
+    let (mut frames, mut without_frame) = (FrameBatch::new(), 0);
+    for row in 0..batch.len() {
+        if names_lost(new, stream, batch, row) {
+            without_frame += 1;
+            continue;
+        }
+        frames.clear();
+        frames.begin(FrameHead {
+            stream: batch.stream,
+            receive_time: batch.receive_time[row],
+            source_time: batch.source_time.as_ref().and_then(|times| times.get(row)),
+            sequence: None,
+        });
+        for (channel, column) in batch.columns.iter().enumerate() {
+            if let Ok(value) = column.cell(row) {
+                frames.push(ChannelIndex(channel as u16), value);
+            }
+        }
+        frames.end();
+        new.offer(&frames.frame(0), now, true).map_err(|reject| *reject)?;
+    }
+    Ok(without_frame)
+}
+
+/// Lets the counts of a stream go on, and its sequence; notes the gap that frames leave which went back.
+fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
+    let of = (id as u32, GapCause::NotRecorded);
+    let Writer { streams, refused, gaps, changed, .. } = new;
+    let (before, stream) = (&old.streams[id], &mut streams[id]);
+    let lost = void.rows + void.reduced;
+    stream.counts = before.counts;
+    stream.counts.stored = stream.counts.stored.saturating_sub(void.rows);
+    stream.counts.reduced = stream.counts.reduced.saturating_sub(void.reduced);
+    if void.is_held && !before.reducer.as_ref().is_some_and(|r| r.is_uncounted(stream.next_row)) {
+        stream.counts.stored = stream.counts.stored.saturating_sub(1);
+        stream.counts.reduced += 1;
+    }
+    stream.counts.rejected += lost;
+    let mut untold = if void.is_told { lost } else { 0 };
+    stream.counts.lost += untold;
+    let reduced = stream.slot.stream.load().layout.channels.iter().any(|c| c.reduction != Reduction::None);
+    if let Some(before) = &before.tracker {
+        let tracker = stream.tracker.get_or_insert_with(|| Box::new(SequenceTracker::new(before.modulus)));
+        tracker.take_over(before, reduced, |tracker, run| {
+            let count = untold.min(run.2.abs_diff(run.1).saturating_add(1));
+            if count == 0 {
+                return 0;
+            }
+            let gap = refused.id_of(of, Some(run), |between| tracker.misses(between), &mut gaps.next_id);
+            refused.add(of, count, void.time, Some(run));
+            untold -= count;
+            gap
+        });
+    }
+    if untold > 0 {
+        refused.id_of(of, None, |_| false, &mut gaps.next_id);
+        refused.add(of, untold, void.time, None);
+    }
+    if stream.tracker.is_some() {
+        changed.push(id as u32);
+    }
+}

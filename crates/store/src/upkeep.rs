@@ -1,0 +1,13 @@
+//! Upkeep: rows leave memory for segments, segments are compacted, and the oldest go.
+
+pub(crate) mod age;
+pub(crate) mod blobs;
+pub(crate) mod expiry;
+pub(crate) mod lost;
+pub(crate) mod naming;
+pub(crate) mod room;
+pub(crate) mod seal;
+pub(crate) mod sealer;
+pub(crate) mod settle;
+pub(crate) mod slots;
+pub(crate) mod turnover;

@@ -1,0 +1,103 @@
+//! Space in a fixed size: which segment the next one is written over.
+//!
+//! Invariants: a slot is given to another segment only after a checkpoint says that the one before is no more. It is the
+//! one that was finished first, by the order of segments and not by a clock, among groups that hold their minimum without it, a segment that is
+//! still open counted with the bytes in it. Segments of the store's own tables go only for newer ones of these, and do
+//! so beyond [`ledger_slots`]; runs that are not released do not go.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::catalog::group::Group;
+use crate::disk::space::FixedSpace;
+use crate::disk::{Access, DiskFile};
+use crate::engine::Engine;
+use crate::model::trouble::is_full;
+use crate::segment::directory::{GroupList, Segment, SegmentList, file_name};
+use crate::upkeep::room::ledger_slots;
+use crate::upkeep::sealer::Sealer;
+
+impl Sealer {
+    /// A slot for the next segment of a group, for which the oldest goes that may.
+    pub(crate) fn next_slot(
+        &mut self,
+        engine: &Engine,
+        fixed: &FixedSpace,
+        group: Group,
+    ) -> io::Result<Arc<dyn DiskFile>> {
+        let own = engine.shared.segments.load().group(Group::LEDGER).map_or(0, |own| own.len());
+        if group == Group::LEDGER && own >= ledger_slots(fixed.slots) {
+            self.overwrite(engine, group)?;
+        }
+        let name = file_name(self.superblock.now.next_segment);
+        // The last one is for settle, as long as any segment may go.
+        while self.keeps_slot(engine) && self.disk.free_slots() <= 1 && self.overwrite(engine, group)? {}
+        loop {
+            match self.disk.create(&name, engine.space.segment_bytes, Access::Buffered) {
+                Err(error) if is_full(&error) => {
+                    let now = engine.shared.paces.now();
+                    if !self.overwrite(engine, group)? && !self.free_settle(engine, now)? {
+                        return Err(error);
+                    }
+                }
+                made => return made,
+            }
+        }
+    }
+
+    /// Lets a segment go; false: none may.
+    fn overwrite(&mut self, engine: &Engine, group: Group) -> io::Result<bool> {
+        let Some(oldest) = self.overwritten_next(engine, group) else { return Ok(false) };
+        let is_sealed = oldest.state.lock().sealed;
+        if !is_sealed && oldest.blobs {
+            self.seal_idle(engine, |segment| segment.id == oldest.id)?;
+        } else if !is_sealed {
+            self.flush(engine, oldest.group)?;
+            self.finish_segment(engine, oldest.group)?;
+        }
+        self.drop_segments(engine, &[oldest])?;
+        Ok(true)
+    }
+
+    /// The segment that goes next if a group needs a slot.
+    pub(crate) fn overwritten_next(&self, engine: &Engine, group: Group) -> Option<Arc<Segment>> {
+        let fixed = engine.space.fixed?;
+        let policies = engine.policies();
+        let list = engine.shared.segments.load_full();
+        let own = || Some(list.group(Group::LEDGER)?.sealed().next()?.0.clone());
+        let held = list.group(Group::LEDGER).map_or(0, |own| own.len());
+        if group == Group::LEDGER && held >= ledger_slots(fixed.slots) {
+            return own();
+        }
+        let of_others = list.lists().filter_map(|(group, segments)| {
+            let policy = policies[group.0 as usize];
+            let bytes = |of: &GroupList| of.sealed_len() * engine.space.segment_bytes + of.open_bytes();
+            let all = list.of_group(group).map(bytes).sum::<u64>();
+            let (oldest, finished, left) = match segments.sealed_in_order().next() {
+                Some((oldest, _, finished)) => {
+                    let finished = finished.unwrap_or_else(|| quiet_since(&list, oldest));
+                    (oldest, finished, all - engine.space.segment_bytes)
+                }
+                // Of a group that has been quiet since it began its only one.
+                None => {
+                    let may_go = |open: &&Arc<Segment>| !open.blobs || self.blobs.is_idle(open);
+                    let open =
+                        segments.open().filter(may_go).find(|open| open.blobs || open.state.lock().blocks > 0)?;
+                    (open, quiet_since(&list, open), all - open.state.lock().bytes)
+                }
+            };
+            (!policy.protected && left >= policy.keep_bytes).then(|| (finished, oldest.clone()))
+        });
+        let oldest = of_others.min_by_key(|(finished, segment)| (*finished, segment.id)).map(|(_, segment)| segment);
+        oldest.or_else(|| (group == Group::LEDGER).then(own)?)
+    }
+}
+
+/// The number that a segment would have been begun with that was begun when the newest one of a group got its newest row:
+/// not before its own, and after all that were finished by then.
+pub(crate) fn quiet_since(list: &SegmentList, newest: &Segment) -> u64 {
+    let stored = newest.state.lock().stored.1;
+    let before = list.lists().flat_map(|(_, segments)| segments.sealed());
+    let before = before.filter(|(_, state)| state.stored.1 < stored).map(|(segment, _)| segment.place());
+    before.max().unwrap_or(0).max(newest.place()) + 1
+}

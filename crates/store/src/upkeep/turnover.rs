@@ -1,0 +1,396 @@
+//! What sealing leaves to do: segments to begin and finish, checkpoints to write, the log's tail to move.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::append::sequence::UNCOUNTED;
+use crate::append::sequence::saved::SavedSequence;
+use crate::catalog::encode_stream;
+use crate::catalog::group::Group;
+use crate::engine::Engine;
+use crate::log::checkpoint::{self, Entries, Position};
+use crate::log::superblock::{GAPS_APART, SEQUENCES, Superblock};
+use crate::model::mutant::{self, Mutant};
+use crate::model::stream::StreamId;
+use crate::model::trouble;
+use crate::segment::directory::{BlockRef, Segment, SegmentState};
+use crate::segment::file::SegmentFile;
+use crate::segment::{Beside, LastBlocks, SegmentHeader};
+use crate::upkeep::sealer::Sealer;
+use crate::upkeep::sealer::{Effect, Unnamed};
+
+/// Streams that a checkpoint notes at a stretch, with appends kept waiting: some ten microseconds.
+pub(crate) const STREAMS_A_LOCK: usize = 256;
+/// Bytes of an entry of a segment's newest blocks before it: seldom fewer, mostly about 20.
+const LAST_BLOCK_BYTES: usize = 12;
+
+impl Sealer {
+    /// Makes sure that a group has an open segment; one that is made has at least `least_bytes`.
+    pub(crate) fn ensure_segment(&mut self, engine: &Engine, group: Group, least_bytes: u64) -> io::Result<()> {
+        if self.groups.contains_key(&group) {
+            return Ok(());
+        }
+        let (segment, header) = self.begin_segment(engine, (group, false), least_bytes)?;
+        let reserved_bytes = last_blocks_max(header.size_bytes);
+        let open = SegmentFile::create(segment, header, reserved_bytes)?;
+        self.groups.insert(group, open);
+        Ok(())
+    }
+
+    /// Makes a segment of rows or of blobs, of at least `least_bytes`, and lets the checkpoint know it.
+    pub(crate) fn begin_segment(
+        &mut self,
+        engine: &Engine,
+        (group, blobs): (Group, bool),
+        least_bytes: u64,
+    ) -> io::Result<(Arc<Segment>, SegmentHeader)> {
+        self.name_written(engine)?;
+        let made = self.next_file(engine, group, least_bytes)?;
+        let id = self.superblock.now.next_segment;
+        let state = SegmentState { not_before: self.clock.not_before(), ..SegmentState::default() };
+        let segment = Segment::new(self.disk.clone(), id, group, state);
+        let segment = Arc::new(if blobs { segment.of_blobs() } else { segment });
+        segment.set_file(made.file.clone());
+        let header = SegmentHeader {
+            origin: engine.origin,
+            id,
+            generation: engine.space.generation_of(id),
+            size_bytes: made.size_bytes,
+            created: engine.shared.paces.now(),
+            group: engine.writer.lock().groups.name(group),
+            blobs,
+        };
+        let before = engine.shared.segments.load_full();
+        self.changed_segments.insert(id, segment.clone());
+        self.note_filled(id);
+        engine.shared.segments.store(Arc::new(before.with_open(segment.clone())));
+        // The checkpoint knows every segment before a block or blob is in it: recovery looks nowhere else.
+        if let Err(error) = self.write_checkpoint(engine, Some(id + 1)) {
+            engine.shared.segments.store(before);
+            self.changed_segments.remove(&id);
+            // No byte was written to it, and its number is not taken; if that is not certain, it is no more.
+            if self.unnamed.is_some() {
+                self.expired.push(id);
+            } else {
+                self.spare = Some(made);
+            }
+            return Err(error);
+        }
+        // Another spare is to be made.
+        self.expiry_due = true;
+        Ok((segment, header))
+    }
+
+    /// Finishes a group's open segment with its footer; the next block begins another. Where the disk has no room for
+    /// the footer, the segment stays open, and is finished later.
+    pub(crate) fn finish_segment(&mut self, engine: &Engine, group: Group) -> io::Result<()> {
+        let Some(file) = self.groups.get(&group) else { return Ok(()) };
+        // One that recovery could not finish has no room kept for it.
+        let of_before = file.goes_on().then(|| (file.segment().id, file.reserved_bytes()));
+        let covered_to = self.covered_to.get(&group).copied();
+        let last = of_before.map(|(id, room)| self.last_blocks(engine, group, id, room));
+        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
+        match file.finish(Beside { last, ..Beside::default() }) {
+            Ok(written) => self.written_bytes += written,
+            Err(error) => {
+                self.covered_to.insert(group, covered_to.unwrap_or(0));
+                return Err(error);
+            }
+        }
+        let segment = file.segment().clone();
+        self.groups.remove(&group);
+        self.note_sealed(engine, segment);
+        Ok(())
+    }
+
+    /// Lets readers and the next checkpoint know that a segment is sealed.
+    pub(crate) fn note_sealed(&mut self, engine: &Engine, segment: Arc<Segment>) {
+        self.changed_segments.insert(segment.id, segment.clone());
+        self.expiry_due = true;
+        let list = engine.shared.segments.load().with_sealed(&segment);
+        engine.shared.segments.store(Arc::new(list));
+        engine.shared.residents.sealed(&segment);
+    }
+
+    /// Where the streams next in turn, as many as the segment that is being finished has room for, have their newest block
+    /// if it is not in that.
+    fn last_blocks(&mut self, engine: &Engine, group: Group, finished: u64, room: usize) -> LastBlocks {
+        let slots = &engine.shared.slots;
+        let from = self.covered_to.get(&group).copied().unwrap_or(0);
+        let mut to = if from < slots.len() { from } else { 0 };
+        let mut last = LastBlocks { streams: (to, to), places: Vec::new() };
+        while to < slots.len() && last.places.len() * LAST_BLOCK_BYTES < room {
+            if let Some(slot) = slots.get(StreamId(to))
+                && slot.group == group
+            {
+                let sealed = slot.sealed.load();
+                // Zero: it has no block anywhere.
+                if (1..finished).contains(&sealed.newest_segment) {
+                    last.places.push((to, sealed.last.map(|block| (sealed.newest_segment, block))));
+                }
+            }
+            to += 1;
+        }
+        // What does not fit is left to the next segment.
+        loop {
+            let bytes = last.encode(finished).len();
+            if bytes <= room {
+                break;
+            }
+            let keep = last.places.len() * room / bytes;
+            to = last.places[keep].0;
+            last.places.truncate(keep);
+        }
+        self.covered_to.insert(group, to);
+        // Streams to come have no block before either.
+        last.streams.1 = if to == slots.len() { u32::MAX } else { to };
+        last
+    }
+
+    /// Writes what changed since the last checkpoint, or all if that is shorter, and lets the superblock name it.
+    pub(crate) fn write_checkpoint(&mut self, engine: &Engine, next_segment: Option<u64>) -> io::Result<()> {
+        self.name_written(engine)?;
+        let tail = self.superblock.now.tail;
+        self.checkpoint_with(engine, tail, next_segment)
+    }
+
+    fn checkpoint_with(
+        &mut self,
+        engine: &Engine,
+        tail: crate::log::Link,
+        next_segment: Option<u64>,
+    ) -> io::Result<()> {
+        self.name_written(engine)?;
+        if self.checkpoint.wants_base() || !self.checkpoint_part(engine, tail, next_segment, false)? {
+            // What changed has no room behind the base: all that is there, in the other place, has.
+            self.checkpoint_part(engine, tail, next_segment, true)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint's base or a delta; false: the delta has no room.
+    fn checkpoint_part(
+        &mut self,
+        engine: &Engine,
+        tail: crate::log::Link,
+        next_segment: Option<u64>,
+        base: bool,
+    ) -> io::Result<bool> {
+        self.note_told(engine);
+        let mut entries = Entries::default();
+        let (saved_groups, streams, gaps) = {
+            let mut writer = engine.writer.lock();
+            let committed = engine.committed.load(Ordering::Acquire);
+            let waiting: HashSet<u64> = writer.gaps.ids(committed).chain(writer.refused.waiting()).collect();
+            let gaps = Unwritten { waiting, newest: writer.gaps.next_id };
+            self.changed.extend(writer.changed.drain(..));
+            let streams: Vec<u32> = if base {
+                (0..writer.streams.len() as u32).collect()
+            } else {
+                let mut changed: Vec<u32> = self.changed.iter().copied().collect();
+                changed.sort_unstable();
+                changed
+            };
+            (writer.groups.to_save(base), streams, gaps)
+        };
+        saved_groups.iter().for_each(|(_, record)| entries.put(checkpoint::GROUP, record));
+        let PutStreams { saved, sequences, is_durable, gaps_apart } =
+            put_streams(engine, &streams, &gaps, base, &mut entries);
+        if !is_durable {
+            // What is saved as seen must be there after a cut: ahead of what is durable, it would make a frame that was
+            // lost with the cut, and is sent again, a duplicate.
+            engine.write_commit(engine.shared.paces.now(), 0).map_err(trouble::of)?;
+        }
+        let effect = &self.effect;
+        let mut segments: Vec<Arc<Segment>> = if base {
+            engine.shared.segments.load_full().iter().cloned().collect()
+        } else {
+            let mut changed: Vec<Arc<Segment>> = self.changed_segments.values().cloned().collect();
+            changed.sort_unstable_by_key(|segment| segment.id);
+            changed
+        };
+        segments.retain(|segment| effect.leaves(segment.id));
+        segments.extend(effect.comes().cloned());
+        segments.iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
+        // In a base too: their files are removed after it, and perhaps not before the power is cut.
+        let mut gone: Vec<u64> = self.expired.clone();
+        gone.extend(effect.gone().iter().map(|segment| segment.id));
+        let settled = self.settle.without_entry(effect);
+        gone.iter()
+            .chain(&self.gone)
+            .chain(&settled)
+            .for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
+        put_sequences(&sequences, if base { self.checkpoint.base_room(&entries) } else { None }, &mut entries);
+        let next_segment = next_segment.unwrap_or(self.superblock.now.next_segment);
+        if entries.is_empty() && tail == self.superblock.now.tail && next_segment == self.superblock.now.next_segment {
+            return Ok(true);
+        }
+        if !base && !self.checkpoint.has_room(&entries) {
+            return Ok(false);
+        }
+        self.written_bytes += self.checkpoint.write(&*self.disk, base, &entries)?;
+        let features = if sequences.is_empty() { 0 } else { SEQUENCES } | if gaps_apart { GAPS_APART } else { 0 };
+        self.changed.clear();
+        // Once their gaps have a row they are saved with its name.
+        self.changed.extend(sequences.iter().filter(|saved| saved.is_unnamed()).map(|saved| saved.stream));
+        self.changed_segments.clear();
+        self.expired.clear();
+        if matches!(self.effect, Effect::Replace { .. }) {
+            // The files of what was replaced stay as long as somebody reads them.
+            gone.retain(|id| self.effect.leaves(*id));
+        }
+        let named = self.naming(tail, next_segment);
+        let superblock = Superblock { incompatible: named.incompatible | features, ..named };
+        let effect = std::mem::take(&mut self.effect);
+        self.unnamed = Some(Unnamed { superblock, streams: saved, groups: saved_groups, gone, effect });
+        self.name_written(engine)?;
+        Ok(true)
+    }
+
+    /// Moves the log's tail if that frees at least `least` bytes.
+    pub(crate) fn move_tail(&mut self, engine: &Engine, least: u64) -> io::Result<()> {
+        crate::upkeep::seal::drop_sealed(engine);
+        let link = {
+            let mut writer = engine.writer.lock();
+            let committed = engine.committed.load(Ordering::Acquire);
+            let held = writer.records.first(committed).unwrap_or(u64::MAX);
+            let target = writer.chunks.front().map_or(u64::MAX, |c| c.position).min(held);
+            let mut links = engine.links.lock();
+            // The last unit that begins at or before the oldest row needed; what is behind the newest
+            // durable unit is not known yet.
+            let keep = links.partition_point(|l| l.position <= target);
+            if keep == 0 || links[keep - 1].position < writer.tail + least.max(1) {
+                return Ok(());
+            }
+            links.drain(..keep - 1);
+            links[0]
+        };
+        self.checkpoint_with(engine, link, None)?;
+        engine.writer.lock().tail = link.position;
+        Ok(())
+    }
+
+    /// Lets rows that are on disk leave memory.
+    pub(crate) fn release_rows(&mut self, engine: &Engine, id: u32, block: &BlockRef, segment: u64) {
+        let Some(slot) = engine.shared.slots.get(StreamId(id)) else { return };
+        let end = block.end_row();
+        let channels = slot.stream.load().layout.channels.len();
+        let open = slot.open.load_full();
+        let mut valued = vec![false; channels];
+        for chunk in open.chunks.iter().filter(|c| c.end_row() <= end) {
+            chunk.mark_valued(&mut valued);
+        }
+        let mut sealed = (**slot.sealed.load()).clone();
+        sealed.add(block, segment, valued.into_iter());
+        // Before the rows leave memory: a reader that misses them there must know of them here.
+        slot.sealed.store(Arc::new(sealed));
+        drop(open);
+        let mut writer = engine.writer.lock();
+        let open = slot.open.load_full();
+        let (gone, kept): (Vec<_>, Vec<_>) = open.chunks.iter().cloned().partition(|c| c.end_row() <= end);
+        let first_row = kept.first().map_or(end.max(open.first_row), |c| c.first_row);
+        slot.open.store(Arc::new(crate::append::stream_slot::OpenRows { chunks: kept, first_row }));
+        if let Some(tracker) = &mut writer.streams[id as usize].tracker {
+            tracker.sealed = gone.iter().fold(tracker.sealed, |before, chunk| chunk.newest_sequence(before));
+        }
+        let freed: usize = gone.iter().map(|c| c.size_bytes()).sum();
+        writer.open_bytes = writer.open_bytes.saturating_sub(freed);
+        let dedup = slot.stream.load().clock == crate::model::stream::Clock::Source;
+        if dedup {
+            gone.iter().for_each(|chunk| self.recent.keep((id, chunk), self.recent_max, &mut writer.streams));
+        }
+        drop(writer);
+        // Freed outside the lock, with the last reader.
+        drop((gone, open));
+        self.changed.insert(id);
+    }
+}
+
+/// Gaps whose row is not durable yet, when a checkpoint begins: those given out since may wait, too.
+struct Unwritten {
+    waiting: HashSet<u64>,
+    newest: u64,
+}
+
+impl Unwritten {
+    fn holds(&self, gap: u64) -> bool {
+        gap < UNCOUNTED && gap > self.newest || self.waiting.contains(&gap)
+    }
+}
+
+/// What a checkpoint's part says of streams.
+struct PutStreams {
+    /// Serial of each definition.
+    saved: Vec<(u32, u32)>,
+    /// Which frames were seen of those with sequences.
+    sequences: Vec<SavedSequence>,
+    /// Whether all that was seen is durable.
+    is_durable: bool,
+    /// Whether rows of losses are in a group of their own.
+    gaps_apart: bool,
+}
+
+/// Adds what is known of sequences. Where room is bounded each stream gets its share: of one whose state does not fit the
+/// lower part is forgotten, or all of it but its position, so that its frames may be stored twice.
+fn put_sequences(sequences: &[SavedSequence], room: Option<usize>, entries: &mut Entries) {
+    let mut room = room.unwrap_or(usize::MAX);
+    let sequences = if mutant::is_active(Mutant::ForgetSequences) { &[] } else { sequences };
+    for (n, saved) in sequences.iter().enumerate() {
+        let share = room / (sequences.len() - n);
+        let Some(bytes) = saved.encode_within(share.saturating_sub(Entries::HEAD_BYTES)) else { continue };
+        room = room.saturating_sub(Entries::HEAD_BYTES + bytes.len());
+        entries.put(checkpoint::SEQUENCE, &bytes);
+    }
+}
+
+/// Adds the definition and the position of streams to a checkpoint's part.
+///
+/// Appends wait only while what a few streams stand at is noted, never while it is encoded. What changes meanwhile
+/// is in the log behind the tail that this checkpoint names, and in the next checkpoint; positions change under the
+/// lock of the sealer alone, which the caller holds.
+fn put_streams(engine: &Engine, streams: &[u32], gaps: &Unwritten, base: bool, entries: &mut Entries) -> PutStreams {
+    let committed = engine.committed.load(Ordering::Acquire);
+    let mut put = PutStreams {
+        saved: Vec::with_capacity(streams.len()),
+        sequences: Vec::new(),
+        is_durable: true,
+        gaps_apart: false,
+    };
+    let mut noted = Vec::with_capacity(STREAMS_A_LOCK.min(streams.len()));
+    for few in streams.chunks(STREAMS_A_LOCK) {
+        {
+            let mut writer = engine.writer.lock();
+            noted.extend(few.iter().map(|&id| {
+                let stream = &mut writer.streams[id as usize];
+                let sequence = stream.tracker.as_ref().and_then(|tracker| tracker.sealed);
+                if let Some(tracker) = &mut stream.tracker {
+                    let saved = SavedSequence::of(id, stream.next_row, tracker, |gap| gaps.holds(gap));
+                    put.sequences.push(saved);
+                    tracker.unsaved = false;
+                    put.is_durable &= stream.dirty <= committed && stream.reducer.is_none();
+                }
+                (id, stream.slot.stream.load_full(), stream.history.clone(), stream.saved_serial, sequence)
+            }));
+        }
+        for (id, definition, history, saved_serial, sequence) in noted.drain(..) {
+            let Some(slot) = engine.shared.slots.get(StreamId(id)) else { continue };
+            // A delta repeats the definition only where it is newer; both state what is.
+            if base || saved_serial != Some(history.serial) {
+                entries.put(checkpoint::STREAM, &encode_stream(&definition, &history, slot.group));
+            }
+            let sealed = (**slot.sealed.load()).clone();
+            let position = Position { stream: id, first_row: slot.open.load().first_row, sequence, sealed };
+            entries.put(checkpoint::POSITION, &position.encode());
+            put.saved.push((id, history.serial));
+            put.gaps_apart |= slot.group == Group::GAPS;
+        }
+    }
+    put
+}
+
+/// Bytes of a segment that say where the newest blocks before it are: what that costs at most.
+pub(crate) fn last_blocks_max(segment_bytes: u64) -> usize {
+    segment_bytes as usize / 16
+}
