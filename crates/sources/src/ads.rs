@@ -34,6 +34,6 @@ pub mod wire;
 pub use address::{AmsAddress, NetId};
 pub use counts::{AdsCounts, Trouble};
 pub(crate) use layout::foreign_key;
-pub use layout::{AdsLayout, GroupLayout, Target};
+pub use layout::{AdsLayout, GroupLayout, PlcAddress};
 pub use leaf::{Arrays, Leaf};
-pub use source::{Running, Source};
+pub use source::{PlcSource, RunningPlc};

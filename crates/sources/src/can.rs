@@ -12,7 +12,7 @@ use std::io::BufRead;
 
 use strongback_store::StreamKey;
 
-use crate::rows::{Cell, Intake, Lines, Place, RowError, Wanted};
+use crate::rows::{Cell, ChannelRequest, FilePlace, Lines, RowError, RowReceiver};
 
 pub use database::{Database, DatabaseError};
 
@@ -23,7 +23,7 @@ const STREAMS_MAX: usize = 65_536;
 pub(crate) fn read_log(
     lines: &mut Lines<impl BufRead>,
     database: &Database,
-    intake: &mut Intake<'_>,
+    intake: &mut RowReceiver<'_>,
 ) -> Result<(), RowError> {
     // Targets of each signal, by message, bus and source address.
     let mut targets: HashMap<(usize, String, Option<u8>), Vec<Option<usize>>> = HashMap::new();
@@ -35,7 +35,7 @@ pub(crate) fn read_log(
         }
         let frame = line.and_then(|line| {
             let read = candump::read(&line).map(|(time, bus, frame)| (time, bus.to_owned(), frame));
-            read.map_err(|(column, reason)| (Place { line: number, column }, reason))
+            read.map_err(|(column, reason)| (FilePlace { line: number, column }, reason))
         });
         let (time, bus, frame) = match frame {
             Ok(frame) => frame,
@@ -52,7 +52,7 @@ pub(crate) fn read_log(
         let source = definition.is_j1939.then_some(frame.id.number() as u8);
         let key = (message, bus, source);
         if !targets.contains_key(&key) {
-            let here = Place { line: number, column: 1 };
+            let here = FilePlace { line: number, column: 1 };
             if targets.len() >= STREAMS_MAX {
                 return Err(intake.header_error(here, format!("more than {STREAMS_MAX} streams")));
             }
@@ -63,7 +63,7 @@ pub(crate) fn read_log(
                 .signals
                 .iter()
                 .map(|signal| {
-                    intake.place_target(Wanted {
+                    intake.place_target(ChannelRequest {
                         stream: Some(stream.clone()),
                         name: signal.name.clone(),
                         kind: Some(signal.kind),
@@ -82,8 +82,8 @@ pub(crate) fn read_log(
         }
         values.clear();
         definition.decode(&frame.data, &mut values);
-        let place = Place { line: number, column: 1 };
-        let cells: Vec<(usize, Place, Cell<'_>)> =
+        let place = FilePlace { line: number, column: 1 };
+        let cells: Vec<(usize, FilePlace, Cell<'_>)> =
             values.iter().filter_map(|(signal, cell)| Some((targets[*signal]?, place, *cell))).collect();
         if intake.row(number, time, &cells)?.is_break() {
             return Ok(());

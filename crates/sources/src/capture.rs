@@ -12,19 +12,19 @@ use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
 /// Bytes of the reader's buffer at first, and at most for a single block.
 const BUFFER_BYTES: usize = 1 << 20;
-const MAX_BLOCK_BYTES: usize = 16 << 20;
+const BLOCK_BYTES_MAX: usize = 16 << 20;
 /// VLAN tags stacked at most.
-const MAX_VLAN_TAGS: usize = 8;
+const VLAN_TAGS_MAX: usize = 8;
 /// Type of pcapng's packet block, which enhanced packets replaced; old programs wrote it.
 const PACKET_BLOCK: u32 = 2;
 /// IPv6 extension headers walked at most.
-const MAX_EXTENSIONS: usize = 8;
+const EXTENSIONS_MAX: usize = 8;
 
 /// Why a capture cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
     /// Neither pcap nor pcapng.
-    #[error("not a capture: it begins as neither pcap nor pcapng")]
+    #[error("not a capture: neither pcap nor pcapng")]
     NotACapture,
     /// A block that cannot be read.
     #[error("damaged at offset {offset}: {what}")]
@@ -67,7 +67,7 @@ pub enum Captured<'a> {
 
 /// How a capture ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CaptureEnd {
     /// As it should.
     Whole,
     /// In the middle of a packet, as when the capturing program was killed.
@@ -133,7 +133,7 @@ fn resolution(code: u8) -> Option<u64> {
 pub fn read(
     input: impl Read + Send,
     mut each: impl FnMut(Captured<'_>, u64) -> ControlFlow<()>,
-) -> Result<End, CaptureError> {
+) -> Result<CaptureEnd, CaptureError> {
     let mut reader = match create_reader(BUFFER_BYTES, input) {
         Ok(reader) => reader,
         Err(PcapError::Eof | PcapError::HeaderNotRecognized | PcapError::Incomplete(_)) => {
@@ -158,7 +158,7 @@ pub fn read(
                 offset += size as u64;
                 starved_at = None;
                 if flow.is_break() {
-                    return Ok(End::Stopped);
+                    return Ok(CaptureEnd::Stopped);
                 }
                 continue;
             }
@@ -166,16 +166,16 @@ pub fn read(
         };
         let have = reader.data().len();
         match error {
-            PcapError::Eof => return Ok(End::Whole),
-            PcapError::UnexpectedEof if have == 0 => return Ok(End::Whole),
-            PcapError::UnexpectedEof => return Ok(End::Cut),
+            PcapError::Eof => return Ok(CaptureEnd::Whole),
+            PcapError::UnexpectedEof if have == 0 => return Ok(CaptureEnd::Whole),
+            PcapError::UnexpectedEof => return Ok(CaptureEnd::Cut),
             // Before the buffer grows for a length that may be nonsense, it is filled: a file that ends here is cut.
             PcapError::Incomplete(_) | PcapError::BufferTooSmall if starved_at != Some(have) => {
                 starved_at = Some(have);
                 reader.refill().map_err(|e| damaged(offset, &e))?;
             }
-            PcapError::Incomplete(_) if reader.reader_exhausted() => return Ok(End::Cut),
-            PcapError::Incomplete(_) | PcapError::BufferTooSmall if capacity < MAX_BLOCK_BYTES => {
+            PcapError::Incomplete(_) if reader.reader_exhausted() => return Ok(CaptureEnd::Cut),
+            PcapError::Incomplete(_) | PcapError::BufferTooSmall if capacity < BLOCK_BYTES_MAX => {
                 capacity *= 2;
                 reader.grow(capacity);
                 starved_at = None;
@@ -188,7 +188,7 @@ pub fn read(
 fn damaged(offset: u64, error: &PcapError<&[u8]>) -> CaptureError {
     let what = match error {
         PcapError::ReadError => "the file cannot be read".to_owned(),
-        PcapError::BufferTooSmall => format!("a block of more than {MAX_BLOCK_BYTES} bytes"),
+        PcapError::BufferTooSmall => format!("a block of more than {BLOCK_BYTES_MAX} bytes"),
         PcapError::NomError(_, kind) | PcapError::OwnedNomError(_, kind) => format!("a block that is none ({kind:?})"),
         other => format!("{other:?}").chars().take(80).collect(),
     };
@@ -278,7 +278,7 @@ enum Carried<'a> {
 /// What a link layer's frame carries; none if it ends before it says.
 fn carried(link: Linktype, bytes: &[u8]) -> Option<Carried<'_>> {
     let by_ethertype = |mut kind: u16, mut rest: usize| {
-        for _ in 0..MAX_VLAN_TAGS {
+        for _ in 0..VLAN_TAGS_MAX {
             if !matches!(kind, 0x8100 | 0x88A8 | 0x9100) {
                 break;
             }
@@ -328,7 +328,7 @@ fn datagram(version: u8, ip: &[u8], time: i64) -> Option<Captured<'_>> {
         let to = Ipv6Addr::from(<[u8; 16]>::try_from(&fixed[24..40]).ok()?);
         let mut rest = ip.get(40..40 + payload_bytes)?;
         let mut next = fixed[6];
-        for _ in 0..MAX_EXTENSIONS {
+        for _ in 0..EXTENSIONS_MAX {
             match next {
                 // Hop by hop, routing, destination options: length in 8 bytes, without the first.
                 0 | 43 | 60 => {

@@ -23,7 +23,7 @@ const OTHER_REASONS: &str = "other";
 
 /// One rejected datagram, line or message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
+pub struct RejectedSample {
     /// Who sent it, where that is known.
     pub from: Option<SocketAddr>,
     /// What is wrong with it, in words.
@@ -32,10 +32,10 @@ pub struct Sample {
     pub bytes: Vec<u8>,
 }
 
-impl Sample {
+impl RejectedSample {
     /// Of bytes that nobody is known to have sent.
-    pub fn new(text: &(impl std::fmt::Display + ?Sized), bytes: &[u8]) -> Sample {
-        Sample { from: None, text: text.to_string(), bytes: bytes[..bytes.len().min(SAMPLE_BYTES)].to_vec() }
+    pub fn new(text: &(impl std::fmt::Display + ?Sized), bytes: &[u8]) -> RejectedSample {
+        RejectedSample { from: None, text: text.to_string(), bytes: bytes[..bytes.len().min(SAMPLE_BYTES)].to_vec() }
     }
 
     /// Its bytes in hexadecimal.
@@ -59,8 +59,8 @@ impl Sample {
     }
 
     /// The same, with who sent it.
-    pub fn sent_by(self, peer: Option<SocketAddr>) -> Sample {
-        Sample { from: peer, ..self }
+    pub fn sent_by(self, peer: Option<SocketAddr>) -> RejectedSample {
+        RejectedSample { from: peer, ..self }
     }
 }
 
@@ -74,7 +74,7 @@ pub struct Rejected {
     /// Reception of the newest, nanoseconds since 1970 UTC.
     pub last_time: i64,
     /// One of the newest: at most a quarter of a second older than that.
-    pub sample: Sample,
+    pub sample: RejectedSample,
     sampled: i64,
 }
 
@@ -88,13 +88,13 @@ pub struct Rejections {
 impl Rejections {
     /// Counts `n` rejections for a reason at `time`, nanoseconds since 1970 UTC. `sample` is called a few times a
     /// second at most.
-    pub fn add(&self, reason: &'static str, n: u64, time: i64, sample: impl FnOnce() -> Sample) {
+    pub fn add(&self, reason: &'static str, n: u64, time: i64, sample: impl FnOnce() -> RejectedSample) {
         let mut list = self.by_reason.lock();
         let reason = match list.len() < REASONS_MAX || list.iter().any(|have| have.reason == reason) {
             true => reason,
             false => OTHER_REASONS,
         };
-        let bounded = |mut sample: Sample| {
+        let bounded = |mut sample: RejectedSample| {
             sample.bytes.truncate(SAMPLE_BYTES);
             let end = sample.text.floor_char_boundary(SAMPLE_TEXT_BYTES);
             sample.text.truncate(end);
@@ -130,7 +130,7 @@ impl Rejections {
 }
 
 /// Most unknown stream ids counted one by one; further ones are counted together.
-pub const MAX_UNKNOWN_STREAMS: usize = 1_024;
+pub const UNKNOWN_STREAMS_MAX: usize = 1_024;
 
 /// Packets without a layout, by stream id.
 #[derive(Debug, Default)]
@@ -147,7 +147,7 @@ impl UnknownStreams {
             *count += 1;
             return false;
         }
-        if map.len() < MAX_UNKNOWN_STREAMS {
+        if map.len() < UNKNOWN_STREAMS_MAX {
             map.insert(stream_id, 1);
             return true;
         }
@@ -155,7 +155,7 @@ impl UnknownStreams {
         false
     }
 
-    /// Packets by stream id, ascending, and those of ids beyond [`MAX_UNKNOWN_STREAMS`].
+    /// Packets by stream id, ascending, and those of ids beyond [`UNKNOWN_STREAMS_MAX`].
     pub fn snapshot(&self) -> (Vec<(u32, u64)>, u64) {
         let mut list: Vec<(u32, u64)> = self.by_id.lock().iter().map(|(id, n)| (*id, *n)).collect();
         list.sort_unstable();
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn text_is_shown_as_text_and_bytes_as_bytes() {
-        let shown = |bytes: &[u8]| Sample::new("", bytes).shown();
+        let shown = |bytes: &[u8]| RejectedSample::new("", bytes).shown();
         assert_eq!(shown(b"engine p=x\n"), "\"engine p=x\"");
         assert_eq!(shown("engine t=21°".as_bytes()), "\"engine t=21°\"");
         assert_eq!(shown(&"engine t=21°".as_bytes()[..12]), "\"engine t=21\"", "a character that is cut off");
@@ -237,7 +237,7 @@ mod tests {
         for n in 0..10_000_i64 {
             rejections.add("version", 1, n * 1_000_000, || {
                 made += 1;
-                Sample::new(&format!("number {n} {}", "é".repeat(1_000)), &[7; 1_000])
+                RejectedSample::new(&format!("number {n} {}", "é".repeat(1_000)), &[7; 1_000])
             });
         }
         let [version] = &rejections.samples()[..] else { panic!("one reason") };
@@ -245,7 +245,7 @@ mod tests {
         assert!(version.sample.text.starts_with("number 9750 "), "{}", version.sample.text);
         assert!(version.sample.text.len() <= 512 && version.sample.bytes == [7; 64]);
         // A clock set back does not stop them.
-        rejections.add("version", 2, 5, || Sample::new("after", b""));
+        rejections.add("version", 2, 5, || RejectedSample::new("after", b""));
         assert_eq!((rejections.samples()[0].count, rejections.samples()[0].sample.text.as_str()), (10_002, "after"));
     }
 
@@ -254,7 +254,7 @@ mod tests {
         let rejections = Rejections::default();
         for n in 0..1_000_u32 {
             let reason: &'static str = Box::leak(format!("r{n}").into_boxed_str());
-            rejections.add(reason, 1, n.into(), Sample::default);
+            rejections.add(reason, 1, n.into(), RejectedSample::default);
         }
         assert!(rejections.snapshot().len() <= REASONS_MAX + 1);
         assert_eq!(rejections.snapshot().iter().map(|(_, n)| n).sum::<u64>(), 1_000);

@@ -19,7 +19,8 @@
 use std::ops::Range;
 
 use strongback_store::rdl::{
-    DEFINITION_BYTES_MAX, DefinitionError, Draft, DraftElement, Fault, Placed, StoreDefinition, nearest, size_bytes,
+    DEFINITION_BYTES_MAX, DefinitionError, DefinitionFault, Draft, DraftElement, Placed, StoreDefinition, nearest,
+    size_bytes,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -48,29 +49,35 @@ pub fn parse(text: &str, file: &str) -> Result<StoreDefinition, DefinitionError>
     }
 }
 
-type Entry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
+type DefinitionEntry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
 
 /// Entries of a table in the order of the file.
-fn entries<'t, 'i>(table: &'t DeTable<'i>) -> Vec<Entry<'t, 'i>> {
-    let mut entries: Vec<Entry<'t, 'i>> = table.iter().collect();
+fn entries<'t, 'i>(table: &'t DeTable<'i>) -> Vec<DefinitionEntry<'t, 'i>> {
+    let mut entries: Vec<DefinitionEntry<'t, 'i>> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
 }
 
-fn unknown(key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str]) -> Fault {
+fn unknown(key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str]) -> DefinitionFault {
     let found = key.get_ref();
     let hint = nearest(found, known.iter().copied());
-    Fault::new(key.span().start, format!("found the key {found:?}, expected one of {}{hint}", known.join(", ")))
+    DefinitionFault::new(
+        key.span().start,
+        format!("found the key {found:?}, expected one of {}{hint}", known.join(", ")),
+    )
 }
 
-fn read(text: &str) -> Result<StoreDefinition, Fault> {
+fn read(text: &str) -> Result<StoreDefinition, DefinitionFault> {
     if text.len() > DEFINITION_BYTES_MAX {
         let size = text.len();
-        return Err(Fault::new(0, format!("a definition of {size} bytes, at most {DEFINITION_BYTES_MAX} are read")));
+        return Err(DefinitionFault::new(
+            0,
+            format!("a definition of {size} bytes, at most {DEFINITION_BYTES_MAX} are read"),
+        ));
     }
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(text.len(), |Range { start, .. }| start);
-        Fault::new(at, error.message().to_owned())
+        DefinitionFault::new(at, error.message().to_owned())
     })?;
     let mut draft = Draft::default();
     for (key, value) in entries(table.get_ref()) {
@@ -94,18 +101,18 @@ fn found(value: &Spanned<DeValue<'_>>) -> &'static str {
     value.get_ref().type_str()
 }
 
-fn wrong(value: &Spanned<DeValue<'_>>, expected: &str) -> Fault {
+fn wrong(value: &Spanned<DeValue<'_>>, expected: &str) -> DefinitionFault {
     let what = match value.get_ref() {
         DeValue::String(text) if text.chars().count() <= 40 => format!("{text:?}"),
         DeValue::Integer(number) if number.as_str().len() <= 40 => number.to_string(),
         DeValue::Float(number) if number.as_str().len() <= 40 => number.as_str().to_owned(),
         _ => format!("a value of type {}", found(value)),
     };
-    Fault::new(value.span().start, format!("found {what}, expected {expected}"))
+    DefinitionFault::new(value.span().start, format!("found {what}, expected {expected}"))
 }
 
 /// The tables of `[[key]]`, or of an array of inline tables.
-fn tables<'t, 'i>(value: &'t Spanned<DeValue<'i>>) -> Result<Vec<&'t Spanned<DeValue<'i>>>, Fault> {
+fn tables<'t, 'i>(value: &'t Spanned<DeValue<'i>>) -> Result<Vec<&'t Spanned<DeValue<'i>>>, DefinitionFault> {
     match value.get_ref() {
         DeValue::Array(array) if array.iter().all(|item| matches!(item.get_ref(), DeValue::Table(_))) => {
             Ok(array.iter().collect())
@@ -114,7 +121,7 @@ fn tables<'t, 'i>(value: &'t Spanned<DeValue<'i>>) -> Result<Vec<&'t Spanned<DeV
     }
 }
 
-fn whole(value: &Spanned<DeValue<'_>>) -> Result<u64, Fault> {
+fn whole(value: &Spanned<DeValue<'_>>) -> Result<u64, DefinitionFault> {
     let number = match value.get_ref() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
         _ => None,
@@ -122,7 +129,7 @@ fn whole(value: &Spanned<DeValue<'_>>) -> Result<u64, Fault> {
     number.ok_or_else(|| wrong(value, "a whole number that is not negative"))
 }
 
-fn size(value: &Spanned<DeValue<'_>>) -> Result<u64, Fault> {
+fn size(value: &Spanned<DeValue<'_>>) -> Result<u64, DefinitionFault> {
     match value.get_ref() {
         DeValue::String(text) => {
             size_bytes(text).ok_or_else(|| wrong(value, "a size such as \"64MiB\", or a number of bytes"))
@@ -131,7 +138,7 @@ fn size(value: &Spanned<DeValue<'_>>) -> Result<u64, Fault> {
     }
 }
 
-fn number(value: &Spanned<DeValue<'_>>) -> Result<f64, Fault> {
+fn number(value: &Spanned<DeValue<'_>>) -> Result<f64, DefinitionFault> {
     let number: Option<f64> = match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
         DeValue::Float(number) => number.as_str().parse().ok(),
@@ -140,21 +147,21 @@ fn number(value: &Spanned<DeValue<'_>>) -> Result<f64, Fault> {
     number.filter(|n| n.is_finite()).ok_or_else(|| wrong(value, "a number"))
 }
 
-fn text<'t>(value: &'t Spanned<DeValue<'_>>, expected: &str) -> Result<Placed<&'t str>, Fault> {
+fn text<'t>(value: &'t Spanned<DeValue<'_>>, expected: &str) -> Result<Placed<&'t str>, DefinitionFault> {
     match value.get_ref() {
         DeValue::String(text) => Ok(Placed::new(value.span().start, text)),
         _ => Err(wrong(value, expected)),
     }
 }
 
-fn table<'t, 'i>(value: &'t Spanned<DeValue<'i>>) -> Result<&'t DeTable<'i>, Fault> {
+fn table<'t, 'i>(value: &'t Spanned<DeValue<'i>>) -> Result<&'t DeTable<'i>, DefinitionFault> {
     match value.get_ref() {
         DeValue::Table(table) => Ok(table),
         _ => Err(wrong(value, "a table")),
     }
 }
 
-fn read_stream(stream: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Result<(), Fault> {
+fn read_stream(stream: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Result<(), DefinitionFault> {
     let (mut name, mut id, mut elements) = (None, None, Vec::new());
     for (key, value) in entries(table(stream)?) {
         match key.get_ref().as_ref() {
@@ -164,7 +171,7 @@ fn read_stream(stream: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Result<(), F
             _ => return Err(unknown(key, &STREAM_KEYS)),
         }
     }
-    let lacks = |what: &str| Fault::new(stream.span().start, format!("this stream has no {what}"));
+    let lacks = |what: &str| DefinitionFault::new(stream.span().start, format!("this stream has no {what}"));
     let (name, id) = (name.ok_or_else(|| lacks("name"))?, id.ok_or_else(|| lacks("id"))?);
     draft.stream(name, id)?;
     for element in elements {
@@ -173,7 +180,7 @@ fn read_stream(stream: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Result<(), F
     draft.end_stream()
 }
 
-fn read_element(element: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Result<(), Fault> {
+fn read_element(element: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Result<(), DefinitionFault> {
     let (mut name, mut type_name, mut optional, mut codec) = (None, None, false, None);
     let mut parameters = Vec::new();
     for (key, value) in entries(table(element)?) {
@@ -191,12 +198,12 @@ fn read_element(element: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Result<(),
             _ => return Err(unknown(key, &ELEMENT_KEYS)),
         }
     }
-    let lacks = |what: &str| Fault::new(element.span().start, format!("this element has no {what}"));
+    let lacks = |what: &str| DefinitionFault::new(element.span().start, format!("this element has no {what}"));
     let (name, type_name) = (name.ok_or_else(|| lacks("name"))?, type_name.ok_or_else(|| lacks("type"))?);
     if codec.is_none()
         && let Some((parameter, _)) = parameters.first()
     {
-        return Err(Fault::new(parameter.at, format!("{} without a codec that has it", parameter.is)));
+        return Err(DefinitionFault::new(parameter.at, format!("{} without a codec that has it", parameter.is)));
     }
     draft.element(&DraftElement { name, type_name, optional, codec, parameters })
 }

@@ -35,9 +35,9 @@ use cache::SharedCache;
 use writer::Writer;
 
 /// Bytes of the longest line.
-pub const MAX_LINE_BYTES: usize = 1 << 20;
+pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Writers kept for HTTP requests; more requests at once make their own.
-const MAX_IDLE_WRITERS: usize = 16;
+const IDLE_WRITERS_MAX: usize = 16;
 
 /// Settings of the line protocol.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl Ingress {
         self.counts.add_report(body.len() as u64, &report, body, receive_time, None);
         self.counts.last_receive_time.store(receive_time, Relaxed);
         let mut idle = self.idle.lock();
-        if idle.len() < MAX_IDLE_WRITERS {
+        if idle.len() < IDLE_WRITERS_MAX {
             idle.push(writer);
         }
         report

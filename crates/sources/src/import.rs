@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 use strongback_store::{CommitNumber, Outcome, Refusal, Reject, StreamId, StreamKey};
 
-use crate::capture::{self, CaptureError, Captured, Datagram, End};
+use crate::capture::{self, CaptureEnd, CaptureError, Captured, Datagram};
 use crate::inetx::append::Frames;
 use crate::inetx::source::reason;
 use crate::inetx::{DecodeError, Decoder, Packet};
@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Bytes of the capture between two calls of the progress.
 const PROGRESS_BYTES: u64 = 1 << 20;
 /// Unknown stream ids counted one by one.
-const MAX_UNKNOWN_STREAMS: usize = crate::counts::MAX_UNKNOWN_STREAMS;
+const UNKNOWN_STREAMS_MAX: usize = crate::counts::UNKNOWN_STREAMS_MAX;
 
 /// What an import needs.
 #[derive(Clone, Debug)]
@@ -205,7 +205,7 @@ pub fn run(
     let file = File::open(path).map_err(io)?;
     let total_bytes = file.metadata().map_err(io)?.len();
     let mut import =
-        Import::bind(config, sink).map_err(|source| ImportError::Stream { path: shown.clone(), source })?;
+        CaptureImport::bind(config, sink).map_err(|source| ImportError::Stream { path: shown.clone(), source })?;
     import.report.file_sha256 = file_sha256;
     let mut told = 0;
     let end = capture::read(file, |captured, bytes| {
@@ -235,16 +235,16 @@ pub fn run(
         return Err(ImportError::Refused { path: shown, packets, source });
     }
     match end {
-        Ok(End::Whole) => {}
-        Ok(End::Cut) => import.report.cut = true,
-        Ok(End::Stopped) => return Err(ImportError::Stopped { path: shown, packets }),
+        Ok(CaptureEnd::Whole) => {}
+        Ok(CaptureEnd::Cut) => import.report.cut = true,
+        Ok(CaptureEnd::Stopped) => return Err(ImportError::Stopped { path: shown, packets }),
         Err(source) => return Err(ImportError::Capture { path: shown, source }),
     }
     let _ = progress(Progress { bytes: total_bytes, total_bytes, packets });
     Ok(import.report)
 }
 
-struct Import<'a> {
+struct CaptureImport<'a> {
     sink: &'a dyn Sink,
     decoders: Vec<Decoder>,
     frames: Frames,
@@ -256,9 +256,9 @@ struct Import<'a> {
     refusal: Option<Refusal>,
 }
 
-impl<'a> Import<'a> {
-    fn bind(config: &ImportConfig, sink: &'a dyn Sink) -> Result<Import<'a>, Reject> {
-        let mut import = Import {
+impl<'a> CaptureImport<'a> {
+    fn bind(config: &ImportConfig, sink: &'a dyn Sink) -> Result<CaptureImport<'a>, Reject> {
+        let mut import = CaptureImport {
             sink,
             decoders: Vec::new(),
             frames: Frames::default(),
@@ -342,7 +342,7 @@ impl<'a> Import<'a> {
         let by_address = by_address.filter(|d| self.decoders[*d].knows(id));
         let Some(decoder) = by_address.or_else(|| self.decoders.iter().position(|d| d.knows(id))) else {
             let unknown = &mut self.report.unknown_streams;
-            if unknown.len() < MAX_UNKNOWN_STREAMS || unknown.contains_key(&id) {
+            if unknown.len() < UNKNOWN_STREAMS_MAX || unknown.contains_key(&id) {
                 *unknown.entry(id).or_default() += 1;
             }
             *self.report.rejected.entry("unknown_stream").or_default() += 1;
@@ -367,7 +367,7 @@ impl<'a> Import<'a> {
         if self.frames.batch.is_empty() {
             return;
         }
-        let Import { sink, frames, report, by_stream, refusal, .. } = self;
+        let CaptureImport { sink, frames, report, by_stream, refusal, .. } = self;
         frames.hand_over(
             *sink,
             |batch| sink.accept_waiting(batch),

@@ -11,5 +11,5 @@ mod tally;
 
 pub use decoder::{DecodeError, Decoded, Decoder, Stamp};
 pub use packet::{Packet, PacketError, PayloadInformation};
-pub use source::{Running, Source};
+pub use source::{InetxSource, RunningReceiver};
 pub use tally::Tally;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use hashbrown::{HashMap, HashSet};
+use strongback_store::model::limits::CHANNELS_MAX;
 use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec, Value};
 
 use crate::ads::{AdsLayout, foreign_key};
@@ -19,15 +20,13 @@ use crate::udp::Listen;
 pub use blocks::BlockLayout;
 
 /// Bytes of the largest UDP payload: no channel can lie beyond.
-const MAX_PAYLOAD_BYTES: usize = 65_507;
-/// Channels a stream can have (a limit of the store's layouts).
-const MAX_CHANNELS: usize = 4_096;
+const PAYLOAD_BYTES_MAX: usize = 65_507;
 /// Samples of one channel in a packet.
-const MAX_SAMPLES: u32 = 32_768;
+const SAMPLES_MAX: u32 = 32_768;
 /// Coefficients of a polynomial.
-const MAX_COEFFICIENTS: usize = 16;
+const COEFFICIENTS_MAX: usize = 16;
 /// Addresses and groups of one source.
-const MAX_LISTENS: usize = 64;
+const LISTENS_MAX: usize = 64;
 /// Wire sequences of iNET-X count modulo this.
 pub const SEQUENCE_MODULUS: u64 = 1 << 32;
 
@@ -109,12 +108,12 @@ pub struct TableLayout {
     /// Nanoseconds between them; 0 for one.
     pub sample_period_ns: i64,
     /// Where each channel is.
-    pub fields: Vec<Field>,
+    pub fields: Vec<PacketField>,
 }
 
 /// Where a channel is in the payload and how it is read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Field {
+pub struct PacketField {
     /// First byte of its first word.
     pub offset: usize,
     /// Bytes from one sample's word to the next.
@@ -167,7 +166,7 @@ enum Conversion {
     Narrow(Box<[f64]>),
 }
 
-impl Field {
+impl PacketField {
     /// The value of a sample, or nothing if its word does not lie within the payload.
     #[inline]
     pub fn value(&self, payload: &[u8], sample: usize) -> Option<Value<'static>> {
@@ -385,8 +384,8 @@ impl SourceConfig {
             if address.port() != 0 && listens.contains(&listen) {
                 return Err(LayoutError::new(format!("{path}.{key}"), format!("{address} stands here twice")));
             }
-            if listens.len() == MAX_LISTENS {
-                return Err(LayoutError::new(path, format!("a source has at most {MAX_LISTENS} addresses")));
+            if listens.len() == LISTENS_MAX {
+                return Err(LayoutError::new(path, format!("a source has at most {LISTENS_MAX} addresses")));
             }
             listens.push(listen);
         }
@@ -462,8 +461,8 @@ impl SourceConfig {
                     tables.last_mut().expect("pushed above")
                 }
             };
-            if table.fields.len() == MAX_CHANNELS {
-                return Err(LayoutError::new(path, format!("a stream has at most {MAX_CHANNELS} channels")));
+            if table.fields.len() == CHANNELS_MAX {
+                return Err(LayoutError::new(path, format!("a stream has at most {CHANNELS_MAX} channels")));
             }
             table.spec.channels.push(channel.spec(stored));
             table.fields.push(field);
@@ -493,11 +492,11 @@ fn check_tags(tags: &BTreeMap<String, String>, path: &str) -> Result<(), LayoutE
 }
 
 /// First byte after the last word of a field.
-fn field_end(field: &Field, samples: u32) -> usize {
+fn field_end(field: &PacketField, samples: u32) -> usize {
     field.offset + (samples as usize - 1) * field.stride_bytes + field.word_bytes()
 }
 
-impl Field {
+impl PacketField {
     fn word_bytes(&self) -> usize {
         match self.word {
             Word::One => 1,
@@ -509,10 +508,10 @@ impl Field {
 }
 
 fn sample_period_ns(channel: &ChannelConfig, samples: u32, path: &str) -> Result<i64, LayoutError> {
-    if samples == 0 || samples > MAX_SAMPLES {
+    if samples == 0 || samples > SAMPLES_MAX {
         return Err(LayoutError::new(
             format!("{path}.samples"),
-            format!("{samples} is not between 1 and {MAX_SAMPLES}"),
+            format!("{samples} is not between 1 and {SAMPLES_MAX}"),
         ));
     }
     match (samples, channel.period_us) {
@@ -526,7 +525,7 @@ fn sample_period_ns(channel: &ChannelConfig, samples: u32, path: &str) -> Result
     }
 }
 
-fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(Field, ChannelType), LayoutError> {
+fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(PacketField, ChannelType), LayoutError> {
     check_name(&channel.name, &format!("{path}.name"))?;
     let kind = wire_kind(channel.wire_type);
     let size_bytes = kind.size_bytes();
@@ -561,11 +560,11 @@ fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(F
     if channel.stride_bytes.is_some() && samples == 1 {
         return Err(LayoutError::new(format!("{path}.stride_bytes"), "only with samples of 2 and more"));
     }
-    if stride_bytes == 0 || stride_bytes > MAX_PAYLOAD_BYTES {
+    if stride_bytes == 0 || stride_bytes > PAYLOAD_BYTES_MAX {
         return Err(LayoutError::new(format!("{path}.stride_bytes"), format!("{stride_bytes} is out of range")));
     }
     let (conversion, stored) = conversion(channel, kind, path)?;
-    let field = Field {
+    let field = PacketField {
         offset,
         stride_bytes,
         word: Word::of(size_bytes, channel.endian),
@@ -574,10 +573,10 @@ fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(F
         kind,
         conversion,
     };
-    if offset > MAX_PAYLOAD_BYTES || field_end(&field, samples) > MAX_PAYLOAD_BYTES {
+    if offset > PAYLOAD_BYTES_MAX || field_end(&field, samples) > PAYLOAD_BYTES_MAX {
         return Err(LayoutError::new(
             format!("{path}.offset"),
-            format!("its last byte lies beyond {MAX_PAYLOAD_BYTES}, the largest payload of a datagram"),
+            format!("its last byte lies beyond {PAYLOAD_BYTES_MAX}, the largest payload of a datagram"),
         ));
     }
     Ok((field, stored))
@@ -598,10 +597,10 @@ fn conversion(
     if kind == ChannelType::Bool {
         return Err(LayoutError::new(path, "a bool has no polynomial"));
     }
-    if coefficients.is_empty() || coefficients.len() > MAX_COEFFICIENTS {
+    if coefficients.is_empty() || coefficients.len() > COEFFICIENTS_MAX {
         return Err(LayoutError::new(
             path,
-            format!("1 to {MAX_COEFFICIENTS} coefficients, not {}", coefficients.len()),
+            format!("1 to {COEFFICIENTS_MAX} coefficients, not {}", coefficients.len()),
         ));
     }
     if let Some(bad) = coefficients.iter().find(|c| !c.is_finite()) {
@@ -627,7 +626,7 @@ fn nanoseconds(count: f64, unit_ns: f64, path: &str) -> Result<i64, LayoutError>
 pub(crate) fn check_name(name: &str, path: &str) -> Result<(), LayoutError> {
     let why = if name.is_empty() {
         "is empty"
-    } else if name.len() > crate::MAX_NAME_BYTES {
+    } else if name.len() > crate::NAME_BYTES_MAX {
         "is too long"
     } else if name.chars().any(char::is_control) {
         "holds a control character"

@@ -70,4 +70,4 @@ pub use sink::Sink;
 pub use start::StartError;
 
 /// Bytes of the longest name (table, channel, tag key or value), as the store has it.
-pub const MAX_NAME_BYTES: usize = 1_024;
+pub const NAME_BYTES_MAX: usize = strongback_store::model::limits::NAME_BYTES_MAX;

@@ -19,10 +19,10 @@ mod schema;
 mod tests;
 mod value;
 
-pub use container::{ContainerError, Damage, End, Entry, MAGIC, Message, read};
+pub use container::{ContainerError, Damage, FileEnd, MAGIC, RecordEntry, RecordedMessage, read};
 pub use import::{McapConfig, McapError, McapProgress, McapReport, TopicReport, run};
 pub use json::JsonDecoder;
-pub use message::{ELEMENTS_MAX, LEAVES_MAX, Leaf, LeafKind, LeftOut, RosDecoder, Values};
+pub use message::{ELEMENTS_MAX, LEAVES_MAX, LeafKind, LeftOut, MessageLeaf, RosDecoder, Values};
 pub use numbering::Numbering;
 pub use schema::{Dialect, SchemaError};
-pub use value::{DecodeError, Found};
+pub use value::{FoundValue, MessageError};

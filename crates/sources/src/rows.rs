@@ -33,11 +33,11 @@ use strongback_store::{Catalog, ChannelType, Refusal, Reject, Value};
 use crate::can;
 use crate::sink::Sink;
 
-pub(crate) use intake::Intake;
+pub(crate) use intake::RowReceiver;
 pub(crate) use lines::Lines;
 pub use stamp::{TimeUnit, parse as parse_time, time_column};
-pub(crate) use target::Wanted;
-pub use write::{Chosen, Reading, RowForm, choose, write, write_intervals};
+pub(crate) use target::ChannelRequest;
+pub use write::{Chosen, RowForm, RowSelection, choose, write, write_intervals};
 
 /// Most bytes of a row: those of a frame.
 pub const ROW_BYTES_MAX: usize = 1 << 20;
@@ -46,7 +46,7 @@ pub const COMPLAINTS_MAX: usize = 10;
 
 /// Where something stands in a file: line and column, from 1, the column in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct FilePlace {
     /// Line.
     pub line: u64,
     /// Column.
@@ -152,7 +152,7 @@ pub struct RowProgress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
     /// Where it stands.
-    pub place: Place,
+    pub place: FilePlace,
     /// Why.
     pub reason: String,
 }
@@ -201,7 +201,7 @@ impl RowReport {
         self.bad_rows == 0 && self.bad_cells == 0 && self.rejected.is_empty()
     }
 
-    pub(crate) fn complain(&mut self, place: Place, reason: impl Into<String>) {
+    pub(crate) fn complain(&mut self, place: FilePlace, reason: impl Into<String>) {
         if self.complaints.len() < COMPLAINTS_MAX {
             self.complaints.push(Complaint { place, reason: reason.into() });
         }
@@ -227,7 +227,7 @@ pub enum RowError {
         /// The file.
         file: String,
         /// Where.
-        place: Place,
+        place: FilePlace,
         /// What is wrong and what is right.
         reason: String,
     },
@@ -242,7 +242,7 @@ pub enum RowError {
         source: Reject,
     },
     /// The store takes nothing more.
-    #[error("{file}: {source}; up to line {line} all is stored that was taken")]
+    #[error("{file}: {source}; lines up to {line} are stored unless reported")]
     Refused {
         /// The file.
         file: String,
@@ -288,7 +288,7 @@ fn read(
 ) -> Result<RowReport, RowError> {
     let mut lines = Lines::new(input);
     let format = config.format.clone();
-    let mut intake = Intake::new(config, sink, &mut progress);
+    let mut intake = RowReceiver::new(config, sink, &mut progress);
     match format {
         RowFormat::Csv => tables::read_csv(&mut lines, &mut intake)?,
         RowFormat::Jsonl => tables::read_jsonl(&mut lines, &mut intake)?,

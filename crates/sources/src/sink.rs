@@ -50,9 +50,9 @@ pub trait Sink: Send + Sync {
 }
 
 /// Most times in a row that frames are offered again without one of them being taken: about ten seconds.
-const MAX_FRUITLESS_OFFERS: u32 = 200;
+const FRUITLESS_OFFERS_MAX: u32 = 200;
 /// Longest pause before frames are offered again after a fruitless offer.
-const MAX_PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 fn log_full(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Rejected(Reject::Refused(Refusal::LogFull)))
@@ -62,7 +62,7 @@ fn offer_until_taken<S: Sink + ?Sized>(sink: &S, batch: &FrameBatch) -> Appended
     let mut appended = sink.accept(batch);
     let mut open: Vec<usize> = (0..appended.outcomes.len()).filter(|i| log_full(&appended.outcomes[*i])).collect();
     let mut fruitless = 0;
-    while !open.is_empty() && fruitless < MAX_FRUITLESS_OFFERS {
+    while !open.is_empty() && fruitless < FRUITLESS_OFFERS_MAX {
         if sink.wait_durable(appended.commit).is_err() {
             break;
         }
@@ -88,7 +88,7 @@ fn offer_until_taken<S: Sink + ?Sized>(sink: &S, batch: &FrameBatch) -> Appended
         } else {
             // The commit that was waited for made no room: the log's tail has yet to be sealed.
             fruitless += 1;
-            std::thread::sleep(Duration::from_millis(1 << fruitless.min(6)).min(MAX_PAUSE));
+            std::thread::sleep(Duration::from_millis(1 << fruitless.min(6)).min(PAUSE_MAX));
         }
     }
     appended

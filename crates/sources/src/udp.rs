@@ -16,7 +16,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 
 use crate::clock::{Now, kernel_ns};
-use crate::counts::{self, PacketCounts, Sample};
+use crate::counts::{self, PacketCounts, RejectedSample};
 use crate::multicast::{Change, Membership};
 use crate::notes::Note;
 use crate::throttle::Throttle;
@@ -52,7 +52,7 @@ pub enum SocketError {
         source: std::io::Error,
     },
     /// There is no such interface.
-    #[error("{address}: no interface of this machine has the name or address {interface:?}; it has {known}")]
+    #[error("{address}: this machine has no interface {interface:?}; its interfaces are {known}")]
     NoInterface {
         /// Where it was to listen.
         address: SocketAddr,
@@ -338,7 +338,12 @@ fn look_at(membership: &mut Membership, counts: &PacketCounts, now: &Now) {
         None => return,
         Some(Change::Gone) => {
             let words = membership.words();
-            ("warning", format!("{words} is no longer received: the interface is gone; joined again when it is back"))
+            (
+                "warning",
+                format!(
+                    "{words} is no longer received: the interface is gone; it will be joined again when it returns"
+                ),
+            )
         }
         Some(Change::Back) => ("info", format!("{} is joined again: its interface is back", membership.words())),
     };
@@ -397,7 +402,8 @@ fn receive_batch(
         counts::add(&counts.received, 1);
         counts::add(&counts.bytes, bytes.len() as u64);
         if message.flags.contains(MsgFlags::MSG_TRUNC) {
-            let sample = || Sample::new(&format!("more than {DATAGRAM_BYTES} bytes"), bytes).sent_by(peer.address());
+            let sample =
+                || RejectedSample::new(&format!("more than {DATAGRAM_BYTES} bytes"), bytes).sent_by(peer.address());
             counts.rejected.add("oversized", 1, receive_time, sample);
             continue;
         }

@@ -21,7 +21,7 @@ struct Load {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingReply {
     bytes: Vec<u8>,
     load: Load,
     closed: bool,
@@ -30,7 +30,7 @@ struct Waiting {
 /// The way out to one client.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingReply>,
     /// There is something to write, or the end.
     filled: Condvar,
     /// There is room again, or the end.
@@ -98,7 +98,7 @@ impl Outbox {
                 let mut waiting = lock(&self.waiting);
                 waiting.closed = true;
                 add(&counts.samples_dropped, load.samples + waiting.load.samples);
-                *waiting = Waiting { closed: true, ..Waiting::default() };
+                *waiting = WaitingReply { closed: true, ..WaitingReply::default() };
                 self.emptied.notify_all();
                 return;
             }

@@ -16,7 +16,7 @@ use super::program::{PadProgram, Program, WARM_UP};
 use super::report::{Counts, PlcReport, add};
 use super::service::{Service, changes_notifications};
 use super::task::Plc;
-use super::wire::{ADS_COMMAND, AMS_HEADER, Fields, Header, MAX_PACKET, NO_RETURN, RESPONSE, TCP_HEADER};
+use super::wire::{ADS_COMMAND, AMS_HEADER, Fields, Header, NO_RETURN, PACKET_MAX, RESPONSE, TCP_HEADER};
 use crate::pad::PadOptions;
 
 /// Clients at once.
@@ -66,7 +66,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A client.
-struct Connection {
+struct ClientConnection {
     stream: TcpStream,
     outbox: Outbox,
     notifications: Mutex<Notifications>,
@@ -74,9 +74,9 @@ struct Connection {
 
 /// All clients there are.
 #[derive(Default)]
-pub(crate) struct Connections(Mutex<Vec<Arc<Connection>>>);
+pub(crate) struct ClientConnections(Mutex<Vec<Arc<ClientConnection>>>);
 
-impl Connections {
+impl ClientConnections {
     /// Hands every client what is due in a cycle.
     pub(crate) fn notify(&self, snapshot: &Snapshot, counts: &Counts) {
         let all = lock(&self.0).clone();
@@ -85,7 +85,7 @@ impl Connections {
         }
     }
 
-    fn remove(&self, gone: &Arc<Connection>) {
+    fn remove(&self, gone: &Arc<ClientConnection>) {
         lock(&self.0).retain(|c| !Arc::ptr_eq(c, gone));
     }
 }
@@ -94,7 +94,7 @@ impl Connections {
 pub struct PlcServer {
     address: SocketAddr,
     plc: Arc<Plc>,
-    connections: Arc<Connections>,
+    connections: Arc<ClientConnections>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -118,7 +118,7 @@ impl PlcServer {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let plc = Arc::new(Plc::new(program, warm_up));
-        let connections = Arc::new(Connections::default());
+        let connections = Arc::new(ClientConnections::default());
         let stop = Arc::new(AtomicBool::new(false));
         let mut server = PlcServer { address, plc, connections, stop, threads: Vec::new() };
         let (plc, connections, stop) = (server.plc.clone(), server.connections.clone(), server.stop.clone());
@@ -173,7 +173,7 @@ fn accept(
     listener: &TcpListener,
     options: PlcOptions,
     plc: &Arc<Plc>,
-    connections: &Arc<Connections>,
+    connections: &Arc<ClientConnections>,
     stop: &AtomicBool,
 ) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
@@ -201,7 +201,7 @@ fn accept(
             CycleUnit::HundredNanoseconds => 1,
             CycleUnit::Milliseconds => 10_000,
         };
-        let connection = Arc::new(Connection {
+        let connection = Arc::new(ClientConnection {
             stream,
             outbox: Outbox::default(),
             notifications: Mutex::new(Notifications::new(options.notifications_max, unit)),
@@ -229,7 +229,7 @@ fn accept(
 }
 
 /// One client, from its first byte to its last.
-fn serve(plc: &Arc<Plc>, connections: &Connections, connection: &Arc<Connection>) {
+fn serve(plc: &Arc<Plc>, connections: &ClientConnections, connection: &Arc<ClientConnection>) {
     let counts = &plc.counts;
     add(&counts.connections, 1);
     add(&counts.connections_open, 1);
@@ -262,7 +262,7 @@ impl<F: FnMut()> Drop for AtEnd<F> {
 }
 
 /// Reads and answers until the client leaves, or sends what is no AMS.
-fn read_requests(plc: &Arc<Plc>, connection: &Connection) {
+fn read_requests(plc: &Arc<Plc>, connection: &ClientConnection) {
     let mut service = Service::new(plc.clone());
     let mut packet = Vec::new();
     while connection.outbox.wait_for_room() {
@@ -272,7 +272,7 @@ fn read_requests(plc: &Arc<Plc>, connection: &Connection) {
         }
         let [reserved_low, reserved_high, length @ ..] = head;
         let length = u32::from_le_bytes(length) as usize;
-        if [reserved_low, reserved_high] != [0, 0] || !(AMS_HEADER..=MAX_PACKET).contains(&length) {
+        if [reserved_low, reserved_high] != [0, 0] || !(AMS_HEADER..=PACKET_MAX).contains(&length) {
             add(&plc.counts.malformed, 1);
             return;
         }

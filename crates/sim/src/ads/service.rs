@@ -7,7 +7,7 @@ use super::image::Snapshot;
 use super::notification::{Attributes, Notifications, Watched, can_watch};
 use super::symbols::Symbol;
 use super::task::Plc;
-use super::wire::{Fields, Header, MAX_REPLY, PLC_PORT, command, error, group, name_of, port, state};
+use super::wire::{Fields, Header, PLC_PORT, REPLY_MAX, command, error, group, name_of, port, state};
 
 /// Sub-commands of a sum request, at most.
 const SUM_MAX: usize = 500;
@@ -20,7 +20,7 @@ const STRING_NUMBER: u32 = 30;
 
 /// A symbol a client holds a handle of.
 #[derive(Debug)]
-struct Held {
+struct HeldSymbol {
     symbol: Symbol,
     version: u8,
 }
@@ -28,7 +28,7 @@ struct Held {
 /// What one client asks and holds.
 pub(crate) struct Service {
     plc: Arc<Plc>,
-    handles: HashMap<u32, Held>,
+    handles: HashMap<u32, HeldSymbol>,
     next_handle: u32,
 }
 
@@ -243,7 +243,7 @@ impl Service {
                 }
                 let handle = self.next_handle;
                 self.next_handle = self.next_handle.wrapping_add(1);
-                self.handles.insert(handle, Held { symbol, version: snapshot.table.version });
+                self.handles.insert(handle, HeldSymbol { symbol, version: snapshot.table.version });
                 Ok(handle.to_le_bytes().to_vec())
             }
             group::VALUE_BY_NAME => {
@@ -333,7 +333,7 @@ impl Service {
         let snapshot = self.plc.snapshot();
         let actual = group == group::SUM_READ_EX_2;
         let asked: u64 = heads.iter().map(|[_, _, length]| u64::from(*length)).sum();
-        if !actual && asked > MAX_REPLY as u64 {
+        if !actual && asked > REPLY_MAX as u64 {
             return Err(error::MEMORY);
         }
         let (mut out, mut values) = (Vec::new(), Vec::new());
@@ -341,7 +341,7 @@ impl Service {
             let read = self.read(&snapshot, part, offset, length);
             if actual {
                 put_result(&mut out, &mut values, read);
-                if values.len() > MAX_REPLY {
+                if values.len() > REPLY_MAX {
                     return Err(error::MEMORY);
                 }
             } else {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::image::{Image, Snapshot};
 use super::program::Program;
 use super::report::{Counts, PlcReport, add};
-use super::server::{Connections, lock};
+use super::server::{ClientConnections, lock};
 use super::wire::{error, group, state};
 
 /// Time of a cycle.
@@ -124,7 +124,7 @@ impl Plc {
     }
 
     /// Runs cycle after cycle until `stop`. A late one is made up for at once: no cycle is left out.
-    pub(crate) fn run(&self, connections: &Connections, change_after: Option<Duration>, stop: &AtomicBool) {
+    pub(crate) fn run(&self, connections: &ClientConnections, change_after: Option<Duration>, stop: &AtomicBool) {
         let mut due = Instant::now();
         let mut change_at = change_after.map(|after| due + after);
         while !stop.load(Ordering::Relaxed) {

@@ -17,9 +17,9 @@ pub(crate) const TCP_HEADER: usize = 6;
 /// Bytes of the AMS header after it.
 pub(crate) const AMS_HEADER: usize = 32;
 /// Longest packet taken from a client, without the header of TCP. A full sum request of writes fits.
-pub(crate) const MAX_PACKET: usize = 1 << 20;
+pub(crate) const PACKET_MAX: usize = 1 << 20;
 /// Longest data of a reply: the size of a router's memory as it is delivered.
-pub(crate) const MAX_REPLY: usize = 2 << 20;
+pub(crate) const REPLY_MAX: usize = 2 << 20;
 /// Port of the first PLC of a TwinCAT 3 device.
 pub(crate) const PLC_PORT: u16 = 851;
 

@@ -88,7 +88,7 @@ impl End {
 }
 
 /// A connection through the relay.
-struct Connection {
+struct RelayedConnection {
     id: u64,
     /// Whose messages are meddled with.
     sender: End,
@@ -109,12 +109,12 @@ struct Reaching {
 }
 
 /// Relays connections until it is told to stop.
-pub(crate) struct Connections<F> {
+pub(crate) struct RelayedConnections<F> {
     ends: Ends,
     listener: TcpListener,
     form: F,
     lane: Lane<F>,
-    connections: Vec<Connection>,
+    connections: Vec<RelayedConnection>,
     reaching: Vec<Reaching>,
     cut_every_ns: Option<i64>,
     next_cut_ns: i64,
@@ -123,12 +123,12 @@ pub(crate) struct Connections<F> {
     cuts: u64,
 }
 
-impl<F: Framing> Connections<F> {
+impl<F: Framing> RelayedConnections<F> {
     pub(crate) fn open(ends: Ends, form: F, lane: Lane<F>, cut_every_ns: Option<i64>) -> anyhow::Result<Self> {
         let listener =
             TcpListener::bind(ends.listen).with_context(|| format!("cannot listen on tcp {}", ends.listen))?;
         listener.set_nonblocking(true)?;
-        Ok(Connections {
+        Ok(RelayedConnections {
             ends: Ends { listen: listener.local_addr()?, ..ends },
             listener,
             form,
@@ -166,7 +166,7 @@ impl<F: Framing> Connections<F> {
         let _ = poll(&mut fds, wait_for(due - clock.now_ns()));
     }
 
-    fn is_full(&self, connection: &Connection) -> bool {
+    fn is_full(&self, connection: &RelayedConnection) -> bool {
         self.lane.waiting_bytes() + connection.receiver.out.len() > WAITING_BYTES_MAX
     }
 
@@ -207,7 +207,7 @@ impl<F: Framing> Connections<F> {
                 self.unreachable += 1;
                 continue;
             };
-            self.connections.push(Connection {
+            self.connections.push(RelayedConnection {
                 id,
                 sender,
                 receiver,
@@ -317,7 +317,7 @@ impl<F: Framing> Connections<F> {
     }
 }
 
-impl<F: Framing> Relay for Connections<F> {
+impl<F: Framing> Relay for RelayedConnections<F> {
     fn ends(&self) -> Ends {
         self.ends
     }
@@ -364,7 +364,7 @@ impl<F: Framing> Relay for Connections<F> {
     }
 }
 
-impl Connection {
+impl RelayedConnection {
     fn is_back_full(&self) -> bool {
         self.sender.out.len() > WAITING_BYTES_MAX
     }

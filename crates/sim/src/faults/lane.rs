@@ -73,7 +73,7 @@ pub(crate) struct Message {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingMessage {
     due_ns: i64,
     order: u64,
     message: Message,
@@ -81,25 +81,25 @@ struct Waiting {
     counts: bool,
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for WaitingMessage {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
-impl Eq for Waiting {}
-impl PartialOrd for Waiting {
+impl Eq for WaitingMessage {}
+impl PartialOrd for WaitingMessage {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Waiting {
+impl Ord for WaitingMessage {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.due_ns, self.order).cmp(&(other.due_ns, other.order))
     }
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldMessage {
     message: Message,
     /// Later ones of its flow that still have to pass.
     left: u64,
@@ -132,8 +132,8 @@ pub(crate) struct Lane<F> {
     random: Random,
     flows: Vec<(String, Tally)>,
     index: HashMap<String, usize>,
-    queue: BinaryHeap<Reverse<Waiting>>,
-    held: Vec<Held>,
+    queue: BinaryHeap<Reverse<WaitingMessage>>,
+    held: Vec<HeldMessage>,
     /// The newest message of each flow of each route, while it is one that did not arrive.
     missed: HashMap<(u64, usize), (Missed, Message)>,
     waiting_bytes: usize,
@@ -212,7 +212,7 @@ impl<F: Form> Lane<F> {
         if can_pass && self.chance(self.faults.reorder) {
             let left = 1 + self.random.bits() % PASSED_BY_MAX;
             self.waiting_bytes += message.bytes.len();
-            self.held.push(Held { message, left, passed: false, until_ns: now_ns + HELD_MAX_NS });
+            self.held.push(HeldMessage { message, left, passed: false, until_ns: now_ns + HELD_MAX_NS });
             return;
         }
         self.send_in_order(now_ns, message);
@@ -290,15 +290,15 @@ impl<F: Form> Lane<F> {
         self.clock_jumps
     }
 
-    fn take_waiting(&mut self, route: u64) -> Vec<Waiting> {
+    fn take_waiting(&mut self, route: u64) -> Vec<WaitingMessage> {
         let (mine, others) = std::mem::take(&mut self.queue).into_iter().partition(|w| w.0.message.route == route);
         self.queue = others;
-        let mut mine: Vec<Waiting> = Vec::from_iter(mine).into_iter().map(|Reverse(waiting)| waiting).collect();
+        let mut mine: Vec<WaitingMessage> = Vec::from_iter(mine).into_iter().map(|Reverse(waiting)| waiting).collect();
         while let Some(at) = self.held.iter().position(|held| held.message.route == route) {
             let message = self.release(at);
             self.waiting_bytes += message.bytes.len();
             self.order += 1;
-            mine.push(Waiting { due_ns: i64::MAX, order: self.order, message, counts: true });
+            mine.push(WaitingMessage { due_ns: i64::MAX, order: self.order, message, counts: true });
         }
         mine
     }
@@ -313,7 +313,7 @@ impl<F: Form> Lane<F> {
         held.message
     }
 
-    fn hand_out(&mut self, waiting: Waiting) -> Vec<u8> {
+    fn hand_out(&mut self, waiting: WaitingMessage) -> Vec<u8> {
         self.waiting_bytes -= waiting.message.bytes.len();
         if waiting.counts {
             self.count(&waiting.message, |tally| &mut tally.delivered);
@@ -395,7 +395,7 @@ impl<F: Form> Lane<F> {
     fn send(&mut self, due_ns: i64, message: Message, counts: bool) {
         self.order += 1;
         self.waiting_bytes += message.bytes.len();
-        self.queue.push(Reverse(Waiting { due_ns, order: self.order, message, counts }));
+        self.queue.push(Reverse(WaitingMessage { due_ns, order: self.order, message, counts }));
     }
 
     fn count(&mut self, message: &Message, of: impl Fn(&mut Tally) -> &mut u64) {

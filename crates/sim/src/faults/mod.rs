@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use self::connections::Connections;
+use self::connections::RelayedConnections;
 use self::form::{Ads, Inetx, Lines};
 use self::lane::{Faults, Lane, Spell};
 use self::packets::Packets;
@@ -181,9 +181,11 @@ impl FaultsArgs {
             relays.push(match ends.kind {
                 Kind::Inetx => Box::new(Packets::open(ends, Lane::new(Inetx, faults, random))?),
                 Kind::Lines => {
-                    Box::new(Connections::open(ends, Lines, Lane::new(Lines, faults, random), cut_every_ns)?)
+                    Box::new(RelayedConnections::open(ends, Lines, Lane::new(Lines, faults, random), cut_every_ns)?)
                 }
-                Kind::Ads => Box::new(Connections::open(ends, Ads, Lane::new(Ads, faults, random), cut_every_ns)?),
+                Kind::Ads => {
+                    Box::new(RelayedConnections::open(ends, Ads, Lane::new(Ads, faults, random), cut_every_ns)?)
+                }
             });
         }
         if relays.is_empty() {

@@ -10,7 +10,7 @@ pub struct NetId(pub [u8; 6]);
 
 /// Why a text is no NetId.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no AMS NetId: six numbers from 0 to 255 with dots, as 5.12.82.20.1.1")]
+#[error("{0:?} is not an AMS NetId: expected six numbers from 0 to 255, such as 5.12.82.20.1.1")]
 pub struct NetIdError(String);
 
 impl NetId {

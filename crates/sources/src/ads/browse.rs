@@ -2,7 +2,7 @@
 
 use super::connection::{Arrival, Connection, Lost};
 use super::counts::AdsCounts;
-use super::layout::Target;
+use super::layout::PlcAddress;
 use super::leaf::{Arrays, Leaf, Skipped, Splitting};
 use super::pattern;
 use super::program::{self, Asking, Halt, Surroundings};
@@ -54,11 +54,11 @@ pub struct Listing {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingRequest {
     outcome: Option<Result<Vec<u8>, AnswerError>>,
 }
 
-impl Asking<()> for Waiting {
+impl Asking<()> for PendingRequest {
     fn tag(&mut self) {}
 
     fn take(&mut self, arrival: Arrival<'_, ()>, _: i64) {
@@ -76,7 +76,7 @@ impl Asking<()> for Waiting {
 ///
 /// # Errors
 /// Where the PLC cannot be reached, or has no table.
-pub fn browse(target: &Target, filter: &str, arrays: Arrays) -> Result<Listing, BrowseError> {
+pub fn browse(target: &PlcAddress, filter: &str, arrays: Arrays) -> Result<Listing, BrowseError> {
     let (counts, now) = (AdsCounts::default(), wall_clock());
     let around = Surroundings { wake: None, counts: &counts, now: &now, timeout: target.timeout };
     let halted = |halt| match halt {
@@ -85,7 +85,7 @@ pub fn browse(target: &Target, filter: &str, arrays: Arrays) -> Result<Listing, 
         Halt::Stopped => BrowseError::Lost(Lost::Closed { host: target.host.clone() }),
     };
     let mut connection = Connection::open(target)?;
-    let mut waiting = Waiting::default();
+    let mut waiting = PendingRequest::default();
     let (host, port) = (target.host.clone(), target.port);
     let device = match program::greet(&mut connection, &around, &mut waiting, port).map_err(halted)? {
         Ok(device) => device,

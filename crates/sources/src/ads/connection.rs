@@ -13,10 +13,10 @@ use nix::sys::time::TimeSpec;
 
 use super::address::{AmsAddress, NetId};
 use super::counts::AdsCounts;
-use super::layout::Target;
-use super::wire::{self, AnswerError, Kind, Request, WireError};
+use super::layout::PlcAddress;
+use super::wire::{self, AnswerError, MessageKind, Request, WireError};
 use crate::clock::{Now, kernel_ns};
-use crate::counts::{Sample, add};
+use crate::counts::{RejectedSample, add};
 
 /// Bytes that the receive buffer begins with.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -97,7 +97,7 @@ pub enum Lost {
         source: std::io::Error,
     },
     /// What came is no ADS.
-    #[error("{host}: {source}; the connection is given up")]
+    #[error("{host}: {source}; closing the connection")]
     Wire {
         /// Where.
         host: String,
@@ -105,13 +105,13 @@ pub enum Lost {
         source: WireError,
     },
     /// Requests are no longer answered.
-    #[error("{host}: no answers any more")]
+    #[error("{host}: the PLC stopped answering")]
     Silent {
         /// Where.
         host: String,
     },
     /// It takes no more requests.
-    #[error("{host}: {bytes} bytes of requests wait, and the PLC takes none")]
+    #[error("{host}: {bytes} bytes of requests are queued and the PLC reads none")]
     Stuck {
         /// Where.
         host: String,
@@ -192,7 +192,7 @@ impl<T: Copy> Connection<T> {
     ///
     /// # Errors
     /// Where there is nobody, or no NetId for either side.
-    pub fn open(target: &Target) -> Result<Self, Lost> {
+    pub fn open(target: &PlcAddress) -> Result<Self, Lost> {
         let host = target.host.clone();
         let addresses: Vec<SocketAddr> =
             host.to_socket_addrs().map_err(|source| Lost::Unknown { host: host.clone(), source })?.collect();
@@ -421,7 +421,7 @@ impl<T: Copy> Connection<T> {
                 Ok(Some(cut)) => cut,
                 Ok(None) => break,
                 Err(source) => {
-                    counts.rejected.add(source.reason(), 1, receive_time, || Sample::new(&source, bytes));
+                    counts.rejected.add(source.reason(), 1, receive_time, || RejectedSample::new(&source, bytes));
                     return Err(Lost::Wire { host: self.host.clone(), source });
                 }
             };
@@ -429,15 +429,15 @@ impl<T: Copy> Connection<T> {
             self.answered = true;
             match cut.message {
                 Err(error) => {
-                    let message = || Sample::new(&error, &bytes[..cut.size_bytes.min(bytes.len())]);
+                    let message = || RejectedSample::new(&error, &bytes[..cut.size_bytes.min(bytes.len())]);
                     counts.rejected.add(error.reason(), 1, receive_time, message);
                     take(Arrival::Bad(error), receive_time);
                 }
                 Ok(message) => match message.kind {
-                    Kind::Notification => {
+                    MessageKind::Notification => {
                         take(Arrival::Notification { port: message.source.port, data: message.data }, receive_time);
                     }
-                    Kind::Answer { command, invoke_id } => {
+                    MessageKind::Answer { command, invoke_id } => {
                         let place = self.pending.iter().position(|p| p.invoke_id == invoke_id && p.command == command);
                         match place.map(|at| self.pending.swap_remove(at)) {
                             Some(pending) => {
@@ -446,7 +446,9 @@ impl<T: Copy> Connection<T> {
                             }
                             None => {
                                 let text = || format!("an answer with invoke id {invoke_id}, which nobody waits for");
-                                counts.rejected.add("unknown_answer", 1, receive_time, || Sample::new(&text(), bytes));
+                                counts
+                                    .rejected
+                                    .add("unknown_answer", 1, receive_time, || RejectedSample::new(&text(), bytes));
                                 take(Arrival::Stray { invoke_id }, receive_time);
                             }
                         }

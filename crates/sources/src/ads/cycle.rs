@@ -22,7 +22,7 @@ const STEP_NS: i64 = 1_000_000_000;
 /// Stamps in a row that take nothing back of a suspected loss, and confirm it.
 const CONFIRMED_BY: usize = 4;
 /// Most frames whose numbers wait.
-const MAX_WAITING: usize = 256;
+const WAITING_MAX: usize = 256;
 
 /// What a stamp is to the cycles before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl Cycles {
     fn decide_confirmed(&mut self, judged: &mut Vec<Judged>) {
         while let Some(found) = self.least() {
             let is_confirmed = found.dropped == 0 || found.since_first >= CONFIRMED_BY;
-            if !is_confirmed && self.waiting.len() < MAX_WAITING {
+            if !is_confirmed && self.waiting.len() < WAITING_MAX {
                 return;
             }
             self.take(found, judged);

@@ -5,7 +5,7 @@ use strongback_store::{ChannelIndex, FrameBatch, FrameHead, StreamId};
 use super::leaf::{Arrays, Splitting};
 use super::plan;
 use super::table::{DataTypes, Symbols, UploadInfo};
-use super::wire::{self, Kind, Notification, Place, SUM_MAX};
+use super::wire::{self, MessageKind, Notification, PlcPlace, SUM_MAX};
 
 /// Leaves that one input may make: a table that says it has millions takes seconds and tells no more.
 const LEAVES: usize = 10_000;
@@ -16,7 +16,7 @@ pub fn message(mut bytes: &[u8]) {
         assert!(cut.size_bytes <= bytes.len() && cut.size_bytes >= wire::TCP_HEADER_BYTES + wire::AMS_HEADER_BYTES);
         bytes = &bytes[cut.size_bytes..];
         let Ok(message) = cut.message else { continue };
-        if message.kind == Kind::Notification {
+        if message.kind == MessageKind::Notification {
             notification(message.data);
         }
         let Ok(answer) = message.answer() else { continue };
@@ -25,7 +25,7 @@ pub fn message(mut bytes: &[u8]) {
         let _ = UploadInfo::parse(read);
         tables(read);
         for count in [0, 1, 3, SUM_MAX] {
-            let places = vec![Place { group: 0x4040, offset: 0, size: 8 }; count];
+            let places = vec![PlcPlace { group: 0x4040, offset: 0, size: 8 }; count];
             let Ok(results) = wire::sum_results(read, &places) else { continue };
             let taken: usize = results.flatten().map(<[u8]>::len).sum();
             assert!(taken <= read.len());
@@ -61,7 +61,7 @@ pub fn tables(bytes: &[u8]) {
     for gap in [None, Some(0), Some(plan::GAP_BYTES)] {
         for block in plan::blocks(&leaves, gap) {
             for leaf in &leaves[block.leaves] {
-                let end = |place: Place| u64::from(place.offset) + u64::from(place.size);
+                let end = |place: PlcPlace| u64::from(place.offset) + u64::from(place.size);
                 assert!(leaf.place.offset >= block.place.offset && end(leaf.place) <= end(block.place));
             }
         }
@@ -89,7 +89,7 @@ pub fn corpus(captured: &[&[u8]]) -> Vec<(&'static str, Vec<u8>)> {
             bytes = rest;
             found.push(("ads_message", message.to_vec()));
             let Ok(message) = cut.message else { continue };
-            if message.kind == Kind::Notification {
+            if message.kind == MessageKind::Notification {
                 found.push(("ads_notification", message.data.to_vec()));
             } else if let Ok(table) = message.answer().map(|answer| wire::read_bytes(answer).unwrap_or(&[]))
                 && Symbols::new(table).next().is_some_and(|symbol| symbol.is_ok())

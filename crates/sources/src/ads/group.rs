@@ -12,10 +12,10 @@ use super::cycle::{Cycles, Judged, RateWatch};
 use super::error::AdsError;
 use super::layout::GroupLayout;
 use super::leaf::Leaf;
-use super::plan::Block;
+use super::plan::MemoryBlock;
 use super::select::channel_name;
-use super::value::Kind;
-use super::wire::{Place, unix_ns};
+use super::value::ValueKind;
+use super::wire::{PlcPlace, unix_ns};
 use crate::config::{Enumerations, ReadMode};
 use crate::sink::Sink;
 
@@ -28,7 +28,7 @@ const TOO_FAST: f64 = 2.0;
 /// How long a frame whose number waits for the stamps behind it waits for them beyond half a cycle, and the most of that
 /// half.
 const DECIDE_AFTER: Duration = Duration::from_millis(50);
-const MAX_HALF_CYCLE: Duration = Duration::from_millis(100);
+const HALF_CYCLE_MAX: Duration = Duration::from_millis(100);
 /// How long a frame waits for further samples of its stamp: the PLC sends them one after the other.
 const HOLD: Duration = Duration::from_millis(2);
 /// The same where all parts of a group come each cycle: a frame without one is unusual.
@@ -41,10 +41,10 @@ const SILENT_MIN: Duration = Duration::from_secs(1);
 
 /// Where a channel's value lies in the image.
 #[derive(Clone, Debug)]
-struct Field {
+struct ImageField {
     at: usize,
     size: usize,
-    kind: Kind,
+    kind: ValueKind,
     channel: ChannelIndex,
     /// Names of the numbers of an enumeration, if it is stored as them.
     names: Option<Arc<[(i64, String)]>>,
@@ -52,8 +52,8 @@ struct Field {
 
 /// A block, and what became of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) place: Place,
+pub(crate) struct BlockPart {
+    pub(crate) place: PlcPlace,
     /// Which leaves, and fields, lie in it.
     pub(crate) leaves: Range<usize>,
     at: usize,
@@ -67,10 +67,10 @@ pub(crate) struct Part {
     pub(crate) is_silent: bool,
 }
 
-impl Part {
+impl BlockPart {
     /// The block it reads.
-    pub(crate) fn block(&self) -> Block {
-        Block { place: self.place, leaves: self.leaves.clone() }
+    pub(crate) fn block(&self) -> MemoryBlock {
+        MemoryBlock { place: self.place, leaves: self.leaves.clone() }
     }
 }
 
@@ -135,7 +135,7 @@ impl Shown {
 
 /// What of a group lasts longer than a connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Past {
+pub(crate) struct GroupPast {
     pub(crate) cycles: Cycles,
     /// Number of the newest frame, and when it came: readings count on from there, whatever clock numbered it.
     pub(crate) newest: Option<(u64, Instant)>,
@@ -143,9 +143,9 @@ pub(crate) struct Past {
     pub(crate) is_read: bool,
 }
 
-impl Past {
-    pub(crate) fn new(layout: &GroupLayout) -> Past {
-        Past { cycles: Cycles::new(layout.cycle.as_nanos() as i64), newest: None, is_read: false }
+impl GroupPast {
+    pub(crate) fn new(layout: &GroupLayout) -> GroupPast {
+        GroupPast { cycles: Cycles::new(layout.cycle.as_nanos() as i64), newest: None, is_read: false }
     }
 }
 
@@ -158,11 +158,11 @@ pub(crate) struct Group {
     pub(crate) port: u16,
     pub(crate) mode: ReadMode,
     pub(crate) leaves: Vec<Leaf>,
-    pub(crate) parts: Vec<Part>,
-    pub(crate) past: Past,
+    pub(crate) parts: Vec<BlockPart>,
+    pub(crate) past: GroupPast,
     spec: StreamSpec,
     pub(crate) stream: StreamId,
-    fields: Vec<Field>,
+    fields: Vec<ImageField>,
     image: Image,
     /// Parts that values are expected of.
     expected: usize,
@@ -189,7 +189,7 @@ impl Group {
         layout: &GroupLayout,
         (source, clock): (&str, Clock),
         leaves: Vec<Leaf>,
-        past: Past,
+        past: GroupPast,
         sink: &dyn Sink,
     ) -> Result<Group, Reject> {
         let is_cyclic = layout.mode != ReadMode::OnChangeNotification;
@@ -210,7 +210,7 @@ impl Group {
             channels: leaves.iter().map(channel).collect(),
         };
         let (stream, channels) = sink.resolve(&spec)?;
-        let field = |(leaf, channel): (&Leaf, &ChannelIndex)| Field {
+        let field = |(leaf, channel): (&Leaf, &ChannelIndex)| ImageField {
             at: 0,
             size: leaf.place.size as usize,
             kind: leaf.kind,
@@ -258,7 +258,7 @@ impl Group {
 
     /// Adds blocks that it is read or notified by. An open frame stays open: its samples are not sent again. Returns the
     /// first new part.
-    pub(crate) fn add_parts(&mut self, blocks: Vec<Block>) -> usize {
+    pub(crate) fn add_parts(&mut self, blocks: Vec<MemoryBlock>) -> usize {
         let first = self.parts.len();
         let mut at = self.parts.last().map_or(0, |part| part.at + part.place.size as usize);
         for block in blocks {
@@ -267,7 +267,7 @@ impl Group {
                 self.fields[i].at = at + within as usize;
             }
             let size = block.place.size as usize;
-            self.parts.push(Part {
+            self.parts.push(BlockPart {
                 place: block.place,
                 leaves: block.leaves,
                 at,
@@ -303,7 +303,7 @@ impl Group {
         self.parts[part].active = false;
         self.parts[part].error = None;
         let leaves = self.parts[part].leaves.clone();
-        let single = leaves.map(|i| Block { place: self.leaves[i].place, leaves: i..i + 1 }).collect();
+        let single = leaves.map(|i| MemoryBlock { place: self.leaves[i].place, leaves: i..i + 1 }).collect();
         self.add_parts(single)
     }
 
@@ -397,7 +397,7 @@ impl Group {
 
     /// Returns when the stamps that say the number of a frame are no longer waited for.
     fn waiting_until(&self) -> Option<Instant> {
-        Some(self.waiting_since? + DECIDE_AFTER + MAX_HALF_CYCLE.min(self.real_cycle() / 2))
+        Some(self.waiting_since? + DECIDE_AFTER + HALF_CYCLE_MAX.min(self.real_cycle() / 2))
     }
 
     /// Returns when something is no longer waited for.
@@ -503,7 +503,7 @@ impl Group {
             return Vec::new();
         }
         let limit = SILENT_MIN.max(self.real_cycle().saturating_mul(SILENT_CYCLES));
-        let of = |part: &Part| part.heard.map(|heard| now.saturating_duration_since(heard));
+        let of = |part: &BlockPart| part.heard.map(|heard| now.saturating_duration_since(heard));
         let any = self.parts.iter().filter(|part| part.active).filter_map(of).min();
         let mut changed = Vec::new();
         for (at, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.active) {
@@ -520,7 +520,7 @@ impl Group {
     }
 }
 
-fn put(parts: &[Part], part: usize, data: &[u8], image: &mut Image) -> bool {
+fn put(parts: &[BlockPart], part: usize, data: &[u8], image: &mut Image) -> bool {
     let (Some(part_of), Some(came)) = (parts.get(part), image.came.get_mut(part)) else { return false };
     let size = part_of.place.size as usize;
     let Some(place) = image.bytes.get_mut(part_of.at..part_of.at + size).filter(|_| data.len() == size) else {

@@ -17,10 +17,10 @@ use super::counts::{AdsCounts, Trouble};
 use super::error::AdsError;
 use super::group::{Group, Image, Shown};
 use super::layout::AdsLayout;
-use super::wire::{self, AnswerError, Notification, Place};
+use super::wire::{self, AnswerError, Notification, PlcPlace};
 use crate::clock::Now;
 use crate::config::ReadMode;
-use crate::counts::{Sample, add};
+use crate::counts::{RejectedSample, add};
 use crate::notes::Note;
 use crate::sink::Sink;
 use crate::throttle::{Throttle, hex_sample};
@@ -56,7 +56,7 @@ pub(crate) enum Tag {
 
 /// Whose samples those of a handle are.
 #[derive(Clone, Copy, Debug)]
-enum Watch {
+enum HandleOwner {
     Part {
         group: usize,
         part: usize,
@@ -78,11 +78,11 @@ pub(crate) struct Flight {
 
 /// Readings of a group.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct GroupReading {
     /// Which parts each request reads.
     pub(crate) requests: Vec<std::ops::Range<usize>>,
     /// What each request asks for; the symbol version first.
-    pub(crate) places: Vec<Vec<Place>>,
+    pub(crate) places: Vec<Vec<PlcPlace>>,
     pub(crate) flights: Vec<Flight>,
     pub(crate) spare: Vec<Image>,
     /// Parts of several values that the PLC refuses: to be read one by one.
@@ -91,7 +91,7 @@ pub(crate) struct Reading {
 
 /// What the session is to do about what arrived.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct SessionRequest {
     /// The program changed, or is gone: look at it anew. Why.
     pub(crate) look_again: Option<String>,
     /// Parts whose notification was refused.
@@ -146,7 +146,7 @@ impl StateStream {
 }
 
 /// What takes arrivals.
-pub(crate) struct Intake {
+pub(crate) struct PlcReceiver {
     name: String,
     sink: Arc<dyn Sink>,
     counts: Arc<AdsCounts>,
@@ -156,27 +156,27 @@ pub(crate) struct Intake {
     generation: u64,
     state: StateStream,
     pub(crate) groups: Vec<Group>,
-    pub(crate) readings: BTreeMap<usize, Reading>,
-    handles: HashMap<(u16, u32), Watch>,
+    pub(crate) readings: BTreeMap<usize, GroupReading>,
+    handles: HashMap<(u16, u32), HandleOwner>,
     versions: HashMap<u16, u8>,
     /// Ports whose program changed: what lies at the old places is something else.
     changed: Vec<u16>,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: SessionRequest,
     /// Troubles of the look at the program; those of parts come to them.
     pub(crate) troubles: Vec<Trouble>,
     troubles_changed: bool,
     late_told: bool,
 }
 
-impl Intake {
+impl PlcReceiver {
     pub(crate) fn new(
         layout: &AdsLayout,
         sink: Arc<dyn Sink>,
         counts: Arc<AdsCounts>,
         now: Now,
-    ) -> Result<Intake, Reject> {
+    ) -> Result<PlcReceiver, Reject> {
         let state = StateStream::bind(layout, sink.as_ref())?;
-        Ok(Intake {
+        Ok(PlcReceiver {
             name: layout.name.clone(),
             generation: sink.generation(),
             sink,
@@ -190,7 +190,7 @@ impl Intake {
             handles: HashMap::new(),
             versions: HashMap::new(),
             changed: Vec::new(),
-            wanted: Wanted::default(),
+            wanted: SessionRequest::default(),
             troubles: Vec::new(),
             troubles_changed: false,
             late_told: false,
@@ -211,7 +211,7 @@ impl Intake {
         self.versions.clear();
         self.changed.clear();
         self.readings.clear();
-        self.wanted = Wanted::default();
+        self.wanted = SessionRequest::default();
     }
 
     pub(crate) fn set_version(&mut self, port: u16, version: u8) {
@@ -227,12 +227,12 @@ impl Intake {
         let mut taken = Vec::new();
         for (key, watch) in &mut self.handles {
             let mine = match watch {
-                Watch::Part { group, .. } => of.is_none_or(|of| of == *group),
-                Watch::Version(_) => of.is_none(),
-                Watch::Gone => false,
+                HandleOwner::Part { group, .. } => of.is_none_or(|of| of == *group),
+                HandleOwner::Version(_) => of.is_none(),
+                HandleOwner::Gone => false,
             };
             if mine {
-                *watch = Watch::Gone;
+                *watch = HandleOwner::Gone;
                 taken.push(*key);
             }
         }
@@ -242,7 +242,7 @@ impl Intake {
 
     /// Handles that notify now.
     pub(crate) fn handle_count(&self) -> usize {
-        self.handles.values().filter(|watch| !matches!(watch, Watch::Gone)).count()
+        self.handles.values().filter(|watch| !matches!(watch, HandleOwner::Gone)).count()
     }
 
     /// Takes what arrived at `receive_time`.
@@ -272,7 +272,7 @@ impl Intake {
 
     /// Counts a message that makes no frame, and says so.
     fn reject(&mut self, reason: &'static str, text: &str, bytes: &[u8]) {
-        self.counts.rejected.add(reason, 1, (self.now)(), || Sample::new(text, bytes));
+        self.counts.rejected.add(reason, 1, (self.now)(), || RejectedSample::new(text, bytes));
         self.warn(text, bytes);
     }
 
@@ -295,8 +295,8 @@ impl Intake {
         for sample in notification.samples() {
             samples += 1;
             match self.handles.get(&(port, sample.handle)) {
-                Some(&Watch::Part { .. }) if sample.filetime >= changed_at => {}
-                Some(&Watch::Part { group, part }) => {
+                Some(&HandleOwner::Part { .. }) if sample.filetime >= changed_at => {}
+                Some(&HandleOwner::Part { group, part }) => {
                     let Some(of) = self.groups.get_mut(group) else { continue };
                     let data = (sample.filetime, sample.data);
                     let (right, shown) = of.sample(part, data, receive_time, now, &mut self.batch);
@@ -307,12 +307,12 @@ impl Intake {
                         self.wrong_size(group, part, sample.data);
                     }
                 }
-                Some(&Watch::Version(port)) => {
+                Some(&HandleOwner::Version(port)) => {
                     if let &[version] = sample.data {
                         self.check_version(port, version);
                     }
                 }
-                Some(Watch::Gone) => {}
+                Some(HandleOwner::Gone) => {}
                 None => {
                     let handle = sample.handle;
                     let text = format!("a notification of handle {handle}, which nobody asked for");
@@ -332,7 +332,7 @@ impl Intake {
         // Only a version has one byte that can be taken for one; the others are looked up no further.
         let mut versions = notification.samples().filter(|sample| {
             matches!(sample.data, [version] if version != known)
-                && matches!(self.handles.get(&(port, sample.handle)), Some(Watch::Version(_)))
+                && matches!(self.handles.get(&(port, sample.handle)), Some(HandleOwner::Version(_)))
         });
         versions.next().map_or(u64::MAX, |sample| sample.filetime)
     }
@@ -343,7 +343,7 @@ impl Intake {
         let symbol = of.leaves.get(of_part.leaves.start).map_or("", |leaf| leaf.name.as_str());
         let place = of_part.place;
         let text = format!(
-            "{}: {symbol}, index {:#x}:{:#x}: a sample of {} bytes; {} are right",
+            "{}: {symbol}, index {:#x}:{:#x}: a sample of {} bytes, expected {}",
             of.name,
             place.group,
             place.offset,
@@ -428,7 +428,7 @@ impl Intake {
             Tag::AddVersion(port) => {
                 self.wanted.adding = self.wanted.adding.saturating_sub(1);
                 if let Ok(Ok(handle)) = result.map(wire::handle) {
-                    self.watch(port, handle, Watch::Version(port));
+                    self.watch(port, handle, HandleOwner::Version(port));
                 }
             }
             Tag::Add { group, part } => {
@@ -440,10 +440,10 @@ impl Intake {
                         let port = of.port;
                         if is_read {
                             // It is read meanwhile, and wants it no more.
-                            self.watch(port, handle, Watch::Gone);
+                            self.watch(port, handle, HandleOwner::Gone);
                             self.wanted.unwanted.push((port, handle));
                         } else {
-                            self.watch(port, handle, Watch::Part { group, part });
+                            self.watch(port, handle, HandleOwner::Part { group, part });
                         }
                     }
                     Err(AnswerError::Ads(error)) => self.wanted.refused.push((group, part, error)),
@@ -455,7 +455,7 @@ impl Intake {
         }
     }
 
-    fn watch(&mut self, port: u16, handle: u32, watch: Watch) {
+    fn watch(&mut self, port: u16, handle: u32, watch: HandleOwner) {
         self.handles.insert((port, handle), watch);
         self.counts.handles.store(self.handle_count() as u64, Relaxed);
     }
@@ -491,12 +491,12 @@ impl Intake {
     fn read_part(
         &mut self,
         group: usize,
-        reading: &mut Reading,
+        reading: &mut GroupReading,
         at: usize,
         request: usize,
         result: Result<&[u8], AnswerError>,
     ) {
-        let Reading { requests, places, flights, refused, .. } = reading;
+        let GroupReading { requests, places, flights, refused, .. } = reading;
         let (Some(parts), Some(places)) = (requests.get(request), places.get(request)) else { return };
         let bytes = match result.map(wire::read_bytes) {
             Ok(Ok(bytes)) => bytes,
@@ -533,7 +533,7 @@ impl Intake {
                 Err(AnswerError::Ads(error)) => Some(error),
                 Err(_) => {
                     let text = || format!("{}: an answer to a sum read is too short", of.name);
-                    self.counts.rejected.add("wrong_length", 1, (self.now)(), || Sample::new(&text(), bytes));
+                    self.counts.rejected.add("wrong_length", 1, (self.now)(), || RejectedSample::new(&text(), bytes));
                     continue;
                 }
             };
@@ -632,7 +632,7 @@ impl Intake {
                 Outcome::Stored { .. } | Outcome::Reduced { .. } => stored += 1,
                 Outcome::Duplicate => duplicate += 1,
                 Outcome::Rejected(reject) => {
-                    let sample = || Sample::new(reject, b"");
+                    let sample = || RejectedSample::new(reject, b"");
                     self.counts.rejected.add(reject.reason(), 1, (self.now)(), sample);
                 }
             }

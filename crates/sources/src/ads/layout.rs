@@ -30,7 +30,7 @@ pub struct AdsLayout {
     /// Name of the source.
     pub name: String,
     /// How the PLC is reached.
-    pub target: Target,
+    pub target: PlcAddress,
     /// Which time is `time`.
     pub clock: Clock,
     /// Stream of its state.
@@ -41,7 +41,7 @@ pub struct AdsLayout {
 
 /// How a PLC is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct PlcAddress {
     /// Address or name, with the TCP port.
     pub host: String,
     /// Its NetId; none: its IPv4 address and 1.1.
@@ -56,13 +56,13 @@ pub struct Target {
     pub timeout: Duration,
 }
 
-impl Target {
+impl PlcAddress {
     /// A PLC at an address or name, with or without a TCP port, and everything else by default.
     ///
     /// # Errors
     /// If that is no address or name.
-    pub fn of(host: &str) -> Result<Target, String> {
-        Ok(Target {
+    pub fn of(host: &str) -> Result<PlcAddress, String> {
+        Ok(PlcAddress {
             host: with_port(host)?,
             net_id: None,
             port: PLC_PORT,
@@ -97,7 +97,7 @@ pub struct GroupLayout {
 }
 
 fn with_port(host: &str) -> Result<String, String> {
-    let wrong = || format!("{host:?} is no address or name, as 192.168.0.20 or plc.pad:{TCP_PORT}");
+    let wrong = || format!("{host:?} is not an address or host name, such as 192.168.0.20 or plc.pad:{TCP_PORT}");
     if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c == '/') {
         return Err(wrong());
     }
@@ -149,7 +149,7 @@ impl AdsLayout {
         let at = |key: &str| format!("{path}.{key}");
         check_name(&source.name, &at("name"))?;
         let host = source.host.as_deref().ok_or_else(|| LayoutError::new(at("host"), "missing: address of the PLC"))?;
-        let mut target = Target::of(host).map_err(|why| LayoutError::new(at("host"), why))?;
+        let mut target = PlcAddress::of(host).map_err(|why| LayoutError::new(at("host"), why))?;
         let net_id = |text: &Option<String>, key: &str| {
             let parsed = text.as_ref().map(|text| text.parse::<NetId>()).transpose();
             parsed.map_err(|error| LayoutError::new(at(key), error.to_string()))
@@ -192,7 +192,7 @@ fn compile_group(group: &GroupConfig, port: u16, path: &str) -> Result<GroupLayo
         return Err(LayoutError::new(at("symbols"), format!("1 to {PATTERNS_MAX} names or patterns, as \"MAIN.*\"")));
     }
     for (key, patterns) in [("symbols", &group.symbols), ("exclude", &group.exclude)] {
-        if patterns.iter().any(|p| p.is_empty() || p.len() > crate::MAX_NAME_BYTES || p.chars().any(char::is_control)) {
+        if patterns.iter().any(|p| p.is_empty() || p.len() > crate::NAME_BYTES_MAX || p.chars().any(char::is_control)) {
             return Err(LayoutError::new(at(key), "a pattern is empty, too long or holds a control character"));
         }
     }

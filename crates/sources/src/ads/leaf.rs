@@ -3,18 +3,16 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use strongback_store::{ElementType, MAX_ARRAY_LENGTH};
+use strongback_store::{ARRAY_LENGTH_MAX, ElementType};
 
 use super::table::{DataType, DataTypes, Symbol};
-use super::value::Kind;
-use super::wire::Place;
+use super::value::ValueKind;
+use super::wire::PlcPlace;
 
 /// Structures in structures at most; deeper ones, and types made of themselves, are left out.
 const DEPTH_MAX: usize = 16;
 /// Parts of one look at a program at most, wanted or not: what a hostile array costs.
 pub const PARTS_MAX: usize = 1 << 20;
-/// Bytes of a name at most.
-const NAME_BYTES_MAX: usize = crate::MAX_NAME_BYTES;
 /// Bytes of the names of an enumeration's values in a description.
 const DESCRIPTION_BYTES_MAX: usize = 1_024;
 
@@ -45,9 +43,9 @@ pub struct Leaf {
     /// Full name, as `MAIN.tank[2].pressure`.
     pub name: String,
     /// Where it is.
-    pub place: Place,
+    pub place: PlcPlace,
     /// What it is.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Name of its type in the program.
     pub type_name: String,
     /// Its unit: `ms`, `s`, `ns` of times, or what stands in brackets at the end of its comment.
@@ -118,8 +116,8 @@ fn epoch_of(type_name: &str) -> &'static str {
 
 /// One thing under way: what is known of it so far.
 #[derive(Clone, Copy)]
-struct Part<'p> {
-    place: Place,
+struct PendingPart<'p> {
+    place: PlcPlace,
     base: u32,
     type_name: &'p str,
     comment: &'p str,
@@ -144,8 +142,8 @@ impl<'t, 'a> Splitting<'t, 'a> {
 
     /// Takes a symbol apart.
     pub fn split(&mut self, symbol: &Symbol<'_>, found: &mut impl FnMut(Result<Leaf, Skipped>)) {
-        let part = Part {
-            place: Place { group: symbol.group, offset: symbol.offset, size: symbol.size },
+        let part = PendingPart {
+            place: PlcPlace { group: symbol.group, offset: symbol.offset, size: symbol.size },
             base: symbol.base,
             type_name: &symbol.type_name,
             comment: &symbol.comment,
@@ -155,7 +153,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
         self.part(&mut name, part, found);
     }
 
-    fn part(&mut self, name: &mut String, part: Part<'_>, found: &mut impl FnMut(Result<Leaf, Skipped>)) {
+    fn part(&mut self, name: &mut String, part: PendingPart<'_>, found: &mut impl FnMut(Result<Leaf, Skipped>)) {
         if !self.spend(name, found) {
             return;
         }
@@ -163,7 +161,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
         if part.depth > DEPTH_MAX {
             return found(skip("structures lie too deep in each other"));
         }
-        if name.len() > NAME_BYTES_MAX {
+        if name.len() > crate::NAME_BYTES_MAX {
             return found(skip("its name is too long"));
         }
         let of_pointer = |t: &str| t.starts_with("POINTER TO ") || t.starts_with("REFERENCE TO ");
@@ -175,13 +173,13 @@ impl<'t, 'a> Splitting<'t, 'a> {
             Some(known) if known.is_structure() => self.structure(name, part, known, found),
             // A type that stands for another: an alias, an enumeration, a subrange.
             Some(known) if plain(known.base).is_none() && is_alias(known) => {
-                let next = Part { base: known.base, type_name: &known.type_name, depth: part.depth + 1, ..part };
+                let next = PendingPart { base: known.base, type_name: &known.type_name, depth: part.depth + 1, ..part };
                 self.part(name, next, found);
             }
             Some(known) => {
                 let values = known.enum_values();
                 let root = self.root(known);
-                let leaf = self.leaf(name, Part { base: known.base, ..part }, &root, &values);
+                let leaf = self.leaf(name, PendingPart { base: known.base, ..part }, &root, &values);
                 found(leaf);
             }
             None => match bounds(part.type_name) {
@@ -220,7 +218,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
     fn structure(
         &mut self,
         name: &mut String,
-        part: Part<'_>,
+        part: PendingPart<'_>,
         known: &DataType<'a>,
         found: &mut impl FnMut(Result<Leaf, Skipped>),
     ) {
@@ -243,7 +241,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
     fn member(
         &mut self,
         name: &mut String,
-        part: Part<'_>,
+        part: PendingPart<'_>,
         member: &DataType<'a>,
         found: &mut impl FnMut(Result<Leaf, Skipped>),
     ) {
@@ -261,9 +259,9 @@ impl<'t, 'a> Splitting<'t, 'a> {
         if offset.checked_add(size).is_none_or(|end| end > part.place.size) {
             return found(skip("a member that lies beyond the end of its structure"));
         }
-        let place = Place { offset: part.place.offset.wrapping_add(offset), size, ..part.place };
+        let place = PlcPlace { offset: part.place.offset.wrapping_add(offset), size, ..part.place };
         if member.is_bits() {
-            let kind = Kind::Bit((member.offset % 8) as u8);
+            let kind = ValueKind::Bit((member.offset % 8) as u8);
             let leaf = Leaf {
                 name: name.clone(),
                 place,
@@ -275,7 +273,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
             };
             return found(Ok(leaf));
         }
-        let next = Part {
+        let next = PendingPart {
             place,
             base: member.base,
             type_name: &member.type_name,
@@ -294,7 +292,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
     fn array(
         &mut self,
         name: &mut String,
-        part: Part<'_>,
+        part: PendingPart<'_>,
         known: &DataType<'a>,
         found: &mut impl FnMut(Result<Leaf, Skipped>),
     ) {
@@ -305,7 +303,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
     fn elements(
         &mut self,
         name: &mut String,
-        part: Part<'_>,
+        part: PendingPart<'_>,
         dimensions: &[(i32, u32)],
         base: u32,
         type_name: &str,
@@ -314,7 +312,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
         let skip = |why: &str| Err(Skipped { name: name.clone(), why: why.to_owned() });
         let count = dimensions.iter().try_fold(1_u32, |count, (_, n)| count.checked_mul(*n));
         let Some(count) = count.filter(|count| *count > 0 && part.place.size.is_multiple_of(*count)) else {
-            return found(skip("an array whose size is no multiple of its elements"));
+            return found(skip("an array whose size is not a multiple of its elements'"));
         };
         let size = part.place.size / count;
         if size == 0 {
@@ -322,12 +320,12 @@ impl<'t, 'a> Splitting<'t, 'a> {
         }
         let element = plain(base).filter(|element| element.size_bytes() == size as usize);
         if let Some(element) = element.filter(|_| self.arrays == Arrays::Whole)
-            && count as usize <= MAX_ARRAY_LENGTH
+            && count as usize <= ARRAY_LENGTH_MAX
         {
             let leaf = Leaf {
                 name: name.clone(),
                 place: part.place,
-                kind: Kind::Array(element),
+                kind: ValueKind::Array(element),
                 type_name: part.type_name.to_owned(),
                 unit: unit_of(type_name, part.comment).to_owned(),
                 description: part.comment.to_owned(),
@@ -341,23 +339,29 @@ impl<'t, 'a> Splitting<'t, 'a> {
             }
             let length = name.len();
             push_index(name, dimensions, i);
-            let place = Place { offset: part.place.offset.wrapping_add(i * size), size, ..part.place };
-            self.part(name, Part { place, base, type_name, depth: part.depth + 1, ..part }, found);
+            let place = PlcPlace { offset: part.place.offset.wrapping_add(i * size), size, ..part.place };
+            self.part(name, PendingPart { place, base, type_name, depth: part.depth + 1, ..part }, found);
             name.truncate(length);
         }
     }
 
-    fn leaf(&self, name: &str, part: Part<'_>, root: &str, values: &[(Cow<'_, str>, i64)]) -> Result<Leaf, Skipped> {
+    fn leaf(
+        &self,
+        name: &str,
+        part: PendingPart<'_>,
+        root: &str,
+        values: &[(Cow<'_, str>, i64)],
+    ) -> Result<Leaf, Skipped> {
         let skip = |why: String| Skipped { name: name.to_owned(), why };
         let size = part.place.size as usize;
         let kind = match part.base {
-            base::STRING => Kind::Text,
-            base::WSTRING => Kind::WideText,
+            base::STRING => ValueKind::Text,
+            base::WSTRING => ValueKind::WideText,
             base => match plain(base) {
-                Some(element) if element.size_bytes() == size => Kind::Plain(element),
+                Some(element) if element.size_bytes() == size => ValueKind::Plain(element),
                 Some(element) => {
                     let needed = element.size_bytes();
-                    return Err(skip(format!("{} of {size} bytes; {needed} are right", part.type_name)));
+                    return Err(skip(format!("{} has {size} bytes, expected {needed}", part.type_name)));
                 }
                 None => return Err(skip(format!("the type {:?} (base type {base}) is not known", part.type_name))),
             },

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::leaf::Leaf;
-use super::wire::{Place, SUM_MAX};
+use super::wire::{PlcPlace, SUM_MAX};
 
 /// Notification handles of a device that this client takes at most; 550 are what Beckhoff recommends for all clients.
 pub const HANDLES_MAX: usize = 400;
@@ -26,9 +26,9 @@ fn counts_bits(group: u32) -> bool {
 
 /// Memory that is asked for at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct MemoryBlock {
     /// Where it is.
-    pub place: Place,
+    pub place: PlcPlace,
     /// Which leaves lie in it, in the order of their places.
     pub leaves: Range<usize>,
 }
@@ -39,8 +39,8 @@ pub fn sort(leaves: &mut [Leaf]) {
 }
 
 /// Joins sorted leaves into blocks with at most `gap` bytes between two; `None`: each leaf is a block.
-pub fn blocks(leaves: &[Leaf], gap: Option<u32>) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
+pub fn blocks(leaves: &[Leaf], gap: Option<u32>) -> Vec<MemoryBlock> {
+    let mut blocks: Vec<MemoryBlock> = Vec::new();
     for (i, leaf) in leaves.iter().enumerate() {
         let place = leaf.place;
         if let (Some(gap), Some(block)) = (gap, blocks.last_mut()) {
@@ -57,14 +57,14 @@ pub fn blocks(leaves: &[Leaf], gap: Option<u32>) -> Vec<Block> {
                 continue;
             }
         }
-        blocks.push(Block { place, leaves: i..i + 1 });
+        blocks.push(MemoryBlock { place, leaves: i..i + 1 });
     }
     blocks
 }
 
 /// What a group of notifications needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct NotificationRequest<'a> {
     /// Its leaves, sorted.
     pub leaves: &'a [Leaf],
     /// Whether a change sends it.
@@ -73,8 +73,8 @@ pub struct Wanted<'a> {
 
 /// Blocks for groups of notifications with at most `handles` of them over all groups; none for a group that finds no
 /// room, which has to be read instead.
-pub fn notifications(groups: &[Wanted<'_>], handles: usize) -> Vec<Option<Vec<Block>>> {
-    let of = |wanted: &Wanted<'_>, gap: u32| {
+pub fn notifications(groups: &[NotificationRequest<'_>], handles: usize) -> Vec<Option<Vec<MemoryBlock>>> {
+    let of = |wanted: &NotificationRequest<'_>, gap: u32| {
         let single = wanted.on_change && wanted.leaves.len() <= SINGLE_MAX;
         blocks(wanted.leaves, (!single).then_some(gap))
     };
@@ -86,7 +86,7 @@ pub fn notifications(groups: &[Wanted<'_>], handles: usize) -> Vec<Option<Vec<Bl
         }
     }
     let mut left = handles;
-    let room = |blocks: Vec<Block>| {
+    let room = |blocks: Vec<MemoryBlock>| {
         left = left.checked_sub(blocks.len())?;
         Some(blocks)
     };
@@ -95,7 +95,7 @@ pub fn notifications(groups: &[Wanted<'_>], handles: usize) -> Vec<Option<Vec<Bl
 }
 
 /// Cuts blocks into requests: of at most [`SUM_MAX`] less `reserved` places, and not too long an answer.
-pub fn requests(blocks: &[Block], reserved: usize) -> Vec<Range<usize>> {
+pub fn requests(blocks: &[MemoryBlock], reserved: usize) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     for (i, block) in blocks.iter().enumerate() {

@@ -8,7 +8,7 @@ use super::counts::AdsCounts;
 use super::error::AdsError;
 use super::table::UploadInfo;
 use super::wire::{
-    self, AnswerError, DeviceInfo, GROUP_DATA_TYPES, GROUP_SYMBOL_VERSION, GROUP_SYMBOLS, GROUP_UPLOAD_INFO, Place,
+    self, AnswerError, DeviceInfo, GROUP_DATA_TYPES, GROUP_SYMBOL_VERSION, GROUP_SYMBOLS, GROUP_UPLOAD_INFO, PlcPlace,
     Request,
 };
 use crate::clock::Now;
@@ -19,7 +19,7 @@ pub(crate) const TABLE_BYTES_MAX: u32 = 64 << 20;
 const TABLE_PATIENCE: u32 = 15;
 
 /// Where the symbol version is.
-pub(crate) const VERSION_PLACE: Place = Place { group: GROUP_SYMBOL_VERSION, offset: 0, size: 1 };
+pub(crate) const VERSION_PLACE: PlcPlace = PlcPlace { group: GROUP_SYMBOL_VERSION, offset: 0, size: 1 };
 
 /// Why something under way ends.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) fn ask<T: Copy>(
     port: u16,
     request: &Request<'_>,
 ) -> Result<Result<Vec<u8>, AnswerError>, Halt> {
-    let is_table = matches!(request, Request::Read(Place { group: GROUP_SYMBOLS | GROUP_DATA_TYPES, .. }));
+    let is_table = matches!(request, Request::Read(PlcPlace { group: GROUP_SYMBOLS | GROUP_DATA_TYPES, .. }));
     let timeout = if is_table { around.timeout * TABLE_PATIENCE } else { around.timeout };
     connection.send_within(timeout, port, request, asking.tag())?;
     let until = Instant::now() + timeout;
@@ -132,7 +132,7 @@ fn read<T: Copy>(
     around: &Surroundings<'_>,
     asking: &mut impl Asking<T>,
     port: u16,
-    place: Place,
+    place: PlcPlace,
 ) -> Result<Result<Vec<u8>, AnswerError>, Halt> {
     let answer = ask(connection, around, asking, port, &Request::Read(place))?;
     Ok(answer.and_then(|mut answer| {
@@ -153,7 +153,7 @@ pub(crate) fn upload<T: Copy>(
     let is_absent = matches!(version, Err(AnswerError::Ads(AdsError::PORT_NOT_FOUND)));
     let version = version.ok().and_then(|bytes| bytes.first().copied());
     let none = |why: String| Ok(Err(NoTables { version, why, is_absent }));
-    let info = Place { group: GROUP_UPLOAD_INFO, offset: 0, size: 64 };
+    let info = PlcPlace { group: GROUP_UPLOAD_INFO, offset: 0, size: 64 };
     let info = match read(connection, around, asking, port, info)? {
         Ok(bytes) => UploadInfo::parse(&bytes),
         Err(error) => return none(error.to_string()),
@@ -165,7 +165,7 @@ pub(crate) fn upload<T: Copy>(
     }
     let mut table = |group, size| match size {
         0 => Ok(Ok(Vec::new())),
-        size => read(connection, around, asking, port, Place { group, offset: 0, size }),
+        size => read(connection, around, asking, port, PlcPlace { group, offset: 0, size }),
     };
     let symbols = match table(GROUP_SYMBOLS, info.symbols_bytes)? {
         Ok(symbols) => symbols,

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::connection::{Arrival, Connection, Lost, Turn};
 use super::counts::Trouble;
 use super::error::AdsError;
-use super::group::{Group, Part, Past};
-use super::intake::{Flight, Intake, Reading, STATE_PERIOD, Tag};
+use super::group::{BlockPart, Group, GroupPast};
+use super::intake::{Flight, GroupReading, PlcReceiver, STATE_PERIOD, Tag};
 use super::layout::{AdsLayout, READ_CYCLE_MS_MIN};
-use super::plan::{self, Wanted};
+use super::plan::{self, NotificationRequest};
 use super::program::{self, Asking, Halt, Surroundings, VERSION_PLACE};
 use super::select::{self, Selection};
 use super::wire::{AnswerError, Request, Transmission};
@@ -61,7 +61,7 @@ fn cycles_in(time: Duration, cycle: Duration) -> u64 {
     u64::try_from((time.as_nanos() + cycle / 2) / cycle).unwrap_or(u64::MAX)
 }
 
-impl Asking<Tag> for (&mut Intake, u32) {
+impl Asking<Tag> for (&mut PlcReceiver, u32) {
     fn tag(&mut self) -> Tag {
         self.1 = self.1.wrapping_add(1);
         Tag::Ask(self.1)
@@ -87,9 +87,9 @@ pub(crate) struct Session<'a> {
     pub(crate) layout: &'a AdsLayout,
     pub(crate) around: Surroundings<'a>,
     pub(crate) connection: Connection<Tag>,
-    pub(crate) intake: &'a mut Intake,
+    pub(crate) intake: &'a mut PlcReceiver,
     /// What of each group of the layout outlasts this connection.
-    pub(crate) past: &'a mut Vec<Past>,
+    pub(crate) past: &'a mut Vec<GroupPast>,
     asked: u32,
     ticks: BTreeMap<usize, Ticks>,
     /// Notifications to be added: group and part.
@@ -105,8 +105,8 @@ impl<'a> Session<'a> {
         layout: &'a AdsLayout,
         around: Surroundings<'a>,
         connection: Connection<Tag>,
-        intake: &'a mut Intake,
-        past: &'a mut Vec<Past>,
+        intake: &'a mut PlcReceiver,
+        past: &'a mut Vec<GroupPast>,
     ) -> Self {
         intake.begin_again(true);
         Session {
@@ -311,10 +311,13 @@ impl<'a> Session<'a> {
         let ports = distinct(self.intake.groups.iter().map(|group| group.port));
         let notified: Vec<usize> =
             (0..self.intake.groups.len()).filter(|g| self.intake.groups[*g].mode != ReadMode::CyclicRead).collect();
-        let wanted: Vec<Wanted<'_>> = notified
+        let wanted: Vec<NotificationRequest<'_>> = notified
             .iter()
             .map(|g| &self.intake.groups[*g])
-            .map(|group| Wanted { leaves: &group.leaves, on_change: group.mode == ReadMode::OnChangeNotification })
+            .map(|group| NotificationRequest {
+                leaves: &group.leaves,
+                on_change: group.mode == ReadMode::OnChangeNotification,
+            })
             .collect();
         let planned = plan::notifications(&wanted, plan::HANDLES_MAX.saturating_sub(ports.len()));
         for (g, blocks) in notified.into_iter().zip(planned) {
@@ -383,7 +386,7 @@ impl<'a> Session<'a> {
     fn cut_requests(&mut self, g: usize) {
         let group = &self.intake.groups[g];
         // Parts that were split stand before those that took their place.
-        let parts: Vec<plan::Block> = group.parts.iter().map(Part::block).collect();
+        let parts: Vec<plan::MemoryBlock> = group.parts.iter().map(BlockPart::block).collect();
         let first = group.parts.iter().position(|part| part.active).unwrap_or(0);
         let requests: Vec<_> = plan::requests(&parts[first..], 1)
             .into_iter()
@@ -393,7 +396,7 @@ impl<'a> Session<'a> {
             .iter()
             .map(|range| std::iter::once(VERSION_PLACE).chain(parts[range.clone()].iter().map(|p| p.place)).collect())
             .collect();
-        self.intake.readings.insert(g, Reading { requests, places, ..Reading::default() });
+        self.intake.readings.insert(g, GroupReading { requests, places, ..GroupReading::default() });
     }
 
     /// Readings and notifications, until the program has to be looked at again.
@@ -508,7 +511,7 @@ impl<'a> Session<'a> {
                 self.refused(g, part, error)?;
             }
         }
-        let ready = |reading: &Reading| !reading.refused.is_empty() && reading.flights.is_empty();
+        let ready = |reading: &GroupReading| !reading.refused.is_empty() && reading.flights.is_empty();
         let split: Vec<usize> = self.intake.readings.iter().filter(|(_, r)| ready(r)).map(|(g, _)| *g).collect();
         for g in split {
             self.split_reading(g);
@@ -543,7 +546,9 @@ impl<'a> Session<'a> {
         for (at, part) in group.parts.iter().enumerate() {
             if reading.refused.contains(&at) {
                 let leaves = &group.leaves;
-                blocks.extend(part.leaves.clone().map(|i| plan::Block { place: leaves[i].place, leaves: i..i + 1 }));
+                blocks.extend(
+                    part.leaves.clone().map(|i| plan::MemoryBlock { place: leaves[i].place, leaves: i..i + 1 }),
+                );
             } else {
                 blocks.push(part.block());
             }

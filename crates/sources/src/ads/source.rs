@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::connection::{Connection, Lost};
 use super::counts::AdsCounts;
-use super::group::Past;
-use super::intake::Intake;
+use super::group::GroupPast;
+use super::intake::PlcReceiver;
 use super::layout::AdsLayout;
 use super::program::{Halt, Surroundings};
 use super::session::Session;
@@ -25,31 +25,31 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Starts sources that read PLCs.
 #[derive(Debug)]
-pub struct Source;
+pub struct PlcSource;
 
-impl Source {
+impl PlcSource {
     /// Starts the thread of a PLC. That it is not there yet, or has no route, is no error: it is tried again and again.
     ///
     /// # Errors
     /// Where the stream of its state, or the thread, cannot be had.
-    pub fn start(layout: AdsLayout, sink: Arc<dyn Sink>, now: Now) -> Result<Running, StartError> {
+    pub fn start(layout: AdsLayout, sink: Arc<dyn Sink>, now: Now) -> Result<RunningPlc, StartError> {
         let name = layout.name.clone();
         let address = layout.target.host.clone();
         let counts = Arc::new(AdsCounts::default());
-        let intake = Intake::new(&layout, sink, Arc::clone(&counts), Arc::clone(&now))
+        let intake = PlcReceiver::new(&layout, sink, Arc::clone(&counts), Arc::clone(&now))
             .map_err(|source| StartError::Stream { name: name.clone(), source })?;
         let of_thread = Arc::clone(&counts);
         let worker = Worker::start(format!("ads-{name}"), move |wait| {
             connect_until_woken(&layout, intake, &of_thread, &now, wait);
         })
         .map_err(|source| StartError::Thread { name: name.clone(), source })?;
-        Ok(Running { name, address, counts, worker })
+        Ok(RunningPlc { name, address, counts, worker })
     }
 }
 
 /// A source at work. Dropping it stops it.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningPlc {
     /// Name of the source.
     pub name: String,
     /// Where the PLC is.
@@ -59,8 +59,8 @@ pub struct Running {
     worker: Worker,
 }
 
-impl Running {
-    /// Asks the source to stop; [`Running::stop`] waits for it.
+impl RunningPlc {
+    /// Asks the source to stop; [`RunningPlc::stop`] waits for it.
     pub fn begin_stop(&mut self) {
         self.worker.begin_stop();
     }
@@ -77,8 +77,8 @@ fn jittered(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64)
 }
 
-fn connect_until_woken(layout: &AdsLayout, mut intake: Intake, counts: &AdsCounts, now: &Now, wait: &PipeReader) {
-    let mut past: Vec<Past> = layout.groups.iter().map(Past::new).collect();
+fn connect_until_woken(layout: &AdsLayout, mut intake: PlcReceiver, counts: &AdsCounts, now: &Now, wait: &PipeReader) {
+    let mut past: Vec<GroupPast> = layout.groups.iter().map(GroupPast::new).collect();
     let mut pause = PAUSE;
     let mut log = Throttle::new(3, 60_000_000_000);
     let mut told = String::new();

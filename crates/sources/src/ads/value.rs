@@ -6,7 +6,7 @@ use strongback_store::{ArrayRef, ChannelIndex, ChannelType, ElementType, FrameBa
 
 /// What the bytes of a leaf are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ValueKind {
     /// A number, or a truth value in a byte.
     Plain(ElementType),
     /// One bit of a byte.
@@ -78,7 +78,7 @@ fn integer(element: ElementType, bytes: &[u8]) -> Option<i64> {
     })
 }
 
-impl Kind {
+impl ValueKind {
     /// Adds the name of the number in `bytes`, or the number as text if it has none. Says whether there was one.
     pub fn push_name(
         self,
@@ -87,7 +87,7 @@ impl Kind {
         channel: ChannelIndex,
         batch: &mut FrameBatch,
     ) -> bool {
-        let Kind::Plain(element) = self else { return false };
+        let ValueKind::Plain(element) = self else { return false };
         let Some(number) = integer(element, bytes) else { return false };
         match names.iter().find(|(of, _)| *of == number) {
             Some((_, name)) => batch.push(channel, Value::String(name)),
@@ -99,10 +99,10 @@ impl Kind {
     /// The type of its channel.
     pub fn channel_type(self) -> ChannelType {
         match self {
-            Kind::Plain(element) => element.channel_type(),
-            Kind::Bit(_) => ChannelType::Bool,
-            Kind::Text | Kind::WideText => ChannelType::String,
-            Kind::Array(element) => ChannelType::Array(strongback_store::ArrayType::variable(element)),
+            ValueKind::Plain(element) => element.channel_type(),
+            ValueKind::Bit(_) => ChannelType::Bool,
+            ValueKind::Text | ValueKind::WideText => ChannelType::String,
+            ValueKind::Array(element) => ChannelType::Array(strongback_store::ArrayType::variable(element)),
         }
     }
 
@@ -111,25 +111,25 @@ impl Kind {
     #[inline]
     pub fn push(self, bytes: &[u8], channel: ChannelIndex, batch: &mut FrameBatch) -> bool {
         match self {
-            Kind::Plain(element) => match plain(element, bytes) {
+            ValueKind::Plain(element) => match plain(element, bytes) {
                 Some(value) => batch.push(channel, value),
                 None => return false,
             },
-            Kind::Bit(bit) => {
+            ValueKind::Bit(bit) => {
                 let Some(byte) = bytes.first() else { return false };
                 batch.push(channel, Value::Bool(byte >> (bit & 7) & 1 != 0));
             }
-            Kind::Text => {
+            ValueKind::Text => {
                 let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
                 batch.push(channel, Value::String(&text(&bytes[..end])));
             }
-            Kind::WideText => batch.push(channel, Value::String(&utf16(bytes))),
-            Kind::Array(ElementType::Bool) => {
+            ValueKind::WideText => batch.push(channel, Value::String(&utf16(bytes))),
+            ValueKind::Array(ElementType::Bool) => {
                 // A PLC's TRUE is any byte but 0.
                 let truths: Vec<bool> = bytes.iter().map(|byte| *byte != 0).collect();
                 batch.push_array(channel, &truths);
             }
-            Kind::Array(element) => match ArrayRef::new(element, bytes) {
+            ValueKind::Array(element) => match ArrayRef::new(element, bytes) {
                 Some(array) => batch.push(channel, Value::Array(array)),
                 None => return false,
             },
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     /// The value that bytes of a kind make, as text; none if they make none.
-    fn value(kind: Kind, bytes: &[u8]) -> Option<String> {
+    fn value(kind: ValueKind, bytes: &[u8]) -> Option<String> {
         let mut batch = FrameBatch::new();
         batch.begin(FrameHead { stream: StreamId(0), receive_time: 0, source_time: None, sequence: None });
         let made = kind.push(bytes, ChannelIndex(0), &mut batch);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_their_bytes() {
-        let plain = |element, bytes: &[u8]| value(Kind::Plain(element), bytes);
+        let plain = |element, bytes: &[u8]| value(ValueKind::Plain(element), bytes);
         let eight = [0x01, 0x02, 0x03, 0x84, 0x05, 0x06, 0x07, 0xff];
         for (element, right) in [
             (ElementType::I8, "I8(1)".to_owned()),
@@ -182,44 +182,44 @@ mod tests {
         for (byte, right) in [(0, "Bool(false)"), (1, "Bool(true)"), (0x80, "Bool(true)")] {
             assert_eq!(plain(ElementType::Bool, &[byte]).as_deref(), Some(right));
         }
-        assert_eq!(value(Kind::Bit(3), &[0b0000_1000]).as_deref(), Some("Bool(true)"));
-        assert_eq!(value(Kind::Bit(2), &[0b0000_1000]).as_deref(), Some("Bool(false)"));
-        assert_eq!(value(Kind::Bit(2), &[]), None);
-        assert_eq!(value(Kind::Array(ElementType::Bool), &[0, 7]).as_deref(), Some("[Bool(false), Bool(true)]"));
-        assert_eq!(value(Kind::Array(ElementType::I16), &[1, 0, 2, 0]).as_deref(), Some("[I16(1), I16(2)]"));
-        assert_eq!(value(Kind::Array(ElementType::I16), &[1, 0, 2]), None);
+        assert_eq!(value(ValueKind::Bit(3), &[0b0000_1000]).as_deref(), Some("Bool(true)"));
+        assert_eq!(value(ValueKind::Bit(2), &[0b0000_1000]).as_deref(), Some("Bool(false)"));
+        assert_eq!(value(ValueKind::Bit(2), &[]), None);
+        assert_eq!(value(ValueKind::Array(ElementType::Bool), &[0, 7]).as_deref(), Some("[Bool(false), Bool(true)]"));
+        assert_eq!(value(ValueKind::Array(ElementType::I16), &[1, 0, 2, 0]).as_deref(), Some("[I16(1), I16(2)]"));
+        assert_eq!(value(ValueKind::Array(ElementType::I16), &[1, 0, 2]), None);
     }
 
     #[test]
     fn numbers_of_an_enumeration_are_its_names() {
         let names = [(0, "CLOSED".to_owned()), (-1, "FAULT".to_owned()), (300, "OPEN".to_owned())];
-        let name = |kind: Kind, bytes: &[u8]| {
+        let name = |kind: ValueKind, bytes: &[u8]| {
             let mut batch = FrameBatch::new();
             batch.begin(FrameHead { stream: StreamId(0), receive_time: 0, source_time: None, sequence: None });
             kind.push_name(&names, bytes, ChannelIndex(0), &mut batch);
             batch.end();
             batch.frame(0).cells().next().map(|(_, cell)| format!("{:?}", cell.unwrap()))
         };
-        let i16 = Kind::Plain(ElementType::I16);
+        let i16 = ValueKind::Plain(ElementType::I16);
         assert_eq!(name(i16, &[0, 0]).as_deref(), Some("String(\"CLOSED\")"));
         assert_eq!(name(i16, &[0xff, 0xff]).as_deref(), Some("String(\"FAULT\")"));
         assert_eq!(name(i16, &[0x2c, 1]).as_deref(), Some("String(\"OPEN\")"));
         assert_eq!(name(i16, &[7, 0]).as_deref(), Some("String(\"7\")"));
-        assert_eq!(name(Kind::Plain(ElementType::U16), &[0xff, 0xff]).as_deref(), Some("String(\"65535\")"));
+        assert_eq!(name(ValueKind::Plain(ElementType::U16), &[0xff, 0xff]).as_deref(), Some("String(\"65535\")"));
         assert_eq!(name(i16, &[0]), None);
-        assert_eq!(name(Kind::Text, &[0, 0]), None);
+        assert_eq!(name(ValueKind::Text, &[0, 0]), None);
     }
 
     #[test]
     fn texts_end_at_their_zero_and_are_what_twincat_writes() {
         let text = |kind, bytes: &[u8]| value(kind, bytes).unwrap();
-        assert_eq!(text(Kind::Text, b"LOX\0old"), "String(\"LOX\")");
-        assert_eq!(text(Kind::Text, "23 °C".as_bytes()), "String(\"23 °C\")");
-        assert_eq!(text(Kind::Text, &[b'2', b'3', 0xb0, b'C', 0x80, 0]), "String(\"23°C€\")");
-        assert_eq!(text(Kind::Text, b""), "String(\"\")");
+        assert_eq!(text(ValueKind::Text, b"LOX\0old"), "String(\"LOX\")");
+        assert_eq!(text(ValueKind::Text, "23 °C".as_bytes()), "String(\"23 °C\")");
+        assert_eq!(text(ValueKind::Text, &[b'2', b'3', 0xb0, b'C', 0x80, 0]), "String(\"23°C€\")");
+        assert_eq!(text(ValueKind::Text, b""), "String(\"\")");
         let wide: Vec<u8> = "Größe 🚀\0x".encode_utf16().flat_map(u16::to_le_bytes).collect();
-        assert_eq!(text(Kind::WideText, &wide), "String(\"Größe 🚀\")");
+        assert_eq!(text(ValueKind::WideText, &wide), "String(\"Größe 🚀\")");
         // Half a pair, and half a unit.
-        assert_eq!(text(Kind::WideText, &[0x3d, 0xd8, 0x41]), "String(\"\u{fffd}\")");
+        assert_eq!(text(ValueKind::WideText, &[0x3d, 0xd8, 0x41]), "String(\"\u{fffd}\")");
     }
 }

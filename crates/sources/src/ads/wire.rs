@@ -63,7 +63,7 @@ const SUB_RESULT_BYTES: usize = 8;
 
 /// Memory of a PLC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct PlcPlace {
     /// Index group: which memory.
     pub group: u32,
     /// Index offset: where in it.
@@ -89,15 +89,15 @@ pub enum Request<'a> {
     /// Run, Stop, Config.
     State,
     /// Bytes of one place.
-    Read(Place),
+    Read(PlcPlace),
     /// Bytes of up to [`SUM_MAX`] places, each with a result of its own.
-    SumRead(&'a [Place]),
+    SumRead(&'a [PlcPlace]),
     /// The entry of a symbol table for one name.
     SymbolByName(&'a str),
     /// Send the bytes of a place from now on.
     AddNotification {
         /// What to send.
-        place: Place,
+        place: PlcPlace,
         /// When.
         transmission: Transmission,
         /// Time between two looks at it.
@@ -192,19 +192,19 @@ impl Request<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The first two bytes are not those of a message: where the next one begins cannot be known.
-    #[error("offset 0: the message begins with {found:#06x}, not with 0")]
+    #[error("offset 0: the message starts with {found:#06x}, expected 0")]
     Reserved {
         /// The bytes found.
         found: u16,
     },
     /// Its length is less than a header's or more than [`MESSAGE_BYTES_MAX`].
-    #[error("offset 2: a message of {found} bytes; between 32 and {} can be", MESSAGE_BYTES_MAX)]
+    #[error("offset 2: message length {found}, must be between 32 and {}", MESSAGE_BYTES_MAX)]
     MessageLength {
         /// The length it says.
         found: u32,
     },
     /// The lengths of the two headers differ.
-    #[error("offset 26: {found} bytes of data, and {has} follow")]
+    #[error("offset 26: data length {found}, but {has} bytes follow")]
     DataLength {
         /// The length it says.
         found: u32,
@@ -212,7 +212,7 @@ pub enum WireError {
         has: usize,
     },
     /// Neither an answer nor a notification.
-    #[error("offset 22: command {command} with flags {flags:#06x} is neither an answer nor a notification")]
+    #[error("offset 22: command {command} with flags {flags:#06x} is neither a response nor a notification")]
     Unasked {
         /// Its command.
         command: u16,
@@ -220,7 +220,7 @@ pub enum WireError {
         flags: u16,
     },
     /// It ends too soon.
-    #[error("offset {offset}: {what} ends here, {needed} bytes are missing")]
+    #[error("offset {offset}: {what} is truncated, {needed} bytes are missing")]
     Short {
         /// What ends.
         what: &'static str,
@@ -230,7 +230,7 @@ pub enum WireError {
         needed: usize,
     },
     /// A length in it is not that of what is there.
-    #[error("offset {offset}: {what} says {found}, and {has} is right")]
+    #[error("offset {offset}: {what} is {found}, expected {has}")]
     Length {
         /// What is wrong.
         what: &'static str,
@@ -275,7 +275,7 @@ fn address_at(bytes: &[u8], at: usize) -> AmsAddress {
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// The answer to a request.
     Answer {
         /// Command of both.
@@ -293,7 +293,7 @@ pub struct Message<'a> {
     /// Who sent it.
     pub source: AmsAddress,
     /// What it is.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Error of a router on the way, 0 if none.
     pub error: u32,
     /// What follows the header.
@@ -346,8 +346,8 @@ fn parse(message: &[u8]) -> Result<Message<'_>, WireError> {
     }
     let (command, flags) = (u16_at(message, 22), u16_at(message, 24));
     let kind = match (command, flags) {
-        (NOTIFICATION, FLAG_REQUEST) => Kind::Notification,
-        (command, FLAG_ANSWER) => Kind::Answer { command, invoke_id: u32_at(message, 34) },
+        (NOTIFICATION, FLAG_REQUEST) => MessageKind::Notification,
+        (command, FLAG_ANSWER) => MessageKind::Answer { command, invoke_id: u32_at(message, 34) },
         _ => return Err(WireError::Unasked { command, flags }),
     };
     Ok(Message { source: address_at(message, 14), kind, error: u32_at(message, 30), data })
@@ -479,7 +479,7 @@ pub fn device_info(answer: &[u8]) -> Result<DeviceInfo, WireError> {
 /// If the results do not fit the places or the bytes there are.
 pub fn sum_results<'a>(
     bytes: &'a [u8],
-    places: &'a [Place],
+    places: &'a [PlcPlace],
 ) -> Result<impl Iterator<Item = Result<&'a [u8], AnswerError>> + 'a, WireError> {
     let heads = places.len() * SUB_RESULT_BYTES;
     let Some((heads, mut data)) = bytes.split_at_checked(heads) else {
@@ -531,7 +531,7 @@ pub struct Notification<'a> {
 
 /// One sample of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample<'a> {
+pub struct NotificationSample<'a> {
     /// FILETIME of the device.
     pub filetime: u64,
     /// Whose it is.
@@ -596,10 +596,10 @@ pub struct Samples<'a> {
 }
 
 impl<'a> Iterator for Samples<'a> {
-    type Item = Sample<'a>;
+    type Item = NotificationSample<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Sample<'a>> {
+    fn next(&mut self) -> Option<NotificationSample<'a>> {
         while self.samples == 0 {
             self.stamps = self.stamps.checked_sub(1)?;
             let (stamp, rest) = self.rest.split_at_checked(STAMP_BYTES)?;
@@ -610,6 +610,6 @@ impl<'a> Iterator for Samples<'a> {
         let (head, rest) = self.rest.split_at_checked(SAMPLE_BYTES)?;
         let (data, rest) = rest.split_at_checked(u32_at(head, 4) as usize)?;
         self.rest = rest;
-        Some(Sample { filetime: self.filetime, handle: u32_at(head, 0), data })
+        Some(NotificationSample { filetime: self.filetime, handle: u32_at(head, 0), data })
     }
 }

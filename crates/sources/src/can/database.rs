@@ -27,7 +27,7 @@ pub struct DatabaseError {
 /// Messages by their identifier.
 #[derive(Clone, Debug, Default)]
 pub struct Database {
-    messages: Vec<Message>,
+    messages: Vec<BusMessage>,
     by_id: HashMap<CanId, usize>,
     j1939: Groups,
 }
@@ -74,7 +74,7 @@ impl Groups {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Message {
+pub(super) struct BusMessage {
     pub(super) name: String,
     pub(super) is_j1939: bool,
     pub(super) signals: Vec<Signal>,
@@ -159,7 +159,7 @@ impl Database {
                 let names = format!("messages {} and {}", earlier.name, message.name);
                 return Err(error(format!("{names}: one {what}, and different signals")));
             }
-            database.messages.push(Message { name: message.name.clone(), is_j1939, signals });
+            database.messages.push(BusMessage { name: message.name.clone(), is_j1939, signals });
         }
         Ok(database)
     }
@@ -177,7 +177,7 @@ impl Database {
         self.by_id.get(&id).copied().or_else(by_group)
     }
 
-    pub(super) fn message(&self, index: usize) -> &Message {
+    pub(super) fn message(&self, index: usize) -> &BusMessage {
         &self.messages[index]
     }
 }
@@ -352,7 +352,7 @@ impl Signal {
     }
 }
 
-impl Message {
+impl BusMessage {
     /// Whether a frame has a signal, as its multiplexors say.
     fn is_there<'m>(&'m self, mut signal: &'m Signal, data: &[u8]) -> bool {
         while let Some(OnlyAt { multiplexor, values }) = &signal.only_at {

@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use strongback_store::{ChannelIndex, ChannelType, StreamId};
 
 /// Entries that all writers share. When full it is emptied: a million spellings cost time, not memory.
-const MAX_SHARED: usize = 1 << 18;
+const SHARED_MAX: usize = 1 << 18;
 /// Entries that one writer keeps at hand without a lock.
-const MAX_LOCAL: usize = 1 << 16;
+const LOCAL_MAX: usize = 1 << 16;
 /// Fields from which on an entry keeps an index of them.
-const MIN_INDEXED: usize = 8;
+const INDEXED_MIN: usize = 8;
 
 /// A field of a stream, as lines spell it.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct KnownField {
 
 /// What is known of a key: never changed, replaced when it grows.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct KeyEntry {
     key: Box<str>,
     hash: u64,
     pub(crate) stream: StreamId,
@@ -39,17 +39,17 @@ pub(crate) struct Entry {
     index: HashTable<u16>,
 }
 
-impl Entry {
-    pub(crate) fn new(key: &str, stream: StreamId, fields: Vec<KnownField>) -> Entry {
+impl KeyEntry {
+    pub(crate) fn new(key: &str, stream: StreamId, fields: Vec<KnownField>) -> KeyEntry {
         let mut index = HashTable::new();
-        if fields.len() >= MIN_INDEXED {
+        if fields.len() >= INDEXED_MIN {
             index.reserve(fields.len(), |_| 0);
             for (i, field) in fields.iter().enumerate() {
                 let hash = hash_of(&field.raw_name);
                 index.insert_unique(hash, i as u16, |i| hash_of(&fields[*i as usize].raw_name));
             }
         }
-        Entry { key: key.into(), hash: hash_of(key), stream, fields, full: None, index }
+        KeyEntry { key: key.into(), hash: hash_of(key), stream, fields, full: None, index }
     }
 
     /// The field of a name and type; `position` is where it stood in earlier lines.
@@ -59,7 +59,7 @@ impl Entry {
         if let Some(field) = self.fields.get(position).filter(fits) {
             return Some(field);
         }
-        if self.fields.len() < MIN_INDEXED {
+        if self.fields.len() < INDEXED_MIN {
             return self.fields.iter().find(fits);
         }
         let found = self.index.find(hash_of(raw_name), |i| fits(&&self.fields[*i as usize]))?;
@@ -79,14 +79,14 @@ fn seed() -> u64 {
     *SEED.get_or_init(|| std::hash::RandomState::new().hash_one(0_u64))
 }
 
-type Table = HashTable<Arc<Entry>>;
+type Table = HashTable<Arc<KeyEntry>>;
 
-fn find<'a>(table: &'a Table, hash: u64, key: &str) -> Option<&'a Arc<Entry>> {
+fn find<'a>(table: &'a Table, hash: u64, key: &str) -> Option<&'a Arc<KeyEntry>> {
     table.find(hash, |e| *e.key == *key)
 }
 
 /// Puts an entry in the place of the one with its key, if any.
-fn put(table: &mut Table, entry: Arc<Entry>, limit: usize) {
+fn put(table: &mut Table, entry: Arc<KeyEntry>, limit: usize) {
     if let Some(old) = table.find_mut(entry.hash, |e| e.key == entry.key) {
         *old = entry;
         return;
@@ -105,17 +105,17 @@ pub(crate) struct SharedCache {
 
 impl SharedCache {
     /// The entry of a key made for this generation of the sink.
-    fn get(&self, generation: u64, hash: u64, key: &str) -> Option<Arc<Entry>> {
+    fn get(&self, generation: u64, hash: u64, key: &str) -> Option<Arc<KeyEntry>> {
         let table = self.table.lock();
         if table.0 == generation { find(&table.1, hash, key).cloned() } else { None }
     }
 
-    fn put(&self, generation: u64, entry: Arc<Entry>) {
+    fn put(&self, generation: u64, entry: Arc<KeyEntry>) {
         let mut table = self.table.lock();
         if table.0 != generation {
             *table = (generation, Table::new());
         }
-        put(&mut table.1, entry, MAX_SHARED);
+        put(&mut table.1, entry, SHARED_MAX);
     }
 }
 
@@ -142,26 +142,26 @@ impl Cache {
 
     /// The entry of a key at hand.
     #[inline]
-    pub(crate) fn get(&mut self, key: &str) -> Option<Arc<Entry>> {
+    pub(crate) fn get(&mut self, key: &str) -> Option<Arc<KeyEntry>> {
         let hash = hash_of(key);
         if let Some(entry) = find(&self.local, hash, key) {
             return Some(Arc::clone(entry));
         }
         let entry = self.shared.get(self.generation, hash, key)?;
-        put(&mut self.local, Arc::clone(&entry), MAX_LOCAL);
+        put(&mut self.local, Arc::clone(&entry), LOCAL_MAX);
         Some(entry)
     }
 
     /// The newest entry of a key, which another writer may have grown.
-    pub(crate) fn newest(&mut self, key: &str) -> Option<Arc<Entry>> {
+    pub(crate) fn newest(&mut self, key: &str) -> Option<Arc<KeyEntry>> {
         let entry = self.shared.get(self.generation, hash_of(key), key)?;
-        put(&mut self.local, Arc::clone(&entry), MAX_LOCAL);
+        put(&mut self.local, Arc::clone(&entry), LOCAL_MAX);
         Some(entry)
     }
 
     /// Takes an entry for all writers.
-    pub(crate) fn put(&mut self, entry: Arc<Entry>) {
-        put(&mut self.local, Arc::clone(&entry), MAX_LOCAL);
+    pub(crate) fn put(&mut self, entry: Arc<KeyEntry>) {
+        put(&mut self.local, Arc::clone(&entry), LOCAL_MAX);
         self.shared.put(self.generation, entry);
     }
 }

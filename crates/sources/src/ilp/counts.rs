@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use memchr::memchr;
 
 use super::writer::WriteReport;
-use crate::counts::{Rejections, SAMPLE_BYTES, Sample, add};
+use crate::counts::{RejectedSample, Rejections, SAMPLE_BYTES, add};
 
 /// What came by line protocol and what became of it.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl IlpCounts {
                 let line = buffer.get(*offset..).unwrap_or_default();
                 &line[..memchr(b'\n', &line[..line.len().min(SAMPLE_BYTES)]).unwrap_or(line.len())]
             };
-            self.rejected.add(reason, *n, receive_time, || Sample::new(text, line()).sent_by(peer));
+            self.rejected.add(reason, *n, receive_time, || RejectedSample::new(text, line()).sent_by(peer));
         }
     }
 }

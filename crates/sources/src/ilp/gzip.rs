@@ -8,10 +8,10 @@ use flate2::read::MultiGzDecoder;
 #[derive(Debug, thiserror::Error)]
 pub enum GzipError {
     /// It is not gzip, or damaged.
-    #[error("unable to parse: the body is no gzip: {0}")]
+    #[error("unable to parse: the body is not valid gzip: {0}")]
     Malformed(std::io::Error),
     /// It is larger than the limit once inflated.
-    #[error("the body has more than {limit_bytes} bytes once inflated")]
+    #[error("the body has more than {limit_bytes} bytes after decompression")]
     TooLarge {
         /// The limit.
         limit_bytes: usize,

@@ -19,9 +19,9 @@ use memchr::{memchr, memchr2};
 use super::number::{self, NotANumber, Number};
 
 /// Most tags of a line.
-pub const MAX_TAGS: usize = 128;
+pub const TAGS_MAX: usize = 128;
 /// Most fields of a line: those a stream can have.
-pub const MAX_FIELDS: usize = 4_096;
+pub const FIELDS_MAX: usize = 4_096;
 
 /// Unit of the times of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,11 +93,11 @@ pub enum Fault {
     NoTagValueSign,
     #[error("a tag without a value")]
     NoTagValue,
-    #[error("a tag is there twice")]
+    #[error("duplicate tag")]
     DuplicateTag,
-    #[error("more than {MAX_TAGS} tags")]
+    #[error("more than {TAGS_MAX} tags")]
     TooManyTags,
-    #[error("a name of more than {} bytes", crate::MAX_NAME_BYTES)]
+    #[error("a name of more than {} bytes", crate::NAME_BYTES_MAX)]
     NameTooLong,
     #[error("a field without a name")]
     NoFieldName,
@@ -105,11 +105,11 @@ pub enum Fault {
     NoFieldValueSign,
     #[error("a field without a value")]
     NoFieldValue,
-    #[error("more than {MAX_FIELDS} fields")]
+    #[error("more than {FIELDS_MAX} fields")]
     TooManyFields,
-    #[error("a field is there twice")]
+    #[error("duplicate field")]
     DuplicateField,
-    #[error("no value of a known type (1 1.5 1i 1u 1t 1n t f \"text\")")]
+    #[error("not a valid value, such as 1, 1.5, 1i, 1u, 1t, 1n, t, f or \"text\"")]
     BadValue,
     #[error("an integer out of range")]
     IntegerOutOfRange,
@@ -117,17 +117,17 @@ pub enum Fault {
     NumberOutOfRange,
     #[error("a string without its closing quote")]
     OpenString,
-    #[error("after a string: a comma, a space or the end of the line is expected")]
+    #[error("expected a comma, a space or the end of the line after a string")]
     AfterString,
-    #[error("no time: an integer is expected")]
+    #[error("expected an integer timestamp")]
     BadTime,
     #[error("a time out of range (1677 to 2262)")]
     TimeOutOfRange,
-    #[error("more after the time")]
+    #[error("unexpected text after the timestamp")]
     AfterTime,
-    #[error("a line of more than {} bytes", super::MAX_LINE_BYTES)]
+    #[error("a line of more than {} bytes", super::LINE_BYTES_MAX)]
     TooLong,
-    #[error("no memory for the line: lines of other connections that have not ended take all of it")]
+    #[error("out of memory for the line: unfinished lines of other connections use all of it")]
     NoMemory,
     #[error("the connection ended within the line")]
     Truncated,
@@ -165,7 +165,7 @@ fn at<T>(fault: Fault, offset: usize) -> Result<T, FaultAt> {
 
 /// A line found in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundLine {
     /// Where the line begins, blanks before it skipped.
     pub start: usize,
     /// Where it ends, without its line feed and carriage return.
@@ -180,7 +180,7 @@ pub struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A line.
-    Line(Found),
+    Line(FoundLine),
     /// Nothing but blanks and comments up to `end`.
     End,
     /// The beginning of a line whose line feed is not in the buffer.
@@ -232,7 +232,7 @@ pub fn next_line(buffer: &[u8], position: usize, last: bool) -> Next {
     }
     let next = start + end + closed as usize;
     let end = if end > 0 && rest[end - 1] == b'\r' { end - 1 } else { end };
-    Next::Line(Found { start, end: start + end, next, escapes })
+    Next::Line(FoundLine { start, end: start + end, next, escapes })
 }
 
 enum CarefulEnd {
@@ -321,7 +321,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Splits a line. `escapes` says whether it holds quotes or backslashes ([`Found::escapes`]).
+    /// Splits a line. `escapes` says whether it holds quotes or backslashes ([`FoundLine::escapes`]).
     ///
     /// # Errors
     /// Where there is no measurement, or it is alone.
@@ -356,8 +356,8 @@ impl<'a> Line<'a> {
 
     /// Its fields, one after the other.
     #[inline]
-    pub fn fields(&self) -> Fields<'a> {
-        Fields { text: self.text, position: self.fields_start, escapes: self.escapes, done: !self.has_fields }
+    pub fn fields(&self) -> LineFields<'a> {
+        LineFields { text: self.text, position: self.fields_start, escapes: self.escapes, done: !self.has_fields }
     }
 
     /// Reads measurement and tags: the measurement, then the tags in the line's order.
@@ -390,7 +390,7 @@ impl<'a> Line<'a> {
             if tags.iter().any(|(have, _)| *have == key) {
                 return at(Fault::DuplicateTag, start);
             }
-            if tags.len() == MAX_TAGS {
+            if tags.len() == TAGS_MAX {
                 return at(Fault::TooManyTags, start);
             }
             tags.push((key, unescape(&self.text[sign + 1..value_end]).into_owned()));
@@ -410,7 +410,7 @@ pub struct Series {
 }
 
 fn check_length(bytes: usize, offset: usize) -> Result<(), FaultAt> {
-    if bytes > crate::MAX_NAME_BYTES { at(Fault::NameTooLong, offset) } else { Ok(()) }
+    if bytes > crate::NAME_BYTES_MAX { at(Fault::NameTooLong, offset) } else { Ok(()) }
 }
 
 /// Returns whether what follows a key can be a time and nothing else: a field has a name and a sign.
@@ -475,7 +475,7 @@ fn unescape_before<'a>(raw: &'a str, escaped: &[char]) -> Cow<'a, str> {
 
 /// A field as written.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Field<'a> {
+pub struct LineField<'a> {
     /// Its name, escapes and all: [`unescape`] resolves them.
     pub raw_name: &'a str,
     /// Bytes before its name in the line.
@@ -501,20 +501,20 @@ pub enum FieldValue<'a> {
 
 /// The fields of a line, then its time.
 #[derive(Clone, Debug)]
-pub struct Fields<'a> {
+pub struct LineFields<'a> {
     text: &'a str,
     position: usize,
     escapes: bool,
     done: bool,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> LineFields<'a> {
     /// The next field, or none after the last.
     ///
     /// # Errors
     /// Where it is no field.
     #[inline]
-    pub fn next_field(&mut self) -> Result<Option<Field<'a>>, FaultAt> {
+    pub fn next_field(&mut self) -> Result<Option<LineField<'a>>, FaultAt> {
         if self.done {
             return Ok(None);
         }
@@ -557,7 +557,7 @@ impl<'a> Fields<'a> {
             Some(b',') => self.position = end + 1,
             Some(_) => return at(Fault::AfterString, end),
         }
-        Ok(Some(Field { raw_name, offset: start, value }))
+        Ok(Some(LineField { raw_name, offset: start, value }))
     }
 
     /// Where the `=` of the name that begins at `start` is.

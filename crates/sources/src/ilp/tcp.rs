@@ -21,9 +21,9 @@ use strongback_store::let_run;
 
 use super::parser::{Fault, Precision};
 use super::writer::{Origin, WriteReport, Writer};
-use super::{Ingress, MAX_LINE_BYTES};
+use super::{Ingress, LINE_BYTES_MAX};
 use crate::clock::Now;
-use crate::counts::{Sample, add};
+use crate::counts::{RejectedSample, add};
 use crate::throttle::{Throttle, hex_sample};
 use crate::worker::{Worker, readable_or_woken, woken_within};
 
@@ -62,10 +62,10 @@ pub struct Listener {
 }
 
 /// Connections by number.
-type Connections = Mutex<HashMap<u64, Connection>>;
+type Connections = Mutex<HashMap<u64, LineConnection>>;
 
 #[derive(Debug)]
-struct Connection {
+struct LineConnection {
     stream: TcpStream,
     peer: SocketAddr,
     /// When it last sent something, nanoseconds since 1970 UTC.
@@ -104,7 +104,7 @@ impl Listener {
     /// Takes no more connections, reads what the kernel still has of the open ones, then ends them.
     pub fn stop(&mut self) {
         self.acceptor.stop();
-        let open: Vec<Connection> = self.connections.lock().drain().map(|(_, c)| c).collect();
+        let open: Vec<LineConnection> = self.connections.lock().drain().map(|(_, c)| c).collect();
         for connection in &open {
             // Its reader sees the end after what was received already.
             let _ = connection.stream.shutdown(Shutdown::Read);
@@ -227,11 +227,11 @@ impl Acceptor {
     }
 
     /// Closes the connection that may go first, of one address or of all; whether there is one.
-    fn close_silent(&self, open: &mut HashMap<u64, Connection>, address: Option<IpAddr>) -> bool {
+    fn close_silent(&self, open: &mut HashMap<u64, LineConnection>, address: Option<IpAddr>) -> bool {
         let now = (self.now)();
         let idle_ns =
             i64::try_from(self.ingress.config().idle_after_s).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
-        let of = |c: &Connection| address.is_none_or(|address| c.peer.ip().to_canonical() == address);
+        let of = |c: &LineConnection| address.is_none_or(|address| c.peer.ip().to_canonical() == address);
         let silent = open.iter().filter(|(_, c)| of(c)).filter_map(|(number, c)| {
             let (wrote, last_read) = (c.wrote.load(Relaxed), c.last_read.load(Relaxed));
             let may_go = !wrote || now.saturating_sub(last_read) >= idle_ns;
@@ -275,7 +275,7 @@ impl Acceptor {
             counts.connections.fetch_sub(1, Relaxed);
             connections.lock().remove(&number);
         })?;
-        open.insert(number, Connection { stream, peer, last_read, wrote, thread: Some(thread) });
+        open.insert(number, LineConnection { stream, peer, last_read, wrote, thread: Some(thread) });
         Ok(())
     }
 }
@@ -510,10 +510,10 @@ impl Reader {
     fn bound_pending(&mut self) {
         if self.skipping {
             self.filled = 0;
-        } else if self.filled > MAX_LINE_BYTES {
+        } else if self.filled > LINE_BYTES_MAX {
             self.give_up(Fault::TooLong);
         } else if self.filled == self.buffer.len() {
-            let more = self.buffer.len().min(MAX_LINE_BYTES + SLACK_BYTES - self.buffer.len());
+            let more = self.buffer.len().min(LINE_BYTES_MAX + SLACK_BYTES - self.buffer.len());
             if self.ingress.reserve_for_line(more) {
                 self.line_bytes += more;
                 self.fit_buffer();
@@ -543,7 +543,7 @@ impl Reader {
             1 => fault.to_string(),
             lines => format!("{fault}; {lines} lines are lost with it: is a quote missing?"),
         };
-        let sample = || Sample::new(&text, &self.buffer[..self.filled]).sent_by(Some(self.peer));
+        let sample = || RejectedSample::new(&text, &self.buffer[..self.filled]).sent_by(Some(self.peer));
         counts.rejected.add(fault.reason(), lines, now, sample);
         let held = self.log.lock().pass(now);
         if let Some(held) = held {

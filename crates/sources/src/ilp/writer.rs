@@ -10,9 +10,9 @@ use strongback_store::{
     Refusal, Reject, StreamKey, StreamSpec, Value,
 };
 
-use super::cache::{Cache, Entry, KnownField, SharedCache};
-use super::parser::{self, Fault, FaultAt, Field, FieldValue, Line, MAX_FIELDS, Next};
-use super::{IlpConfig, MAX_LINE_BYTES};
+use super::cache::{Cache, KeyEntry, KnownField, SharedCache};
+use super::parser::{self, FIELDS_MAX, Fault, FaultAt, FieldValue, Line, LineField, Next};
+use super::{IlpConfig, LINE_BYTES_MAX};
 use crate::naming::free_tag;
 use crate::sink::Sink;
 
@@ -172,10 +172,10 @@ impl Writer {
                         None => std::str::from_utf8(&buffer[found.start..found.end]).map_err(|e| e.valid_up_to()),
                     };
                     let done = match text {
-                        Ok(text) if text.len() <= MAX_LINE_BYTES => {
+                        Ok(text) if text.len() <= LINE_BYTES_MAX => {
                             self.line(text, found.escapes, unit_ns, receive_time, report)
                         }
-                        Ok(_) => Err(FaultAt { fault: Fault::TooLong, offset: MAX_LINE_BYTES }.into()),
+                        Ok(_) => Err(FaultAt { fault: Fault::TooLong, offset: LINE_BYTES_MAX }.into()),
                         Err(offset) => Err(FaultAt { fault: Fault::InvalidUtf8, offset }.into()),
                     };
                     match done {
@@ -241,7 +241,7 @@ impl Writer {
     fn push(
         &mut self,
         line: &Line<'_>,
-        entry: &Entry,
+        entry: &KeyEntry,
         unit_ns: i64,
         receive_time: i64,
         report: &mut WriteReport,
@@ -290,21 +290,21 @@ impl Writer {
 
     /// Has the sink make or grow the stream of a line, and remembers what it said.
     #[cold]
-    fn learn(&mut self, line: &Line<'_>, unit_ns: i64) -> Result<Arc<Entry>, Rejection> {
+    fn learn(&mut self, line: &Line<'_>, unit_ns: i64) -> Result<Arc<KeyEntry>, Rejection> {
         let series = line.series()?;
         let mut fields = line.fields();
         let before = self.cache.newest(line.key());
         let mut known: Vec<KnownField> = before.as_ref().map_or_else(Vec::new, |entry| entry.fields.clone());
         let have: HashSet<(Box<str>, ChannelType)> = known.iter().map(|k| (k.raw_name.clone(), k.kind)).collect();
         let mut seen = HashSet::new();
-        let mut fresh: Vec<Field<'_>> = Vec::new();
+        let mut fresh: Vec<LineField<'_>> = Vec::new();
         let mut channels = Vec::new();
         while let Some(field) = fields.next_field()? {
             let kind = kind_of(&field.value);
             if !seen.insert((field.raw_name, kind)) {
                 return Err(FaultAt { fault: Fault::DuplicateField, offset: field.offset }.into());
             }
-            if seen.len() > MAX_FIELDS {
+            if seen.len() > FIELDS_MAX {
                 return Err(FaultAt { fault: Fault::TooManyFields, offset: field.offset }.into());
             }
             if !have.contains(&(Box::from(field.raw_name), kind)) {
@@ -330,7 +330,7 @@ impl Writer {
             Err(reject) => {
                 // Layouts only grow: from now on a line with a new field need not trouble the store.
                 if let (Reject::TooManyChannels { max_channels, .. }, Some(entry)) = (&reject, before) {
-                    let mut entry = Entry::new(line.key(), entry.stream, known);
+                    let mut entry = KeyEntry::new(line.key(), entry.stream, known);
                     entry.full = Some(*max_channels);
                     self.cache.put(Arc::new(entry));
                 }
@@ -348,7 +348,7 @@ impl Writer {
                 conflict: is_second_column(&stream.layout, index),
             });
         }
-        let entry = Arc::new(Entry::new(line.key(), stream.id, known));
+        let entry = Arc::new(KeyEntry::new(line.key(), stream.id, known));
         self.cache.put(Arc::clone(&entry));
         Ok(entry)
     }

@@ -32,7 +32,7 @@ pub struct Block<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The payload ends within a block's header.
-    #[error("block {block}: {found_bytes} bytes are left for its header of {BLOCK_HEADER_BYTES}")]
+    #[error("block {block}: {found_bytes} bytes left, its header needs {BLOCK_HEADER_BYTES}")]
     Truncated {
         /// Which block, from 0.
         block: usize,
@@ -42,7 +42,7 @@ pub enum BlockError {
         found_bytes: usize,
     },
     /// Its length is less than its header's, or more than what is left.
-    #[error("block {block}: a length of {words} words of 32 bits, where 2 to {most_words} can be")]
+    #[error("block {block}: length {words} (32-bit words), must be 2 to {most_words}")]
     Length {
         /// Which block, from 0.
         block: usize,

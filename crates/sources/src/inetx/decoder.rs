@@ -17,7 +17,7 @@ pub enum DecodeError {
     #[error(transparent)]
     Packet(#[from] PacketError),
     /// No layout knows its stream id.
-    #[error("stream {stream_id:#010x}, offset 4: no layout has this stream id")]
+    #[error("stream {stream_id:#010x}, offset 4: stream id is not configured")]
     UnknownStream {
         /// The stream id.
         stream_id: u32,

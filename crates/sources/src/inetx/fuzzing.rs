@@ -42,9 +42,9 @@ const LAYOUT: &str = "
 
 /// Numbers streams, and takes nothing.
 #[derive(Default)]
-struct Numbers(Mutex<u32>);
+struct NumberedStreams(Mutex<u32>);
 
-impl Sink for Numbers {
+impl Sink for NumberedStreams {
     fn resolve(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
         let mut next = self.0.lock();
         let stream = Stream {
@@ -73,7 +73,7 @@ impl Sink for Numbers {
 
 fn decoder() -> Decoder {
     let config: SourceConfig = toml::from_str(LAYOUT).expect("the layout above");
-    Decoder::bind(config.compile("source").expect("the layout above"), &Numbers::default())
+    Decoder::bind(config.compile("source").expect("the layout above"), &NumberedStreams::default())
         .expect("it takes everything")
 }
 

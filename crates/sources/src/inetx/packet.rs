@@ -65,7 +65,7 @@ impl PayloadInformation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// Too short for its header.
-    #[error("truncated: {found_bytes} bytes at offset {offset}, where the iNET-X header needs {needed_bytes}")]
+    #[error("truncated: {found_bytes} bytes at offset {offset}, the iNET-X header needs {needed_bytes}")]
     Truncated {
         /// Where the bytes ended.
         offset: usize,
@@ -75,7 +75,7 @@ pub enum PacketError {
         needed_bytes: usize,
     },
     /// Another version, or no iNET-X at all.
-    #[error("offset 0: iNET-X version {found} (control word {control:#010x}); version 1 is read")]
+    #[error("offset 0: iNET-X version {found} (control word {control:#010x}), only version 1 is supported")]
     Version {
         /// Version of the control word.
         found: u8,
@@ -202,11 +202,11 @@ mod tests {
         other[0] = 0x21;
         assert_eq!(
             Packet::parse(&other).unwrap_err().to_string(),
-            "offset 0: iNET-X version 2 (control word 0x21000000); version 1 is read"
+            "offset 0: iNET-X version 2 (control word 0x21000000), only version 1 is supported"
         );
         assert_eq!(
             Packet::parse(&good[..20]).unwrap_err().to_string(),
-            "truncated: 20 bytes at offset 20, where the iNET-X header needs 24"
+            "truncated: 20 bytes at offset 20, the iNET-X header needs 24"
         );
         assert!(matches!(Packet::parse(&[]), Err(PacketError::Truncated { found_bytes: 0, .. })));
         assert!(matches!(Packet::parse(b"GET / HTTP"), Err(PacketError::Version { found: 4, .. })));

@@ -8,9 +8,9 @@ use strongback_store::Outcome;
 use super::append::Frames;
 use super::decoder::{DecodeError, Decoder};
 use super::packet::PacketError;
-use super::tally::Watch;
+use super::tally::PacketTally;
 use crate::clock::Now;
-use crate::counts::{self, PacketCounts, Sample};
+use crate::counts::{self, PacketCounts, RejectedSample};
 use crate::layout::SourceLayout;
 use crate::sink::Sink;
 use crate::start::StartError;
@@ -19,14 +19,14 @@ use crate::udp::{Datagrams, Peer, Receiver, Sockets};
 
 /// Starts iNET-X sources.
 #[derive(Debug)]
-pub struct Source;
+pub struct InetxSource;
 
-impl Source {
+impl InetxSource {
     /// Binds the layout's streams, opens the socket, starts receiving.
     ///
     /// # Errors
     /// Where a stream, the socket or the thread cannot be had.
-    pub fn start(layout: SourceLayout, sink: Arc<dyn Sink>, now: Now) -> Result<Running, StartError> {
+    pub fn start(layout: SourceLayout, sink: Arc<dyn Sink>, now: Now) -> Result<RunningReceiver, StartError> {
         let name = layout.name.clone();
         let (listen, receive_buffer_bytes) = (layout.listen.clone(), layout.receive_buffer_bytes);
         let decoder =
@@ -35,17 +35,17 @@ impl Source {
             .map_err(|source| StartError::Socket { name: name.clone(), source })?;
         let addresses = sockets.local_addrs().map_err(|source| StartError::Thread { name: name.clone(), source })?;
         let counts = Arc::new(PacketCounts::default());
-        let intake = Intake::new(name.clone(), decoder, sink, Arc::clone(&counts), Arc::clone(&now));
+        let intake = PacketReceiver::new(name.clone(), decoder, sink, Arc::clone(&counts), Arc::clone(&now));
         let receiver = Receiver::start(&name, sockets, Arc::clone(&counts), now, intake)
             .map_err(|source| StartError::Thread { name: name.clone(), source })?;
         tracing::info!(source = name, ?addresses, "receiving iNET-X");
-        Ok(Running { name, addresses, counts, receiver })
+        Ok(RunningReceiver { name, addresses, counts, receiver })
     }
 }
 
 /// A source at work. Dropping it stops it.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningReceiver {
     /// Name of the source.
     pub name: String,
     /// Where it listens.
@@ -55,7 +55,7 @@ pub struct Running {
     receiver: Receiver,
 }
 
-impl Running {
+impl RunningReceiver {
     /// Takes what the kernel still has, then ends.
     pub fn stop(&mut self) {
         self.receiver.stop();
@@ -63,7 +63,7 @@ impl Running {
 }
 
 /// Decodes datagrams, counts what came of them, hands the frames of each batch to the sink.
-pub(crate) struct Intake {
+pub(crate) struct PacketReceiver {
     name: String,
     decoder: Decoder,
     sink: Arc<dyn Sink>,
@@ -73,10 +73,10 @@ pub(crate) struct Intake {
     /// Reception of the newest datagram.
     newest: i64,
     log: Throttle,
-    watch: Watch,
+    watch: PacketTally,
 }
 
-impl Intake {
+impl PacketReceiver {
     pub(crate) fn new(
         name: String,
         decoder: Decoder,
@@ -86,10 +86,10 @@ impl Intake {
     ) -> Self {
         // Two rejected datagrams a ten seconds are enough to know what is wrong; the counters have the rest.
         let log = Throttle::new(2, 10_000_000_000);
-        let (watch, tallies) = Watch::new(decoder.layout());
+        let (watch, tallies) = PacketTally::new(decoder.layout());
         // Set by nobody else: the counters are this source's own.
         let _ = counts.tallies.set(tallies);
-        Intake { name, decoder, sink, counts, now, frames: Frames::default(), newest: 0, log, watch }
+        PacketReceiver { name, decoder, sink, counts, now, frames: Frames::default(), newest: 0, log, watch }
     }
 
     fn refuse(&mut self, error: &DecodeError, bytes: &[u8], receive_time: i64, peer: &Peer) {
@@ -98,7 +98,7 @@ impl Intake {
             DecodeError::UnknownStream { stream_id } => self.counts.unknown_streams.add(*stream_id),
             _ => false,
         };
-        let sample = || Sample::new(error, bytes).sent_by(peer.address());
+        let sample = || RejectedSample::new(error, bytes).sent_by(peer.address());
         self.counts.rejected.add(reason(error), 1, receive_time, sample);
         match error {
             DecodeError::UnknownStream { .. } => {
@@ -142,7 +142,7 @@ pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome], now: i
             Outcome::Stored { .. } | Outcome::Reduced { .. } => stored += 1,
             Outcome::Duplicate => duplicate += 1,
             Outcome::Rejected(reject) => {
-                counts.rejected.add(reject.reason(), 1, now, || Sample::new(reject, b""));
+                counts.rejected.add(reject.reason(), 1, now, || RejectedSample::new(reject, b""));
             }
         }
     }
@@ -150,7 +150,7 @@ pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome], now: i
     counts::add(&counts.duplicate, duplicate);
 }
 
-impl Datagrams for Intake {
+impl Datagrams for PacketReceiver {
     fn datagram(&mut self, bytes: &[u8], receive_time: i64, peer: &Peer) {
         self.newest = receive_time;
         match self.decoder.decode(bytes, receive_time, &mut self.frames.batch) {

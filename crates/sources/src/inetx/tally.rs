@@ -46,7 +46,7 @@ pub struct Tally {
 
 /// What is remembered of one stream id between packets.
 #[derive(Clone, Copy, Debug, Default)]
-struct Past {
+struct StreamPast {
     /// Whether its clock was set.
     is_set: Option<bool>,
     /// When each trouble was last seen.
@@ -55,22 +55,22 @@ struct Past {
 
 /// Counts and tells.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    past: Vec<Past>,
+pub(crate) struct PacketTally {
+    past: Vec<StreamPast>,
     /// Frames were to have the packets' time.
     wants_source_time: bool,
     log: Throttle,
 }
 
-impl Watch {
-    pub(crate) fn new(layout: &SourceLayout) -> (Watch, Vec<Tally>) {
+impl PacketTally {
+    pub(crate) fn new(layout: &SourceLayout) -> (PacketTally, Vec<Tally>) {
         let tallies = layout.streams.iter().map(|stream| Tally {
             id: stream.id,
             keys: stream.tables.iter().map(|table| table.spec.key.clone()).collect(),
             ..Tally::default()
         });
-        let watch = Watch {
-            past: vec![Past::default(); layout.streams.len()],
+        let watch = PacketTally {
+            past: vec![StreamPast::default(); layout.streams.len()],
             wants_source_time: layout.clock == Clock::Source,
             log: Throttle::new(NOTES_A_MINUTE, 60_000_000_000),
         };

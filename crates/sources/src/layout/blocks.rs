@@ -3,7 +3,7 @@
 use hashbrown::HashSet;
 use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec};
 
-use super::{LayoutError, MAX_CHANNELS, SEQUENCE_MODULUS, StreamLayout, TableLayout, check_name, compile_field};
+use super::{CHANNELS_MAX, LayoutError, SEQUENCE_MODULUS, StreamLayout, TableLayout, check_name, compile_field};
 use crate::config::{BlockConfig, BlockHeader, StreamConfig};
 
 /// Where the blocks of a parser-aligned payload go.
@@ -124,8 +124,8 @@ fn compile_table(block: &BlockConfig, source: &str, clock: Clock, path: &str) ->
         }
     }
     channels.extend(headers.iter().cloned());
-    if channels.is_empty() || channels.len() > MAX_CHANNELS {
-        let why = format!("a block needs 1 to {MAX_CHANNELS} channels, not {}", channels.len());
+    if channels.is_empty() || channels.len() > CHANNELS_MAX {
+        let why = format!("a block needs 1 to {CHANNELS_MAX} channels, not {}", channels.len());
         return Err(LayoutError::new(format!("{path}.channel"), why));
     }
     let spec = StreamSpec {

@@ -41,7 +41,7 @@ const DATA_END: u8 = 0x0F;
 
 /// What a file holds, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry<'a> {
+pub enum RecordEntry<'a> {
     /// How messages are laid out.
     Schema {
         /// Its number, from 1.
@@ -65,7 +65,7 @@ pub enum Entry<'a> {
         encoding: &'a str,
     },
     /// A message.
-    Message(Message<'a>),
+    Message(RecordedMessage<'a>),
     /// An attached file, which is passed over.
     Attachment,
     /// A message of more bytes than are taken.
@@ -76,7 +76,7 @@ pub enum Entry<'a> {
 
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct RecordedMessage<'a> {
     /// Number of its channel.
     pub channel: u16,
     /// What counts messages; what it counts is up to who wrote the file.
@@ -100,7 +100,7 @@ pub struct Damage {
 
 /// How a file ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum FileEnd {
     /// As it should.
     Whole,
     /// Too early, or in bytes behind which nothing can be found: where.
@@ -113,7 +113,7 @@ pub enum End {
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
     /// It begins otherwise.
-    #[error("no MCAP file: it does not begin with the bytes 89 4d 43 41 50 30 0d 0a")]
+    #[error("not an MCAP file: it does not start with the bytes 89 4d 43 41 50 30 0d 0a")]
     NotMcap,
     /// Reading fails.
     #[error("at byte {offset}: {source}")]
@@ -158,7 +158,7 @@ impl<R: Read> Read for Input<R> {
 }
 
 /// Hands out entries, with the bytes of the file read so far.
-type Each<'e> = dyn FnMut(Entry<'_>, u64) -> ControlFlow<()> + 'e;
+type Each<'e> = dyn FnMut(RecordEntry<'_>, u64) -> ControlFlow<()> + 'e;
 
 /// How far a run of records goes.
 enum Walked {
@@ -172,7 +172,10 @@ enum Walked {
 ///
 /// # Errors
 /// Where it is no such file, or cannot be read; what came before was handed over.
-pub fn read(input: impl Read, mut each: impl FnMut(Entry<'_>, u64) -> ControlFlow<()>) -> Result<End, ContainerError> {
+pub fn read(
+    input: impl Read,
+    mut each: impl FnMut(RecordEntry<'_>, u64) -> ControlFlow<()>,
+) -> Result<FileEnd, ContainerError> {
     let inner = BufReader::with_capacity(256 << 10, input);
     let mut input = Input { inner, offset: 0, ended: false, failed: None };
     let end = walk(&mut input, &mut each);
@@ -182,7 +185,7 @@ pub fn read(input: impl Read, mut each: impl FnMut(Entry<'_>, u64) -> ControlFlo
     }
 }
 
-fn walk<R: Read>(input: &mut Input<R>, each: &mut Each<'_>) -> Result<End, ContainerError> {
+fn walk<R: Read>(input: &mut Input<R>, each: &mut Each<'_>) -> Result<FileEnd, ContainerError> {
     let mut magic = [0; MAGIC.len()];
     if !fill(input, &mut magic) || magic != MAGIC {
         return Err(ContainerError::NotMcap);
@@ -193,19 +196,19 @@ fn walk<R: Read>(input: &mut Input<R>, each: &mut Each<'_>) -> Result<End, Conta
         let begin = input.offset;
         let cut = |input: &Input<R>, what: &str| {
             let offset = input.offset;
-            Ok(End::Cut(Damage { offset, what: format!("the file ends in {what} that begins at byte {begin}") }))
+            Ok(FileEnd::Cut(Damage { offset, what: format!("the file ends in {what} that begins at byte {begin}") }))
         };
         let mut head = [0; HEAD_BYTES];
         if !fill(input, &mut head) {
             let what =
                 if input.offset == begin { "the file ends without a footer" } else { "the file ends in a record" };
-            return Ok(End::Cut(Damage { offset: input.offset, what: what.to_owned() }));
+            return Ok(FileEnd::Cut(Damage { offset: input.offset, what: what.to_owned() }));
         }
         let (opcode, length) = (head[0], le_u64(&head[1..]));
         let flow = match opcode {
             0 => {
                 let what = "bytes that are no record: nothing behind them can be found".to_owned();
-                return Ok(End::Cut(Damage { offset: begin, what }));
+                return Ok(FileEnd::Cut(Damage { offset: begin, what }));
             }
             FOOTER => {
                 if !skip(input, length) || !fill(input, &mut magic) {
@@ -213,9 +216,9 @@ fn walk<R: Read>(input: &mut Input<R>, each: &mut Each<'_>) -> Result<End, Conta
                 }
                 if magic != MAGIC {
                     let what = "no magic behind the footer".to_owned();
-                    return Ok(End::Cut(Damage { offset: begin, what }));
+                    return Ok(FileEnd::Cut(Damage { offset: begin, what }));
                 }
-                return Ok(End::Whole);
+                return Ok(FileEnd::Whole);
             }
             // The summary repeats schemas and channels.
             _ if is_summary => skipped(input, length, ControlFlow::Continue(())),
@@ -239,7 +242,7 @@ fn walk<R: Read>(input: &mut Input<R>, each: &mut Each<'_>) -> Result<End, Conta
                 }
             }
             ATTACHMENT => match skip(input, length) {
-                true => Some(each(Entry::Attachment, input.offset)),
+                true => Some(each(RecordEntry::Attachment, input.offset)),
                 false => None,
             },
             other => {
@@ -249,7 +252,7 @@ fn walk<R: Read>(input: &mut Input<R>, each: &mut Each<'_>) -> Result<End, Conta
         };
         match flow {
             Some(ControlFlow::Continue(())) => {}
-            Some(ControlFlow::Break(())) => return Ok(End::Stopped),
+            Some(ControlFlow::Break(())) => return Ok(FileEnd::Stopped),
             None => return cut(input, if opcode == CHUNK { "the chunk" } else { "a record" }),
         }
     }
@@ -369,7 +372,7 @@ fn zstd_decoder<'r>(packed: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
 
 /// Tells what is wrong with a chunk, and goes on behind it.
 fn damaged<R: Read>(input: &mut Input<R>, each: &mut Each<'_>, damage: Damage, end: u64) -> Chunked {
-    match each(Entry::Damage(damage), input.offset) {
+    match each(RecordEntry::Damage(damage), input.offset) {
         ControlFlow::Break(()) => Chunked::Stopped,
         ControlFlow::Continue(()) => after(input, end),
     }
@@ -413,16 +416,16 @@ fn records(plain: &mut dyn Read, body: &mut Vec<u8>, begin: u64, at: u64, each: 
     }
 }
 
-fn too_large(opcode: u8, length: u64, offset: u64) -> Entry<'static> {
+fn too_large(opcode: u8, length: u64, offset: u64) -> RecordEntry<'static> {
     match opcode {
-        MESSAGE => Entry::TooLarge,
-        _ => Entry::Damage(Damage { offset, what: format!("a schema or channel of {length} bytes") }),
+        MESSAGE => RecordEntry::TooLarge,
+        _ => RecordEntry::Damage(Damage { offset, what: format!("a schema or channel of {length} bytes") }),
     }
 }
 
 /// The entry of a record. `offset` is where it, or the chunk it is in, begins.
-fn entry(opcode: u8, body: &[u8], offset: u64) -> Entry<'_> {
-    let mut fields = Fields { rest: body };
+fn entry(opcode: u8, body: &[u8], offset: u64) -> RecordEntry<'_> {
+    let mut fields = RecordFields { rest: body };
     let entry = match opcode {
         SCHEMA => fields.schema(),
         CHANNEL => fields.channel(),
@@ -435,16 +438,16 @@ fn entry(opcode: u8, body: &[u8], offset: u64) -> Entry<'_> {
     };
     entry.unwrap_or_else(|| {
         let what = format!("a {name} of {} bytes whose parts do not fit into it", body.len());
-        Entry::Damage(Damage { offset, what })
+        RecordEntry::Damage(Damage { offset, what })
     })
 }
 
 /// Parts of a record, one after the other.
-struct Fields<'a> {
+struct RecordFields<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> RecordFields<'a> {
     fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(count)?;
         self.rest = rest;
@@ -468,20 +471,20 @@ impl<'a> Fields<'a> {
         std::str::from_utf8(self.bytes(length)?).ok()
     }
 
-    fn schema(&mut self) -> Option<Entry<'a>> {
+    fn schema(&mut self) -> Option<RecordEntry<'a>> {
         let (id, name, encoding) = (self.u16()?, self.text()?, self.text()?);
         let length = self.u32()? as usize;
-        Some(Entry::Schema { id, name, encoding, text: self.bytes(length)? })
+        Some(RecordEntry::Schema { id, name, encoding, text: self.bytes(length)? })
     }
 
-    fn channel(&mut self) -> Option<Entry<'a>> {
-        Some(Entry::Channel { id: self.u16()?, schema: self.u16()?, topic: self.text()?, encoding: self.text()? })
+    fn channel(&mut self) -> Option<RecordEntry<'a>> {
+        Some(RecordEntry::Channel { id: self.u16()?, schema: self.u16()?, topic: self.text()?, encoding: self.text()? })
     }
 
-    fn message(&mut self) -> Option<Entry<'a>> {
+    fn message(&mut self) -> Option<RecordEntry<'a>> {
         let (channel, sequence) = (self.u16()?, self.u32()?);
         let (log_time, publish_time) = (self.u64()?, self.u64()?);
-        Some(Entry::Message(Message { channel, sequence, log_time, publish_time, data: self.rest }))
+        Some(RecordEntry::Message(RecordedMessage { channel, sequence, log_time, publish_time, data: self.rest }))
     }
 }
 

@@ -10,16 +10,16 @@ use strongback_store::{
 
 use super::import::{McapReport, import};
 use super::json::JsonDecoder;
-use super::message::{Leaf, RosDecoder, Values};
+use super::message::{MessageLeaf, RosDecoder, Values};
 use super::numbering::Numbering;
 use super::schema::Dialect;
 use crate::sink::Sink;
 
 /// Numbers streams and rows.
 #[derive(Default)]
-struct Numbers(Mutex<u32>);
+struct NumberedRows(Mutex<u32>);
 
-impl Sink for Numbers {
+impl Sink for NumberedRows {
     fn resolve(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
         let mut next = self.0.lock();
         let stream = Stream {
@@ -50,7 +50,8 @@ impl Sink for Numbers {
 pub fn file(bytes: &[u8]) {
     let Ok(numbering) = Numbering::of(bytes) else { return };
     let report = McapReport { numbering, ..McapReport::default() };
-    let (report, refusal, end) = import(bytes, "fuzz", &Numbers::default(), report, |_, _| ControlFlow::Continue(()));
+    let (report, refusal, end) =
+        import(bytes, "fuzz", &NumberedRows::default(), report, |_, _| ControlFlow::Continue(()));
     assert!(refusal.is_none() && end.is_ok());
     let of_topics: u64 = report.topics.iter().map(|topic| topic.messages).sum();
     let unknown = report.rejected.get("unknown_channel").copied().unwrap_or(0);
@@ -66,7 +67,7 @@ pub fn message(bytes: &[u8]) {
     let Some((&[whose, low, high], rest)) = bytes.split_first_chunk() else { return };
     let (schema, message) = rest.split_at(rest.len().min(u16::from_le_bytes([low, high]).into()));
     let (mut first, mut again) = (Values::new(), Values::new());
-    let leaves: Vec<Leaf> = if whose % 3 == 2 {
+    let leaves: Vec<MessageLeaf> = if whose % 3 == 2 {
         let mut decoder = JsonDecoder::new(Some(schema));
         // Types are those of the first values, so the second time others may be taken.
         let _ = decoder.decode(message, &mut first);

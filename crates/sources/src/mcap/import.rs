@@ -7,18 +7,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use strongback_store::{
-    ArrayRef, ArrayType, BlobError, CellState, ChannelIndex, ChannelSpec, ChannelType, Clock, CommitNumber,
-    ElementType, FrameBatch, FrameHead, MAX_ARRAY_LENGTH, Outcome, Refusal, Reject, StreamId, StreamKey, StreamSpec,
-    Value,
+    ARRAY_LENGTH_MAX, ArrayRef, ArrayType, BlobError, CellState, ChannelIndex, ChannelSpec, ChannelType, Clock,
+    CommitNumber, ElementType, FrameBatch, FrameHead, Outcome, Refusal, Reject, StreamId, StreamKey, StreamSpec, Value,
 };
 
-use super::container::{self, ContainerError, Damage, End, Entry, Message};
+use super::container::{self, ContainerError, Damage, FileEnd, RecordEntry, RecordedMessage};
 use super::json::JsonDecoder;
-use super::message::{Leaf, LeafKind, LeftOut, RosDecoder, Values, leave_out};
+use super::message::{LeafKind, LeftOut, MessageLeaf, RosDecoder, Values, leave_out};
 use super::numbering::Numbering;
 use super::schema::Dialect;
-use super::value::{DecodeError, Found};
-use crate::MAX_NAME_BYTES;
+use super::value::{FoundValue, MessageError};
+use crate::NAME_BYTES_MAX;
 use crate::import::file_sha256;
 use crate::sink::Sink;
 
@@ -195,9 +194,9 @@ pub fn run(
         return Err(McapError::Refused { path: shown, messages, source });
     }
     match end.map_err(container)? {
-        End::Whole => {}
-        End::Stopped => return Err(McapError::Stopped { path: shown, messages }),
-        End::Cut(damage) => {
+        FileEnd::Whole => {}
+        FileEnd::Stopped => return Err(McapError::Stopped { path: shown, messages }),
+        FileEnd::Cut(damage) => {
             *report.rejected.entry("cut").or_default() += 1;
             report.cut = Some(damage);
         }
@@ -213,8 +212,8 @@ pub(super) fn import(
     sink: &dyn Sink,
     report: McapReport,
     mut progress: impl FnMut(u64, u64) -> ControlFlow<()>,
-) -> (McapReport, Option<Refusal>, Result<End, ContainerError>) {
-    let mut import = Import::new(run, sink, report);
+) -> (McapReport, Option<Refusal>, Result<FileEnd, ContainerError>) {
+    let mut import = McapImport::new(run, sink, report);
     let end = container::read(input, |entry, bytes| {
         import.entry(entry);
         match import.refusal {
@@ -249,56 +248,56 @@ enum Fate {
     Counted(String),
 }
 
-enum Decoder {
+enum TopicDecoder {
     Ros(Box<RosDecoder>),
     Json(Box<JsonDecoder>),
 }
 
-impl Decoder {
-    fn leaves(&self) -> &[Leaf] {
+impl TopicDecoder {
+    fn leaves(&self) -> &[MessageLeaf] {
         match self {
-            Decoder::Ros(decoder) => decoder.leaves(),
-            Decoder::Json(decoder) => decoder.leaves(),
+            TopicDecoder::Ros(decoder) => decoder.leaves(),
+            TopicDecoder::Json(decoder) => decoder.leaves(),
         }
     }
 
     fn left_out(&self) -> &LeftOut {
         match self {
-            Decoder::Ros(decoder) => decoder.left_out(),
-            Decoder::Json(decoder) => decoder.left_out(),
+            TopicDecoder::Ros(decoder) => decoder.left_out(),
+            TopicDecoder::Json(decoder) => decoder.left_out(),
         }
     }
 
     fn stamp(&self) -> Option<usize> {
         match self {
-            Decoder::Ros(decoder) => decoder.stamp(),
-            Decoder::Json(_) => None,
+            TopicDecoder::Ros(decoder) => decoder.stamp(),
+            TopicDecoder::Json(_) => None,
         }
     }
 
-    fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), DecodeError> {
+    fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), MessageError> {
         match self {
-            Decoder::Ros(decoder) => decoder.decode(message, values),
-            Decoder::Json(decoder) => decoder.decode(message, values),
+            TopicDecoder::Ros(decoder) => decoder.decode(message, values),
+            TopicDecoder::Json(decoder) => decoder.decode(message, values),
         }
     }
 }
 
 /// Where the values of a leaf go.
 #[derive(Clone, Copy, Default)]
-struct Target {
+struct LeafTarget {
     /// Type of its channel, once it is known.
     kind: Option<ChannelType>,
     index: Option<ChannelIndex>,
 }
 
 struct Topic {
-    decoder: Decoder,
-    targets: Vec<Target>,
+    decoder: TopicDecoder,
+    targets: Vec<LeafTarget>,
     left_out: LeftOut,
 }
 
-struct Import<'a> {
+struct McapImport<'a> {
     run: &'a str,
     sink: &'a dyn Sink,
     schemas: HashMap<u16, SchemaText>,
@@ -315,9 +314,9 @@ struct Import<'a> {
     refusal: Option<Refusal>,
 }
 
-impl<'a> Import<'a> {
-    fn new(run: &'a str, sink: &'a dyn Sink, report: McapReport) -> Import<'a> {
-        Import {
+impl<'a> McapImport<'a> {
+    fn new(run: &'a str, sink: &'a dyn Sink, report: McapReport) -> McapImport<'a> {
+        McapImport {
             run,
             sink,
             schemas: HashMap::new(),
@@ -333,9 +332,9 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn entry(&mut self, entry: Entry<'_>) {
+    fn entry(&mut self, entry: RecordEntry<'_>) {
         match entry {
-            Entry::Schema { id, name, encoding, text } => {
+            RecordEntry::Schema { id, name, encoding, text } => {
                 // Chunks repeat them.
                 let bytes = name.len() + encoding.len() + text.len();
                 if id != 0 && !self.schemas.contains_key(&id) && self.schemas_bytes + bytes <= SCHEMAS_BYTES_MAX {
@@ -344,19 +343,19 @@ impl<'a> Import<'a> {
                     self.schemas.insert(id, SchemaText { name, encoding, text });
                 }
             }
-            Entry::Channel { id, schema, topic, encoding } => {
+            RecordEntry::Channel { id, schema, topic, encoding } => {
                 self.senders.entry(id).or_insert_with(|| {
-                    let bounded = |text: &str| text.chars().take(MAX_NAME_BYTES).collect::<String>();
+                    let bounded = |text: &str| text.chars().take(NAME_BYTES_MAX).collect::<String>();
                     Sender { schema, topic: bounded(topic), encoding: bounded(encoding), fate: None }
                 });
             }
-            Entry::Message(message) => {
+            RecordEntry::Message(message) => {
                 self.report.messages += 1;
                 self.message(&message);
             }
-            Entry::Attachment => self.report.attachments += 1,
-            Entry::TooLarge => self.reject("message_too_large"),
-            Entry::Damage(damage) => {
+            RecordEntry::Attachment => self.report.attachments += 1,
+            RecordEntry::TooLarge => self.reject("message_too_large"),
+            RecordEntry::Damage(damage) => {
                 self.reject("damaged");
                 if self.report.damages.len() < DAMAGES_MAX {
                     self.report.damages.push(damage);
@@ -369,7 +368,7 @@ impl<'a> Import<'a> {
         *self.report.rejected.entry(reason).or_default() += 1;
     }
 
-    fn message(&mut self, message: &Message<'_>) {
+    fn message(&mut self, message: &RecordedMessage<'_>) {
         if self.senders.get(&message.channel).is_some_and(|sender| sender.fate.is_none()) {
             let fate = self.begin_topic(message.channel);
             if let Some(sender) = self.senders.get_mut(&message.channel) {
@@ -399,13 +398,15 @@ impl<'a> Import<'a> {
         let about = schema.map_or(("", ""), |schema| (schema.name.as_str(), schema.encoding.as_str()));
         let ros = |dialect| {
             let (name, text) = schema.map_or(("", &[][..]), |schema| (&schema.name, &schema.text));
-            RosDecoder::new(dialect, name, text).map(|decoder| Decoder::Ros(Box::new(decoder)))
+            RosDecoder::new(dialect, name, text).map(|decoder| TopicDecoder::Ros(Box::new(decoder)))
         };
         let decoder = match (encoding.as_str(), about.1) {
             ("ros1", "ros1msg") => ros(Dialect::Ros1),
             ("cdr", "ros2msg") => ros(Dialect::Ros2),
-            ("json", "jsonschema") => Ok(Decoder::Json(Box::new(JsonDecoder::new(schema.map(|s| s.text.as_slice()))))),
-            ("json", "") => Ok(Decoder::Json(Box::new(JsonDecoder::new(None)))),
+            ("json", "jsonschema") => {
+                Ok(TopicDecoder::Json(Box::new(JsonDecoder::new(schema.map(|s| s.text.as_slice())))))
+            }
+            ("json", "") => Ok(TopicDecoder::Json(Box::new(JsonDecoder::new(None)))),
             ("ros1" | "cdr" | "json", other) => {
                 return Fate::Counted(format!(
                     "no decoder for encoding {encoding} with the schema {other:?} of topic {topic}"
@@ -442,7 +443,7 @@ impl<'a> Import<'a> {
         Fate::Decoded(index)
     }
 
-    fn decode(&mut self, topic: usize, message: &Message<'_>) {
+    fn decode(&mut self, topic: usize, message: &RecordedMessage<'_>) {
         self.report.topics[topic].messages += 1;
         let sequence = self.report.numbering.sequence(message.channel, message.sequence);
         let Some(receive_time) = time_of(message.log_time) else { return self.reject_of(topic, "bad_time") };
@@ -467,13 +468,13 @@ impl<'a> Import<'a> {
         let stamp = of.decoder.stamp().and_then(|stamp| values.iter().find(|(leaf, _)| *leaf == stamp));
         let stamp = match stamp {
             // A stamp of 0 was never set.
-            Some((_, Found::Plain(Value::I64(stamp)))) if *stamp > 0 => Some(*stamp),
+            Some((_, FoundValue::Plain(Value::I64(stamp)))) if *stamp > 0 => Some(*stamp),
             _ => time_of(message.publish_time).filter(|time| *time > 0),
         };
         // References of blobs, durable before the frame that names them.
         let mut blobs = Vec::new();
         for (leaf, value) in &values {
-            let Found::Array(_, bytes) = value else { continue };
+            let FoundValue::Array(_, bytes) = value else { continue };
             if of.targets[*leaf].kind != Some(ChannelType::Blob) {
                 continue;
             }
@@ -488,21 +489,21 @@ impl<'a> Import<'a> {
         }
         self.batch.begin(FrameHead { stream, receive_time, source_time: stamp, sequence });
         for (leaf, value) in &values {
-            let Target { kind: Some(kind), index: Some(index) } = of.targets[*leaf] else { continue };
+            let LeafTarget { kind: Some(kind), index: Some(index) } = of.targets[*leaf] else { continue };
             match value {
-                Found::Plain(value) => self.batch.push(index, *value),
-                Found::Text(text) => self.batch.push(index, Value::String(text)),
-                Found::Unknown => self.batch.push_state(index, CellState::Unknown),
-                Found::Array(..) if kind == ChannelType::Blob => {
+                FoundValue::Plain(value) => self.batch.push(index, *value),
+                FoundValue::Text(text) => self.batch.push(index, Value::String(text)),
+                FoundValue::Unknown => self.batch.push_state(index, CellState::Unknown),
+                FoundValue::Array(..) if kind == ChannelType::Blob => {
                     if let Some((_, blob)) = blobs.iter().find(|(of, _)| of == leaf) {
                         self.batch.push(index, Value::Blob(*blob));
                     }
                 }
-                Found::Array(element, bytes) => match ArrayRef::new(*element, bytes) {
-                    Some(array) if array.len() <= MAX_ARRAY_LENGTH => self.batch.push(index, Value::Array(array)),
+                FoundValue::Array(element, bytes) => match ArrayRef::new(*element, bytes) {
+                    Some(array) if array.len() <= ARRAY_LENGTH_MAX => self.batch.push(index, Value::Array(array)),
                     _ => {
                         let name = &of.decoder.leaves()[*leaf].name;
-                        let sentence = format!("{name}: arrays of more than {MAX_ARRAY_LENGTH} elements");
+                        let sentence = format!("{name}: arrays of more than {ARRAY_LENGTH_MAX} elements");
                         leave_out(&mut of.left_out, sentence, 1);
                     }
                 },
@@ -526,7 +527,7 @@ impl<'a> Import<'a> {
         let (of, about) = (&mut self.topics[topic], &mut self.report.topics[topic]);
         let leaves = of.decoder.leaves();
         let mut grown = of.targets.len() < leaves.len() || about.stream.is_none();
-        of.targets.resize(leaves.len(), Target::default());
+        of.targets.resize(leaves.len(), LeafTarget::default());
         for (target, leaf) in of.targets.iter_mut().zip(leaves) {
             if let LeafKind::Plain(kind) = leaf.kind {
                 target.kind = Some(kind);
@@ -534,7 +535,7 @@ impl<'a> Import<'a> {
         }
         for (leaf, value) in values {
             // Bytes are short ones or images, as the first of them are.
-            if let (LeafKind::Bytes(element), Found::Array(_, bytes)) = (leaves[*leaf].kind, value)
+            if let (LeafKind::Bytes(element), FoundValue::Array(_, bytes)) = (leaves[*leaf].kind, value)
                 && of.targets[*leaf].kind.is_none()
                 && !bytes.is_empty()
             {

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
-use strongback_store::{ArrayType, ChannelType, ElementType, MAX_ARRAY_LENGTH, Value};
+use strongback_store::{ARRAY_LENGTH_MAX, ArrayType, ChannelType, ElementType, Value};
 
-use super::message::{ELEMENTS_MAX, LEAVES_MAX, Leaf, LeafKind, LeftOut, Values, add_leaf, is_name, leave_out};
-use super::value::{DecodeError, Found};
+use super::message::{ELEMENTS_MAX, LEAVES_MAX, LeafKind, LeftOut, MessageLeaf, Values, add_leaf, is_name, leave_out};
+use super::value::{FoundValue, MessageError};
 
 /// Most bytes of a message: those of a frame.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -22,7 +22,7 @@ const REFERENCES_MAX: usize = 8;
 
 /// A value of a message, its parts as they are written: the parser's own floats may be off by a unit in the last place.
 #[derive(Clone, Debug)]
-enum Part<'m> {
+enum JsonPart<'m> {
     Null,
     Bool(bool),
     /// In digits.
@@ -32,16 +32,16 @@ enum Part<'m> {
     Object(BTreeMap<String, &'m RawValue>),
 }
 
-impl<'m> Part<'m> {
-    fn of(raw: &'m RawValue) -> serde_json::Result<Part<'m>> {
+impl<'m> JsonPart<'m> {
+    fn of(raw: &'m RawValue) -> serde_json::Result<JsonPart<'m>> {
         let text = raw.get();
         Ok(match text.as_bytes().first() {
-            Some(b'{') => Part::Object(serde_json::from_str(text)?),
-            Some(b'[') => Part::Array(serde_json::from_str(text)?),
-            Some(b'"') => Part::Text(serde_json::from_str::<String>(text)?.into()),
-            Some(b't' | b'f') => Part::Bool(serde_json::from_str(text)?),
-            Some(b'n') => Part::Null,
-            _ => Part::Number(text),
+            Some(b'{') => JsonPart::Object(serde_json::from_str(text)?),
+            Some(b'[') => JsonPart::Array(serde_json::from_str(text)?),
+            Some(b'"') => JsonPart::Text(serde_json::from_str::<String>(text)?.into()),
+            Some(b't' | b'f') => JsonPart::Bool(serde_json::from_str(text)?),
+            Some(b'n') => JsonPart::Null,
+            _ => JsonPart::Number(text),
         })
     }
 }
@@ -50,7 +50,7 @@ impl<'m> Part<'m> {
 #[derive(Clone, Debug)]
 pub struct JsonDecoder {
     schema: Option<Json>,
-    leaves: Vec<Leaf>,
+    leaves: Vec<MessageLeaf>,
     /// Leaves of each path: the first, and those of values of other types.
     by_name: HashMap<String, Vec<usize>>,
     left_out: LeftOut,
@@ -64,7 +64,7 @@ impl JsonDecoder {
     }
 
     /// Its leaves so far.
-    pub fn leaves(&self) -> &[Leaf] {
+    pub fn leaves(&self) -> &[MessageLeaf] {
         &self.leaves
     }
 
@@ -77,15 +77,15 @@ impl JsonDecoder {
     ///
     /// # Errors
     /// The message is no JSON object.
-    pub fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), DecodeError> {
+    pub fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), MessageError> {
         if message.len() > MESSAGE_BYTES_MAX {
-            return Err(DecodeError::Json(format!("{} bytes, {MESSAGE_BYTES_MAX} at most", message.len())));
+            return Err(MessageError::Json(format!("{} bytes, {MESSAGE_BYTES_MAX} at most", message.len())));
         }
-        let wrong = |error: serde_json::Error| DecodeError::Json(error.to_string());
+        let wrong = |error: serde_json::Error| MessageError::Json(error.to_string());
         let object: BTreeMap<String, &RawValue> = serde_json::from_slice(message).map_err(wrong)?;
         // Apart while its parts are looked at.
         let schema = self.schema.take();
-        let node = schema.as_ref().map(|root| Node { root, at: root });
+        let node = schema.as_ref().map(|root| SchemaNode { root, at: root });
         let mut done = Ok(());
         for (key, value) in object {
             let below = node.and_then(|node| node.member(&key));
@@ -102,28 +102,28 @@ impl JsonDecoder {
         &mut self,
         path: String,
         value: &'m RawValue,
-        node: Option<Node<'_>>,
+        node: Option<SchemaNode<'_>>,
         values: &mut Values<'m>,
     ) -> serde_json::Result<()> {
         if !is_name(&path) {
             leave_out(&mut self.left_out, "values whose names cannot be".to_owned(), 1);
             return Ok(());
         }
-        match Part::of(value)? {
-            Part::Null => {}
-            Part::Object(members) => {
+        match JsonPart::of(value)? {
+            JsonPart::Null => {}
+            JsonPart::Object(members) => {
                 for (key, value) in members {
                     let below = node.and_then(|node| node.member(&key));
                     self.walk(format!("{path}.{key}"), value, below, values)?;
                 }
             }
-            Part::Array(elements) => self.array(path, &elements, node, values)?,
+            JsonPart::Array(elements) => self.array(path, &elements, node, values)?,
             scalar => {
                 let declared = node.and_then(|node| node.scalar());
                 let preferred = declared.into_iter().chain(declared.and_then(|kind| wider(&scalar, kind)));
                 self.push(path, preferred, own_type(&scalar), values, |kind| match (kind, &scalar) {
-                    (ChannelType::String, Part::Text(text)) => Some(Found::Text(text.clone())),
-                    (kind, scalar) => plain(scalar, kind).map(Found::Plain),
+                    (ChannelType::String, JsonPart::Text(text)) => Some(FoundValue::Text(text.clone())),
+                    (kind, scalar) => plain(scalar, kind).map(FoundValue::Plain),
                 });
             }
         }
@@ -134,21 +134,21 @@ impl JsonDecoder {
         &mut self,
         path: String,
         elements: &[&'m RawValue],
-        node: Option<Node<'_>>,
+        node: Option<SchemaNode<'_>>,
         values: &mut Values<'m>,
     ) -> serde_json::Result<()> {
         let below = node.and_then(|node| node.element());
         let declared = below.and_then(|node| node.scalar()).and_then(ElementType::of);
-        let first = elements.first().map(|first| Part::of(first)).transpose()?;
+        let first = elements.first().map(|first| JsonPart::of(first)).transpose()?;
         let seen = first.as_ref().and_then(own_type).and_then(ElementType::of);
         let known = self.by_name.get(&path).and_then(|leaves| leaves.iter().find_map(|leaf| self.array_of(*leaf)));
         if known.or(declared).or(seen).is_some() {
-            if elements.len() > MAX_ARRAY_LENGTH {
-                let sentence = format!("{path}: arrays of more than {MAX_ARRAY_LENGTH} elements");
+            if elements.len() > ARRAY_LENGTH_MAX {
+                let sentence = format!("{path}: arrays of more than {ARRAY_LENGTH_MAX} elements");
                 leave_out(&mut self.left_out, sentence, 1);
                 return Ok(());
             }
-            let parts = elements.iter().map(|part| Part::of(part)).collect::<serde_json::Result<Vec<_>>>()?;
+            let parts = elements.iter().map(|part| JsonPart::of(part)).collect::<serde_json::Result<Vec<_>>>()?;
             let array = |element| ChannelType::Array(ArrayType::variable(element));
             self.push(path, declared.into_iter().map(array), seen.map(array), values, |kind| {
                 let element = kind.array()?.element();
@@ -157,7 +157,7 @@ impl JsonDecoder {
                     let bits = plain(value, element.channel_type())?.bits();
                     bytes.extend_from_slice(&bits.to_le_bytes()[..element.size_bytes()]);
                 }
-                Some(Found::Array(element, bytes.into()))
+                Some(FoundValue::Array(element, bytes.into()))
             });
             return Ok(());
         }
@@ -187,7 +187,7 @@ impl JsonDecoder {
         mut preferred: impl Iterator<Item = ChannelType>,
         own: Option<ChannelType>,
         values: &mut Values<'m>,
-        value: impl Fn(ChannelType) -> Option<Found<'m>>,
+        value: impl Fn(ChannelType) -> Option<FoundValue<'m>>,
     ) {
         let known = self.by_name.get(&path).map_or(&[][..], Vec::as_slice);
         let kind_of = |leaf: usize| match self.leaves[leaf].kind {
@@ -214,33 +214,34 @@ impl JsonDecoder {
 }
 
 /// The type that a value says itself.
-fn own_type(value: &Part<'_>) -> Option<ChannelType> {
+fn own_type(value: &JsonPart<'_>) -> Option<ChannelType> {
     match value {
-        Part::Bool(_) => Some(ChannelType::Bool),
-        Part::Number(_) => Some(ChannelType::F64),
-        Part::Text(_) => Some(ChannelType::String),
-        Part::Null | Part::Array(_) | Part::Object(_) => None,
+        JsonPart::Bool(_) => Some(ChannelType::Bool),
+        JsonPart::Number(_) => Some(ChannelType::F64),
+        JsonPart::Text(_) => Some(ChannelType::String),
+        JsonPart::Null | JsonPart::Array(_) | JsonPart::Object(_) => None,
     }
 }
 
 /// The type that a value has which is too large for the one declared.
-fn wider(value: &Part<'_>, declared: ChannelType) -> Option<ChannelType> {
-    let is_large = matches!(value, Part::Number(text) if text.parse::<u64>().is_ok_and(|n| i64::try_from(n).is_err()));
+fn wider(value: &JsonPart<'_>, declared: ChannelType) -> Option<ChannelType> {
+    let is_large =
+        matches!(value, JsonPart::Number(text) if text.parse::<u64>().is_ok_and(|n| i64::try_from(n).is_err()));
     (declared == ChannelType::I64 && is_large).then_some(ChannelType::U64)
 }
 
 /// A value of a type.
-fn plain(value: &Part<'_>, kind: ChannelType) -> Option<Value<'static>> {
+fn plain(value: &JsonPart<'_>, kind: ChannelType) -> Option<Value<'static>> {
     match (kind, value) {
-        (ChannelType::Bool, Part::Bool(truth)) => Some(Value::Bool(*truth)),
-        (ChannelType::I64, Part::Number(text)) => {
+        (ChannelType::Bool, JsonPart::Bool(truth)) => Some(Value::Bool(*truth)),
+        (ChannelType::I64, JsonPart::Number(text)) => {
             // 5.0 is a whole number as well; an integer beyond the type is not cut to fit.
             let whole = || double(text).filter(|n| n.fract() == 0.0 && n.abs() < 2f64.powi(63)).map(|n| n as i64);
             text.parse().ok().or_else(|| text.parse::<u64>().is_err().then(whole).flatten()).map(Value::I64)
         }
-        (ChannelType::U64, Part::Number(text)) => text.parse().ok().map(Value::U64),
-        (ChannelType::F64, Part::Number(text)) => double(text).map(Value::F64),
-        (ChannelType::F64, Part::Text(text)) => match &**text {
+        (ChannelType::U64, JsonPart::Number(text)) => text.parse().ok().map(Value::U64),
+        (ChannelType::F64, JsonPart::Number(text)) => double(text).map(Value::F64),
+        (ChannelType::F64, JsonPart::Text(text)) => match &**text {
             "NaN" => Some(Value::F64(f64::NAN)),
             "Infinity" => Some(Value::F64(f64::INFINITY)),
             "-Infinity" => Some(Value::F64(f64::NEG_INFINITY)),
@@ -257,13 +258,13 @@ fn double(text: &str) -> Option<f64> {
 
 /// A part of a schema.
 #[derive(Clone, Copy)]
-struct Node<'s> {
+struct SchemaNode<'s> {
     root: &'s Json,
     at: &'s Json,
 }
 
-impl<'s> Node<'s> {
-    fn at(self, at: &'s Json) -> Node<'s> {
+impl<'s> SchemaNode<'s> {
+    fn at(self, at: &'s Json) -> SchemaNode<'s> {
         let mut at = at;
         for _ in 0..REFERENCES_MAX {
             let reference = at.get("$ref").and_then(Json::as_str).and_then(|to| to.strip_prefix('#'));
@@ -272,14 +273,14 @@ impl<'s> Node<'s> {
                 None => break,
             }
         }
-        Node { root: self.root, at }
+        SchemaNode { root: self.root, at }
     }
 
-    fn member(self, key: &str) -> Option<Node<'s>> {
+    fn member(self, key: &str) -> Option<SchemaNode<'s>> {
         Some(self.at(self.at.get("properties")?.get(key)?))
     }
 
-    fn element(self) -> Option<Node<'s>> {
+    fn element(self) -> Option<SchemaNode<'s>> {
         Some(self.at(self.at.get("items")?))
     }
 

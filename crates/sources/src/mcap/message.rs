@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use strongback_store::{ArrayType, ChannelType, ElementType, MAX_ARRAY_LENGTH};
+use strongback_store::{ARRAY_LENGTH_MAX, ArrayType, ChannelType, ElementType};
 
-use crate::MAX_NAME_BYTES;
+use crate::NAME_BYTES_MAX;
 
-use super::schema::{Arity, Dialect, Field, Kind, Schema, SchemaError};
-use super::value::{DecodeError, Found, Primitive, Wire};
+use super::schema::{Arity, Dialect, FieldKind, Schema, SchemaError, SchemaField};
+use super::value::{FoundValue, MessageError, Primitive, Wire};
 
 /// Most elements of an array of structures or texts that have leaves.
 pub const ELEMENTS_MAX: usize = 64;
@@ -33,7 +33,7 @@ pub enum LeafKind {
 
 /// A field that has no fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaf {
+pub struct MessageLeaf {
     /// Its path: `pose.position.x`.
     pub name: String,
     /// What it holds.
@@ -43,7 +43,7 @@ pub struct Leaf {
 }
 
 /// A value, and the number of its leaf.
-pub type Values<'m> = Vec<(usize, Found<'m>)>;
+pub type Values<'m> = Vec<(usize, FoundValue<'m>)>;
 
 /// What messages had that has no leaf: a sentence, and how often.
 pub type LeftOut = BTreeMap<String, u64>;
@@ -57,64 +57,64 @@ pub(super) fn leave_out(left_out: &mut LeftOut, sentence: String, count: u64) {
 
 /// Whether a channel can have a name.
 pub(super) fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control)
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }
 
 /// Adds a leaf, if there may be another, of this name.
-pub(super) fn add_leaf(leaves: &mut Vec<Leaf>, name: &str, kind: LeafKind, unit: &'static str) -> Option<usize> {
+pub(super) fn add_leaf(leaves: &mut Vec<MessageLeaf>, name: &str, kind: LeafKind, unit: &'static str) -> Option<usize> {
     if leaves.len() >= LEAVES_MAX || !is_name(name) {
         return None;
     }
-    leaves.push(Leaf { name: name.to_owned(), kind, unit });
+    leaves.push(MessageLeaf { name: name.to_owned(), kind, unit });
     Some(leaves.len() - 1)
 }
 
 /// A field, with the leaves below it.
 #[derive(Clone, Debug)]
-enum Node {
+enum FieldNode {
     /// One value.
     One { leaf: Option<usize>, kind: Primitive },
     /// An array of numbers.
     Numbers { leaf: Option<usize>, kind: Primitive, element: ElementType, length: Option<usize>, path: String },
     /// A structure.
-    Fields(Vec<Node>),
+    Fields(Vec<FieldNode>),
     /// An array of structures or texts.
     Many(Box<Many>),
 }
 
 #[derive(Clone, Debug)]
 struct Many {
-    kind: Kind,
+    kind: FieldKind,
     length: Option<usize>,
     path: String,
     /// The elements that have leaves.
-    elements: Vec<Node>,
+    elements: Vec<FieldNode>,
     /// Any other.
-    rest: Node,
+    rest: FieldNode,
 }
 
 /// What grows while nodes are made.
 #[derive(Clone, Debug)]
 struct Growth {
     schema: Schema,
-    leaves: Vec<Leaf>,
+    leaves: Vec<MessageLeaf>,
     nodes: usize,
     left_out: LeftOut,
 }
 
 impl Growth {
     /// The node of a kind; `path` is none where it shall have no leaves.
-    fn one(&mut self, kind: Kind, path: Option<&str>) -> Result<Node, SchemaError> {
+    fn one(&mut self, kind: FieldKind, path: Option<&str>) -> Result<FieldNode, SchemaError> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
             return Err(SchemaError::TooLarge);
         }
         match kind {
-            Kind::Plain(kind) => {
+            FieldKind::Plain(kind) => {
                 let leaf = path.and_then(|path| self.leaf(path, LeafKind::Plain(kind.channel_type()), kind.unit()));
-                Ok(Node::One { leaf, kind })
+                Ok(FieldNode::One { leaf, kind })
             }
-            Kind::Struct(index) => {
+            FieldKind::Struct(index) => {
                 let fields = self.schema.structs[index].fields.clone();
                 let nodes = fields.iter().map(|field| {
                     let path = path.map(|path| match path {
@@ -123,30 +123,30 @@ impl Growth {
                     });
                     self.field(field, path)
                 });
-                Ok(Node::Fields(nodes.collect::<Result<_, _>>()?))
+                Ok(FieldNode::Fields(nodes.collect::<Result<_, _>>()?))
             }
         }
     }
 
-    fn field(&mut self, field: &Field, path: Option<String>) -> Result<Node, SchemaError> {
+    fn field(&mut self, field: &SchemaField, path: Option<String>) -> Result<FieldNode, SchemaError> {
         let length = match field.arity {
             Arity::One => return self.one(field.kind, path.as_deref()),
             Arity::Fixed(length) => Some(length),
             Arity::Variable => None,
         };
         let element = match field.kind {
-            Kind::Plain(kind) => ElementType::of(kind.channel_type()).map(|element| (kind, element)),
-            Kind::Struct(_) => None,
+            FieldKind::Plain(kind) => ElementType::of(kind.channel_type()).map(|element| (kind, element)),
+            FieldKind::Struct(_) => None,
         };
         let Some((kind, element)) = element else {
             let rest = self.one(field.kind, None)?;
             let path = path.unwrap_or_default();
-            return Ok(Node::Many(Box::new(Many { kind: field.kind, length, path, elements: Vec::new(), rest })));
+            return Ok(FieldNode::Many(Box::new(Many { kind: field.kind, length, path, elements: Vec::new(), rest })));
         };
         self.nodes += 1;
         let is_bytes = matches!(kind, Primitive::U8 | Primitive::I8);
         let leaf_kind = match length {
-            Some(length) if length <= MAX_ARRAY_LENGTH => {
+            Some(length) if length <= ARRAY_LENGTH_MAX => {
                 // An array without elements says nothing.
                 ArrayType::fixed(element, length).map(|array| LeafKind::Plain(ChannelType::Array(array)))
             }
@@ -157,7 +157,7 @@ impl Growth {
             (Some(path), Some(leaf_kind)) => self.leaf(path, leaf_kind, kind.unit()),
             _ => None,
         };
-        Ok(Node::Numbers { leaf, kind, element, length, path: path.unwrap_or_default() })
+        Ok(FieldNode::Numbers { leaf, kind, element, length, path: path.unwrap_or_default() })
     }
 
     fn leaf(&mut self, path: &str, kind: LeafKind, unit: &'static str) -> Option<usize> {
@@ -172,7 +172,7 @@ impl Growth {
 /// Decodes the messages of one topic.
 #[derive(Clone, Debug)]
 pub struct RosDecoder {
-    root: Node,
+    root: FieldNode,
     growth: Growth,
     stamp: Option<usize>,
 }
@@ -185,19 +185,19 @@ impl RosDecoder {
     pub fn new(dialect: Dialect, name: &str, text: &[u8]) -> Result<RosDecoder, SchemaError> {
         let schema = Schema::parse(dialect, name, text)?;
         let header = schema.structs[0].fields.first().filter(|field| {
-            let is_header = matches!(field.kind, Kind::Struct(i) if schema.structs[i].name == "std_msgs/Header");
+            let is_header = matches!(field.kind, FieldKind::Struct(i) if schema.structs[i].name == "std_msgs/Header");
             is_header && field.arity == Arity::One
         });
         let stamp = header.map(|field| format!("{}.stamp", field.name));
         let mut growth = Growth { schema, leaves: Vec::new(), nodes: 0, left_out: LeftOut::new() };
-        let root = growth.one(Kind::Struct(0), Some(""))?;
-        let is_stamp = |leaf: &Leaf| Some(&leaf.name) == stamp.as_ref() && leaf.unit == Primitive::Time.unit();
+        let root = growth.one(FieldKind::Struct(0), Some(""))?;
+        let is_stamp = |leaf: &MessageLeaf| Some(&leaf.name) == stamp.as_ref() && leaf.unit == Primitive::Time.unit();
         let stamp = growth.leaves.iter().position(is_stamp);
         Ok(RosDecoder { root, growth, stamp })
     }
 
     /// Its leaves so far.
-    pub fn leaves(&self) -> &[Leaf] {
+    pub fn leaves(&self) -> &[MessageLeaf] {
         &self.growth.leaves
     }
 
@@ -215,7 +215,7 @@ impl RosDecoder {
     ///
     /// # Errors
     /// The message is not of this schema; some of its values may have been put.
-    pub fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), DecodeError> {
+    pub fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), MessageError> {
         let mut wire = Wire::new(self.growth.schema.dialect, message)?;
         read(&mut self.root, &mut self.growth, &mut wire, values)?;
         wire.end()
@@ -223,34 +223,34 @@ impl RosDecoder {
 }
 
 fn read<'m>(
-    node: &mut Node,
+    node: &mut FieldNode,
     growth: &mut Growth,
     wire: &mut Wire<'m>,
     values: &mut Values<'m>,
-) -> Result<(), DecodeError> {
+) -> Result<(), MessageError> {
     let dialect = growth.schema.dialect;
     match node {
-        Node::One { leaf, kind } => {
+        FieldNode::One { leaf, kind } => {
             let value = wire.value(dialect, *kind)?;
             values.extend(leaf.map(|leaf| (leaf, value)));
         }
-        Node::Fields(fields) => {
+        FieldNode::Fields(fields) => {
             for field in fields {
                 read(field, growth, wire, values)?;
             }
         }
-        Node::Numbers { leaf, kind, element, length, path } => {
+        FieldNode::Numbers { leaf, kind, element, length, path } => {
             let count = length.map_or_else(|| wire.count(), Ok)?;
             let value = wire.array(dialect, *kind, *element, count)?;
             let is_bytes = leaf.is_some_and(|leaf| matches!(growth.leaves[leaf].kind, LeafKind::Bytes(_)));
-            if count <= MAX_ARRAY_LENGTH || is_bytes {
+            if count <= ARRAY_LENGTH_MAX || is_bytes {
                 values.extend(leaf.map(|leaf| (leaf, value)));
             } else if leaf.is_some() {
-                let sentence = format!("{path}: arrays of more than {MAX_ARRAY_LENGTH} elements");
+                let sentence = format!("{path}: arrays of more than {ARRAY_LENGTH_MAX} elements");
                 leave_out(&mut growth.left_out, sentence, 1);
             }
         }
-        Node::Many(many) => {
+        FieldNode::Many(many) => {
             let count = many.length.map_or_else(|| wire.count(), Ok)?;
             let least_bytes = growth.schema.least_bytes(many.kind);
             wire.check_elements(count, least_bytes)?;

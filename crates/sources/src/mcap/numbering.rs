@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::ops::ControlFlow;
 
-use super::container::{ContainerError, Entry, read};
+use super::container::{ContainerError, RecordEntry, read};
 
 /// Messages that are looked at from the first of a second numbered channel on, and at first for any number at all.
 const MESSAGES: usize = 4_096;
@@ -37,7 +37,7 @@ impl Numbering {
         let mut by_number: HashMap<u32, u16> = HashMap::new();
         let (mut channels, mut numbered, mut twice) = (HashSet::new(), HashSet::new(), false);
         read(input, |entry, _| {
-            if let Entry::Message(message) = entry {
+            if let RecordEntry::Message(message) = entry {
                 looked += 1;
                 channels.insert(message.channel);
                 if message.sequence != 0 {

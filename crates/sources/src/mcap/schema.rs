@@ -32,10 +32,10 @@ pub enum Dialect {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// It is no UTF-8.
-    #[error("the schema is no UTF-8")]
+    #[error("the schema is not valid UTF-8")]
     NoText,
     /// A line is no field.
-    #[error("line {line} of the schema, {text:?}, is no field")]
+    #[error("line {line} of the schema, {text:?}, is not a field")]
     Line {
         /// Its number, from 1.
         line: usize,
@@ -51,7 +51,7 @@ pub enum SchemaError {
         field: String,
     },
     /// A type that has no one form on the wire.
-    #[error("the field {field:?} is a wstring, whose form on the wire depends on who wrote it")]
+    #[error("the field {field:?} is a wstring, whose encoding differs between writers")]
     WideText {
         /// The field.
         field: String,
@@ -63,13 +63,13 @@ pub enum SchemaError {
         name: String,
     },
     /// It has too many types or fields.
-    #[error("the schema has more than {STRUCTS_MAX} types or {FIELDS_MAX} fields, or unfolds to too many")]
+    #[error("the schema has more than {STRUCTS_MAX} types or {FIELDS_MAX} fields, or expands to too many")]
     TooLarge,
 }
 
 /// What a field is one or many of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     Plain(Primitive),
     /// Index of a type of the schema.
     Struct(usize),
@@ -84,9 +84,9 @@ pub(super) enum Arity {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Field {
+pub(super) struct SchemaField {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     pub(super) arity: Arity,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Field {
 pub(super) struct Struct {
     /// `package/Name`
     pub(super) name: String,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<SchemaField>,
     /// The fewest bytes that a value of it has on the wire.
     pub(super) least_bytes: usize,
 }
@@ -175,8 +175,8 @@ impl Schema {
         let (mut least, mut height) = (0_usize, 0);
         for field in &of.fields {
             let one = match field.kind {
-                Kind::Plain(kind) => kind.least_bytes(),
-                Kind::Struct(inner) => {
+                FieldKind::Plain(kind) => kind.least_bytes(),
+                FieldKind::Struct(inner) => {
                     let (one, below) = self.measure(inner, depth + 1, known)?;
                     height = height.max(below + 1);
                     one
@@ -195,10 +195,10 @@ impl Schema {
     }
 
     /// The fewest bytes of one of a kind.
-    pub(super) fn least_bytes(&self, kind: Kind) -> usize {
+    pub(super) fn least_bytes(&self, kind: FieldKind) -> usize {
         match kind {
-            Kind::Plain(kind) => kind.least_bytes(),
-            Kind::Struct(index) => self.structs[index].least_bytes,
+            FieldKind::Plain(kind) => kind.least_bytes(),
+            FieldKind::Struct(index) => self.structs[index].least_bytes,
         }
     }
 }
@@ -244,17 +244,17 @@ fn resolve(dialect: Dialect, drafts: &[(String, Vec<Draft<'_>>)]) -> Result<Vec<
         .iter()
         .map(|(name, fields)| {
             let package = name.rsplit_once('/').map_or("", |(package, _)| package);
-            let mut found: Vec<Field> = fields
+            let mut found: Vec<SchemaField> = fields
                 .iter()
                 .map(|draft| {
                     let kind = kind_of(dialect, package, draft, &by_name)?;
-                    Ok(Field { name: draft.name.to_owned(), kind, arity: draft.arity })
+                    Ok(SchemaField { name: draft.name.to_owned(), kind, arity: draft.arity })
                 })
                 .collect::<Result<_, SchemaError>>()?;
             if dialect == Dialect::Ros2 && found.is_empty() {
                 // A structure without members has this one on the wire.
                 let name = "structure_needs_at_least_one_member".to_owned();
-                found.push(Field { name, kind: Kind::Plain(Primitive::U8), arity: Arity::One });
+                found.push(SchemaField { name, kind: FieldKind::Plain(Primitive::U8), arity: Arity::One });
             }
             Ok(Struct { name: name.clone(), fields: found, least_bytes: 0 })
         })
@@ -266,27 +266,27 @@ fn kind_of(
     package: &str,
     draft: &Draft<'_>,
     by_name: &HashMap<&str, usize>,
-) -> Result<Kind, SchemaError> {
+) -> Result<FieldKind, SchemaError> {
     let field = || draft.name.to_owned();
     if draft.base == "wstring" {
         return Err(SchemaError::WideText { field: field() });
     }
     if let Some(plain) = Primitive::of(dialect, draft.base) {
-        return Ok(Kind::Plain(plain));
+        return Ok(FieldKind::Plain(plain));
     }
     let name = plain_name(draft.base);
     if let Some(plain) = Primitive::of_interface(dialect, &name) {
-        return Ok(Kind::Plain(plain));
+        return Ok(FieldKind::Plain(plain));
     }
     let in_package = format!("{package}/{name}");
     if let Some(plain) = Primitive::of_interface(dialect, &in_package) {
-        return Ok(Kind::Plain(plain));
+        return Ok(FieldKind::Plain(plain));
     }
     let header = (name == "Header").then_some("std_msgs/Header");
     [Some(name.as_str()).filter(|name| name.contains('/')), Some(in_package.as_str()), header, Some(name.as_str())]
         .into_iter()
         .flatten()
         .find_map(|name| by_name.get(name))
-        .map(|index| Kind::Struct(*index))
+        .map(|index| FieldKind::Struct(*index))
         .ok_or_else(|| SchemaError::UnknownType { of: draft.base.to_owned(), field: field() })
 }

@@ -6,21 +6,21 @@ use fastrand::Rng;
 use proptest::prelude::*;
 use strongback_store::{ElementType, Value};
 
-use super::container::{Damage, End, Entry, MAGIC, read};
+use super::container::{Damage, FileEnd, MAGIC, RecordEntry, read};
 use super::fuzzing;
 use super::json::JsonDecoder;
 use super::message::{LeafKind, RosDecoder, Values};
 use super::numbering::Numbering;
 use super::schema::{Dialect, SchemaError};
-use super::value::{DecodeError, Found};
+use super::value::{FoundValue, MessageError};
 
 /// Values of a decoder by the names of their leaves.
-fn named(leaves: &[super::message::Leaf], values: Values<'_>) -> Vec<(String, Found<'static>)> {
-    let own = |found: Found<'_>| match found {
-        Found::Plain(value) => Found::Plain(value),
-        Found::Text(text) => Found::Text(text.into_owned().into()),
-        Found::Array(element, bytes) => Found::Array(element, bytes.into_owned().into()),
-        Found::Unknown => Found::Unknown,
+fn named(leaves: &[super::message::MessageLeaf], values: Values<'_>) -> Vec<(String, FoundValue<'static>)> {
+    let own = |found: FoundValue<'_>| match found {
+        FoundValue::Plain(value) => FoundValue::Plain(value),
+        FoundValue::Text(text) => FoundValue::Text(text.into_owned().into()),
+        FoundValue::Array(element, bytes) => FoundValue::Array(element, bytes.into_owned().into()),
+        FoundValue::Unknown => FoundValue::Unknown,
     };
     values.into_iter().map(|(leaf, found)| (leaves[leaf].name.clone(), own(found))).collect()
 }
@@ -112,19 +112,19 @@ impl Author {
         }
     }
 
-    fn plain(&mut self, kind: &str) -> Found<'static> {
+    fn plain(&mut self, kind: &str) -> FoundValue<'static> {
         macro_rules! number {
             ($kind:ident, $value:ident, $draw:expr) => {{
                 let number: $kind = $draw;
                 self.put(&number.to_le_bytes());
-                Found::Plain(Value::$value(number))
+                FoundValue::Plain(Value::$value(number))
             }};
         }
         match kind {
             "bool" => {
                 let truth = self.rng.bool();
                 self.put(&[u8::from(truth)]);
-                Found::Plain(Value::Bool(truth))
+                FoundValue::Plain(Value::Bool(truth))
             }
             "int8" => number!(i8, I8, self.rng.i8(..)),
             "int16" => number!(i16, I16, self.rng.i16(..)),
@@ -140,13 +140,13 @@ impl Author {
                 let (seconds, fraction) = (self.rng.u32(..), self.rng.u32(..1_000_000_000));
                 self.put(&seconds.to_le_bytes());
                 self.put(&fraction.to_le_bytes());
-                Found::Plain(Value::I64(i64::from(seconds) * 1_000_000_000 + i64::from(fraction)))
+                FoundValue::Plain(Value::I64(i64::from(seconds) * 1_000_000_000 + i64::from(fraction)))
             }
             "duration" => {
                 let (seconds, fraction) = (self.rng.i32(..), self.rng.i32(..));
                 self.put(&seconds.to_le_bytes());
                 self.put(&fraction.to_le_bytes());
-                Found::Plain(Value::I64(i64::from(seconds) * 1_000_000_000 + i64::from(fraction)))
+                FoundValue::Plain(Value::I64(i64::from(seconds) * 1_000_000_000 + i64::from(fraction)))
             }
             _ => {
                 let text: String = (0..self.rng.usize(..9)).map(|_| self.rng.char('a'..'ÿ')).collect();
@@ -154,12 +154,12 @@ impl Author {
                 self.put(&((text.len() + zero.len()) as u32).to_le_bytes());
                 self.bytes.extend(text.as_bytes());
                 self.bytes.extend(zero);
-                Found::Text(text.into())
+                FoundValue::Text(text.into())
             }
         }
     }
 
-    fn message(&mut self, shape: &Shape, path: &str, out: &mut Vec<(String, Found<'static>)>) {
+    fn message(&mut self, shape: &Shape, path: &str, out: &mut Vec<(String, FoundValue<'static>)>) {
         let Shape::Fields(_, fields) = shape else {
             let Shape::Plain(kind) = shape else { return };
             let found = self.plain(kind);
@@ -184,13 +184,13 @@ impl Author {
                 Shape::Plain(kind) if *kind != "string" => {
                     let (mut bytes, mut element) = (Vec::new(), None);
                     for _ in 0..elements {
-                        let Found::Plain(value) = self.plain(kind) else { panic!("{kind} is a number") };
+                        let FoundValue::Plain(value) = self.plain(kind) else { panic!("{kind} is a number") };
                         let of = ElementType::of(value.channel_type()).unwrap();
                         element = Some(of);
                         bytes.extend_from_slice(&value.bits().to_le_bytes()[..of.size_bytes()]);
                     }
                     // Of an empty one the type is not looked at.
-                    out.push((path, Found::Array(element.unwrap_or(ElementType::Bool), bytes.into())));
+                    out.push((path, FoundValue::Array(element.unwrap_or(ElementType::Bool), bytes.into())));
                 }
                 _ => (0..elements).for_each(|index| self.message(shape, &format!("{path}[{index}]"), out)),
             }
@@ -199,9 +199,9 @@ impl Author {
 }
 
 /// Names and values, without what cannot be compared.
-fn comparable(values: &[(String, Found<'static>)]) -> Vec<(String, String)> {
-    let text = |found: &Found<'_>| match found {
-        Found::Array(_, bytes) if bytes.is_empty() => "[]".to_owned(),
+fn comparable(values: &[(String, FoundValue<'static>)]) -> Vec<(String, String)> {
+    let text = |found: &FoundValue<'_>| match found {
+        FoundValue::Array(_, bytes) if bytes.is_empty() => "[]".to_owned(),
         other => format!("{other:?}"),
     };
     values.iter().map(|(name, found)| (name.clone(), text(found))).collect()
@@ -256,7 +256,7 @@ proptest! {
 fn the_fuzzer_begins_with_what_can_be_read() {
     for (target, bytes) in fuzzing::corpus() {
         if target == "mcap_file" {
-            assert_eq!(read(bytes.as_slice(), |_, _| ControlFlow::Continue(())).unwrap(), End::Whole);
+            assert_eq!(read(bytes.as_slice(), |_, _| ControlFlow::Continue(())).unwrap(), FileEnd::Whole);
             fuzzing::file(&bytes);
             continue;
         }
@@ -285,9 +285,9 @@ fn times_and_headers_of_both_dialects_are_nanoseconds() {
     decoder.decode(&message, &mut values).unwrap();
     let stamp = decoder.stamp().unwrap();
     let found = named(decoder.leaves(), values);
-    assert_eq!(found[stamp], ("header.stamp".to_owned(), Found::Plain(Value::I64(5_000_000_007))));
-    assert_eq!(found[2], ("header.frame_id".to_owned(), Found::Text("ab".into())));
-    assert_eq!(found[3], ("d".to_owned(), Found::Plain(Value::I64(-1_000_000_001))));
+    assert_eq!(found[stamp], ("header.stamp".to_owned(), FoundValue::Plain(Value::I64(5_000_000_007))));
+    assert_eq!(found[2], ("header.frame_id".to_owned(), FoundValue::Text("ab".into())));
+    assert_eq!(found[3], ("d".to_owned(), FoundValue::Plain(Value::I64(-1_000_000_001))));
     assert_eq!(decoder.leaves()[stamp].unit, "ns");
 
     let ros2 = "std_msgs/Header h\n===\nMSG: std_msgs/Header\nbuiltin_interfaces/Time stamp\nstring frame_id\n\
@@ -297,8 +297,8 @@ fn times_and_headers_of_both_dialects_are_nanoseconds() {
     let mut values = Values::new();
     decoder.decode(&message, &mut values).unwrap();
     let found = named(decoder.leaves(), values);
-    assert_eq!(found[decoder.stamp().unwrap()], ("h.stamp".to_owned(), Found::Plain(Value::I64(-999_999_999))));
-    assert_eq!(found[1].1, Found::Text("".into()));
+    assert_eq!(found[decoder.stamp().unwrap()], ("h.stamp".to_owned(), FoundValue::Plain(Value::I64(-999_999_999))));
+    assert_eq!(found[1].1, FoundValue::Text("".into()));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn what_is_no_schema_is_said() {
     assert_eq!(error(Dialect::Ros1, "float64"), SchemaError::Line { line: 1, text: "float64".into() });
     assert_eq!(
         error(Dialect::Ros1, "int8 a\nint8[x] b").to_string(),
-        "line 2 of the schema, \"int8[x] b\", is no field"
+        "line 2 of the schema, \"int8[x] b\", is not a field"
     );
     let unknown = error(Dialect::Ros2, "nav/Odom o");
     assert_eq!(unknown, SchemaError::UnknownType { of: "nav/Odom".into(), field: "o".into() });
@@ -337,10 +337,10 @@ fn what_has_no_leaf_is_counted_and_read_over() {
     let mut values = Values::new();
     decoder.decode(&message, &mut values).unwrap();
     let found = named(decoder.leaves(), values);
-    assert_eq!(found[63], ("many[63].v".to_owned(), Found::Plain(Value::I16(63))));
-    assert_eq!(found[64], ("names[0]".to_owned(), Found::Unknown));
-    assert_eq!(found[65], ("bytes".to_owned(), Found::Array(ElementType::U8, vec![7, 8, 9].into())));
-    assert_eq!(found[66], ("last".to_owned(), Found::Plain(Value::I8(5))));
+    assert_eq!(found[63], ("many[63].v".to_owned(), FoundValue::Plain(Value::I16(63))));
+    assert_eq!(found[64], ("names[0]".to_owned(), FoundValue::Unknown));
+    assert_eq!(found[65], ("bytes".to_owned(), FoundValue::Array(ElementType::U8, vec![7, 8, 9].into())));
+    assert_eq!(found[66], ("last".to_owned(), FoundValue::Plain(Value::I8(5))));
     let bytes = decoder.leaves().iter().find(|leaf| leaf.name == "bytes").unwrap();
     assert_eq!(bytes.kind, LeafKind::Bytes(ElementType::U8));
     let left_out: Vec<(&str, u64)> = decoder.left_out().iter().map(|(what, count)| (what.as_str(), *count)).collect();
@@ -348,7 +348,7 @@ fn what_has_no_leaf_is_counted_and_read_over() {
     // As many elements as that cannot be there: nothing is looked for.
     message[..4].copy_from_slice(&u32::MAX.to_le_bytes());
     let short = decoder.decode(&message, &mut Values::new()).unwrap_err();
-    assert!(matches!(short, DecodeError::Short { offset: 4, wanted_bytes: 8_589_934_590, .. }), "{short}");
+    assert!(matches!(short, MessageError::Short { offset: 4, wanted_bytes: 8_589_934_590, .. }), "{short}");
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn json_follows_its_schema_and_without_one_its_first_values() {
     assert!(decoder.left_out().is_empty());
     // What is of another type is taken as what it is, each type as a leaf of its own.
     let other = r#"{"n":1.5,"x":true,"s":7,"p":{"q":[1.5]},"free":true}"#;
-    let words = |found: Vec<(String, Found<'_>)>| -> Vec<String> {
+    let words = |found: Vec<(String, FoundValue<'_>)>| -> Vec<String> {
         found.iter().map(|(name, value)| format!("{name} {value:?}")).collect()
     };
     let expected = [
@@ -432,9 +432,9 @@ fn numbers_in_json_are_rounded_to_the_nearest_double() {
         decoder.decode(message.as_bytes(), &mut values).unwrap();
         let bytes = want.to_le_bytes().to_vec();
         let found = named(decoder.leaves(), values);
-        assert_eq!(found[0], ("a".to_owned(), Found::Array(ElementType::F64, bytes.into())), "{text}");
+        assert_eq!(found[0], ("a".to_owned(), FoundValue::Array(ElementType::F64, bytes.into())), "{text}");
         match &found[1].1 {
-            Found::Plain(Value::F64(got)) => assert_eq!(got.to_bits(), want.to_bits(), "{text}"),
+            FoundValue::Plain(Value::F64(got)) => assert_eq!(got.to_bits(), want.to_bits(), "{text}"),
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -482,12 +482,12 @@ fn file(compression: &str) -> (Vec<u8>, Vec<usize>) {
 }
 
 /// Numbers of the messages of a file, its damages, and how it ends.
-fn numbers(bytes: &[u8]) -> (Vec<u32>, Vec<Damage>, End) {
+fn numbers(bytes: &[u8]) -> (Vec<u32>, Vec<Damage>, FileEnd) {
     let (mut found, mut damages) = (Vec::new(), Vec::new());
     let end = read(bytes, |entry, _| {
         match entry {
-            Entry::Message(message) => found.push(message.sequence),
-            Entry::Damage(damage) => damages.push(damage),
+            RecordEntry::Message(message) => found.push(message.sequence),
+            RecordEntry::Damage(damage) => damages.push(damage),
             _ => {}
         }
         ControlFlow::Continue(())
@@ -499,10 +499,10 @@ fn numbers(bytes: &[u8]) -> (Vec<u32>, Vec<Damage>, End) {
 fn a_file_cut_anywhere_gives_all_before_the_cut() {
     for compression in ["", "lz4", "zstd"] {
         let (file, begins) = file(compression);
-        assert_eq!(numbers(&file), ((0..30).collect(), Vec::new(), End::Whole), "{compression}");
+        assert_eq!(numbers(&file), ((0..30).collect(), Vec::new(), FileEnd::Whole), "{compression}");
         for cut in MAGIC.len()..file.len() {
             let (found, damages, end) = numbers(&file[..cut]);
-            let End::Cut(at) = end else { panic!("{compression}: {end:?} at {cut}") };
+            let FileEnd::Cut(at) = end else { panic!("{compression}: {end:?} at {cut}") };
             assert_eq!((at.offset, damages.len()), (cut as u64, 0), "{compression}: {}", at.what);
             let whole = begins.iter().skip(1).filter(|begin| **begin <= cut).count() * 10;
             let all_of = if whole == 20 && found.len() == 30 { 30 } else { found.len() };
@@ -530,7 +530,7 @@ fn a_chunk_that_was_never_closed_gives_what_is_there() {
             at.for_each(|at| open[begins[1] + at] = 0xFF);
         }
         let (found, damages, end) = numbers(&open);
-        assert!(matches!(&end, End::Cut(at) if at.offset == open.len() as u64), "{end:?}");
+        assert!(matches!(&end, FileEnd::Cut(at) if at.offset == open.len() as u64), "{end:?}");
         assert!(damages.is_empty());
         // A compressed block that is not there as a whole gives nothing.
         let least = if compression.is_empty() { 19 } else { 10 };
@@ -556,7 +556,7 @@ fn a_damaged_chunk_is_told_and_left_out_as_a_whole() {
                 assert!(!compression.is_empty(), "at {at}");
                 continue;
             }
-            assert_eq!((found, end), (others, End::Whole), "{compression} at {at}");
+            assert_eq!((found, end), (others, FileEnd::Whole), "{compression} at {at}");
             assert_eq!(damages.iter().map(|damage| damage.offset).collect::<Vec<u64>>(), [begins[1] as u64]);
         }
     }
@@ -564,13 +564,13 @@ fn a_damaged_chunk_is_told_and_left_out_as_a_whole() {
     let records = [message(1, 1), message(1, 2)].concat();
     let file = [&MAGIC[..], &chunk("", &records, 0), &chunk("rar", &records, 0), &record(2, &[0; 20]), &MAGIC].concat();
     let (found, damages, end) = numbers(&file);
-    assert_eq!((found, end), (vec![1, 2], End::Whole));
+    assert_eq!((found, end), (vec![1, 2], FileEnd::Whole));
     assert!(damages[0].what.contains("the compression \"rar\" is not known"), "{damages:?}");
     // Zeros, as a power cut leaves them.
     let zeros = [&MAGIC[..], &message(1, 1), &[0; 64]].concat();
     let (found, _, end) = numbers(&zeros);
     assert_eq!(found, [1]);
-    assert!(matches!(end, End::Cut(at) if at.offset == 8 + message(1, 1).len() as u64));
+    assert!(matches!(end, FileEnd::Cut(at) if at.offset == 8 + message(1, 1).len() as u64));
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Primitive {
 
 /// A value of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found<'m> {
+pub enum FoundValue<'m> {
     /// A number or truth value.
     Plain(Value<'static>),
     /// A text.
@@ -128,9 +128,9 @@ pub enum Found<'m> {
 
 /// Why a message cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
+pub enum MessageError {
     /// It ends too early.
-    #[error("at byte {offset} of {size_bytes}: {wanted_bytes} more bytes expected")]
+    #[error("truncated at byte {offset} of {size_bytes}: {wanted_bytes} more bytes expected")]
     Short {
         /// Where.
         offset: usize,
@@ -140,30 +140,30 @@ pub enum DecodeError {
         wanted_bytes: u64,
     },
     /// Something follows it.
-    #[error("{left_bytes} bytes behind the last field")]
+    #[error("{left_bytes} bytes after the last field")]
     Trailing {
         /// How many bytes.
         left_bytes: usize,
     },
     /// CDR of another kind.
-    #[error("the encapsulation {code:#06x} is not known: 0x0000 and 0x0001 (plain CDR) are")]
+    #[error("encapsulation {code:#06x} is not supported; only plain CDR (0x0000 and 0x0001) is")]
     Encapsulation {
         /// What it says it is.
         code: u16,
     },
     /// It is no JSON object.
-    #[error("no JSON object: {0}")]
+    #[error("not a JSON object: {0}")]
     Json(String),
 }
 
-impl DecodeError {
+impl MessageError {
     /// As a word, to count it by.
     pub fn reason(&self) -> &'static str {
         match self {
-            DecodeError::Short { .. } => "short_message",
-            DecodeError::Trailing { .. } => "trailing_bytes",
-            DecodeError::Encapsulation { .. } => "bad_encapsulation",
-            DecodeError::Json(_) => "bad_json",
+            MessageError::Short { .. } => "short_message",
+            MessageError::Trailing { .. } => "trailing_bytes",
+            MessageError::Encapsulation { .. } => "bad_encapsulation",
+            MessageError::Json(_) => "bad_json",
         }
     }
 }
@@ -183,13 +183,13 @@ pub(super) struct Wire<'m> {
 
 impl<'m> Wire<'m> {
     /// A message of ROS 1, or one in CDR.
-    pub(super) fn new(dialect: Dialect, bytes: &'m [u8]) -> Result<Wire<'m>, DecodeError> {
+    pub(super) fn new(dialect: Dialect, bytes: &'m [u8]) -> Result<Wire<'m>, MessageError> {
         let mut wire = Wire { bytes, at: 0, is_big_endian: false, aligned: None };
         if dialect == Dialect::Ros2 {
             let head = wire.take(4)?;
             let code = u16::from_be_bytes([head[0], head[1]]);
             if code > 1 {
-                return Err(DecodeError::Encapsulation { code });
+                return Err(MessageError::Encapsulation { code });
             }
             wire.is_big_endian = code == 0;
             wire.aligned = Some(wire.at);
@@ -198,10 +198,10 @@ impl<'m> Wire<'m> {
     }
 
     /// Sees that nothing but padding is left.
-    pub(super) fn end(&self) -> Result<(), DecodeError> {
+    pub(super) fn end(&self) -> Result<(), MessageError> {
         let left_bytes = self.left_bytes();
         let padding = if self.aligned.is_some() { PADDING_BYTES_MAX } else { 0 };
-        if left_bytes > padding { Err(DecodeError::Trailing { left_bytes }) } else { Ok(()) }
+        if left_bytes > padding { Err(MessageError::Trailing { left_bytes }) } else { Ok(()) }
     }
 
     fn left_bytes(&self) -> usize {
@@ -214,7 +214,7 @@ impl<'m> Wire<'m> {
         }
     }
 
-    fn take(&mut self, count: usize) -> Result<&'m [u8], DecodeError> {
+    fn take(&mut self, count: usize) -> Result<&'m [u8], MessageError> {
         self.check(count as u64)?;
         let taken = &self.bytes[self.at..self.at + count];
         self.at += count;
@@ -222,26 +222,26 @@ impl<'m> Wire<'m> {
     }
 
     /// Sees that there are still as many bytes.
-    fn check(&self, wanted_bytes: u64) -> Result<(), DecodeError> {
+    fn check(&self, wanted_bytes: u64) -> Result<(), MessageError> {
         match wanted_bytes <= self.left_bytes() as u64 && self.at <= self.bytes.len() {
             true => Ok(()),
-            false => Err(DecodeError::Short { offset: self.at, size_bytes: self.bytes.len(), wanted_bytes }),
+            false => Err(MessageError::Short { offset: self.at, size_bytes: self.bytes.len(), wanted_bytes }),
         }
     }
 
     /// Sees that there can still be as many elements of at least so many bytes.
-    pub(super) fn check_elements(&self, count: usize, least_bytes: usize) -> Result<(), DecodeError> {
+    pub(super) fn check_elements(&self, count: usize, least_bytes: usize) -> Result<(), MessageError> {
         self.check((count as u64).saturating_mul(least_bytes as u64))
     }
 
     /// Number of elements that follow.
-    pub(super) fn count(&mut self) -> Result<usize, DecodeError> {
+    pub(super) fn count(&mut self) -> Result<usize, MessageError> {
         self.align(4);
         Ok(self.word(4)? as usize)
     }
 
     /// An unsigned number of so many bytes.
-    fn word(&mut self, size: usize) -> Result<u64, DecodeError> {
+    fn word(&mut self, size: usize) -> Result<u64, MessageError> {
         let bytes = self.take(size)?;
         let mut word = [0; 8];
         word[..size].copy_from_slice(bytes);
@@ -251,18 +251,18 @@ impl<'m> Wire<'m> {
         Ok(u64::from_le_bytes(word))
     }
 
-    fn text(&mut self) -> Result<Found<'m>, DecodeError> {
+    fn text(&mut self) -> Result<FoundValue<'m>, MessageError> {
         let length = self.count()?;
         let mut bytes = self.take(length)?;
         if self.aligned.is_some() {
             // The zero at the end is counted.
             bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
         }
-        Ok(std::str::from_utf8(bytes).map_or(Found::Unknown, |text| Found::Text(text.into())))
+        Ok(std::str::from_utf8(bytes).map_or(FoundValue::Unknown, |text| FoundValue::Text(text.into())))
     }
 
     /// Nanoseconds of a time or duration.
-    fn nanoseconds(&mut self, dialect: Dialect, kind: Primitive) -> Result<i64, DecodeError> {
+    fn nanoseconds(&mut self, dialect: Dialect, kind: Primitive) -> Result<i64, MessageError> {
         let (seconds, fraction) = (self.word(4)? as u32, self.word(4)? as u32);
         let is_signed = kind == Primitive::Duration || dialect == Dialect::Ros2;
         let seconds = if is_signed { i64::from(seconds as i32) } else { i64::from(seconds) };
@@ -276,16 +276,16 @@ impl<'m> Wire<'m> {
     }
 
     /// One value.
-    pub(super) fn value(&mut self, dialect: Dialect, kind: Primitive) -> Result<Found<'m>, DecodeError> {
+    pub(super) fn value(&mut self, dialect: Dialect, kind: Primitive) -> Result<FoundValue<'m>, MessageError> {
         if kind == Primitive::Text {
             return self.text();
         }
         self.align(kind.align_bytes());
         if matches!(kind, Primitive::Time | Primitive::Duration) {
-            return Ok(Found::Plain(Value::I64(self.nanoseconds(dialect, kind)?)));
+            return Ok(FoundValue::Plain(Value::I64(self.nanoseconds(dialect, kind)?)));
         }
         let word = self.word(kind.size_bytes())?;
-        Ok(Found::Plain(match kind {
+        Ok(FoundValue::Plain(match kind {
             Primitive::Bool => Value::Bool(word != 0),
             Primitive::I8 => Value::I8(word as i8),
             Primitive::I16 => Value::I16(word as i16),
@@ -307,9 +307,9 @@ impl<'m> Wire<'m> {
         kind: Primitive,
         element: ElementType,
         count: usize,
-    ) -> Result<Found<'m>, DecodeError> {
+    ) -> Result<FoundValue<'m>, MessageError> {
         if count == 0 {
-            return Ok(Found::Array(element, Cow::Borrowed(&[])));
+            return Ok(FoundValue::Array(element, Cow::Borrowed(&[])));
         }
         self.align(kind.align_bytes());
         let size = kind.size_bytes();
@@ -337,6 +337,6 @@ impl<'m> Wire<'m> {
                 }
             }
         };
-        Ok(Found::Array(element, elements))
+        Ok(FoundValue::Array(element, elements))
     }
 }

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use super::lines::Lines;
-use super::{Place, ROW_BYTES_MAX};
+use super::{FilePlace, ROW_BYTES_MAX};
 
 /// Most columns of a file.
 const COLUMNS_MAX: usize = 10_000;
@@ -12,7 +12,7 @@ const COLUMNS_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Record {
     /// Cells, unquoted: end in `text`, where each begins in the file, and whether it was quoted.
-    cells: Vec<(usize, Place, bool)>,
+    cells: Vec<(usize, FilePlace, bool)>,
     text: String,
 }
 
@@ -21,7 +21,7 @@ impl Record {
         self.cells.len()
     }
 
-    pub(super) fn cell(&self, index: usize) -> (&str, Place) {
+    pub(super) fn cell(&self, index: usize) -> (&str, FilePlace) {
         let begin = if index == 0 { 0 } else { self.cells[index - 1].0 };
         let (end, place, _) = self.cells[index];
         (&self.text[begin..end], place)
@@ -35,7 +35,7 @@ impl Record {
     /// Splits a record; lines of a quoted cell are joined. None at the end.
     ///
     /// The error is a place and a reason; the next record can be read after it.
-    pub(super) fn read(&mut self, lines: &mut Lines<impl BufRead>) -> Option<Result<(), (Place, String)>> {
+    pub(super) fn read(&mut self, lines: &mut Lines<impl BufRead>) -> Option<Result<(), (FilePlace, String)>> {
         self.cells.clear();
         self.text.clear();
         let line = match lines.next()? {
@@ -43,7 +43,7 @@ impl Record {
             Err(error) => return Some(Err(error)),
         };
         let mut raw = line;
-        let mut place = Place { line: lines.number(), column: 1 };
+        let mut place = FilePlace { line: lines.number(), column: 1 };
         let mut rest = raw.as_str();
         loop {
             let begins = place;
@@ -75,7 +75,7 @@ impl Record {
                                 Some(Ok(line)) => line,
                             };
                             rest = raw.as_str();
-                            place = Place { line: lines.number(), column: 1 };
+                            place = FilePlace { line: lines.number(), column: 1 };
                         }
                     }
                 }

@@ -8,8 +8,8 @@ use strongback_store::{
     Reject, StreamId, StreamKey, StreamSpec,
 };
 
-use super::target::{Guess, Wanted, channel_of, fit, fit_array, known_type, split_full_name, stream_key};
-use super::{Cell, Place, RowConfig, RowError, RowProgress, RowReport, Written};
+use super::target::{ChannelRequest, Guess, channel_of, fit, fit_array, known_type, split_full_name, stream_key};
+use super::{Cell, FilePlace, RowConfig, RowError, RowProgress, RowReport, Written};
 use crate::sink::Sink;
 
 /// A batch is handed over and committed at this size.
@@ -19,7 +19,7 @@ const SAMPLE_ROWS: usize = 1_000;
 const SAMPLE_BYTES: usize = 4 << 20;
 
 /// A channel of the file.
-struct Target {
+struct FileChannel {
     stream: usize,
     spec: ChannelSpec,
     /// Its type, once somebody knows it.
@@ -65,13 +65,13 @@ impl Kept {
 }
 
 /// A row that waits.
-struct Waiting {
+struct PendingRow {
     line: u64,
     time: i64,
-    cells: Vec<(usize, Place, Kept)>,
+    cells: Vec<(usize, FilePlace, Kept)>,
 }
 
-pub(crate) struct Intake<'a> {
+pub(crate) struct RowReceiver<'a> {
     config: RowConfig,
     sink: &'a dyn Sink,
     progress: &'a mut dyn FnMut(RowProgress) -> ControlFlow<()>,
@@ -79,9 +79,9 @@ pub(crate) struct Intake<'a> {
     by_name: HashMap<String, Option<usize>>,
     by_key: HashMap<StreamKey, usize>,
     known: HashMap<StreamKey, StreamId>,
-    targets: Vec<Target>,
+    targets: Vec<FileChannel>,
     streams: Vec<TargetStream>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingRow>,
     waiting_bytes: usize,
     batch: FrameBatch,
     /// Line and stream of each frame of the batch.
@@ -94,14 +94,14 @@ pub(crate) struct Intake<'a> {
     durable_line: u64,
 }
 
-impl<'a> Intake<'a> {
+impl<'a> RowReceiver<'a> {
     pub(super) fn new(
         config: RowConfig,
         sink: &'a dyn Sink,
         progress: &'a mut dyn FnMut(RowProgress) -> ControlFlow<()>,
-    ) -> Intake<'a> {
+    ) -> RowReceiver<'a> {
         let known = config.catalog.streams.iter().map(|stream| (stream.key.clone(), stream.id)).collect();
-        Intake {
+        RowReceiver {
             config,
             sink,
             progress,
@@ -139,7 +139,7 @@ impl<'a> Intake<'a> {
     }
 
     /// A row of which nothing can be taken.
-    pub(crate) fn bad_row(&mut self, place: Place, reason: impl Into<String>) {
+    pub(crate) fn bad_row(&mut self, place: FilePlace, reason: impl Into<String>) {
         self.report.bad_rows += 1;
         self.report.complain(place, reason);
     }
@@ -154,7 +154,7 @@ impl<'a> Intake<'a> {
         self.report.ignored_rows += 1;
     }
 
-    pub(crate) fn header_error(&self, place: Place, reason: impl Into<String>) -> RowError {
+    pub(crate) fn header_error(&self, place: FilePlace, reason: impl Into<String>) -> RowError {
         RowError::Header { file: self.config.file.clone(), place, reason: reason.into() }
     }
 
@@ -169,15 +169,15 @@ impl<'a> Intake<'a> {
             return Ok(*found);
         }
         let stream = stream.map(stream_key);
-        let wanted = Wanted { stream, name: name.to_owned(), ..Wanted::default() };
+        let wanted = ChannelRequest { stream, name: name.to_owned(), ..ChannelRequest::default() };
         let found = self.place_target(wanted)?;
         self.by_name.insert(id, found);
         Ok(found)
     }
 
-    /// As [`Intake::target`], with what the file says of the channel; not found again by its name.
-    pub(crate) fn place_target(&mut self, wanted: Wanted) -> Result<Option<usize>, String> {
-        let Wanted { stream, name, kind, unit, description } = wanted;
+    /// As [`RowReceiver::target`], with what the file says of the channel; not found again by its name.
+    pub(crate) fn place_target(&mut self, wanted: ChannelRequest) -> Result<Option<usize>, String> {
+        let ChannelRequest { stream, name, kind, unit, description } = wanted;
         let full_name = match &stream {
             Some(key) => format!("{}.{}", key.table, channel_of(key, &name)),
             None => name.clone(),
@@ -221,7 +221,7 @@ impl<'a> Intake<'a> {
             self.streams[stream].required.push(target);
         }
         self.streams[stream].targets.push(target);
-        self.targets.push(Target { stream, spec, kind, guess: Guess::default(), index: None });
+        self.targets.push(FileChannel { stream, spec, kind, guess: Guess::default(), index: None });
         Ok(Some(target))
     }
 
@@ -252,7 +252,7 @@ impl<'a> Intake<'a> {
         &mut self,
         line: u64,
         time: i64,
-        cells: &[(usize, Place, Cell<'_>)],
+        cells: &[(usize, FilePlace, Cell<'_>)],
     ) -> Result<ControlFlow<()>, RowError> {
         if cells.is_empty() {
             self.empty_row();
@@ -272,7 +272,7 @@ impl<'a> Intake<'a> {
             }
         }
         let cells = cells.iter().map(|(target, place, cell)| (*target, *place, Kept::of(*cell))).collect();
-        self.waiting.push(Waiting { line, time, cells });
+        self.waiting.push(PendingRow { line, time, cells });
         // Once types were settled, a new channel has that of its first value.
         let settled = self.commit.is_some() || !self.batch.is_empty();
         if settled || self.waiting.len() >= SAMPLE_ROWS || self.waiting_bytes >= SAMPLE_BYTES {
@@ -288,7 +288,7 @@ impl<'a> Intake<'a> {
         }
         self.waiting_bytes = 0;
         for row in std::mem::take(&mut self.waiting) {
-            let cells: Vec<(usize, Place, Cell<'_>)> =
+            let cells: Vec<(usize, FilePlace, Cell<'_>)> =
                 row.cells.iter().map(|(target, place, kept)| (*target, *place, kept.cell())).collect();
             self.emit(row.line, row.time, &cells)?;
             if self.batch.size_bytes() >= BATCH_BYTES {
@@ -303,7 +303,7 @@ impl<'a> Intake<'a> {
         let of = &self.streams[stream];
         let targets: Vec<usize> = of.targets.iter().copied().filter(|t| self.targets[*t].kind.is_some()).collect();
         let channel = |target: &usize| {
-            let Target { spec, kind, .. } = &self.targets[*target];
+            let FileChannel { spec, kind, .. } = &self.targets[*target];
             ChannelSpec { channel_type: kind.unwrap_or(spec.channel_type), ..spec.clone() }
         };
         let existing = self.known.get(&of.key).and_then(|id| self.config.catalog.stream(*id));
@@ -330,7 +330,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Puts the frames of a row into the batch.
-    fn emit(&mut self, line: u64, time: i64, cells: &[(usize, Place, Cell<'_>)]) -> Result<(), RowError> {
+    fn emit(&mut self, line: u64, time: i64, cells: &[(usize, FilePlace, Cell<'_>)]) -> Result<(), RowError> {
         let mut fitted = std::mem::take(&mut self.fitted);
         fitted.clear();
         // Streams that lack a cell they must have because it could not be taken.
@@ -340,7 +340,7 @@ impl<'a> Intake<'a> {
             if self.targets[target].index.is_none() {
                 self.resolve(self.targets[target].stream, line)?;
             }
-            let Target { stream, kind, index, .. } = &self.targets[target];
+            let FileChannel { stream, kind, index, .. } = &self.targets[target];
             let (Some(kind), Some(index)) = (kind, index) else { continue };
             // Some programs quote what is empty as well: only texts can be empty.
             if cell == Cell::Written("", Written::Bare) && *kind != ChannelType::String {
@@ -456,7 +456,7 @@ impl<'a> Intake<'a> {
                 Outcome::Duplicate => self.report.duplicate += 1,
                 Outcome::Rejected(reject) => {
                     *self.report.rejected.entry(reject.reason()).or_default() += 1;
-                    self.report.complain(Place { line: of_line, column: 1 }, reject.to_string());
+                    self.report.complain(FilePlace { line: of_line, column: 1 }, reject.to_string());
                     if let Reject::Refused(why) = reject {
                         refusal.get_or_insert(why);
                         taken_to.get_or_insert(of_line.saturating_sub(1));

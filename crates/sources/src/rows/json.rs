@@ -1,6 +1,6 @@
 //! One JSON object of a line, without a tree: scalars as they are written, with their columns.
 
-use super::{Cell, Place, Written};
+use super::{Cell, FilePlace, Written};
 
 /// Deepest nesting of what is passed over.
 const DEPTH_MAX: usize = 32;
@@ -13,7 +13,7 @@ struct Walk<'a> {
 }
 
 /// Members of an object: key, place of the value, the value.
-pub(super) type Members = Vec<(String, Place, Member)>;
+pub(super) type Members = Vec<(String, FilePlace, Member)>;
 
 /// A value of an object.
 #[derive(Debug, PartialEq)]
@@ -42,7 +42,7 @@ impl Member {
 }
 
 /// Reads the object of a line.
-pub(super) fn object(text: &str, line: u64) -> Result<Members, (Place, String)> {
+pub(super) fn object(text: &str, line: u64) -> Result<Members, (FilePlace, String)> {
     let mut walk = Walk { text, at: 0, line };
     walk.space();
     let members = walk.object(0)?;
@@ -54,12 +54,12 @@ pub(super) fn object(text: &str, line: u64) -> Result<Members, (Place, String)> 
 }
 
 impl<'a> Walk<'a> {
-    fn place(&self, at: usize) -> Place {
+    fn place(&self, at: usize) -> FilePlace {
         let before = self.text.get(..at).unwrap_or(self.text);
-        Place { line: self.line, column: before.chars().count() as u32 + 1 }
+        FilePlace { line: self.line, column: before.chars().count() as u32 + 1 }
     }
 
-    fn wrong(&self, expected: &str) -> (Place, String) {
+    fn wrong(&self, expected: &str) -> (FilePlace, String) {
         let found = match self.text[self.at..].chars().next() {
             Some(c) => format!("found {c:?}"),
             None => "the line ends".to_owned(),
@@ -78,7 +78,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Passes over a sign that must come next, and the space after it.
-    fn sign(&mut self, sign: u8, expected: &str) -> Result<(), (Place, String)> {
+    fn sign(&mut self, sign: u8, expected: &str) -> Result<(), (FilePlace, String)> {
         if self.peek() != Some(sign) {
             return Err(self.wrong(expected));
         }
@@ -87,7 +87,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn object(&mut self, depth: usize) -> Result<Members, (Place, String)> {
+    fn object(&mut self, depth: usize) -> Result<Members, (FilePlace, String)> {
         self.sign(b'{', "expected a JSON object: {…}")?;
         let mut members = Vec::new();
         if self.peek() == Some(b'}') {
@@ -115,7 +115,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Member, (Place, String)> {
+    fn value(&mut self, depth: usize) -> Result<Member, (FilePlace, String)> {
         if depth > DEPTH_MAX {
             return Err(self.wrong("nested too deep"));
         }
@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<Member, (Place, String)> {
+    fn array(&mut self, depth: usize) -> Result<Member, (FilePlace, String)> {
         let begin = self.at;
         self.at += 1;
         self.space();
@@ -161,7 +161,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A number, `true`, `false` or `null`.
-    fn word(&mut self) -> Result<Member, (Place, String)> {
+    fn word(&mut self) -> Result<Member, (FilePlace, String)> {
         let rest = &self.text[self.at..];
         let len =
             rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))).unwrap_or(rest.len());
@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         Ok(member)
     }
 
-    fn string(&mut self) -> Result<String, (Place, String)> {
+    fn string(&mut self) -> Result<String, (FilePlace, String)> {
         if self.peek() != Some(b'"') {
             return Err(self.wrong("expected '\"'"));
         }
@@ -201,7 +201,7 @@ impl<'a> Walk<'a> {
     }
 
     /// What stands after a `\`.
-    fn escape(&mut self) -> Result<char, (Place, String)> {
+    fn escape(&mut self) -> Result<char, (FilePlace, String)> {
         let plain = match self.peek() {
             Some(b @ (b'"' | b'\\' | b'/')) => b as char,
             Some(b'b') => '\u{8}',
@@ -232,7 +232,7 @@ impl<'a> Walk<'a> {
         Ok(plain)
     }
 
-    fn hex(&self, after: usize) -> Result<u32, (Place, String)> {
+    fn hex(&self, after: usize) -> Result<u32, (FilePlace, String)> {
         let digits = self.text.get(self.at + after..self.at + after + 4);
         digits
             .filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))

@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use super::{Place, ROW_BYTES_MAX};
+use super::{FilePlace, ROW_BYTES_MAX};
 
 /// Reads lines of UTF-8 without their ends.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line; none at the end. One that is too long or no UTF-8 is an error, and the next one follows it.
-    pub(crate) fn next(&mut self) -> Option<Result<String, (Place, String)>> {
+    pub(crate) fn next(&mut self) -> Option<Result<String, (FilePlace, String)>> {
         self.buffer.clear();
         let (mut any, mut too_long) = (false, false);
         loop {
@@ -76,7 +76,7 @@ impl<R: BufRead> Lines<R> {
             return None;
         }
         self.number += 1;
-        let here = Place { line: self.number, column: 1 };
+        let here = FilePlace { line: self.number, column: 1 };
         if too_long {
             return Some(Err((here, format!("a line of more than {ROW_BYTES_MAX} bytes"))));
         }
@@ -92,7 +92,7 @@ impl<R: BufRead> Lines<R> {
             Ok(line) => Ok(line.to_owned()),
             Err(error) => {
                 let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).chars().count() as u32;
-                Err((Place { column: before + 1, ..here }, "no UTF-8".to_owned()))
+                Err((FilePlace { column: before + 1, ..here }, "no UTF-8".to_owned()))
             }
         })
     }

@@ -6,12 +6,12 @@ use std::io::BufRead;
 use strongback_store::rdl::nearest;
 
 use super::csv::Record;
-use super::intake::Intake;
+use super::intake::RowReceiver;
 use super::json::{self, Member, Members};
 use super::lines::Lines;
 use super::stamp::{self, TimeUnit, time_column};
-use super::target::{Wanted, name_and_unit, type_word};
-use super::{Cell, Place, RowError, Written};
+use super::target::{ChannelRequest, name_and_unit, type_word};
+use super::{Cell, FilePlace, RowError, Written};
 
 /// What a column of a CSV file is.
 enum Role {
@@ -51,10 +51,10 @@ fn choose_time<'n>(
 }
 
 /// The header of a CSV file, column by column.
-fn roles(header: &Record, intake: &Intake<'_>) -> Result<Vec<Role>, RowError> {
-    let cells: Vec<(&str, Place)> = (0..header.len()).map(|i| header.cell(i)).collect();
+fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowError> {
+    let cells: Vec<(&str, FilePlace)> = (0..header.len()).map(|i| header.cell(i)).collect();
     let config = intake.config();
-    let first = cells.first().map_or(Place { line: 1, column: 1 }, |(_, place)| *place);
+    let first = cells.first().map_or(FilePlace { line: 1, column: 1 }, |(_, place)| *place);
     let time = choose_time(cells.iter().map(|(text, _)| text.trim()).enumerate(), config.time_column.as_deref());
     let Some((time, unit)) = time else {
         let names = || cells.iter().map(|(text, _)| text.trim());
@@ -101,9 +101,9 @@ fn roles(header: &Record, intake: &Intake<'_>) -> Result<Vec<Role>, RowError> {
 type ByColumn = Vec<Option<Option<usize>>>;
 
 /// Reads CSV.
-pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut Intake<'_>) -> Result<(), RowError> {
+pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut RowReceiver<'_>) -> Result<(), RowError> {
     let mut record = Record::default();
-    let top = Place { line: 1, column: 1 };
+    let top = FilePlace { line: 1, column: 1 };
     match record.read(lines) {
         None => return Err(intake.header_error(top, "the file is empty; the first line must name the columns")),
         Some(Err((place, reason))) => return Err(intake.header_error(place, reason)),
@@ -175,7 +175,7 @@ pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut Intake<'_>)
     }
 }
 
-type Row<'r> = (i64, Option<Vec<(usize, Place, Cell<'r>)>>);
+type Row<'r> = (i64, Option<Vec<(usize, FilePlace, Cell<'r>)>>);
 
 /// Time and cells of a record; no cells at all where its one channel was not asked for.
 fn csv_row<'r>(
@@ -184,8 +184,8 @@ fn csv_row<'r>(
     stream_at: Option<usize>,
     one_a_row: Option<(usize, usize)>,
     by_stream: &mut HashMap<String, ByColumn>,
-    intake: &mut Intake<'_>,
-) -> Result<Row<'r>, (Place, String)> {
+    intake: &mut RowReceiver<'_>,
+) -> Result<Row<'r>, (FilePlace, String)> {
     let mut time = 0;
     for (at, role) in roles.iter().enumerate() {
         if let Role::Time(unit) = role {
@@ -237,7 +237,7 @@ fn csv_row<'r>(
 }
 
 /// Reads JSON lines.
-pub(super) fn read_jsonl(lines: &mut Lines<impl BufRead>, intake: &mut Intake<'_>) -> Result<(), RowError> {
+pub(super) fn read_jsonl(lines: &mut Lines<impl BufRead>, intake: &mut RowReceiver<'_>) -> Result<(), RowError> {
     while let Some(line) = lines.next() {
         let number = lines.number();
         let line = match line {
@@ -273,7 +273,7 @@ pub(super) fn read_jsonl(lines: &mut Lines<impl BufRead>, intake: &mut Intake<'_
             intake.empty_row();
             continue;
         }
-        let here = Place { line: number, column: 1 };
+        let here = FilePlace { line: number, column: 1 };
         match json_row(&members, here, intake) {
             Ok((_, None)) => intake.ignored_row(),
             Ok((time, Some(cells))) => {
@@ -287,7 +287,7 @@ pub(super) fn read_jsonl(lines: &mut Lines<impl BufRead>, intake: &mut Intake<'_
     Ok(())
 }
 
-fn member<'m>(members: &'m Members, key: &str) -> Option<(Place, &'m Member)> {
+fn member<'m>(members: &'m Members, key: &str) -> Option<(FilePlace, &'m Member)> {
     members.iter().find(|(name, ..)| name == key).map(|(_, place, member)| (*place, member))
 }
 
@@ -306,10 +306,10 @@ fn channels_line(members: &Members) -> Option<&Vec<Members>> {
     }
 }
 
-fn describe(channel: &Members, intake: &mut Intake<'_>) {
+fn describe(channel: &Members, intake: &mut RowReceiver<'_>) {
     let text = |key| text_of(channel, key).unwrap_or_default();
     // A channel whose stream cannot be told is told of where it has values.
-    let wanted = Wanted {
+    let wanted = ChannelRequest {
         stream: None,
         name: text("name").to_owned(),
         kind: type_word(text("type")),
@@ -319,14 +319,18 @@ fn describe(channel: &Members, intake: &mut Intake<'_>) {
     let _ = intake.place_target(wanted);
 }
 
-fn json_row<'m>(members: &'m Members, here: Place, intake: &mut Intake<'_>) -> Result<Row<'m>, (Place, String)> {
+fn json_row<'m>(
+    members: &'m Members,
+    here: FilePlace,
+    intake: &mut RowReceiver<'_>,
+) -> Result<Row<'m>, (FilePlace, String)> {
     let asked = intake.config().time_column.clone();
     let names = members.iter().map(|(name, ..)| name.as_str()).enumerate();
     let Some((time_at, unit)) = choose_time(names, asked.as_deref()) else {
         return Err((here, format!("no key {}", asked.as_deref().unwrap_or("time, time_ns, timestamp …"))));
     };
     let (_, place, time) = &members[time_at];
-    let Member::Scalar(text, _) = time else { return Err((*place, "this is no time".to_owned())) };
+    let Member::Scalar(text, _) = time else { return Err((*place, "not a time".to_owned())) };
     let time = stamp::parse(text, intake.config().time_unit.or(unit)).map_err(|reason| (*place, reason))?;
     let stream = text_of(members, "stream");
     if let (Some(name), Some((place, value))) = (text_of(members, "channel"), member(members, "value")) {

@@ -2,7 +2,7 @@
 
 use strongback_store::rdl::type_of;
 use strongback_store::{
-    ArrayType, Catalog, CellState, ChannelType, ElementType, MAX_ARRAY_LENGTH, OwnedValue, StreamId, StreamKey, Value,
+    ARRAY_LENGTH_MAX, ArrayType, Catalog, CellState, ChannelType, ElementType, OwnedValue, StreamId, StreamKey, Value,
 };
 
 use super::{Cell, Written};
@@ -10,7 +10,7 @@ use crate::ilp::is_overflow;
 
 /// What a file says of a channel.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ChannelRequest {
     /// Its stream; none: the name says it.
     pub(crate) stream: Option<StreamKey>,
     /// Its name as the file spells it.
@@ -174,12 +174,12 @@ pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>,
     let (text, how) = match cell {
         Cell::Unknown => return Ok(Err(CellState::Unknown)),
         Cell::Value(value) => {
-            return fit_value(value, kind).map(Ok).ok_or_else(|| format!("{value:?} is no {}", kind.name()));
+            return fit_value(value, kind).map(Ok).ok_or_else(|| format!("{value:?} is not a valid {}", kind.name()));
         }
         Cell::Written(text, how) => (text, how),
     };
     if how == Written::List {
-        return Err(format!("an array is no {}", kind.name()));
+        return Err(format!("an array is not a valid {}", kind.name()));
     }
     if kind == ChannelType::String {
         return Ok(Ok(Value::String(text)));
@@ -211,7 +211,7 @@ pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>,
     };
     value.map(Ok).ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();
-        format!("{shown:?} is no {}", kind.name())
+        format!("{shown:?} is not a valid {}", kind.name())
     })
 }
 
@@ -234,14 +234,16 @@ pub(super) fn fit_array(cell: Cell<'_>, kind: ArrayType) -> Result<Result<OwnedV
     for (word, how) in list {
         let value = match fit(Cell::Written(word, how), element.channel_type()) {
             Ok(Ok(value)) => value,
-            Ok(Err(_)) => return Err(format!("element {count}: {word:?} is no {}", element.channel_type().name())),
+            Ok(Err(_)) => {
+                return Err(format!("element {count}: {word:?} is not a valid {}", element.channel_type().name()));
+            }
             Err(reason) => return Err(format!("element {count}: {reason}")),
         };
         bytes.extend_from_slice(&value.bits().to_le_bytes()[..element.size_bytes()]);
         count += 1;
     }
     if !kind.takes(count) {
-        return Err(format!("an array of {count} elements, expected {name} of at most {MAX_ARRAY_LENGTH}"));
+        return Err(format!("an array of {count} elements, expected {name} of at most {ARRAY_LENGTH_MAX}"));
     }
     Ok(Ok(OwnedValue::Array { element, bytes }))
 }
@@ -330,17 +332,17 @@ mod tests {
         let bare = |text, kind| fit(Cell::Written(text, Written::Bare), kind);
         assert_eq!(bare("9007199254740993", ChannelType::I64), Ok(Ok(Value::I64(9_007_199_254_740_993))));
         assert_eq!(bare("255", ChannelType::U8), Ok(Ok(Value::U8(255))));
-        assert_eq!(bare("256", ChannelType::U8), Err("\"256\" is no u8".into()));
-        assert_eq!(bare("5.0", ChannelType::I32), Err("\"5.0\" is no i32".into()));
+        assert_eq!(bare("256", ChannelType::U8), Err("\"256\" is not a valid u8".into()));
+        assert_eq!(bare("5.0", ChannelType::I32), Err("\"5.0\" is not a valid i32".into()));
         assert_eq!(bare("unknown", ChannelType::F32), Ok(Err(CellState::Unknown)));
         assert_eq!(bare("unknown", ChannelType::String), Ok(Ok(Value::String("unknown"))));
         assert_eq!(bare("0.1", ChannelType::F32), Ok(Ok(Value::F32(0.1))));
         for (text, kind) in [("1e400", ChannelType::F64), ("-1e400", ChannelType::F64), ("1e39", ChannelType::F32)] {
-            assert_eq!(bare(text, kind), Err(format!("{text:?} is no {}", kind.name())));
+            assert_eq!(bare(text, kind), Err(format!("{text:?} is not a valid {}", kind.name())));
         }
         assert_eq!(bare("-inf", ChannelType::F64), Ok(Ok(Value::F64(f64::NEG_INFINITY))));
         assert_eq!(bare("1", ChannelType::Bool), Ok(Ok(Value::Bool(true))));
-        assert_eq!(bare("2", ChannelType::Bool), Err("\"2\" is no bool".into()));
+        assert_eq!(bare("2", ChannelType::Bool), Err("\"2\" is not a valid bool".into()));
         assert!(fit(Cell::Written("true", Written::Bool), ChannelType::F64).is_err());
         let value = |value, kind| fit(Cell::Value(value), kind).map(|fitted| fitted.unwrap());
         assert_eq!(value(Value::F64(649.25), ChannelType::F32), Ok(Value::F32(649.25)));

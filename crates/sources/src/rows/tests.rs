@@ -3,7 +3,7 @@ use std::io::Write as _;
 use strongback_store::*;
 
 // The store has another of this name.
-use super::Reading;
+use super::RowSelection;
 use super::*;
 use crate::rows::target::stream_key;
 
@@ -121,8 +121,8 @@ fn what_cannot_be_taken_is_counted_and_told_and_the_rest_goes_on() {
     assert_eq!(
         complaints(&report),
         [
-            "3:3 n: \"256\" is no u8",
-            "4:5 ok: \"yes\" is no bool",
+            "3:3 n: \"256\" is not a valid u8",
+            "4:5 ok: \"yes\" is not a valid bool",
             "5:1 \"noon\" is not a time: RFC 3339 (2026-11-20T17:00:00Z) or a number is",
             "6:1 2 cells, and the header has 4",
             "7:3 this quote is not closed",
@@ -205,7 +205,7 @@ fn json_lines_are_rows_flat_or_as_exports_write_them() {
     assert_eq!(
         complaints(&report),
         [
-            "7:32 x: an array is no f64",
+            "7:32 x: an array is not a valid f64",
             "8:33 the line ends, expected ',' or '}'",
             "9:1 no key time, time_ns, timestamp …",
         ]
@@ -231,7 +231,7 @@ fn types_are_guessed_from_the_first_thousand_rows_or_said() {
     assert_eq!(frames.len(), 1_501);
     assert_eq!(frames[7], "7 n=I64(7) m=F64(1.0) k=U16(7)");
     assert_eq!(frames[1_500], "2000 m=F64(1.5) k=U16(1)");
-    assert_eq!(complaints(&report), ["1502:6 n: \"1.5\" is no i64"]);
+    assert_eq!(complaints(&report), ["1502:6 n: \"1.5\" is not a valid i64"]);
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn a_log_of_a_bus_becomes_streams_of_its_messages() {
     }
 }
 
-fn written(sink: &StoreSink, change: impl FnOnce(&mut Reading)) -> String {
+fn written(sink: &StoreSink, change: impl FnOnce(&mut RowSelection)) -> String {
     let all = [Pattern::parse("*").unwrap()];
-    let mut reading = Reading {
+    let mut reading = RowSelection {
         chosen: choose(&sink.store.catalog(), &all),
         time: i64::MIN..i64::MAX,
         limit: None,
@@ -422,7 +422,7 @@ fn intervals_say_from_when_to_when() {
     sink.define("CREATE STREAM S WITH ID 1 { n uint8 WITH CODEC StepAlgorithm, x float }");
     let report = sink.csv("time_ns,S.n,S.x\n10,1,0\n20,1,2\n30,2,2\n40,2,2\n50,unknown,2\n60,3,unknown\n");
     assert_eq!(report.stored() + report.reduced, 6);
-    let reading = Reading {
+    let reading = RowSelection {
         chosen: choose(&sink.store.catalog(), &[Pattern::parse("S.n").unwrap()]),
         time: 0..100,
         limit: None,
@@ -461,14 +461,14 @@ fn arrays_come_as_lists_and_go_out_as_lists() {
     ));
     let want = [
         "2:20 s: an array of 2 elements, expected f32[3] of at most 65536",
-        "3:20 s: element 2: \"x\" is no f32",
+        "3:20 s: element 2: \"x\" is not a valid f32",
         "4:20 a.s is neither a number, a text, true nor false, nor an array of these",
         "5:8 w: no array, expected u64[]",
     ];
     assert_eq!(complaints(&report), want);
     let json = "{\"time\":\"1970-01-01T00:00:00.000000001Z\",\"time_ns\":\"1\",\"stream\":\"a\",\"values\":{\"s\":[1.0,2.5,\"NaN\"],\"w\":[],\"f\":[true,false]}}";
     let written = |form| {
-        let reading = Reading {
+        let reading = RowSelection {
             chosen: choose(&sink.store.catalog(), &[Pattern::parse("a.*").unwrap()]),
             time: i64::MIN..i64::MAX,
             limit: None,

@@ -35,7 +35,7 @@ pub enum RowForm {
 
 /// Which frames, and in which order.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct RowSelection {
     /// Streams and channels.
     pub chosen: Vec<Chosen>,
     /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
@@ -118,7 +118,7 @@ impl Head {
 /// Where the output or the store ends it.
 pub fn write(
     view: &View,
-    reading: &Reading,
+    reading: &RowSelection,
     out: &mut dyn Write,
     mut damaged: impl FnMut(&ScanError),
 ) -> io::Result<u64> {
@@ -195,7 +195,7 @@ pub fn write(
 ///
 /// # Errors
 /// Where the output or the store ends it.
-pub fn write_intervals(view: &View, reading: &Reading, out: &mut dyn Write) -> io::Result<u64> {
+pub fn write_intervals(view: &View, reading: &RowSelection, out: &mut dyn Write) -> io::Result<u64> {
     let failed = |error: ScanError| io::Error::other(error.to_string());
     let RowForm::Csv { time_ns } = reading.form else {
         return Err(io::Error::other("intervals are written as CSV"));
@@ -243,7 +243,7 @@ fn put_time(out: &mut String, time: i64, ns: bool) {
     }
 }
 
-fn header(reading: &Reading, out: &mut String) {
+fn header(reading: &RowSelection, out: &mut String) {
     let channels = || {
         reading.chosen.iter().flat_map(|(stream, channels)| {
             channels.iter().map(|index| {

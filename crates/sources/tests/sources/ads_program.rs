@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use strongback_sources::SourceConfig;
 use strongback_sources::ads::leaf::{Skipped, Splitting};
-use strongback_sources::ads::plan::{self, Wanted};
+use strongback_sources::ads::plan::{self, NotificationRequest};
 use strongback_sources::ads::select::select;
 use strongback_sources::ads::table::{DataTypes, Symbols};
-use strongback_sources::ads::value::Kind;
-use strongback_sources::ads::wire::{Place, SUM_MAX};
+use strongback_sources::ads::value::ValueKind;
+use strongback_sources::ads::wire::{PlcPlace, SUM_MAX};
 use strongback_sources::ads::{AdsLayout, Arrays, Leaf};
 use strongback_sources::layout::compile_all;
 use strongback_store::ElementType;
@@ -106,9 +106,9 @@ fn split(symbols: &[u8], types: &[u8], arrays: Arrays) -> (Vec<Leaf>, Vec<Skippe
 #[test]
 fn structures_and_arrays_are_taken_apart() {
     let (leaves, skipped) = split(&symbols(), &types(), Arrays::Elements);
-    let flat: Vec<(&str, u32, u32, Kind)> =
+    let flat: Vec<(&str, u32, u32, ValueKind)> =
         leaves.iter().map(|leaf| (leaf.name.as_str(), leaf.place.offset, leaf.place.size, leaf.kind)).collect();
-    let plain = Kind::Plain;
+    let plain = ValueKind::Plain;
     let mut right = vec![("MAIN.pressure", 0, 8, plain(ElementType::F64))];
     let of_valve = |n: u32| 8 + 32 * n;
     for (n, names) in [
@@ -138,7 +138,7 @@ fn structures_and_arrays_are_taken_apart() {
         right.extend((0..3).map(|i| (names[2 + i], at + 16 + 2 * i as u32, 2, plain(ElementType::I16))));
         let code = ["MAIN.valves[0].code[1]", "MAIN.valves[1].code[1]"][n];
         right.push((code, at + 23, 1, plain(ElementType::U8)));
-        right.push((names[5], at + 22, 1, Kind::Bit(3)));
+        right.push((names[5], at + 22, 1, ValueKind::Bit(3)));
     }
     for (i, name) in ["MAIN.grid[1,-1]", "MAIN.grid[1,0]", "MAIN.grid[2,-1]", "MAIN.grid[2,0]"].into_iter().enumerate()
     {
@@ -146,8 +146,8 @@ fn structures_and_arrays_are_taken_apart() {
     }
     right.push(("MAIN.state", 88, 2, plain(ElementType::I16)));
     right.push(("MAIN.delay", 92, 4, plain(ElementType::U32)));
-    right.push(("MAIN.name", 96, 16, Kind::Text));
-    right.push(("MAIN.label", 112, 16, Kind::WideText));
+    right.push(("MAIN.name", 96, 16, ValueKind::Text));
+    right.push(("MAIN.label", 112, 16, ValueKind::WideText));
     right.push(("MAIN.begun", 128, 4, plain(ElementType::U32)));
     right.push(("GVL.count", 132, 8, plain(ElementType::U64)));
     let raw = ["GVL.raw[0]", "GVL.raw[1]", "GVL.raw[2]", "GVL.raw[3]", "GVL.raw[4]", "GVL.raw[5]"];
@@ -170,10 +170,10 @@ fn structures_and_arrays_are_taken_apart() {
 fn whole_arrays_are_one_value() {
     let (leaves, _) = split(&symbols(), &types(), Arrays::Whole);
     let of = |name: &str| leaves.iter().find(|leaf| leaf.name == name).map(|leaf| (leaf.place.offset, leaf.kind));
-    assert_eq!(of("MAIN.grid"), Some((72, Kind::Array(ElementType::I32))));
-    assert_eq!(of("GVL.raw"), Some((150, Kind::Array(ElementType::U8))));
-    assert_eq!(of("MAIN.valves[1].steps"), Some((56, Kind::Array(ElementType::I16))));
-    assert_eq!(of("MAIN.valves[1].position"), Some((48, Kind::Plain(ElementType::F64))));
+    assert_eq!(of("MAIN.grid"), Some((72, ValueKind::Array(ElementType::I32))));
+    assert_eq!(of("GVL.raw"), Some((150, ValueKind::Array(ElementType::U8))));
+    assert_eq!(of("MAIN.valves[1].steps"), Some((56, ValueKind::Array(ElementType::I16))));
+    assert_eq!(of("MAIN.valves[1].position"), Some((48, ValueKind::Plain(ElementType::F64))));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn configurations_say_what_is_wrong() {
     let group = "[[group]]\ntable = 't'\nsymbols = ['MAIN.*']\n";
     for (text, path, why) in [
         (String::new(), "source[0].host", "missing"),
-        ("host = 'a b'".into(), "source[0].host", "no address or name"),
+        ("host = 'a b'".into(), "source[0].host", "not an address or host name"),
         ("host = 'plc'\nnet_id = '1.2.3'".into(), "source[0].net_id", "six numbers"),
         ("host = 'plc'\nlisten = '127.0.0.1:1'".into(), "source[0].listen", "inetx"),
         ("host = 'plc'\ntimeout_ms = 1".into(), "source[0].timeout_ms", "10 to 60000"),
@@ -278,11 +278,11 @@ fn configurations_say_what_is_wrong() {
     assert_eq!(cycle, std::time::Duration::from_millis(25));
 }
 
-fn leaf(place: Place) -> Leaf {
+fn leaf(place: PlcPlace) -> Leaf {
     Leaf {
         name: format!("{}:{}", place.group, place.offset),
         place,
-        kind: Kind::Text,
+        kind: ValueKind::Text,
         type_name: String::new(),
         unit: String::new(),
         description: String::new(),
@@ -293,7 +293,7 @@ fn leaf(place: Place) -> Leaf {
 prop_compose! {
     fn leaves()(places in prop::collection::vec((0..3_u32, 0..20_000_u32, 1..600_u32), 1..400)) -> Vec<Leaf> {
         let mut leaves: Vec<Leaf> =
-            places.into_iter().map(|(group, offset, size)| leaf(Place { group, offset, size })).collect();
+            places.into_iter().map(|(group, offset, size)| leaf(PlcPlace { group, offset, size })).collect();
         plan::sort(&mut leaves);
         leaves
     }
@@ -335,8 +335,8 @@ proptest! {
     /// There are never more notifications than handles.
     #[test]
     fn notifications_fit_their_handles(groups in prop::collection::vec((leaves(), any::<bool>()), 1..5), handles in 0..300_usize) {
-        let wanted: Vec<Wanted<'_>> =
-            groups.iter().map(|(leaves, on_change)| Wanted { leaves, on_change: *on_change }).collect();
+        let wanted: Vec<NotificationRequest<'_>> =
+            groups.iter().map(|(leaves, on_change)| NotificationRequest { leaves, on_change: *on_change }).collect();
         let planned = plan::notifications(&wanted, handles);
         prop_assert_eq!(planned.len(), groups.len());
         prop_assert!(planned.iter().flatten().map(Vec::len).sum::<usize>() <= handles);
@@ -346,18 +346,18 @@ proptest! {
 #[test]
 fn bits_are_never_joined() {
     // Their offsets count bits: bytes from one to the other are something else.
-    let leaves: Vec<Leaf> = (0..4).map(|i| leaf(Place { group: 0x4021, offset: i, size: 1 })).collect();
+    let leaves: Vec<Leaf> = (0..4).map(|i| leaf(PlcPlace { group: 0x4021, offset: i, size: 1 })).collect();
     assert_eq!(plan::blocks(&leaves, Some(plan::GAP_BYTES)).len(), 4);
 }
 
 #[test]
 fn a_thousand_symbols_need_few_handles() {
-    let mut leaves: Vec<Leaf> = (0..1_000).map(|i| leaf(Place { group: 0x4040, offset: 8 * i, size: 8 })).collect();
+    let mut leaves: Vec<Leaf> = (0..1_000).map(|i| leaf(PlcPlace { group: 0x4040, offset: 8 * i, size: 8 })).collect();
     plan::sort(&mut leaves);
-    let planned = plan::notifications(&[Wanted { leaves: &leaves, on_change: false }], plan::HANDLES_MAX);
+    let planned = plan::notifications(&[NotificationRequest { leaves: &leaves, on_change: false }], plan::HANDLES_MAX);
     assert_eq!(planned[0].as_ref().unwrap().len(), 2);
     // A hundred single ones on change have a handle each, so that one change does not send the others.
     let some = &leaves[..100];
-    let planned = plan::notifications(&[Wanted { leaves: some, on_change: true }], plan::HANDLES_MAX);
+    let planned = plan::notifications(&[NotificationRequest { leaves: some, on_change: true }], plan::HANDLES_MAX);
     assert_eq!(planned[0].as_ref().unwrap().len(), 100);
 }

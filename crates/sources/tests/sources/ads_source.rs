@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use strongback_sources::ads::browse::{BrowseError, browse};
-use strongback_sources::ads::{AdsCounts, Arrays, Running, Source, Target};
+use strongback_sources::ads::{AdsCounts, Arrays, PlcAddress, PlcSource, RunningPlc};
 use strongback_sources::layout::compile_all;
 use strongback_sources::{SourceConfig, wall_clock};
 use strongback_store::{Refusal, Value};
@@ -37,7 +37,7 @@ fn plc() -> Plc {
 struct Bench {
     peer: Peer,
     sink: Arc<Recording>,
-    running: Running,
+    running: RunningPlc,
 }
 
 impl Bench {
@@ -49,7 +49,7 @@ impl Bench {
         let text = format!("name = 'plc'\nkind = 'ads'\nhost = '{}'\ntimeout_ms = 300\n{groups}", peer.address);
         let source: SourceConfig = toml::from_str(&text).unwrap();
         let layout = compile_all(&[source]).unwrap().plcs.remove(0);
-        let running = Source::start(layout, sink.clone(), wall_clock()).unwrap();
+        let running = PlcSource::start(layout, sink.clone(), wall_clock()).unwrap();
         Bench { peer, sink, running }
     }
 
@@ -404,8 +404,8 @@ fn bad_messages_are_counted_and_the_next_is_taken() {
     assert_eq!(reasons.map(|reason| bench.rejected(reason)), [2, 1, 1, 1, 1]);
     // A message without a beginning: nobody knows where the next one is.
     bench.peer.send(&[0xff; 64]);
-    let note = bench.notes("the connection is given up");
-    assert!(note.contains("begins with 0xffff"), "{note}");
+    let note = bench.notes("closing the connection");
+    assert!(note.contains("starts with 0xffff"), "{note}");
     eventually("a new connection", || (bench.counts().connections.load(Relaxed) == 2).then_some(()));
     assert_eq!(bench.rejected("bad_message"), 2);
 }
@@ -478,7 +478,7 @@ fn times_of_reception_are_those_of_the_kernel() {
     let layout = compile_all(&[toml::from_str(&text).unwrap()]).unwrap().plcs.remove(0);
     let sink = Recording::new();
     // This clock stands still.
-    let running = Source::start(layout, sink.clone(), Arc::new(|| 7)).unwrap();
+    let running = PlcSource::start(layout, sink.clone(), Arc::new(|| 7)).unwrap();
     let bench = Bench { peer, sink, running };
     let handle = bench.handle(0x4020, 0);
     let before = wall_clock()();
@@ -504,7 +504,7 @@ fn a_plc_that_falls_silent_is_connected_anew() {
     let bench = Bench::start(plc(), READ);
     bench.wait_for("read", 1);
     bench.peer.plc.lock().manner = Manner::Silent;
-    assert!(bench.notes("no answers any more").starts_with("127.0.0.1"));
+    assert!(bench.notes("the PLC stopped answering").starts_with("127.0.0.1"));
     bench.peer.plc.lock().manner = Manner::Well;
     let before = bench.frames("read").len();
     bench.wait_for("read", before + 2);
@@ -546,7 +546,8 @@ fn frames_that_the_store_refuses_are_counted() {
 #[test]
 fn symbols_are_listed_for_people() {
     let peer = Peer::start(plc());
-    let target = Target { timeout: Duration::from_millis(300), ..Target::of(&peer.address.to_string()).unwrap() };
+    let target =
+        PlcAddress { timeout: Duration::from_millis(300), ..PlcAddress::of(&peer.address.to_string()).unwrap() };
     let listing = browse(&target, "MAIN.valves[1]", Arrays::Elements).unwrap();
     assert_eq!(listing.device.name, "Plc30 App");
     assert_eq!(listing.leaves.len(), 7);

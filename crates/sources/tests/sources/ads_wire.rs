@@ -45,7 +45,7 @@ fn requests_are_byte_for_byte_those_of_adslib() {
     for captured in messages(REQUESTS) {
         let command = captured[22] as usize;
         let data = &captured[38..];
-        let place = || Place { group: word(data, 0), offset: word(data, 4), size: word(data, 8) };
+        let place = || PlcPlace { group: word(data, 0), offset: word(data, 4), size: word(data, 8) };
         let name;
         let request = match command {
             1 => Request::DeviceInfo,
@@ -80,8 +80,8 @@ fn a_millisecond_is_ten_thousand() {
 #[test]
 fn a_sum_read_is_that_of_another_client() {
     let subs = &OTHER_REQUEST[38 + 16..];
-    let place = |sub: &[u8]| Place { group: word(sub, 0), offset: word(sub, 4), size: word(sub, 8) };
-    let places: Vec<Place> = subs.chunks_exact(12).map(place).collect();
+    let place = |sub: &[u8]| PlcPlace { group: word(sub, 0), offset: word(sub, 4), size: word(sub, 8) };
+    let places: Vec<PlcPlace> = subs.chunks_exact(12).map(place).collect();
     assert_eq!(places.len(), 400);
     assert_eq!(as_captured(OTHER_REQUEST, &Request::SumRead(&places)), OTHER_REQUEST);
     let answers: Vec<Message<'_>> = messages(OTHER_ANSWERS)
@@ -109,7 +109,7 @@ fn answers_of_a_plc_are_understood() {
         let message = cut(captured).unwrap().unwrap();
         assert_eq!(message.size_bytes, captured.len());
         let message = message.message.unwrap();
-        if message.kind == Kind::Notification {
+        if message.kind == MessageKind::Notification {
             for sample in Notification::parse(message.data).unwrap().samples() {
                 let value = f64::from_le_bytes(sample.data.try_into().unwrap());
                 assert!(value.is_finite() && (1..=10).contains(&sample.handle), "{sample:?}");
@@ -118,7 +118,7 @@ fn answers_of_a_plc_are_understood() {
             }
             continue;
         }
-        let Kind::Answer { command, .. } = message.kind else { unreachable!() };
+        let MessageKind::Answer { command, .. } = message.kind else { unreachable!() };
         let answer = message.answer().unwrap();
         match command {
             1 => {

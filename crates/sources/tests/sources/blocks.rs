@@ -159,10 +159,7 @@ fn a_packet_is_taken_whole_or_not_at_all() {
     let mut bad = good.clone();
     bad[13] = 3;
     let error = decoder.decode(&inetx(0xA00, 1, (1_700_000_000, 0), &bad), NOW, &mut batch).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "stream 0x00000a00, offset 40: block 1: a length of 3 words of 32 bits, where 2 to 2 can be"
-    );
+    assert_eq!(error.to_string(), "stream 0x00000a00, offset 40: block 1: length 3 (32-bit words), must be 2 to 2");
     assert!(matches!(error, DecodeError::Block { layout: 0, .. }) && batch.is_empty());
     let packet = inetx(0xA00, 1, (1_700_000_000, 0), &good);
     let decoded = decoder.decode(&packet, NOW, &mut batch).unwrap();

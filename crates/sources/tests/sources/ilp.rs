@@ -165,26 +165,26 @@ fn each_fault_is_named_with_line_and_column_and_disturbs_no_other_line() {
         ("m,=b v=1", 3, "a tag without a name", "syntax"),
         ("m,a v=1", 3, "a tag without `=`", "syntax"),
         ("m,a= v=1", 5, "a tag without a value", "syntax"),
-        ("m,a=1,a=2 v=1", 7, "a tag is there twice", "syntax"),
+        ("m,a=1,a=2 v=1", 7, "duplicate tag", "syntax"),
         ("m =1", 3, "a field without a name", "syntax"),
         ("m v", 3, "a field without `=`", "syntax"),
         ("m v=", 5, "a field without a value", "syntax"),
         ("m v=1,", 7, "a field without a name", "syntax"),
-        ("m v=1,v=2", 7, "a field is there twice", "syntax"),
-        ("m v=1x", 5, "no value of a known type (1 1.5 1i 1u 1t 1n t f \"text\")", "syntax"),
-        ("m v=tru", 5, "no value of a known type (1 1.5 1i 1u 1t 1n t f \"text\")", "syntax"),
+        ("m v=1,v=2", 7, "duplicate field", "syntax"),
+        ("m v=1x", 5, "not a valid value, such as 1, 1.5, 1i, 1u, 1t, 1n, t, f or \"text\"", "syntax"),
+        ("m v=tru", 5, "not a valid value, such as 1, 1.5, 1i, 1u, 1t, 1n, t, f or \"text\"", "syntax"),
         ("m v=9223372036854775808i", 5, "an integer out of range", "integer_overflow"),
         ("m v=-1u", 5, "an integer out of range", "integer_overflow"),
         ("m v=1e400", 5, "a number beyond the range of a double", "number_overflow"),
         ("m v=-1e309d", 5, "a number beyond the range of a double", "number_overflow"),
         ("m,a=b x", 7, "a field without `=`", "syntax"),
-        ("m,a=b 1x", 7, "no time: an integer is expected", "bad_timestamp"),
-        ("m,a=b 1 2", 9, "more after the time", "syntax"),
+        ("m,a=b 1x", 7, "expected an integer timestamp", "bad_timestamp"),
+        ("m,a=b 1 2", 9, "unexpected text after the timestamp", "syntax"),
         ("m 1", 3, "no fields", "syntax"),
-        ("m v=\"a\"b", 8, "after a string: a comma, a space or the end of the line is expected", "syntax"),
-        ("m v=1 x", 7, "no time: an integer is expected", "bad_timestamp"),
+        ("m v=\"a\"b", 8, "expected a comma, a space or the end of the line after a string", "syntax"),
+        ("m v=1 x", 7, "expected an integer timestamp", "bad_timestamp"),
         ("m v=1 9223372036854775808", 7, "a time out of range (1677 to 2262)", "bad_timestamp"),
-        ("m v=1 1 2", 9, "more after the time", "syntax"),
+        ("m v=1 1 2", 9, "unexpected text after the timestamp", "syntax"),
     ] {
         let sink = Recording::new();
         let body = format!("good v=1 1\n{line}\n  \n# comment\ngood v=2 2\n");
@@ -349,7 +349,7 @@ fn answers_make_clients_stop_or_retry_rightly() {
     assert_eq!(answer.status, 400);
     let body: serde_json::Value = serde_json::from_str(&answer.body.unwrap()).unwrap();
     let message = body["message"].as_str().unwrap();
-    assert!(message.starts_with("partial write: line 2, column 5: no value of a known type"), "{message}");
+    assert!(message.starts_with("partial write: line 2, column 5: not a valid value"), "{message}");
     assert_eq!(body["error"], body["message"]);
     assert_eq!(
         (&body["code"], &body["line"], &body["column"], &body["accepted"], &body["rejected"]),

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use strongback_sources::capture::{self, CaptureError, Captured, End};
+use strongback_sources::capture::{self, CaptureEnd, CaptureError, Captured};
 use strongback_sources::config::SourceConfig;
 use strongback_sources::import::{self, ImportConfig, ImportError, ImportReport};
 use strongback_sources::inetx::Packet;
@@ -25,7 +25,7 @@ fn data(name: &str) -> PathBuf {
 type Datagrams = Vec<(i64, u16, Vec<u8>)>;
 
 /// What a capture holds: its datagrams, and the words for everything else.
-fn read(bytes: &[u8]) -> (Datagrams, Vec<String>, Result<End, CaptureError>) {
+fn read(bytes: &[u8]) -> (Datagrams, Vec<String>, Result<CaptureEnd, CaptureError>) {
     let (mut datagrams, mut others) = (Vec::new(), Vec::new());
     let end = capture::read(bytes, |captured, _| {
         match captured {
@@ -41,7 +41,7 @@ fn read(bytes: &[u8]) -> (Datagrams, Vec<String>, Result<End, CaptureError>) {
 fn header_lines(path: &Path) -> Vec<String> {
     let bytes = std::fs::read(path).unwrap();
     let (datagrams, others, end) = read(&bytes);
-    assert_eq!((others.as_slice(), end), (&[][..], Ok(End::Whole)));
+    assert_eq!((others.as_slice(), end), (&[][..], Ok(CaptureEnd::Whole)));
     let lines = datagrams.iter().map(|(_, _, payload)| {
         let p = Packet::parse(payload).unwrap();
         let pif = p.payload_information.unwrap().0;
@@ -209,7 +209,7 @@ fn link_layers_lead_to_the_same_datagram() {
     ] {
         let (datagrams, others, end) = read(&pcap(false, link, &[(7, 8, bytes)]));
         assert_eq!(datagrams, [(7_000_008_000, 4440, payload.clone())], "link {link}");
-        assert_eq!((others.len(), end), (0, Ok(End::Whole)));
+        assert_eq!((others.len(), end), (0, Ok(CaptureEnd::Whole)));
     }
 }
 
@@ -237,7 +237,7 @@ fn what_is_no_whole_datagram_is_counted() {
     ];
     let file: Vec<_> = packets.into_iter().map(|p| (1, 1, p)).collect();
     let (datagrams, others, end) = read(&pcap(false, 1, &file));
-    assert_eq!((datagrams.len(), end), (0, Ok(End::Whole)));
+    assert_eq!((datagrams.len(), end), (0, Ok(CaptureEnd::Whole)));
     let cut = ["Truncated"; 6];
     assert_eq!(others, [&["Fragment", "Fragment", "Other"][..], &cut, &["Other"]].concat());
     for (link, bytes, kind) in [
@@ -297,7 +297,7 @@ fn packet_blocks_of_old_programs_are_read() {
         let blocks = [block(0, size), block(1, size), block(0, size + 100), block(0, 30)].concat();
         let (datagrams, others, end) = read(&[pcapng(big, 1, 9, 0, &[]), blocks].concat());
         assert_eq!(datagrams, [((1 << 32) + 2, 4440, b"x".to_vec())]);
-        assert_eq!((others.join(" ").as_str(), end), ("Untimed Truncated Truncated", Ok(End::Whole)));
+        assert_eq!((others.join(" ").as_str(), end), ("Untimed Truncated Truncated", Ok(CaptureEnd::Whole)));
     }
 }
 
@@ -326,13 +326,13 @@ fn damaged_captures_are_told_from_cut_ones() {
     assert_eq!(read(b"").2, Err(CaptureError::NotACapture));
     assert_eq!(read(b"%PDF-1.4 and so on, for more than a header").2, Err(CaptureError::NotACapture));
     let (datagrams, _, end) = read(&good[..good.len() - 7]);
-    assert_eq!((datagrams.len(), end), (9, Ok(End::Cut)));
+    assert_eq!((datagrams.len(), end), (9, Ok(CaptureEnd::Cut)));
     let mut huge = good.clone();
     // The second record's length: four gigabytes.
     let at = 24 + 16 + 114 + 8;
     huge[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
     let (datagrams, _, end) = read(&huge);
-    assert_eq!((datagrams.len(), end), (1, Ok(End::Cut)));
+    assert_eq!((datagrams.len(), end), (1, Ok(CaptureEnd::Cut)));
     // The same in a file that goes on for longer than any packet.
     huge.resize(40 << 20, 0);
     let (datagrams, _, end) = read(&huge);
@@ -345,7 +345,7 @@ fn damaged_captures_are_told_from_cut_ones() {
     assert!(run(&path, Vec::new(), sink.as_ref()).unwrap().cut);
     std::fs::write(&path, "no capture").unwrap();
     let error = run(&path, Vec::new(), sink.as_ref()).unwrap_err().to_string();
-    assert!(error.ends_with("cut.pcap: not a capture: it begins as neither pcap nor pcapng"), "{error}");
+    assert!(error.ends_with("cut.pcap: not a capture: neither pcap nor pcapng"), "{error}");
     assert!(matches!(run(&dir.path().join("none"), Vec::new(), sink.as_ref()), Err(ImportError::Io { .. })));
 }
 

@@ -196,10 +196,10 @@ fn the_clock_is_the_configured_one() {
 fn bad_packets_are_named_and_leave_no_frame() {
     let channels = "[[stream.channel]]\nname = 'c'\noffset = 2\ntype = 'u16'";
     for (datagram, want) in [
-        (inetx(0xBEEF, 0, (0, 0), &[0; 4]), "stream 0x0000beef, offset 4: no layout has this stream id"),
+        (inetx(0xBEEF, 0, (0, 0), &[0; 4]), "stream 0x0000beef, offset 4: stream id is not configured"),
         (inetx(0xDD, 0, (0, 0), &[0; 3]), "stream 0x000000dd, offset 31: the payload has 3 bytes, its layout needs 4"),
-        (vec![0x11, 0, 0, 0], "truncated: 4 bytes at offset 4, where the iNET-X header needs 24"),
-        (vec![0xFF; 64], "offset 0: iNET-X version 15 (control word 0xffffffff); version 1 is read"),
+        (vec![0x11, 0, 0, 0], "truncated: 4 bytes at offset 4, the iNET-X header needs 24"),
+        (vec![0xFF; 64], "offset 0: iNET-X version 15 (control word 0xffffffff), only version 1 is supported"),
     ] {
         let (batch, decoded) = decode(layout(channels), &datagram);
         assert_eq!(decoded.unwrap_err().to_string(), want);

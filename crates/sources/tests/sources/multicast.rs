@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::sched::{CloneFlags, unshare};
 use strongback_sources::config::SourceConfig;
-use strongback_sources::inetx::{Running, Source};
+use strongback_sources::inetx::{InetxSource, RunningReceiver};
 use strongback_sources::notes::Note;
 use strongback_sources::wall_clock;
 
@@ -42,17 +42,17 @@ fn send(from: &str, group: &str, sequence: u32) -> bool {
     UdpSocket::bind(from).is_ok_and(|sender| sender.send_to(&packet, group).is_ok())
 }
 
-fn start(sink: &Arc<Recording>, listen: &str) -> Running {
+fn start(sink: &Arc<Recording>, listen: &str) -> RunningReceiver {
     let text = format!(
         "name = 'fti'\nkind = 'inetx'\n{listen}\n[[stream]]\nid = 0xDD\ntable = 't'\n\
          channel = [{{ name = 'c', offset = 0, type = 'u8' }}]"
     );
     let layout = toml::from_str::<SourceConfig>(&text).unwrap().compile("source[0]").unwrap();
-    Source::start(layout, sink.clone(), wall_clock()).unwrap()
+    InetxSource::start(layout, sink.clone(), wall_clock()).unwrap()
 }
 
 /// The next note, and none beside it.
-fn note(running: &Running) -> Note {
+fn note(running: &RunningReceiver) -> Note {
     let notes = eventually("a note", || Some(running.counts.notes.take(10)).filter(|notes| !notes.is_empty()));
     let [note] = <[Note; 1]>::try_from(notes).unwrap_or_else(|notes| panic!("{notes:?}"));
     note

@@ -11,7 +11,7 @@ use strongback_sources::config::SourceConfig;
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress, Precision};
 use strongback_sources::import::{self, ImportConfig, ImportReport};
-use strongback_sources::inetx::Source;
+use strongback_sources::inetx::InetxSource;
 use strongback_sources::{Sink, wall_clock};
 use strongback_store::{
     Appended, ChannelIndex, CommitNumber, FrameBatch, Refusal, Reject, Scan, Store, StoreOptions, Stream, StreamId,
@@ -193,7 +193,7 @@ fn packets_on_redundant_paths_are_kept_once() {
         [[stream]]\nid = 1\ntable = 'fixed'\nchannel = [{ name = 'c', offset = 0, type = 'u32' }]
         [[stream]]\nid = 2\ntable = 'packets'\npayload = 'parser-aligned'\n[[stream.block]]\ntable = 'blocks'";
     let layout = toml::from_str::<SourceConfig>(text).unwrap().compile("source[0]").unwrap();
-    let mut running = Source::start(layout, Arc::clone(&sink) as _, wall_clock()).unwrap();
+    let mut running = InetxSource::start(layout, Arc::clone(&sink) as _, wall_clock()).unwrap();
     let [one, other] = running.addresses[..] else { panic!("{:?}", running.addresses) };
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
     let send = |to, sequence: u32| {

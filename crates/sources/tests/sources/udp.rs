@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strongback_sources::StartError;
 use strongback_sources::config::SourceConfig;
 use strongback_sources::counts::PacketCounts;
-use strongback_sources::inetx::{Running, Source};
+use strongback_sources::inetx::{InetxSource, RunningReceiver};
 use strongback_sources::udp::{Datagrams, Listen, Peer, Receiver, SocketError, Sockets};
 use strongback_sources::{SourceLayout, wall_clock};
 
@@ -22,8 +22,8 @@ fn layout(listen: &str, more: &str) -> SourceLayout {
     toml::from_str::<SourceConfig>(&text).unwrap().compile("source[0]").unwrap()
 }
 
-fn start(sink: &Arc<Recording>, layout: SourceLayout) -> Running {
-    Source::start(layout, Arc::clone(sink) as _, wall_clock()).unwrap()
+fn start(sink: &Arc<Recording>, layout: SourceLayout) -> RunningReceiver {
+    InetxSource::start(layout, Arc::clone(sink) as _, wall_clock()).unwrap()
 }
 
 fn packet(sequence: u32) -> Vec<u8> {
@@ -62,7 +62,7 @@ fn an_address_that_another_listens_on_is_refused() {
     let sink = Recording::new();
     let mut running = start(&sink, layout("127.0.0.1:0", ""));
     let taken = layout(&running.addresses[0].to_string(), "");
-    let error = Source::start(taken, Arc::clone(&sink) as _, wall_clock()).map(drop).unwrap_err();
+    let error = InetxSource::start(taken, Arc::clone(&sink) as _, wall_clock()).map(drop).unwrap_err();
     assert!(error.to_string().contains(&running.addresses[0].to_string()), "{error}");
     running.stop();
 }
@@ -117,7 +117,7 @@ fn multicast_groups_are_joined_on_an_interface() {
         assert_eq!(sink.wait_for_frames(1)[0].sequence, Some(9), "{listen} on {interface}");
     }
     let mut none = layout("239.192.7.1:0", "interface = 'nosuch0'");
-    match Source::start(none.clone(), Recording::new(), wall_clock()) {
+    match InetxSource::start(none.clone(), Recording::new(), wall_clock()) {
         Err(StartError::Socket { source: SocketError::NoInterface { interface, known, .. }, .. }) => {
             assert_eq!(interface, "nosuch0");
             assert!(known.contains("lo"), "{known}");
@@ -125,7 +125,7 @@ fn multicast_groups_are_joined_on_an_interface() {
         other => panic!("{other:?}"),
     }
     none.listen[0].address = "[ff15::77:1]:0".parse().unwrap();
-    assert!(matches!(Source::start(none, Recording::new(), wall_clock()), Err(StartError::Socket { .. })));
+    assert!(matches!(InetxSource::start(none, Recording::new(), wall_clock()), Err(StartError::Socket { .. })));
 }
 
 #[test]
@@ -273,6 +273,6 @@ fn drops_of_the_kernel_are_counted() {
 fn an_address_in_use_is_named() {
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let error = Source::start(layout(&address, ""), Recording::new(), wall_clock()).unwrap_err();
+    let error = InetxSource::start(layout(&address, ""), Recording::new(), wall_clock()).unwrap_err();
     assert!(error.to_string().starts_with(&format!("source fti: {address}: cannot listen")), "{error}");
 }

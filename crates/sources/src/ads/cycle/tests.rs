@@ -163,7 +163,7 @@ fn a_suspected_loss_waits_for_a_few_stamps_and_no_longer() {
     let mut all = Vec::new();
     for n in 0..10_000 {
         cycles.judge(T0 + 100_000 * MS + n * 1_000, T0 + 100_000 * MS, &mut all);
-        assert!(cycles.waiting.len() <= MAX_WAITING);
+        assert!(cycles.waiting.len() <= WAITING_MAX);
     }
 }
 
