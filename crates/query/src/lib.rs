@@ -40,60 +40,21 @@
 
 #![forbid(unsafe_code)]
 
-mod answer;
-mod catalog;
-mod clock;
-mod column;
-mod constant;
-mod cooperation;
-mod dialect;
-mod direct;
+// From the lowest to the highest: each imports only those above it in this list (`tests/walls/wings.rs`).
 mod error;
 mod export;
 mod expression;
-mod extent;
-mod fair;
-mod filter;
-mod function;
-mod growth;
-mod guard;
-mod inlined;
-mod integer;
-mod large;
-mod like;
-mod memory;
-mod merge;
-mod multiplied;
-mod names;
-mod narrow;
-mod parameter;
-mod parser;
-mod pattern;
+mod functions;
+mod operators;
 mod pg;
-mod pg_catalog;
-mod plan_cache;
-mod planning;
+mod plan;
 mod query;
-mod runtime;
-mod scan;
-mod serial;
-mod setting;
-mod size;
-mod sized;
-mod sorted;
-mod state;
-mod statement;
-mod stopped;
-mod subquery;
+mod running;
+mod sql;
 mod system;
-mod system_table;
 mod table;
-mod turn;
-mod types;
-mod walk;
+mod wire;
 
-pub use answer::SqlAnswer;
-pub use catalog::DATABASE;
 pub use error::{QueryError, sqlstate};
 pub use export::{EXPORT_CHANNELS_MAX, ExportFormat, ExportRequest, ExportStream};
 pub use expression::{
@@ -101,7 +62,9 @@ pub use expression::{
     Outcome, Program, Troubles, WINDOW_SAMPLES_MAX,
 };
 pub use pg::auth::{PgAuth, ScramKeys};
+pub use query::answer::SqlAnswer;
 pub use query::{Query, QueryOptions};
-pub use runtime::let_end;
-pub use state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
+pub use running::runtime::let_end;
+pub use system::catalog::DATABASE;
+pub use system::state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
 pub use system::{EventOrigin, EventRow, GapRow, NoSystemRows, RunRow, SourceRow, SystemRows};

@@ -1,6 +1,9 @@
 //! The query engine of a server: plans SQL over the store, runs it on its own threads with a bound on memory,
 //! and answers the server's questions about state and export.
 
+pub(crate) mod answer;
+pub(crate) mod cache;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,38 +31,41 @@ use strongback_store::{Pattern, Store, View};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
-use crate::clock::now_ns;
-use crate::constant::{self, LongTexts};
-use crate::cooperation::Cooperation;
 use crate::error::{QueryError, sqlstate};
-use crate::extent;
-use crate::fair::Account;
-use crate::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
-use crate::growth;
-use crate::guard;
-use crate::inlined;
-use crate::integer;
-use crate::large::LargeCalls;
-use crate::memory::{QueryMemory, SharedMemory};
-use crate::names;
-use crate::parameter;
-use crate::parser::Parser;
-use crate::pg_catalog::{self, FormatType};
-use crate::plan_cache::{CachedPlan, PlanCache};
-use crate::planning::Planning;
-use crate::runtime::Threads;
-use crate::serial::SerialUnions;
-use crate::setting::{SERVER_VERSION, Settings, SharedSettings};
-use crate::size::Size;
-use crate::sized;
-use crate::sorted::SortedScan;
-use crate::state::{self, StateRow};
-use crate::stopped::Stopped;
+use crate::functions::growth;
+use crate::functions::integer;
+use crate::functions::large::LargeCalls;
+use crate::operators::cooperation::Cooperation;
+use crate::operators::guard;
+use crate::operators::inlined;
+use crate::operators::serial::SerialUnions;
+use crate::operators::sorted::SortedScan;
+use crate::plan::names;
+use crate::plan::parameter;
+use crate::plan::planning::Planning;
+use crate::plan::types::Types;
+use crate::query::cache::{CachedPlan, PlanCache};
+use crate::running::clock::now_ns;
+use crate::running::fair::Account;
+use crate::running::memory::{QueryMemory, SharedMemory};
+use crate::running::runtime::Threads;
+use crate::running::size::Size;
+use crate::running::stopped::Stopped;
+use crate::running::turn::{OVERDUE_MAX, SHORT_TURNS, Turn, Turns};
+use crate::sql::constant;
+use crate::sql::constant::LongTexts;
+use crate::sql::extent;
+use crate::sql::parser::Parser;
+use crate::sql::setting::{SERVER_VERSION, Settings, SharedSettings};
+use crate::sql::sized;
 use crate::system::SystemRows;
+use crate::system::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
+use crate::system::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
+use crate::system::pg_catalog;
+use crate::system::pg_catalog::FormatType;
+use crate::system::state;
+use crate::system::state::StateRow;
 use crate::table::PinnedView;
-use crate::turn::{OVERDUE_MAX, SHORT_TURNS, Turn, Turns};
-use crate::types::Types;
 
 /// Batches under way between a running query and its client.
 const BATCHES_IN_FLIGHT: usize = 2;
@@ -215,7 +221,7 @@ fn template(
         .with_information_schema(true)
         .with_target_partitions(options.threads.max(1));
     let settings = config.options_mut();
-    settings.execution.time_zone = Some(crate::column::UTC.to_owned());
+    settings.execution.time_zone = Some(crate::table::column::UTC.to_owned());
     // `SortedScan` does it.
     settings.optimizer.enable_sort_pushdown = false;
     // A filter that an operator learns is put through all queries below it: each that uses a column twice doubles it.
@@ -295,7 +301,7 @@ pub(crate) struct Plan {
     /// Whether it may be used again: not if a table function fixed its arguments.
     pub(crate) reusable: bool,
     /// How to run it without DataFusion, if it is that simple.
-    pub(crate) direct: Option<crate::direct::DirectPlan>,
+    pub(crate) direct: Option<crate::plan::direct::DirectPlan>,
     /// Length of the text that it was made of.
     pub(crate) text_bytes: usize,
     /// Memory that it takes with its statement, about.
@@ -374,7 +380,7 @@ impl Inner {
             parameters[number - 1].get_or_insert(kind);
         }
         let schema = Arc::new(logical.schema().as_arrow().clone());
-        let direct = crate::direct::DirectPlan::recognise(&logical, &tables);
+        let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, text_bytes)?;
         let version = tables.version;
         Ok(Arc::new(Plan { version, logical, texts, schema, parameters, reusable, direct, text_bytes, weight }))

@@ -1,6 +1,12 @@
 //! Rows that the server knows and SQL shows: `strongback.sources`, `strongback.gaps`, `strongback.events`,
 //! `strongback.runs`.
 
+pub(crate) mod catalog;
+pub(crate) mod function;
+pub(crate) mod pg_catalog;
+pub(crate) mod state;
+pub(crate) mod tables;
+
 use std::ops::Range;
 
 use strongback_store::StreamId;

@@ -1,6 +1,11 @@
 //! A table of the store as DataFusion sees it: all streams of one name, with time, tags, columns, limit and
 //! order pushed down to the scan.
 
+pub(crate) mod column;
+pub(crate) mod filter;
+pub(crate) mod merge;
+pub(crate) mod scan;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,9 +18,9 @@ use datafusion::physical_plan::empty::EmptyExec;
 use futures::future::{BoxFuture, ready};
 use strongback_store::{ChannelIndex, Store, Stream, View};
 
-use crate::column::{TableColumn, table_columns, table_schema};
-use crate::filter::{self, ALL_TIMES};
-use crate::scan::StoreScan;
+use crate::table::column::{TableColumn, table_columns, table_schema};
+use crate::table::filter::ALL_TIMES;
+use crate::table::scan::StoreScan;
 
 /// The view that all tables of one query read: in the session's extensions.
 pub(crate) struct PinnedView(pub(crate) View);

@@ -10,25 +10,25 @@ use strongback_store::{Batch, ColumnValues, Scan, Scanner, Stream, View};
 use crate::error::QueryError;
 
 /// Cells that the slices of all streams hold, about.
-const MAX_CELLS: usize = 1 << 22;
+const CELLS_MAX: usize = 1 << 22;
 /// Bytes of texts and arrays that the slices of all streams hold, about: each beside its last batch.
-const MAX_BYTES: usize = 128 << 20;
+const BYTES_MAX: usize = 128 << 20;
 /// Fewest and most rows of a slice.
-const MIN_ROWS: usize = 64;
-const MAX_ROWS: usize = 1 << 16;
+const ROWS_MIN: usize = 64;
+const ROWS_MAX: usize = 1 << 16;
 /// Longest first slice and longest slice, in nanoseconds.
 const FIRST_WIDTH: u64 = 1_000_000_000;
-const MAX_WIDTH: u64 = 1 << 52;
+const WIDTH_MAX: u64 = 1 << 52;
 
 /// The place of an export in one stream.
-pub(super) struct Head {
+pub(super) struct ExportHead {
     pub(super) stream: Arc<Stream>,
     /// Its first column.
     pub(super) first: usize,
-    rows: Rows,
+    rows: HeadRows,
 }
 
-enum Rows {
+enum HeadRows {
     /// They ascend as they are stored.
     Ascending {
         scanner: Box<Scanner>,
@@ -38,43 +38,43 @@ enum Rows {
     Sliced(Slices),
 }
 
-impl Head {
+impl ExportHead {
     /// Begins a scan of a stream, one of `streams`.
-    pub(super) fn new(view: &View, stream: Arc<Stream>, first: usize, scan: Scan, streams: usize) -> Head {
+    pub(super) fn new(view: &View, stream: Arc<Stream>, first: usize, scan: Scan, streams: usize) -> ExportHead {
         let rows = match view.time_sorted(stream.id) {
-            true => Rows::Ascending { scanner: Box::new(view.scan(scan)), batch: None, row: 0 },
-            false => Rows::Sliced(Slices::new(view, scan, streams)),
+            true => HeadRows::Ascending { scanner: Box::new(view.scan(scan)), batch: None, row: 0 },
+            false => HeadRows::Sliced(Slices::new(view, scan, streams)),
         };
-        Head { stream, first, rows }
+        ExportHead { stream, first, rows }
     }
 
     /// Returns the time of the next frame, or `None` at the end.
     pub(super) fn time(&mut self) -> Result<Option<i64>, QueryError> {
         match &mut self.rows {
-            Rows::Ascending { scanner, batch, row } => loop {
+            HeadRows::Ascending { scanner, batch, row } => loop {
                 if let Some(batch) = batch.as_ref().filter(|batch| *row < batch.len()) {
                     return Ok(Some(batch.time(*row)));
                 }
                 let Some(next) = scanner.next().transpose()? else { return Ok(None) };
                 (*batch, *row) = (Some(next), 0);
             },
-            Rows::Sliced(slices) => slices.time(),
+            HeadRows::Sliced(slices) => slices.time(),
         }
     }
 
-    /// Returns the batch of the next frame and its row in it, once [`Head::time`] has said that there is one.
+    /// Returns the batch of the next frame and its row in it, once [`ExportHead::time`] has said that there is one.
     pub(super) fn frame(&self) -> Option<(&Batch, usize)> {
         match &self.rows {
-            Rows::Ascending { batch, row, .. } => batch.as_ref().map(|batch| (batch, *row)),
-            Rows::Sliced(slices) => slices.frame(),
+            HeadRows::Ascending { batch, row, .. } => batch.as_ref().map(|batch| (batch, *row)),
+            HeadRows::Sliced(slices) => slices.frame(),
         }
     }
 
     /// Passes over the next frame.
     pub(super) fn advance(&mut self) {
         match &mut self.rows {
-            Rows::Ascending { row, .. } => *row += 1,
-            Rows::Sliced(slices) => slices.next += 1,
+            HeadRows::Ascending { row, .. } => *row += 1,
+            HeadRows::Sliced(slices) => slices.next += 1,
         }
     }
 }
@@ -108,8 +108,8 @@ impl Slices {
     fn new(view: &View, mut scan: Scan, streams: usize) -> Slices {
         let (first, last) = view.time_range(scan.stream).unwrap_or((i64::MAX, i64::MIN));
         scan.time = scan.time.start.max(first)..scan.time.end.min(last.saturating_add(1));
-        let max_rows = (MAX_CELLS / streams.max(1) / scan.columns.len().max(1)).clamp(MIN_ROWS, MAX_ROWS);
-        let max_bytes = MAX_BYTES / streams.max(1);
+        let max_rows = (CELLS_MAX / streams.max(1) / scan.columns.len().max(1)).clamp(ROWS_MIN, ROWS_MAX);
+        let max_bytes = BYTES_MAX / streams.max(1);
         let (batches, rows) = (Vec::new(), Vec::new());
         let (next, width, bytes) = (0, FIRST_WIDTH, 0);
         Slices { view: view.clone(), scan, batches, rows, next, width, max_rows, bytes, max_bytes }
@@ -140,7 +140,7 @@ impl Slices {
                 (self.scan.time.start, self.scan.rows.start) = (to, 0);
                 if self.rows.len() * 4 < self.max_rows && self.bytes / 2 <= self.max_bytes / 8 {
                     let times = if self.rows.is_empty() { 4 } else { 2 };
-                    self.width = self.width.saturating_mul(times).min(MAX_WIDTH);
+                    self.width = self.width.saturating_mul(times).min(WIDTH_MAX);
                 }
                 return Ok(());
             }

@@ -32,12 +32,12 @@ use strongback_store::{Batch, ChannelIndex, Chosen, Pattern, Scan, Stream, View,
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::answer::put_text;
 use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
+use crate::query::answer::put_text;
 use crate::system::GapRow;
 
-use head::Head;
+use head::ExportHead;
 
 /// Most channels of one export: each is a column.
 pub const EXPORT_CHANNELS_MAX: usize = 10_000;
@@ -144,7 +144,7 @@ impl Query {
         let (of, patterns) = (view.clone(), request.patterns.clone());
         let chosen = self.inner.spawn_heavy(async move { matching(of.catalog(), &patterns) }).await;
         let chosen = chosen.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))?;
-        let columns = Columns::new(chosen?)?;
+        let columns = ExportColumns::new(chosen?)?;
         let system = self.inner.system.clone();
         let (sender, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let task = self.inner.spawn_heavy(async move {
@@ -174,14 +174,14 @@ impl ExportColumn {
 }
 
 /// The channels of an export; those of a stream lie side by side.
-struct Columns {
+struct ExportColumns {
     all: Vec<ExportColumn>,
     /// Each stream with its first column and its channels.
     streams: Vec<(Arc<Stream>, usize, Vec<ChannelIndex>)>,
 }
 
-impl Columns {
-    fn new(chosen: Vec<Chosen>) -> Result<Columns, QueryError> {
+impl ExportColumns {
+    fn new(chosen: Vec<Chosen>) -> Result<ExportColumns, QueryError> {
         let mut all = Vec::new();
         let mut streams = Vec::new();
         for (stream, channels) in chosen {
@@ -200,7 +200,7 @@ impl Columns {
                 format!("{count} channels match, at most {EXPORT_CHANNELS_MAX} fit one export"),
             )
             .with_hint("Narrow the pattern.")),
-            _ => Ok(Columns { all, streams }),
+            _ => Ok(ExportColumns { all, streams }),
         }
     }
 
@@ -238,7 +238,7 @@ enum ExportRow<'a> {
 /// Writes rows in one of the formats.
 trait RowWriter: Send {
     /// Appends a row.
-    fn row(&mut self, columns: &Columns, row: ExportRow<'_>) -> Result<(), QueryError>;
+    fn row(&mut self, columns: &ExportColumns, row: ExportRow<'_>) -> Result<(), QueryError>;
     /// Whether so much is ready that it should be sent at once.
     fn is_full(&self) -> bool;
     /// Takes what is ready to be sent.
@@ -266,7 +266,7 @@ fn unlisted(known_from: i64, time: &Range<i64>) -> Option<GapRow> {
 
 async fn write(
     view: View,
-    columns: Columns,
+    columns: ExportColumns,
     (gaps, unlisted): (Vec<GapRow>, Option<GapRow>),
     request: ExportRequest,
     sender: &mpsc::Sender<Result<Bytes, QueryError>>,
@@ -288,7 +288,7 @@ async fn write(
     for (stream, first, channels) in &columns.streams {
         let mut scan = Scan::all(stream.id, channels.clone());
         scan.time = request.time.clone();
-        let mut head = Head::new(&view, stream.clone(), *first, scan, columns.streams.len());
+        let mut head = ExportHead::new(&view, stream.clone(), *first, scan, columns.streams.len());
         if let Some(time) = head.time()? {
             order.push(Reverse((time, heads.len())));
         }

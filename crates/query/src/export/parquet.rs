@@ -18,7 +18,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef
 use parking_lot::Mutex;
 use strongback_store::{ChannelType, Value};
 
-use super::{Columns, ExportRow, RowWriter};
+use super::{ExportColumns, ExportRow, RowWriter};
 use crate::error::{QueryError, sqlstate};
 
 /// Cells of a batch handed to the writer.
@@ -68,7 +68,7 @@ fn failed(error: impl std::fmt::Display) -> QueryError {
 }
 
 impl ParquetRows {
-    pub(super) fn new(columns: &Columns) -> Result<Self, QueryError> {
+    pub(super) fn new(columns: &ExportColumns) -> Result<Self, QueryError> {
         let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
         let mut fields = vec![
             Field::new("time", DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())), false),
@@ -131,7 +131,7 @@ impl ParquetRows {
 }
 
 impl RowWriter for ParquetRows {
-    fn row(&mut self, _: &Columns, row: ExportRow<'_>) -> Result<(), QueryError> {
+    fn row(&mut self, _: &ExportColumns, row: ExportRow<'_>) -> Result<(), QueryError> {
         match row {
             ExportRow::Frame { stream, first, batch, row } => {
                 self.times.append_value(batch.time(row));
@@ -146,7 +146,7 @@ impl RowWriter for ParquetRows {
                         _ => {}
                     }
                     if !builder.append(cell) {
-                        return Err(crate::column::changed(self.schema.field(at + 3).name()));
+                        return Err(crate::table::column::changed(self.schema.field(at + 3).name()));
                     }
                 }
             }
@@ -328,7 +328,7 @@ mod tests {
         frames.end();
         store.append(&frames, T0);
         let batch = store.view().scan(Scan::all(stream.id, vec![ChannelIndex(0)])).next().unwrap().unwrap();
-        let columns = Columns::new(vec![(stream.clone(), vec![ChannelIndex(0)])]).unwrap();
+        let columns = ExportColumns::new(vec![(stream.clone(), vec![ChannelIndex(0)])]).unwrap();
         let mut rows = ParquetRows::new(&columns).unwrap();
         let mut batches = 0;
         for row in 1..=GROUP_TEXT_BYTES / TEXT_BYTES {

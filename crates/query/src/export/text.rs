@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use strongback_store::Value;
 
-use super::{CHUNK_BYTES, Columns, ExportRow, RowWriter};
-use crate::answer::put_text;
+use super::{CHUNK_BYTES, ExportColumns, ExportRow, RowWriter};
 use crate::error::QueryError;
-use crate::pg::encode::timestamp_text;
-use crate::state::plain_text;
+use crate::query::answer::put_text;
 use crate::system::GapRow;
+use crate::system::state::plain_text;
+use crate::wire::encode::timestamp_text;
 
 /// RFC 3339 with all nine digits of the fraction.
 pub(super) fn put_time(out: &mut String, time_ns: i64) {
@@ -33,7 +33,7 @@ pub(super) struct CsvWriter {
 }
 
 impl CsvWriter {
-    pub(super) fn new(columns: &Columns) -> Self {
+    pub(super) fn new(columns: &ExportColumns) -> Self {
         let mut out = String::from("time,time_ns,stream,gap");
         for column in &columns.all {
             out.push(',');
@@ -60,7 +60,7 @@ impl CsvWriter {
 }
 
 impl RowWriter for CsvWriter {
-    fn row(&mut self, _: &Columns, row: ExportRow<'_>) -> Result<(), QueryError> {
+    fn row(&mut self, _: &ExportColumns, row: ExportRow<'_>) -> Result<(), QueryError> {
         match row {
             ExportRow::Frame { stream, first, batch, row } => {
                 self.start(batch.time(row), &stream.key.to_string(), "");
@@ -119,13 +119,13 @@ pub(super) struct JsonlWriter {
 }
 
 impl JsonlWriter {
-    pub(super) fn new(columns: &Columns) -> Self {
+    pub(super) fn new(columns: &ExportColumns) -> Self {
         JsonlWriter { out: columns.describe() + "\n" }
     }
 }
 
 impl RowWriter for JsonlWriter {
-    fn row(&mut self, columns: &Columns, row: ExportRow<'_>) -> Result<(), QueryError> {
+    fn row(&mut self, columns: &ExportColumns, row: ExportRow<'_>) -> Result<(), QueryError> {
         let out = &mut self.out;
         match row {
             ExportRow::Frame { stream, first, batch, row } => {

@@ -10,7 +10,7 @@ use super::Kind;
 
 /// A function that looks back, with its constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Look {
+pub(super) enum LookBack {
     /// Change a second, between the two newest samples.
     Rate,
     /// Change between the two newest samples.
@@ -29,7 +29,7 @@ pub(super) enum Look {
     AsOf { span_ns: i64 },
 }
 
-impl Look {
+impl LookBack {
     /// How the function of a name is written, if it is one of these.
     pub(super) fn usage(name: &str) -> Option<&'static str> {
         Some(match name {
@@ -46,33 +46,34 @@ impl Look {
     }
 
     /// The function of a name, with as many constants as it was given, of which these are spans and these numbers.
-    pub(super) fn new(name: &str, constants: usize, spans: &[i64], numbers: &[f64]) -> Option<Look> {
+    pub(super) fn new(name: &str, constants: usize, spans: &[i64], numbers: &[f64]) -> Option<LookBack> {
         match (name, constants, spans, numbers) {
-            ("rate", 0, ..) => Some(Look::Rate),
-            ("delta", 0, ..) => Some(Look::Delta),
-            ("integral", 0, ..) => Some(Look::Integral),
-            ("moving_average", 1, &[span_ns], _) => Some(Look::Average { span_ns }),
-            ("moving_min", 1, &[span_ns], _) => Some(Look::Min { span_ns }),
-            ("moving_max", 1, &[span_ns], _) => Some(Look::Max { span_ns }),
-            ("hysteresis", 2, _, &[low, high]) if low <= high => Some(Look::Hysteresis { low, high }),
-            ("asof", 1, &[span_ns], _) => Some(Look::AsOf { span_ns }),
+            ("rate", 0, ..) => Some(LookBack::Rate),
+            ("delta", 0, ..) => Some(LookBack::Delta),
+            ("integral", 0, ..) => Some(LookBack::Integral),
+            ("moving_average", 1, &[span_ns], _) => Some(LookBack::Average { span_ns }),
+            ("moving_min", 1, &[span_ns], _) => Some(LookBack::Min { span_ns }),
+            ("moving_max", 1, &[span_ns], _) => Some(LookBack::Max { span_ns }),
+            ("hysteresis", 2, _, &[low, high]) if low <= high => Some(LookBack::Hysteresis { low, high }),
+            ("asof", 1, &[span_ns], _) => Some(LookBack::AsOf { span_ns }),
             _ => None,
         }
     }
 
     pub(super) fn is_as_of(&self) -> bool {
-        matches!(self, Look::AsOf { .. })
+        matches!(self, LookBack::AsOf { .. })
     }
 
     pub(super) fn has_window(&self) -> bool {
-        matches!(self, Look::Average { .. } | Look::Min { .. } | Look::Max { .. })
+        matches!(self, LookBack::Average { .. } | LookBack::Min { .. } | LookBack::Max { .. })
     }
 
     pub(super) fn span_ns(&self) -> i64 {
         match self {
-            Look::Average { span_ns } | Look::Min { span_ns } | Look::Max { span_ns } | Look::AsOf { span_ns } => {
-                *span_ns
-            }
+            LookBack::Average { span_ns }
+            | LookBack::Min { span_ns }
+            | LookBack::Max { span_ns }
+            | LookBack::AsOf { span_ns } => *span_ns,
             _ => 0,
         }
     }
@@ -80,8 +81,8 @@ impl Look {
     /// Type of its value, if its argument is of one.
     pub(super) fn kind(&self, argument: Kind) -> Kind {
         match self {
-            Look::Hysteresis { .. } => Kind::Bool,
-            Look::AsOf { .. } => argument,
+            LookBack::Hysteresis { .. } => Kind::Bool,
+            LookBack::AsOf { .. } => argument,
             _ => Kind::F64,
         }
     }
@@ -102,18 +103,18 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Takes a sample; times never fall. Returns how many samples found no room in a window of `room`.
-    pub(super) fn sample(&mut self, look: &Look, room: usize, time: i64, value: f64) -> u64 {
+    pub(super) fn sample(&mut self, look: &LookBack, room: usize, time: i64, value: f64) -> u64 {
         let mut left_out = 0;
         match *look {
-            Look::Rate => {
+            LookBack::Rate => {
                 if let Some((before, from)) = self.last
                     && time > before
                 {
                     self.value = Some((value - from) / (time.wrapping_sub(before) as u64 as f64 / 1e9));
                 }
             }
-            Look::Delta => self.value = self.last.map(|(_, from)| value - from),
-            Look::Integral => {
+            LookBack::Delta => self.value = self.last.map(|(_, from)| value - from),
+            LookBack::Integral => {
                 let sum = self.value.unwrap_or(0.0);
                 if let Some((before, from)) = self.last {
                     let piece = (value + from) / 2.0 * (time.wrapping_sub(before) as u64 as f64 / 1e9);
@@ -125,7 +126,7 @@ impl Memory {
                     self.value = Some(sum);
                 }
             }
-            Look::Average { span_ns } | Look::Min { span_ns } | Look::Max { span_ns } => {
+            LookBack::Average { span_ns } | LookBack::Min { span_ns } | LookBack::Max { span_ns } => {
                 let from = time.saturating_sub(span_ns);
                 while self.window.front().is_some_and(|(at, _)| *at <= from) {
                     self.window.pop_front();
@@ -136,7 +137,7 @@ impl Memory {
                 }
                 self.window.push_back((time, value));
             }
-            Look::Hysteresis { low, high } => {
+            LookBack::Hysteresis { low, high } => {
                 let before = self.value.unwrap_or(0.0);
                 self.value = Some(if value >= high {
                     1.0
@@ -146,21 +147,21 @@ impl Memory {
                     before
                 });
             }
-            Look::AsOf { .. } => {}
+            LookBack::AsOf { .. } => {}
         }
         self.last = Some((time, value));
         left_out
     }
 
     /// Its value now.
-    pub(super) fn value(&self, look: &Look) -> Option<f64> {
+    pub(super) fn value(&self, look: &LookBack) -> Option<f64> {
         let values = self.window.iter().map(|(_, value)| *value);
         match look {
-            Look::Average { .. } if self.window.is_empty() => None,
-            Look::Average { .. } => Some(values.sum::<f64>() / self.window.len() as f64),
-            Look::Min { .. } => values.reduce(|least, value| if value < least { value } else { least }),
-            Look::Max { .. } => values.reduce(|most, value| if value > most { value } else { most }),
-            Look::Integral => self.value.map(|sum| sum + self.lost),
+            LookBack::Average { .. } if self.window.is_empty() => None,
+            LookBack::Average { .. } => Some(values.sum::<f64>() / self.window.len() as f64),
+            LookBack::Min { .. } => values.reduce(|least, value| if value < least { value } else { least }),
+            LookBack::Max { .. } => values.reduce(|most, value| if value > most { value } else { most }),
+            LookBack::Integral => self.value.map(|sum| sum + self.lost),
             _ => self.value,
         }
     }

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-use super::node::Look;
+use super::node::LookBack;
 use super::zero::NONZERO;
 use super::{EXPRESSION_BYTES_MAX, EXPRESSION_CHANNELS_MAX, ExpressionError, FUNCTIONS_MAX, Fault, TOKENS_MAX};
 
@@ -29,7 +29,7 @@ pub struct Named {
 /// A windowed function of an expression.
 #[derive(Clone, Debug)]
 pub(super) struct LookSpec {
-    pub(super) look: Look,
+    pub(super) look: LookBack,
     /// Its argument as SQL over the columns `c0`, `c1`, … (channels) and `w0`, … (functions before it).
     pub(super) argument: String,
     /// Channels whose frames it samples: those in its argument.
@@ -188,7 +188,7 @@ impl Reading {
     fn look(&self, function: &Function) -> Result<Option<LookSpec>, ExpressionError> {
         let [ObjectNamePart::Identifier(ident)] = function.name.0.as_slice() else { return Ok(None) };
         let (name, position) = (ident.value.to_ascii_lowercase(), ident.span.start.column as usize);
-        let Some(usage) = Look::usage(&name) else { return Ok(None) };
+        let Some(usage) = LookBack::usage(&name) else { return Ok(None) };
         let wrong = |message: String| ExpressionError::new(Fault::Function, Some(position), message);
         if function.over.is_some() || function.filter.is_some() {
             return Err(wrong(format!("{name} has neither OVER nor FILTER: {usage}")));
@@ -204,7 +204,7 @@ impl Reading {
         };
         let (spans, numbers): (Vec<_>, Vec<_>) =
             (constants.iter().filter_map(span_ns).collect(), constants.iter().filter_map(number).collect());
-        let Some(look) = Look::new(&name, constants.len(), &spans, &numbers) else {
+        let Some(look) = LookBack::new(&name, constants.len(), &spans, &numbers) else {
             return Err(wrong(usage.to_owned()));
         };
         let (mut channels, mut uses) = (Vec::new(), Vec::new());

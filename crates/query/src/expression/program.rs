@@ -19,7 +19,7 @@ use datafusion::logical_expr::{Expr, ScalarUDF, Volatility};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::node::{Look, Memory};
+use super::node::{LookBack, Memory};
 use super::parse::Expression;
 use super::zero::Nonzero;
 use super::{Cell, ExpressionError, Fault, Kind, WINDOW_SAMPLES_MAX};
@@ -41,7 +41,7 @@ pub struct Moment {
 }
 
 /// Newest value of a channel, and its time, if it had one.
-type Held = Option<(Cell, i64)>;
+type NewestValue = Option<(Cell, i64)>;
 
 /// The result of a trigger; none where it is null or failed.
 pub type Outcome = Option<Cell>;
@@ -75,7 +75,7 @@ pub struct Program {
     kind: Kind,
     schema: SchemaRef,
     /// Newest value of each channel, and its time.
-    cells: Vec<Held>,
+    cells: Vec<NewestValue>,
     zeros: Arc<AtomicU64>,
     /// Samples that a window has room for.
     room: usize,
@@ -85,7 +85,7 @@ pub struct Program {
 /// A function that looks back.
 #[derive(Debug)]
 struct At {
-    look: Look,
+    look: LookBack,
     /// Channels whose frames it samples.
     channels: Vec<usize>,
     argument: Scalar,
@@ -213,7 +213,7 @@ fn check(expr: &Expr) -> Result<(), String> {
             | Expr::OuterReferenceColumn(..)
             | Expr::Placeholder(_)
             | Expr::GroupingSet(_)
-            | Expr::Unnest(_) => Some("this is no scalar expression over channels".to_owned()),
+            | Expr::Unnest(_) => Some("not a scalar expression over channels".to_owned()),
             _ => None,
         };
         Ok(match what {
@@ -371,7 +371,7 @@ impl Program {
             columns.push(column(*kind, cells.iter().map(|cell| cell.map(|(cell, _)| cell))));
         }
         for at in &mut self.looks {
-            if let Look::AsOf { span_ns } = at.look {
+            if let LookBack::AsOf { span_ns } = at.look {
                 let (channel, kind) = (at.channels[0], self.kinds[at.channels[0]]);
                 let fresh = newest[channel].iter().zip(moments).map(|(cell, moment)| {
                     let cell = cell.filter(|(_, time)| moment.time.saturating_sub(*time) <= span_ns);
@@ -403,7 +403,7 @@ impl Program {
                 values.push(value);
             }
             columns.push(match at.look {
-                Look::Hysteresis { .. } => {
+                LookBack::Hysteresis { .. } => {
                     Arc::new(BooleanArray::from_iter(values.iter().map(|v| v.map(|v| v != 0.0))))
                 }
                 _ => Arc::new(Float64Array::from(values)) as ArrayRef,
@@ -466,7 +466,7 @@ impl Program {
         true
     }
 
-    fn read(&self, memory: &[u8]) -> Option<(Vec<Held>, Vec<Memory>)> {
+    fn read(&self, memory: &[u8]) -> Option<(Vec<NewestValue>, Vec<Memory>)> {
         let mut rest = memory;
         let byte = |rest: &mut &[u8]| rest.split_off_first().copied();
         let word = |rest: &mut &[u8]| Some(u64::from_le_bytes(rest.split_off(..8)?.try_into().ok()?));

@@ -6,26 +6,28 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Statement;
 use pgwire::api::Type;
 use tokio::sync::watch;
 
+use super::client::{Client, Startup};
 use super::doors::Entry;
-use super::encode;
-use super::message::{self, Body, ResultColumn};
-use super::portal::{Formats, Portal, Prepared};
+use super::portal::{Portal, PreparedStatement};
 use super::result::{Progress, Running};
-use super::server::{Client, Startup};
 use super::watched::{Failure, Watched, no_seat, stopping};
 use crate::error::{QueryError, sqlstate};
-use crate::memory::Share;
-use crate::parameter;
-use crate::plan_cache::CachedPlan;
+use crate::plan::parameter;
+use crate::query::cache::CachedPlan;
 use crate::query::{Plan, Session};
-use crate::setting::REPORTED;
-use crate::statement::{self, CopyForm, Request};
+use crate::running::memory::Share;
+use crate::sql::setting::REPORTED;
+use crate::sql::statement;
+use crate::sql::statement::{CopyForm, Request};
+use crate::wire::encode;
+use crate::wire::message;
+use crate::wire::message::{Body, Formats, ResultColumn};
 
 /// Most prepared statements, and most portals, of a connection.
 const NAMES_MAX: usize = 10_000;
@@ -48,7 +50,7 @@ enum Transaction {
 pub(crate) struct Connection {
     client: Client,
     session: Session,
-    statements: HashMap<String, Arc<Prepared>>,
+    statements: HashMap<String, Arc<PreparedStatement>>,
     portals: HashMap<String, Portal>,
     /// What statements and portals count for.
     held: Share,
@@ -422,7 +424,7 @@ impl Connection {
         let prepared = match self.session.cached(sql) {
             Some(CachedPlan { statement, plan }) => {
                 self.in_transaction(&Request::Rows)?;
-                Prepared { sql: sql.to_owned(), statement: Some(statement), plan: Some(plan), given }
+                PreparedStatement { sql: sql.to_owned(), statement: Some(statement), plan: Some(plan), given }
             }
             None => {
                 let mut statements = self.parsed(sql).await?;
@@ -444,7 +446,7 @@ impl Connection {
                         plan = Some(made);
                     }
                 }
-                Prepared { sql: sql.to_owned(), statement, plan, given }
+                PreparedStatement { sql: sql.to_owned(), statement, plan, given }
             }
         };
         self.statements.remove(&name);
@@ -495,7 +497,7 @@ impl Connection {
     }
 
     /// The plan of a statement for the catalog as it is now.
-    async fn fresh_plan(&mut self, prepared: &Prepared) -> Result<Option<Arc<Plan>>, Failure> {
+    async fn fresh_plan(&mut self, prepared: &PreparedStatement) -> Result<Option<Arc<Plan>>, Failure> {
         let (Some(plan), Some(statement)) = (&prepared.plan, &prepared.statement) else { return Ok(None) };
         if plan.version == self.session.query.inner.store.catalog_version() {
             return Ok(Some(plan.clone()));
@@ -634,7 +636,7 @@ impl Connection {
     ) -> Result<Running, Failure> {
         if let Some(direct) = &plan.direct {
             let view = self.session.view();
-            if let Some(rows) = direct.open(&view, values, crate::clock::now_ns())? {
+            if let Some(rows) = direct.open(&view, values, crate::running::clock::now_ns())? {
                 return Ok(Running::direct(plan.clone(), rows, formats));
             }
         }
@@ -756,22 +758,4 @@ fn label(name: &str) -> String {
         Some((function, rest)) if rest.ends_with(')') && is_word(function) => function.to_owned(),
         _ => name.to_owned(),
     }
-}
-
-/// Appends a row as a message of the wire, or nothing if it fails.
-pub(crate) fn put_row(
-    out: &mut BytesMut,
-    columns: usize,
-    write: impl FnOnce(&mut BytesMut) -> Result<(), QueryError>,
-) -> Result<(), QueryError> {
-    let start = out.len();
-    let mut result = Ok(());
-    message::put(out, b'D', |out| {
-        out.put_i16(columns as i16);
-        result = write(out);
-    });
-    if result.is_err() {
-        out.truncate(start);
-    }
-    result
 }

@@ -66,18 +66,18 @@ fn enter(line: &Arc<Mutex<Line>>, locked: &mut Line, peer: IpAddr) -> Entry {
     locked.next += 1;
     let number = locked.next;
     locked.all.push_back(Standing { number, peer, since: Instant::now(), is_spared: false, _stay: stay });
-    Entry { place: Place { line: line.clone(), number, peer, is_spared: false }, leave }
+    Entry { place: DoorPlace { line: line.clone(), number, peer, is_spared: false }, leave }
 }
 
 /// A connection that was let in.
 pub(super) struct Entry {
-    pub(super) place: Place,
+    pub(super) place: DoorPlace,
     /// Ready when it must leave.
     pub(super) leave: oneshot::Receiver<()>,
 }
 
 /// The place of a connection in a line, which it leaves when this is dropped.
-pub(super) struct Place {
+pub(super) struct DoorPlace {
     line: Arc<Mutex<Line>>,
     number: u64,
     /// Where it comes from.
@@ -85,7 +85,7 @@ pub(super) struct Place {
     is_spared: bool,
 }
 
-impl Place {
+impl DoorPlace {
     /// Notes that it stays, whoever comes; false: it had to leave before.
     pub(super) fn spare(&mut self) -> bool {
         if !self.is_spared {
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DoorPlace {
     fn drop(&mut self) {
         self.line.lock().all.retain(|standing| standing.number != self.number);
     }

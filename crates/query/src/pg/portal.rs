@@ -7,9 +7,10 @@ use datafusion::sql::sqlparser::ast::Statement;
 
 use super::result::Running;
 use crate::query::Plan;
+use crate::wire::message::Formats;
 
 /// A parsed statement.
-pub(super) struct Prepared {
+pub(super) struct PreparedStatement {
     pub(super) sql: String,
     /// None for an empty one.
     pub(super) statement: Option<Arc<Statement>>,
@@ -19,7 +20,7 @@ pub(super) struct Prepared {
     pub(super) given: Vec<u32>,
 }
 
-impl Prepared {
+impl PreparedStatement {
     /// Memory that it takes, about, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.sql.len() + self.given.len() * 4 + self.plan.as_ref().map_or(4_096, |plan| plan.weight)
@@ -28,7 +29,7 @@ impl Prepared {
 
 /// A statement with its values.
 pub(super) struct Portal {
-    pub(super) prepared: Arc<Prepared>,
+    pub(super) prepared: Arc<PreparedStatement>,
     pub(super) plan: Option<Arc<Plan>>,
     pub(super) values: Vec<ScalarValue>,
     pub(super) formats: Formats,
@@ -40,20 +41,5 @@ impl Portal {
     /// Memory that it takes, about, in bytes.
     pub(super) fn bytes(&self) -> usize {
         1_024 + self.values.iter().map(ScalarValue::size).sum::<usize>()
-    }
-}
-
-/// Formats of result columns as the client asked for them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Formats(pub(super) Vec<bool>);
-
-impl Formats {
-    /// Whether a column is binary.
-    pub(crate) fn binary(&self, column: usize) -> bool {
-        match self.0.as_slice() {
-            [] => false,
-            [all] => *all,
-            each => each.get(column).copied().unwrap_or(false),
-        }
     }
 }

@@ -7,17 +7,16 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::DataType;
 use pgwire::api::Type;
 
-use super::connection::put_row;
-use super::encode;
-use super::message::{self, ResultColumn};
-use super::portal::Formats;
-use crate::direct::DirectRows;
 use crate::error::{QueryError, sqlstate};
-use crate::memory::Share;
+use crate::plan::direct::DirectRows;
 use crate::query::{Plan, Rows};
-use crate::runtime::apart;
-use crate::size::Size;
-use crate::statement::CopyForm;
+use crate::running::memory::Share;
+use crate::running::runtime::apart;
+use crate::running::size::Size;
+use crate::sql::statement::CopyForm;
+use crate::wire::encode;
+use crate::wire::message;
+use crate::wire::message::{Formats, ResultColumn, put_row};
 
 /// Rows between two looks at what could stop the statement.
 const ROWS_AT_A_TIME: usize = 1_024;
@@ -79,7 +78,7 @@ impl Running {
             if is_whole(announced.data_type()) && field.data_type().is_floating()
                 || announced.data_type().is_integer() && field.data_type().is_decimal()
             {
-                let text = format!("with these parameters column {:?} is no whole number any more", field.name());
+                let text = format!("with these parameters column {:?} is no longer a whole number", field.name());
                 return Err(QueryError::new(sqlstate::DATATYPE_MISMATCH, text)
                     .with_hint("Cast the parameter, as in $1::float8."));
             }

@@ -10,31 +10,27 @@ use std::time::Duration;
 use bytes::{BufMut, BytesMut};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::auth::{self, Exchange, MECHANISM, PgAuth};
+use super::client::{Client, MESSAGE_BYTES_FREE, Startup};
 use super::connection::Connection;
-use super::doors::{Doors, Entry, Place};
-use super::message::{self, Body};
+use super::doors::{DoorPlace, Doors, Entry};
 use super::result::WIDE_BYTES;
-use crate::catalog::DATABASE;
 use crate::error::{QueryError, sqlstate};
-use crate::memory::Share;
 use crate::query::Query;
-use crate::setting::REPORTED;
+use crate::running::memory::Share;
+use crate::sql::setting::REPORTED;
+use crate::system::catalog::DATABASE;
+use crate::wire::message;
+use crate::wire::message::Body;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// Time for a client to introduce itself.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for a message to arrive once its first byte has.
-const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for a client to take a part of what it is sent.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of a message that need no room in the memory of sessions.
-const MESSAGE_BYTES_FREE: usize = 64 << 10;
 /// Time for connections to end by themselves when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -160,17 +156,6 @@ async fn serve(
     Ok(())
 }
 
-/// A client and its buffers.
-pub(crate) struct Client {
-    pub(crate) socket: TcpStream,
-    pub(crate) input: BytesMut,
-    pub(crate) output: BytesMut,
-    /// The room of wide rows among the output.
-    pub(crate) room: Share,
-    /// What its message counts for.
-    pub(crate) held: Share,
-}
-
 /// What a connection has once it has started.
 struct Begun {
     session: crate::query::Session,
@@ -187,7 +172,7 @@ impl Client {
         auth: &PgAuth,
         keys: &Arc<CancelKeys>,
         doors: &Doors,
-        place: &mut Place,
+        place: &mut DoorPlace,
     ) -> io::Result<Option<Begun>> {
         self.socket.set_nodelay(true)?;
         match tokio::time::timeout(STARTUP_TIMEOUT, self.start(query, auth, keys, doors, place)).await {
@@ -217,7 +202,7 @@ impl Client {
         auth: &PgAuth,
         keys: &Arc<CancelKeys>,
         doors: &Doors,
-        place: &mut Place,
+        place: &mut DoorPlace,
     ) -> Result<Option<Begun>, Startup> {
         let body = loop {
             let Some(body) = self.startup_message().await? else { return Ok(None) };
@@ -375,100 +360,6 @@ impl Client {
         }
         let mut message = self.input.split_to(size);
         Ok(Some(message.split_off(4)))
-    }
-
-    /// The next message: its tag and body. None when the client has gone.
-    pub(crate) async fn message(&mut self) -> Result<Option<(u8, BytesMut)>, Startup> {
-        if !self.fill(1).await? {
-            return Ok(None);
-        }
-        let rest = self.message_of(message::MESSAGE_BYTES_MAX);
-        tokio::time::timeout(MESSAGE_TIMEOUT, rest).await.unwrap_or_else(|_| {
-            let text = format!("a message did not arrive within {} s", MESSAGE_TIMEOUT.as_secs());
-            Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into())
-        })
-    }
-
-    async fn message_of(&mut self, bytes_max: usize) -> Result<Option<(u8, BytesMut)>, Startup> {
-        if !self.fill(5).await? {
-            return Ok(None);
-        }
-        let size = u32::from_be_bytes([self.input[1], self.input[2], self.input[3], self.input[4]]) as usize;
-        if !(4..=bytes_max).contains(&size) {
-            let text = format!("invalid message length {size}, at most {bytes_max}");
-            return Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into());
-        }
-        if !self.fill(size + 1).await? {
-            return Ok(None);
-        }
-        let tag = self.input[0];
-        let mut message = self.input.split_to(size + 1);
-        Ok(Some((tag, message.split_off(5))))
-    }
-
-    /// Reads until that many bytes are there; false when the client has gone.
-    async fn fill(&mut self, size: usize) -> Result<bool, Startup> {
-        while self.input.len() < size {
-            // Grows with what arrives, not with what a length field promises.
-            if self.socket.read_buf(&mut self.input).await? == 0 {
-                return Ok(false);
-            }
-            if !self.held.try_resize(self.input.len()) {
-                let text = format!("no room for a message of {size} bytes beside those of other sessions");
-                return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into());
-            }
-        }
-        Ok(true)
-    }
-
-    /// Lets go of what a message took once it is served.
-    pub(crate) fn served(&mut self) {
-        if self.input.is_empty() && self.input.capacity() > MESSAGE_BYTES_FREE {
-            self.input = BytesMut::with_capacity(8 << 10);
-        }
-        // What is less always has room.
-        let _ = self.held.try_resize(self.input.len().min(self.held.bytes()));
-    }
-
-    /// Writes what is buffered. Cancel-safe: what is written is gone from the buffer.
-    pub(crate) async fn flush(&mut self) -> io::Result<()> {
-        while !self.output.is_empty() {
-            let written = tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_buf(&mut self.output)).await;
-            if written.map_err(|_| io::ErrorKind::TimedOut)?? == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-        }
-        self.sent();
-        Ok(())
-    }
-
-    /// Lets go of what output took that is sent.
-    pub(crate) fn sent(&mut self) {
-        if self.room.bytes() > 0 {
-            self.output = BytesMut::new();
-            // What is less always has room.
-            let _ = self.room.try_resize(0);
-        }
-    }
-}
-
-/// Why a connection ends before its first query, or between two.
-pub(crate) enum Startup {
-    /// With this error for the client.
-    Refused(QueryError),
-    /// Because the socket failed.
-    Io(io::Error),
-}
-
-impl From<QueryError> for Startup {
-    fn from(error: QueryError) -> Self {
-        Startup::Refused(error)
-    }
-}
-
-impl From<io::Error> for Startup {
-    fn from(error: io::Error) -> Self {
-        Startup::Io(error)
     }
 }
 

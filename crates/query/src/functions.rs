@@ -1,0 +1,7 @@
+//! Scalar functions and integers with bounds on their results.
+
+pub(crate) mod growth;
+pub(crate) mod integer;
+pub(crate) mod large;
+pub(crate) mod like;
+pub(crate) mod pattern;

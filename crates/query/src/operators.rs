@@ -1,0 +1,11 @@
+//! Rules and operators that bound what passes through a plan.
+
+pub(crate) mod collected;
+pub(crate) mod cooperation;
+pub(crate) mod guard;
+pub(crate) mod inlined;
+pub(crate) mod multiplied;
+pub(crate) mod narrow;
+pub(crate) mod serial;
+pub(crate) mod sorted;
+pub(crate) mod subquery;

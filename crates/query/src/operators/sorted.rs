@@ -1,0 +1,119 @@
+//! A sort by time is left to the scan below it, filters between the two or not: a scan merges its streams by
+//! time, and stops where a limit has enough.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalSortExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+
+use crate::operators::serial::Serial;
+use crate::table::scan::StoreScan;
+
+/// In place of DataFusion's own rule, which stops at a filter and keeps a limit above a projection.
+#[derive(Debug)]
+pub(crate) struct SortedScan;
+
+impl PhysicalOptimizerRule for SortedScan {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_down(|node| {
+            let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
+            let order: Vec<PhysicalSortExpr> = sort.expr().iter().cloned().collect();
+            if let Some(sorted) = sorted(sort.input(), order.clone(), sort.fetch())? {
+                return Ok(Transformed::yes(sorted));
+            }
+            // The first rows of a union are among the first of each of its parts.
+            if sort.fetch().is_none() || !sort.input().is::<Serial>() {
+                return Ok(Transformed::no(node));
+            }
+            let mut inputs = Vec::new();
+            for input in sort.input().children() {
+                inputs.push(match sorted(input, order.clone(), sort.fetch())? {
+                    Some(sorted) => sorted,
+                    None => input.clone(),
+                });
+            }
+            let options = || ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            let union = sort.input().clone().replace_children(inputs, options())?;
+            Ok(Transformed::yes(node.clone().replace_children(vec![union], options())?))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "sorted_scan"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The plan in one partition that gives its rows in an order, or the first of them, if its scan can do so.
+fn sorted(
+    plan: &Arc<dyn ExecutionPlan>,
+    order: Vec<PhysicalSortExpr>,
+    fetch: Option<usize>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    // A limit below the sort chose its rows without it.
+    if plan.fetch().is_some() {
+        return Ok(None);
+    }
+    if let Some(scan) = plan.downcast_ref::<StoreScan>() {
+        return Ok(scan.merged(&order, fetch).map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>));
+    }
+    let children = plan.children();
+    let [input] = children.as_slice() else { return Ok(None) };
+    if plan.downcast_ref::<RepartitionExec>().is_some() || plan.downcast_ref::<CoalescePartitionsExec>().is_some() {
+        return sorted(input, order, fetch);
+    }
+    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let projection = filter.projection().as_deref();
+        let order = renamed(&order, |column| match projection {
+            None => Some(column.clone()),
+            Some(kept) => {
+                let at = *kept.get(column.index())?;
+                Some(Column::new(input.schema().field(at).name(), at))
+            }
+        });
+        let Some(order) = order else { return Ok(None) };
+        // How many rows pass is not known: the scan has no limit, and is read as far as needed.
+        let Some(input) = sorted(input, order, None)? else { return Ok(None) };
+        let filtered = plan.clone().replace_children(vec![input], anew)?;
+        return Ok(Some(match fetch {
+            None => filtered,
+            Some(_) => filtered.with_fetch(fetch).unwrap_or_else(|| Arc::new(GlobalLimitExec::new(filtered, 0, fetch))),
+        }));
+    }
+    let order = if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        renamed(&order, |column| projection.expr().get(column.index())?.expr.downcast_ref::<Column>().cloned())
+    } else if plan.downcast_ref::<CooperativeExec>().is_some() {
+        Some(order)
+    } else {
+        None
+    };
+    let Some(order) = order else { return Ok(None) };
+    let Some(input) = sorted(input, order, fetch)? else { return Ok(None) };
+    plan.clone().replace_children(vec![input], anew).map(Some)
+}
+
+/// An order by the columns of a plan's input. None if it sorts by anything but columns.
+fn renamed(order: &[PhysicalSortExpr], name: impl Fn(&Column) -> Option<Column>) -> Option<Vec<PhysicalSortExpr>> {
+    let each = order.iter().map(|key| {
+        let column = name(key.expr.downcast_ref::<Column>()?)?;
+        Some(PhysicalSortExpr::new(Arc::new(column), key.options))
+    });
+    each.collect()
+}

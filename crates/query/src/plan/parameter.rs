@@ -1,0 +1,283 @@
+//! Parameters `$1`, `$2`, …: their types, their values from the wire, and those inside table functions.
+
+use std::ops::ControlFlow;
+
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Statement, TableFactor, Value};
+use pgwire::api::Type;
+
+use crate::error::{QueryError, sqlstate};
+use crate::sql::constant;
+use crate::sql::walk::{Step, Visitor, walk};
+use crate::table::column::{UTC, timestamp_type};
+
+/// Most parameters of a statement (the wire counts them in 16 bits).
+const PARAMETERS_MAX: usize = u16::MAX as usize;
+
+/// Types of the parameters of a plan, as far as they can be told.
+pub(crate) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, QueryError> {
+    let mut types = Vec::new();
+    for (name, field) in plan.get_parameter_fields()? {
+        if constant::is_text(&name) {
+            continue;
+        }
+        let number = number(&name)?;
+        if types.len() < number {
+            types.resize(number, None);
+        }
+        types[number - 1] = field.map(|f| f.data_type().clone());
+    }
+    Ok(types)
+}
+
+fn number(name: &str) -> Result<usize, QueryError> {
+    name.strip_prefix('$')
+        .and_then(|digits| digits.parse().ok())
+        .filter(|number| (1..=PARAMETERS_MAX).contains(number))
+        .ok_or_else(|| QueryError::new(sqlstate::SYNTAX_ERROR, format!("there is no parameter {name}")))
+}
+
+/// What the table functions of a statement take.
+#[derive(Default)]
+pub(crate) struct TableFunctions {
+    /// Whether there are any: these take constants, so that a plan with them holds once only.
+    pub(crate) any: bool,
+    /// Numbers and types of the parameters inside them.
+    pub(crate) parameters: Vec<(usize, DataType)>,
+}
+
+impl Visitor for TableFunctions {
+    fn table(&mut self, factor: &mut TableFactor) -> Step {
+        self.any |= matches!(factor, TableFactor::Table { args: Some(_), .. } | TableFactor::TableFunction { .. });
+        if let TableFactor::Table { name, args: Some(args), .. } = factor {
+            let function = name.to_string().to_lowercase();
+            for (position, arg) in args.args.iter().enumerate() {
+                if let Some(number) = placeholder(arg) {
+                    let kind = match (function.as_str(), position) {
+                        ("state_at", 0) => timestamp_type(),
+                        ("state_at" | "latest", _) => DataType::Utf8,
+                        _ => DataType::Int64,
+                    };
+                    self.parameters.push((number, kind));
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Finds the table functions of a statement, which stays as it is.
+pub(crate) fn table_functions(statement: &mut Statement) -> Result<TableFunctions, QueryError> {
+    let mut found = TableFunctions::default();
+    walk(statement, &mut found)?;
+    Ok(found)
+}
+
+/// Puts values in the place of parameters inside table functions; NULL where there is none yet.
+pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[ScalarValue]) -> Result<(), QueryError> {
+    struct Bind<'a>(&'a [ScalarValue]);
+    impl Visitor for Bind<'_> {
+        fn table(&mut self, factor: &mut TableFactor) -> Step {
+            if let TableFactor::Table { args: Some(args), .. } = factor {
+                for arg in &mut args.args {
+                    let Some(number) = placeholder(arg) else { continue };
+                    let value = self.0.get(number - 1).map_or(Value::Null, literal);
+                    let expr = FunctionArgExpr::Expr(Expr::Value(value.into()));
+                    *arg = FunctionArg::Unnamed(expr);
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    walk(statement, &mut Bind(values))
+}
+
+/// The number of the parameter that an argument is, if it is one.
+fn placeholder(arg: &FunctionArg) -> Option<usize> {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { return None };
+    let mut expr = expr;
+    loop {
+        match expr {
+            Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => expr = inner,
+            Expr::Value(value) => {
+                return match &value.value {
+                    Value::Placeholder(name) => number(name).ok(),
+                    _ => None,
+                };
+            }
+            _ => return None,
+        }
+    }
+}
+
+fn literal(value: &ScalarValue) -> Value {
+    if value.is_null() {
+        return Value::Null;
+    }
+    match value {
+        ScalarValue::Int16(Some(v)) => Value::Number(v.to_string(), false),
+        ScalarValue::Int32(Some(v)) => Value::Number(v.to_string(), false),
+        ScalarValue::Int64(Some(v)) => Value::Number(v.to_string(), false),
+        ScalarValue::TimestampMicrosecond(Some(time_us), _) => {
+            Value::SingleQuotedString(crate::wire::encode::timestamp_text(*time_us, true))
+        }
+        other => match other.try_as_str() {
+            Some(Some(text)) => Value::SingleQuotedString(text.to_owned()),
+            _ => Value::SingleQuotedString(other.to_string()),
+        },
+    }
+}
+
+/// The wire type that a parameter is announced as.
+pub(crate) fn wire_type(kind: Option<&DataType>) -> Type {
+    match kind {
+        None => Type::TEXT,
+        Some(DataType::Dictionary(_, value)) => wire_type(Some(value)),
+        Some(kind) => arrow_pg::datatypes::into_pg_type(kind).unwrap_or(Type::TEXT),
+    }
+}
+
+/// A parameter's value from its bytes.
+///
+/// `wire` is the type it was sent as, `target` what the plan wants.
+///
+/// # Errors
+/// If the bytes are no value of the type, or it does not fit the target.
+pub(crate) fn decode(
+    number: usize,
+    bytes: Option<&[u8]>,
+    binary: bool,
+    wire: &Type,
+    target: Option<&DataType>,
+) -> Result<ScalarValue, QueryError> {
+    let Some(bytes) = bytes else {
+        return Ok(match target {
+            Some(kind) => ScalarValue::try_from(kind)?,
+            None => ScalarValue::Utf8(None),
+        });
+    };
+    let value = if binary { decode_binary(number, bytes, wire)? } else { decode_text(number, bytes, wire)? };
+    match target {
+        Some(kind) if value.data_type() == *kind => Ok(value),
+        Some(kind) if kind.is_integer() || kind.is_decimal() => whole(value, kind),
+        Some(kind) => Ok(value.cast_to(kind)?),
+        None => Ok(value),
+    }
+}
+
+/// A number as one of a type of whole numbers; as it came where that has no place for it, as for 1.5 or 2^40: what it is
+/// compared with is made wider then.
+fn whole(value: ScalarValue, kind: &DataType) -> Result<ScalarValue, QueryError> {
+    if !value.data_type().is_numeric() {
+        return Ok(value.cast_to(kind)?);
+    }
+    let there = value.cast_to(kind);
+    let is_same = there.as_ref().is_ok_and(|there| there.cast_to(&value.data_type()).is_ok_and(|back| back == value));
+    Ok(match there {
+        Ok(there) if is_same => there,
+        _ => value,
+    })
+}
+
+fn decode_text(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, QueryError> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| QueryError::new("22021", format!("parameter ${number} is not UTF-8")))?;
+    let invalid = |kind: &str| {
+        QueryError::new(sqlstate::INVALID_TEXT, format!("invalid input syntax for type {kind}: \"{text}\""))
+    };
+    let trimmed = text.trim();
+    Ok(match *wire {
+        Type::BOOL => match trimmed.to_ascii_lowercase().as_str() {
+            "t" | "true" | "on" | "yes" | "y" | "1" => ScalarValue::Boolean(Some(true)),
+            "f" | "false" | "off" | "no" | "n" | "0" => ScalarValue::Boolean(Some(false)),
+            _ => return Err(invalid("boolean")),
+        },
+        Type::INT2 => ScalarValue::Int16(Some(trimmed.parse().map_err(|_| invalid("smallint"))?)),
+        Type::INT4 => ScalarValue::Int32(Some(trimmed.parse().map_err(|_| invalid("integer"))?)),
+        Type::INT8 | Type::OID => ScalarValue::Int64(Some(trimmed.parse().map_err(|_| invalid("bigint"))?)),
+        Type::FLOAT4 => ScalarValue::Float32(Some(trimmed.parse().map_err(|_| invalid("real"))?)),
+        Type::FLOAT8 => ScalarValue::Float64(Some(trimmed.parse().map_err(|_| invalid("double precision"))?)),
+        Type::NUMERIC => {
+            let scale = trimmed.split_once('.').map_or(0, |(_, f)| f.len().min(38)) as i8;
+            let kind = DataType::Decimal128(38, scale);
+            ScalarValue::from(trimmed).cast_to(&kind).map_err(|_| invalid("numeric"))?
+        }
+        Type::TIMESTAMPTZ => ScalarValue::from(trimmed).cast_to(&timestamp_type())?,
+        Type::TIMESTAMP => ScalarValue::from(trimmed).cast_to(&DataType::Timestamp(TimeUnit::Microsecond, None))?,
+        Type::DATE => ScalarValue::from(trimmed).cast_to(&DataType::Date32)?,
+        _ => ScalarValue::from(text),
+    })
+}
+
+fn decode_binary(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, QueryError> {
+    let invalid = || {
+        let message = format!("parameter ${number}: {} bytes are no {}", bytes.len(), wire.name());
+        QueryError::new(sqlstate::INVALID_BINARY, message)
+    };
+    macro_rules! number {
+        ($native:ty) => {
+            <$native>::from_be_bytes(bytes.try_into().map_err(|_| invalid())?)
+        };
+    }
+    Ok(match *wire {
+        Type::BOOL => ScalarValue::Boolean(Some(number!(u8) != 0)),
+        Type::INT2 => ScalarValue::Int16(Some(number!(i16))),
+        Type::INT4 => ScalarValue::Int32(Some(number!(i32))),
+        Type::OID => ScalarValue::Int64(Some(number!(u32) as i64)),
+        Type::INT8 => ScalarValue::Int64(Some(number!(i64))),
+        Type::FLOAT4 => ScalarValue::Float32(Some(number!(f32))),
+        Type::FLOAT8 => ScalarValue::Float64(Some(number!(f64))),
+        Type::TIMESTAMPTZ | Type::TIMESTAMP => {
+            let since_2000 = number!(i64);
+            let out_of_range =
+                || QueryError::new(sqlstate::INVALID_DATETIME, format!("parameter ${number}: time out of range"));
+            let time_us = since_2000.checked_add(crate::wire::encode::EPOCH_2000_US).ok_or_else(out_of_range)?;
+            let zone = (*wire == Type::TIMESTAMPTZ).then(|| UTC.into());
+            ScalarValue::TimestampMicrosecond(Some(time_us), zone)
+        }
+        Type::DATE => {
+            let days = number!(i32).checked_add(crate::wire::encode::EPOCH_2000_DAYS).ok_or_else(invalid)?;
+            ScalarValue::Date32(Some(days))
+        }
+        Type::NUMERIC => numeric(bytes).ok_or_else(invalid)?,
+        Type::BYTEA => ScalarValue::Binary(Some(bytes.to_vec())),
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => {
+            let text = std::str::from_utf8(bytes)
+                .map_err(|_| QueryError::new("22021", format!("parameter ${number} is not UTF-8")))?;
+            ScalarValue::from(text)
+        }
+        _ => {
+            return Err(QueryError::new(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                format!("parameter ${number}: type {} is not offered", wire.name()),
+            ));
+        }
+    })
+}
+
+/// PostgreSQL's binary numeric: digits to the base 10,000, weight of the first, sign, decimal places.
+fn numeric(bytes: &[u8]) -> Option<ScalarValue> {
+    let word = |at: usize| bytes.get(at * 2..at * 2 + 2).map(|b| i16::from_be_bytes([b[0], b[1]]));
+    let (digits, weight, sign, scale) = (word(0)? as u16 as usize, word(1)?, word(2)? as u16, word(3)? as u16);
+    if bytes.len() != 8 + digits * 2 || scale > 38 || !(sign == 0 || sign == 0x4000) {
+        return None;
+    }
+    let mut value: i128 = 0;
+    // 10^(4·(weight − i)) for digit i; brought to 10^−scale.
+    for at in 0..digits {
+        let digit = word(4 + at)?;
+        let exponent = 4 * (i32::from(weight) - at as i32) + i32::from(scale);
+        let part = if exponent >= 0 {
+            i128::from(digit).checked_mul(10i128.checked_pow(exponent as u32)?)?
+        } else {
+            i128::from(digit) / 10i128.checked_pow(exponent.unsigned_abs())?
+        };
+        value = value.checked_add(part)?;
+    }
+    if value.unsigned_abs() >= 10u128.pow(38) {
+        return None;
+    }
+    Some(ScalarValue::Decimal128(Some(if sign == 0 { value } else { -value }), 38, scale as i8))
+}

@@ -1,0 +1,291 @@
+//! The threads that parse and plan: with large stacks, few at a time, and left behind if they do not end.
+//!
+//! Nothing in a parser or planner yields, and what they work on nests: so they never run where others wait, and
+//! have a stack for the deepest tree that the limits allow. A client whose statement is stopped is answered at once;
+//! the thread then ends at its next look at the flag, or when it is done.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use strongback_store::let_run;
+use tokio::sync::oneshot;
+
+use crate::error::{QueryError, sqlstate};
+use crate::running::fair::{Account, Place, Places};
+use crate::sql::constant;
+
+/// Stack of a planning thread, in bytes; only what is used of it takes memory.
+const STACK_BYTES: usize = 256 << 20;
+/// Small statements planned at a time.
+const SMALL_TURNS: usize = 8;
+/// Large statements planned at a time.
+const LARGE_TURNS: usize = 1;
+/// Steps that took longer than [`SHORT_TIME`], at a time; others of these keep the place of a small or large one.
+const LONG_TURNS: usize = 3;
+/// After this time a step counts as long, and lets others have its place.
+const SHORT_TIME: Duration = Duration::from_millis(25);
+/// Longest text of a small statement, in bytes.
+const SMALL_BYTES: usize = 16 << 10;
+/// Longest time for one step, parsing or planning.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Threads left behind that do not hold their turn any more; one more keeps it.
+const LEFT_BEHIND_MAX: usize = 4;
+/// Threads kept for the next statement.
+const IDLE_MAX: usize = 3;
+/// How long they are kept.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs steps of planning.
+pub(crate) struct Planning {
+    small: Arc<Places>,
+    large: Arc<Places>,
+    long: Arc<Places>,
+    workers: Arc<Workers>,
+}
+
+struct Workers {
+    niceness: i32,
+    next: AtomicU64,
+    idle: Mutex<Vec<(u64, mpsc::Sender<Job>)>>,
+    left_behind: Mutex<usize>,
+}
+
+impl Planning {
+    /// Makes room for planning on threads of a niceness.
+    pub(crate) fn new(niceness: i32) -> Planning {
+        let workers =
+            Workers { niceness, next: AtomicU64::new(0), idle: Mutex::default(), left_behind: Mutex::default() };
+        Planning {
+            small: Places::new(SMALL_TURNS),
+            large: Places::new(LARGE_TURNS),
+            long: Places::new(LONG_TURNS),
+            workers: Arc::new(workers),
+        }
+    }
+
+    /// Runs one step of a session for a statement of a text's length. Dropping the future raises the flag that the step is given.
+    ///
+    /// # Errors
+    /// As the step has them, and if it takes too long or panics.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        account: &Arc<Account>,
+        text_bytes: usize,
+        step: impl FnOnce(&Arc<AtomicBool>) -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, QueryError> {
+        let lane = if text_bytes <= SMALL_BYTES { &self.small } else { &self.large };
+        let place = lane.take(account).await;
+        let turn = Arc::new(PlanningTurn { place: Mutex::new(Some(place)), workers: self.workers.clone() });
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = oneshot::channel();
+        let (held, flag) = (turn.clone(), stopped.clone());
+        let job = move || {
+            let result = catch_unwind(AssertUnwindSafe(|| constant::planning(|| step(&flag))));
+            held.done();
+            // A client that has gone needs no answer.
+            let _ = sender.send(result);
+        };
+        self.workers
+            .start(Box::new(job), text_bytes <= SMALL_BYTES)
+            .map_err(|e| QueryError::new(sqlstate::OUT_OF_MEMORY, format!("no thread to plan the statement: {e}")))?;
+        let mut waiting = PlanRequest { stopped, turn, done: false };
+        let result = tokio::time::timeout(STEP_TIMEOUT, async {
+            let mut receiver = receiver;
+            let become_long = async {
+                tokio::time::sleep(SHORT_TIME).await;
+                self.long.take(account).await
+            };
+            tokio::select! {
+                biased;
+                result = &mut receiver => return result,
+                place = become_long => waiting.turn.change(place),
+            }
+            receiver.await
+        })
+        .await;
+        waiting.done = result.is_ok();
+        match result {
+            Ok(Ok(Ok(result))) => result,
+            Ok(Ok(Err(_)) | Err(_)) => Err(defect()),
+            Err(_) => Err(QueryError::new(
+                sqlstate::QUERY_CANCELED,
+                format!("planning the statement took longer than {} s", STEP_TIMEOUT.as_secs()),
+            )),
+        }
+    }
+}
+
+fn defect() -> QueryError {
+    tracing::error!("planning a statement ended by a defect");
+    QueryError::new(sqlstate::INTERNAL_ERROR, "planning the statement ended by a defect of the server")
+}
+
+/// A turn to plan: held by the thread, or given up when it was left behind.
+struct PlanningTurn {
+    place: Mutex<Option<Place>>,
+    workers: Arc<Workers>,
+}
+
+impl PlanningTurn {
+    /// The thread is done.
+    fn done(&self) {
+        let place = self.place.lock().take();
+        if place.is_none() {
+            *self.workers.left_behind.lock() -= 1;
+        }
+    }
+
+    /// Goes on in another place, unless it is done, and lets others have the one it had.
+    fn change(&self, place: Place) {
+        let mut held = self.place.lock();
+        let before = if held.is_some() { held.replace(place) } else { Some(place) };
+        drop(held);
+        drop(before);
+    }
+
+    /// Nobody waits any more: others take the turn, unless too many threads are left behind.
+    fn leave_behind(&self) {
+        let (mut held, mut left_behind) = (self.place.lock(), self.workers.left_behind.lock());
+        let place = if *left_behind < LEFT_BEHIND_MAX { held.take() } else { None };
+        *left_behind += usize::from(place.is_some());
+        drop((held, left_behind));
+        drop(place);
+    }
+}
+
+/// A client that waits for its step.
+struct PlanRequest {
+    stopped: Arc<AtomicBool>,
+    turn: Arc<PlanningTurn>,
+    done: bool,
+}
+
+impl Drop for PlanRequest {
+    fn drop(&mut self) {
+        if !self.done {
+            self.stopped.store(true, Ordering::Relaxed);
+            self.turn.leave_behind();
+        }
+    }
+}
+
+impl Workers {
+    fn start(self: &Arc<Self>, mut job: Job, keep: bool) -> io::Result<()> {
+        loop {
+            let Some((_, idle)) = self.idle.lock().pop() else { break };
+            match idle.send(job) {
+                Ok(()) => return Ok(()),
+                // It was about to end.
+                Err(mpsc::SendError(back)) => job = back,
+            }
+        }
+        let workers = self.clone();
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        std::thread::Builder::new()
+            .name("sql-plan".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || workers.work(id, job, keep))
+            .map(let_run)
+    }
+
+    /// A thread that had a large statement ends, and its stack with it.
+    fn work(&self, id: u64, mut job: Job, keep: bool) {
+        crate::running::runtime::be_nice(self.niceness);
+        loop {
+            job();
+            if !keep {
+                return;
+            }
+            let (sender, receiver) = mpsc::channel();
+            {
+                let mut idle = self.idle.lock();
+                if idle.len() >= IDLE_MAX {
+                    return;
+                }
+                idle.push((id, sender));
+            }
+            job = match receiver.recv_timeout(IDLE_TIME) {
+                Ok(job) => job,
+                Err(_) => {
+                    self.idle.lock().retain(|(other, _)| *other != id);
+                    return;
+                }
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_step_that_panics_is_an_error_and_the_next_one_runs() {
+        let (planning, account) = (Planning::new(0), Arc::new(Account::default()));
+        let panicked = planning.run::<()>(&account, 1, |_| panic!("a defect")).await;
+        assert_eq!(panicked.unwrap_err().sqlstate, "XX000");
+        assert_eq!(planning.run(&account, 1, |_| Ok(7)).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn steps_that_nobody_waits_for_are_stopped_and_do_not_keep_others_out() {
+        let (planning, account) = (Planning::new(0), Arc::new(Account::default()));
+        let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..LEFT_BEHIND_MAX {
+            let (begun, mut begin) = tokio::sync::mpsc::unbounded_channel();
+            let ended = ended.clone();
+            let step = planning.run(&account, 1, move |stopped| {
+                let _ = begun.send(());
+                while !stopped.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                let _ = ended.send(());
+                Ok(())
+            });
+            tokio::select! {
+                _ = step => panic!("it ends only when stopped"),
+                _ = begin.recv() => {}
+            }
+        }
+        assert_eq!(planning.run(&account, 1, |_| Ok(1)).await, Ok(1));
+        for _ in 0..LEFT_BEHIND_MAX {
+            ends.recv().await.unwrap();
+        }
+        assert_eq!(planning.run(&account, 1, |_| Ok(2)).await, Ok(2));
+    }
+
+    #[tokio::test]
+    async fn long_steps_do_not_keep_short_ones_out() {
+        let (planning, account) = (Arc::new(Planning::new(0)), Arc::new(Account::default()));
+        let end = Arc::new(AtomicBool::new(false));
+        let long: Vec<_> = (0..LONG_TURNS)
+            .map(|_| {
+                let (planning, account, end) = (planning.clone(), account.clone(), end.clone());
+                tokio::spawn(async move {
+                    let step = move |_: &Arc<AtomicBool>| {
+                        while !end.load(Ordering::Relaxed) {
+                            std::thread::park_timeout(Duration::from_millis(1));
+                        }
+                        Ok(())
+                    };
+                    planning.run(&account, 1, step).await
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let modest = Arc::new(Account::default());
+        assert_eq!(planning.run(&modest, 1, |_| Ok(1)).await, Ok(1));
+        end.store(true, Ordering::Relaxed);
+        for one in long {
+            assert_eq!(one.await.unwrap(), Ok(()));
+        }
+        assert_eq!(planning.run(&modest, 1, |_| Ok(2)).await, Ok(2));
+    }
+}

@@ -1,0 +1,30 @@
+//! SQL type names that mean something else in PostgreSQL than in DataFusion.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use datafusion::error::Result;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
+use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
+
+use crate::table::column::timestamp_type;
+
+/// Timestamps are microseconds, as PostgreSQL's and as the time columns; the rest is left to the catalog's
+/// own planner.
+#[derive(Debug)]
+pub(crate) struct Types;
+
+impl TypePlanner for Types {
+    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>> {
+        let planned = match sql_type {
+            SqlType::Timestamp(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => Some(timestamp_type()),
+            SqlType::Timestamp(_, _) => Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
+            _ => None,
+        };
+        match planned {
+            Some(kind) => Ok(Some(Arc::new(Field::new("", kind, true)))),
+            None => PgOidTypePlanner.plan_type_field(sql_type),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! SQL over HTTP: one statement in, JSON out.
+//!
+//! Integers of 64 bits, decimals and times are JSON strings, so that no reader rounds them; NaN and infinities
+//! are `"NaN"`, `"Infinity"`, `"-Infinity"`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BytesMut};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type};
+use datafusion::arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
+use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
+
+use crate::error::{QueryError, sqlstate};
+use crate::query::{Plan, Query, Session};
+use crate::running::memory::Share;
+use crate::running::runtime::apart;
+use crate::running::size::Size;
+use crate::sql::statement;
+use crate::sql::statement::Request;
+use crate::wire::encode;
+
+/// Most bytes of rows in one answer; it is cut there and says so.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// Bytes of an answer that need no room in the memory of answers.
+const ANSWER_BYTES_FREE: usize = 64 << 10;
+
+/// A wider row is made room for before it is written, in bytes.
+const WIDE_BYTES: usize = 128 << 10;
+/// Rows and bytes between two moments at which others may run.
+const ROWS_AT_A_TIME: usize = 1_024;
+const BYTES_AT_A_TIME: usize = 1 << 20;
+
+/// The body of an answer. What it takes counts until it is dropped, which is when it was sent.
+#[derive(Debug)]
+pub struct SqlAnswer {
+    json: String,
+    share: Share,
+}
+
+impl SqlAnswer {
+    /// The JSON.
+    pub fn as_str(&self) -> &str {
+        &self.json
+    }
+
+    /// Makes room for what was written, and for `more` bytes.
+    fn hold(&mut self, more: usize) -> Result<(), QueryError> {
+        let bytes = self.json.capacity().max(self.json.len() + more);
+        if bytes <= self.share.bytes() || self.share.try_resize(bytes) {
+            self.json.reserve(more);
+            return Ok(());
+        }
+        Err(QueryError::new(sqlstate::OUT_OF_MEMORY, "no room for the answer beside those that are not read yet")
+            .with_hint("Ask for fewer rows, or read answers sooner."))
+    }
+
+    /// Lets go of room that was not needed.
+    fn let_go(&mut self) {
+        self.json.shrink_to(self.json.len() + self.json.len() / 4);
+        // What is less always has room.
+        let _ = self.share.try_resize(self.json.capacity().min(self.share.bytes()));
+    }
+}
+
+impl AsRef<[u8]> for SqlAnswer {
+    fn as_ref(&self) -> &[u8] {
+        self.json.as_bytes()
+    }
+}
+
+/// A task that ends with the one that waits for it.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Query {
+    /// Runs one statement and returns the body of `POST /api/sql`:
+    /// `{"columns":[{"name","type"}],"rows":[[…]],"truncated":false,"elapsed_ms":1.2}` with at most `limit` rows.
+    ///
+    /// # Errors
+    /// If it is no single statement that reads, fails, or runs longer than `timeout`.
+    pub fn sql_json<'a>(
+        &'a self,
+        sql: &'a str,
+        limit: usize,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<SqlAnswer, QueryError>> {
+        // Boxed, as all that callers await: what is inside is compiled here and once.
+        Box::pin(async move {
+            let start = Instant::now();
+            // Answers are made in memory: so many at once, the others wait for their turn.
+            let question = tokio::time::timeout(timeout, self.inner.questions.acquire()).await;
+            let _question = question.map_err(|_| {
+                QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, "too many questions are being answered: try again")
+            })?;
+            let (query, sql) = (self.clone(), sql.to_owned());
+            let work = async move { tokio::time::timeout(timeout, query.answer(&sql, limit)).await };
+            // On threads of SQL: a defect there, or a long look at rows, is none of the caller's threads.
+            let mut task = Task(self.inner.wire.handle().spawn(work));
+            let answer = (&mut task.0).await.map_err(|error| {
+                tracing::error!(%error, "a query ended by a defect");
+                QueryError::new(sqlstate::INTERNAL_ERROR, "the query ended by a defect of the server")
+            })?;
+            let (mut answer, truncated) = answer.map_err(|_| QueryError::timed_out())??;
+            let elapsed_ms = start.elapsed().as_secs_f64() * 1e3;
+            let _ = write!(answer.json, ",\"truncated\":{truncated},\"elapsed_ms\":{elapsed_ms:.3}}}");
+            Ok(answer)
+        })
+    }
+
+    async fn answer(&self, sql: &str, limit: usize) -> Result<(SqlAnswer, bool), QueryError> {
+        let session = self.session();
+        let plan = match session.cached(sql) {
+            Some(cached) => cached.plan,
+            None => plan_of(&session, sql).await?,
+        };
+        if !plan.parameters.is_empty() {
+            return Err(QueryError::new(sqlstate::INDETERMINATE_DATATYPE, "parameters have no values here"));
+        }
+        let mut rows = session.run(&plan, Vec::new()).await?;
+        let share = Share::new(self.inner.answers.clone(), ANSWER_BYTES_FREE);
+        let mut answer = SqlAnswer { json: String::from("{\"columns\":["), share };
+        let json = &mut answer.json;
+        for (at, field) in rows.schema.fields().iter().enumerate() {
+            if at > 0 {
+                json.push(',');
+            }
+            json.push_str("{\"name\":");
+            put_text(json, field.name());
+            json.push_str(",\"type\":");
+            put_text(json, encode::wire_type(field)?.name());
+            json.push('}');
+        }
+        json.push_str("],\"rows\":[");
+        let (mut count, mut truncated, mut looked) = (0, false, 0);
+        'rows: while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            let is_wide = Size::of_batch(&batch).widest > WIDE_BYTES;
+            for row in 0..batch.num_rows() {
+                if count == limit || answer.json.len() > ANSWER_BYTES_MAX {
+                    truncated = true;
+                    break 'rows;
+                }
+                if count % ROWS_AT_A_TIME == 0 || answer.json.len() > looked + BYTES_AT_A_TIME {
+                    looked = answer.json.len();
+                    tokio::task::yield_now().await;
+                }
+                let first = count == 0;
+                if is_wide {
+                    answer.hold(text_bytes(&batch, row))?;
+                    apart(|| put_row(&mut answer.json, &batch, row, first))?;
+                    answer.let_go();
+                } else {
+                    answer.hold(0)?;
+                    put_row(&mut answer.json, &batch, row, first)?;
+                }
+                count += 1;
+            }
+        }
+        answer.json.push(']');
+        answer.hold(0)?;
+        Ok((answer, truncated))
+    }
+}
+
+/// The most that a row comes to as text, in bytes: of texts what they are escaped, of all else by the width of its
+/// elements.
+fn text_bytes(batch: &RecordBatch, row: usize) -> usize {
+    let escaped = |text: &str| -> usize {
+        let width = |byte: u8| if byte < 0x20 { 6 } else { 1 + usize::from(matches!(byte, b'"' | b'\\')) };
+        text.bytes().map(width).sum()
+    };
+    let bytes = |array: &ArrayRef| match array.data_type() {
+        _ if array.is_null(row) => 4,
+        DataType::Utf8 => escaped(array.as_string::<i32>().value(row)),
+        DataType::LargeUtf8 => escaped(array.as_string::<i64>().value(row)),
+        DataType::Utf8View => escaped(array.as_string_view().value(row)),
+        // Its text is made first, and escaped only where elements are texts.
+        kind => Size::of(&array.slice(row, 1)).total.saturating_mul(2 * text_times(kind)),
+    };
+    batch.columns().iter().map(bytes).fold(0, usize::saturating_add)
+}
+
+/// How often as large as a value its text may be, with what is between it and the next.
+fn text_times(kind: &DataType) -> usize {
+    match kind {
+        DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+            text_times(element.data_type())
+        }
+        other => match other.primitive_width() {
+            Some(8) if other.is_numeric() => 3,
+            Some(width) if width > 1 => 4,
+            _ => 6,
+        },
+    }
+}
+
+fn put_row(json: &mut String, batch: &RecordBatch, row: usize, first: bool) -> Result<(), QueryError> {
+    json.push_str(if first { "[" } else { ",[" });
+    for (at, array) in batch.columns().iter().enumerate() {
+        if at > 0 {
+            json.push(',');
+        }
+        put_cell(json, array, row, batch.schema_ref().field(at))?;
+    }
+    json.push(']');
+    Ok(())
+}
+
+/// Plans the one statement of a text, and keeps the plan for others.
+async fn plan_of(session: &Session, sql: &str) -> Result<Arc<Plan>, QueryError> {
+    let mut statements = session.parse(sql).await?;
+    let statement = match (statements.pop(), statements.is_empty()) {
+        (Some(statement), true) => statement,
+        (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
+        (Some(_), false) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "one statement at a time")),
+    };
+    if !matches!(statement::request(&statement), Request::Rows) {
+        return Err(statement::refusal(&statement));
+    }
+    let statement = Arc::new(statement);
+    let plan = session.plan(statement.clone(), sql.len()).await?;
+    session.query.inner.plans.put(sql, &statement, &plan);
+    Ok(plan)
+}
+
+fn put_cell(json: &mut String, array: &ArrayRef, row: usize, field: &Field) -> Result<(), QueryError> {
+    if array.is_null(row) {
+        json.push_str("null");
+        return Ok(());
+    }
+    macro_rules! number {
+        ($kind:ty) => {{
+            let _ = write!(json, "{}", array.as_primitive::<$kind>().value(row));
+        }};
+    }
+    match array.data_type() {
+        DataType::Boolean => json.push_str(if array.as_boolean().value(row) { "true" } else { "false" }),
+        DataType::Int8 => number!(Int8Type),
+        DataType::Int16 => number!(Int16Type),
+        DataType::Int32 => number!(Int32Type),
+        DataType::UInt8 => number!(UInt8Type),
+        DataType::UInt16 => number!(UInt16Type),
+        DataType::UInt32 => number!(UInt32Type),
+        DataType::Float32 if array.as_primitive::<Float32Type>().value(row).is_finite() => number!(Float32Type),
+        DataType::Float64 if array.as_primitive::<Float64Type>().value(row).is_finite() => number!(Float64Type),
+        DataType::Utf8 if field.metadata().is_empty() => put_text(json, array.as_string::<i32>().value(row)),
+        DataType::Timestamp(_, Some(_)) => {
+            // RFC 3339, as everywhere in JSON; the wire's form has a blank.
+            let text = wire_text(array, row, field)?;
+            let text = text.replacen(' ', "T", 1).replace("+00", "Z");
+            put_text(json, &text);
+        }
+        _ => put_text(json, &wire_text(array, row, field)?),
+    }
+    Ok(())
+}
+
+/// The text form of PostgreSQL.
+fn wire_text(array: &ArrayRef, row: usize, field: &Field) -> Result<String, QueryError> {
+    let mut out = BytesMut::new();
+    let kind = encode::wire_type(&std::sync::Arc::new(field.clone()))?;
+    encode::put_arrow(&mut out, array, row, field, &kind, false)?;
+    out.advance(out.len().min(4));
+    // Its own memory, unless it is no UTF-8.
+    Ok(String::from_utf8(out.into()).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// Writes a JSON string.
+pub(crate) fn put_text(json: &mut String, text: &str) {
+    json.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            c if (c as u32) < 0x20 => {
+                let _ = write!(json, "\\u{:04x}", c as u32);
+            }
+            c => json.push(c),
+        }
+    }
+    json.push('"');
+}

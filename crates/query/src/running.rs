@@ -1,0 +1,9 @@
+//! Running queries: their threads, turns, memory and ends.
+
+pub(crate) mod clock;
+pub(crate) mod fair;
+pub(crate) mod memory;
+pub(crate) mod runtime;
+pub(crate) mod size;
+pub(crate) mod stopped;
+pub(crate) mod turn;

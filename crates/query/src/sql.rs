@@ -1,0 +1,10 @@
+//! The text of a statement: parsed within bounds, and what it asks for.
+
+pub(crate) mod constant;
+pub(crate) mod dialect;
+pub(crate) mod extent;
+pub(crate) mod parser;
+pub(crate) mod setting;
+pub(crate) mod sized;
+pub(crate) mod statement;
+pub(crate) mod walk;

@@ -1,0 +1,420 @@
+//! How large a statement may be: in tokens, in terms of a chain, in tables and queries once its common tables are
+//! put where they are used.
+//!
+//! A statement is a tree, and what is done with it (planning, optimising, running, dropping) takes stack for each
+//! level and memory for each node. The parser bounds the nesting of brackets; chains of operators nest to the left
+//! without brackets and are bounded here, with all that grows in width.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, ObjectName, Query, SetExpr, Statement, TableFactor};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::error::{QueryError, sqlstate};
+use crate::sql::walk::{Step, Visitor, walk};
+
+/// Most tokens of the statements in one text.
+const TOKENS_MAX: usize = 65_536;
+/// Most statements in one text.
+const STATEMENTS_MAX: usize = 1_000;
+/// Most operators that nest in each other: in a chain, and in those around it.
+const CHAIN_MAX: usize = 1_500;
+/// Most queries of a statement: set operations and subqueries, common tables once for each use.
+const QUERIES_MAX: u64 = 600;
+/// Most tables of a statement, those in common tables once for each use.
+const TABLES_MAX: u64 = 600;
+/// Most tables of one FROM: each join holds the columns of all tables before it.
+const JOINS_MAX: usize = 120;
+/// Most columns that all joins of a FROM hold together.
+const JOINED_COLUMNS_MAX: usize = 300_000;
+/// Most expressions of a statement, those in common tables once for each use.
+const EXPRESSIONS_MAX: u64 = 200_000;
+
+/// Most sets that GROUP BY has with CUBE, ROLLUP and GROUPING SETS.
+const GROUPING_SETS_MAX: u64 = 1_000;
+
+/// Bytes of a parsed statement for each byte of its text, about.
+const TEXT_WEIGHT: usize = 40;
+/// Bytes of a node of a plan, of one of its columns, of an expression, about.
+const NODE_BYTES: usize = 1_024;
+const COLUMN_BYTES: usize = 100;
+const EXPRESSION_BYTES: usize = 320;
+
+/// The error of what is beyond a limit.
+pub(crate) fn beyond(what: &str, count: impl std::fmt::Display, most: impl std::fmt::Display) -> QueryError {
+    QueryError::new(sqlstate::TOO_COMPLEX, format!("{count} {what}, at most {most}"))
+}
+
+/// Checks what would be parsed.
+///
+/// # Errors
+/// If there are too many tokens or statements, or operators nest too deeply.
+pub(crate) fn check_tokens(tokens: &[Token]) -> Result<(), QueryError> {
+    if tokens.len() > TOKENS_MAX {
+        return Err(beyond("words and signs in a statement", tokens.len(), TOKENS_MAX));
+    }
+    let statements = tokens.iter().filter(|token| matches!(token, Token::SemiColon)).count();
+    if statements > STATEMENTS_MAX {
+        return Err(beyond("statements in one message", statements, STATEMENTS_MAX));
+    }
+    let chain = longest_chain(tokens);
+    if chain > CHAIN_MAX {
+        return Err(beyond("operators in one chain", chain, CHAIN_MAX)
+            .with_hint("A long chain of OR over one column can be written as IN (…)."));
+    }
+    Ok(())
+}
+
+/// The operators of a chain, by how they bind: those that bind less are further out, so that each kind begins again
+/// after one that binds less.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chain {
+    sets: usize,
+    ors: usize,
+    ands: usize,
+    others: usize,
+}
+
+impl Chain {
+    fn depth(self) -> usize {
+        self.sets + self.ors + self.ands + self.others
+    }
+
+    fn take(&mut self, token: &Token) {
+        *self = match token {
+            Token::Word(word) => match word.keyword {
+                Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS => {
+                    Chain { sets: self.sets + 1, ..Chain::default() }
+                }
+                Keyword::OR => Chain { ors: self.ors + 1, ands: 0, others: 0, ..*self },
+                Keyword::AND => Chain { ands: self.ands + 1, others: 0, ..*self },
+                keyword if is_operator_word(keyword) => Chain { others: self.others + 1, ..*self },
+                _ => *self,
+            },
+            Token::Comma => Chain { sets: self.sets, ..Chain::default() },
+            Token::Number(..) | Token::Period | Token::Placeholder(_) | Token::SingleQuotedString(_) | Token::EOF => {
+                *self
+            }
+            // Other strings are few; signs are operators. A subscript is one of the chain that it stands in.
+            _ => Chain { others: self.others + 1, ..*self },
+        };
+    }
+}
+
+/// The most operators that nest in each other: those of the chain that a token stands in, and of the chains around
+/// its brackets. Never less than a third of what the tree has.
+fn longest_chain(tokens: &[Token]) -> usize {
+    let (mut outer, mut around, mut longest, mut chain) = (Vec::new(), 0, 0_usize, Chain::default());
+    for token in tokens {
+        match token {
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                chain.take(token);
+                around += chain.depth();
+                outer.push(std::mem::take(&mut chain));
+            }
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                if let Some(before) = outer.pop() {
+                    chain = before;
+                    around -= before.depth();
+                }
+            }
+            Token::SemiColon => {
+                outer.clear();
+                (around, chain) = (0, Chain::default());
+            }
+            token => chain.take(token),
+        }
+        longest = longest.max(around + chain.depth());
+    }
+    longest
+}
+
+fn is_operator_word(keyword: Keyword) -> bool {
+    matches!(
+        keyword,
+        Keyword::XOR
+            | Keyword::NOT
+            | Keyword::IS
+            | Keyword::NOTNULL
+            | Keyword::LIKE
+            | Keyword::ILIKE
+            | Keyword::SIMILAR
+            | Keyword::RLIKE
+            | Keyword::REGEXP
+            | Keyword::IN
+            | Keyword::BETWEEN
+            | Keyword::AT
+            | Keyword::COLLATE
+            | Keyword::OVERLAPS
+            | Keyword::OPERATOR
+            | Keyword::MEMBER
+            | Keyword::ARRAY
+            | Keyword::INTERVAL
+            | Keyword::JOIN
+            | Keyword::APPLY
+            | Keyword::PIVOT
+            | Keyword::UNPIVOT
+    )
+}
+
+/// Checks a parsed statement.
+///
+/// # Errors
+/// If it has too many tables, queries or expressions once common tables are put where they are used.
+pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryError> {
+    walk(statement, &mut Counting { open: vec![Open::default()], bodies: HashMap::new() })
+}
+
+/// Checks the joins of a statement by the columns of its widest table: each join holds those of all tables before it.
+///
+/// # Errors
+/// If they hold too many.
+pub(crate) fn check_joins(statement: &mut Statement, columns: usize) -> Result<(), QueryError> {
+    struct Joins(usize);
+    impl Visitor for Joins {
+        fn query(&mut self, query: &mut Query) -> Step {
+            self.0 = self.0.max(parts_of(&query.body).1);
+            ControlFlow::Continue(())
+        }
+    }
+    let mut joins = Joins(0);
+    walk(statement, &mut joins)?;
+    let held = (joins.0 * joins.0 / 2).saturating_mul(columns);
+    if joins.0 > 2 && held > JOINED_COLUMNS_MAX {
+        return Err(beyond("columns in all joins of a query", held, JOINED_COLUMNS_MAX)
+            .with_hint("Join subqueries that select only the columns that are needed."));
+    }
+    Ok(())
+}
+
+/// The memory that a plan takes with its statement, about, in bytes.
+pub(crate) fn weight(plan: &LogicalPlan, text_bytes: usize) -> Result<usize, QueryError> {
+    let mut weight = text_bytes * TEXT_WEIGHT;
+    plan.apply_with_subqueries(|node| {
+        weight += NODE_BYTES + node.schema().fields().len() * COLUMN_BYTES;
+        node.apply_expressions(|expr| {
+            expr.apply(|_| {
+                weight += EXPRESSION_BYTES;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(weight)
+}
+
+/// How much a query is, with all that it uses.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    queries: u64,
+    tables: u64,
+    expressions: u64,
+}
+
+impl Extent {
+    fn add(&mut self, more: Extent) -> Result<(), QueryError> {
+        self.queries = self.queries.saturating_add(more.queries);
+        self.tables = self.tables.saturating_add(more.tables);
+        self.expressions = self.expressions.saturating_add(more.expressions);
+        let hint = "A common table counts once for each use.";
+        for (what, count, most) in [
+            ("queries in one statement", self.queries, QUERIES_MAX),
+            ("tables in one statement", self.tables, TABLES_MAX),
+            ("expressions in one statement", self.expressions, EXPRESSIONS_MAX),
+        ] {
+            if count > most {
+                return Err(beyond(what, count, most).with_hint(hint));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A query under way: what it has so far, and the common tables that those within it see.
+#[derive(Default)]
+struct Open {
+    extent: Extent,
+    commons: HashMap<String, Extent>,
+}
+
+struct Counting {
+    open: Vec<Open>,
+    /// Names of common tables by where their queries are in memory.
+    bodies: HashMap<usize, String>,
+}
+
+impl Counting {
+    fn add(&mut self, more: Extent) -> Step {
+        match self.open.last_mut().map_or(Ok(()), |open| open.extent.add(more)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn common(&self, name: &ObjectName) -> Option<Extent> {
+        let [part] = name.0.as_slice() else { return None };
+        let name = part.as_ident()?.value.to_lowercase();
+        self.open.iter().rev().find_map(|open| open.commons.get(&name)).copied()
+    }
+}
+
+fn place_of(query: &Query) -> usize {
+    std::ptr::from_ref(query) as usize
+}
+
+/// The queries of a body that set operations make, and the most tables that one of them joins.
+fn parts_of(body: &SetExpr) -> (u64, usize) {
+    let (mut queries, mut joined, mut rest) = (0, 0, vec![body]);
+    while let Some(body) = rest.pop() {
+        match body {
+            SetExpr::SetOperation { left, right, .. } => rest.extend([left.as_ref(), right.as_ref()]),
+            SetExpr::Select(select) => {
+                queries += 1;
+                joined = joined.max(select.from.iter().map(|from| 1 + from.joins.len()).sum());
+            }
+            // A query in brackets is shown as such.
+            _ => {}
+        }
+    }
+    (queries, joined)
+}
+
+/// The most sets that a GROUP BY of a body comes to: they are all written out before anybody counts them.
+fn grouping_sets(body: &SetExpr) -> u64 {
+    let (mut most, mut rest) = (0, vec![body]);
+    while let Some(body) = rest.pop() {
+        match body {
+            SetExpr::SetOperation { left, right, .. } => rest.extend([left.as_ref(), right.as_ref()]),
+            SetExpr::Select(select) => {
+                let GroupByExpr::Expressions(keys, _) = &select.group_by else { continue };
+                let sets = keys.iter().fold(1_u64, |all, key| {
+                    all.saturating_mul(match key {
+                        Expr::Cube(keys) => 2_u64.saturating_pow(u32::try_from(keys.len()).unwrap_or(u32::MAX)),
+                        Expr::Rollup(keys) => keys.len() as u64 + 1,
+                        // Each of them is made with all keys beside it.
+                        Expr::GroupingSets(sets) => sets.len() as u64,
+                        _ => 1,
+                    })
+                });
+                most = most.max(sets);
+            }
+            _ => {}
+        }
+    }
+    most
+}
+
+impl Visitor for Counting {
+    fn query(&mut self, query: &mut Query) -> Step {
+        for common in query.with.iter().flat_map(|with| &with.cte_tables) {
+            self.bodies.insert(place_of(&common.query), common.alias.name.value.to_lowercase());
+        }
+        self.open.push(Open::default());
+        let (queries, joined) = parts_of(&query.body);
+        let sets = grouping_sets(&query.body);
+        if sets > GROUPING_SETS_MAX {
+            return ControlFlow::Break(beyond("grouping sets in one query", sets, GROUPING_SETS_MAX));
+        }
+        if joined > JOINS_MAX {
+            return ControlFlow::Break(beyond("tables joined in one query", joined, JOINS_MAX));
+        }
+        self.add(Extent { queries: queries.max(1), ..Extent::default() })
+    }
+
+    fn after_query(&mut self, query: &mut Query) -> Step {
+        let Some(done) = self.open.pop() else { return ControlFlow::Continue(()) };
+        match self.bodies.remove(&place_of(query)) {
+            // Counted where it is used.
+            Some(name) => {
+                if let Some(open) = self.open.last_mut() {
+                    open.commons.insert(name, done.extent);
+                }
+                ControlFlow::Continue(())
+            }
+            None => self.add(done.extent),
+        }
+    }
+
+    fn table(&mut self, table: &mut TableFactor) -> Step {
+        let common = match table {
+            TableFactor::Table { name, .. } => self.common(name),
+            _ => None,
+        };
+        self.add(common.unwrap_or_default())?;
+        self.add(Extent { tables: 1, ..Extent::default() })
+    }
+
+    fn expr(&mut self, _: &mut Expr) -> Step {
+        self.add(Extent { expressions: 1, ..Extent::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+
+    use super::*;
+
+    fn chain(sql: &str) -> usize {
+        let mut tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize().unwrap();
+        tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
+        longest_chain(&tokens)
+    }
+
+    fn check(sql: &str) -> Result<(), QueryError> {
+        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+        statements.iter_mut().try_for_each(check_statement)
+    }
+
+    #[test]
+    fn operators_count_in_their_chain_and_in_those_around_it() {
+        assert_eq!(chain("select 1+1+1"), 2);
+        assert_eq!(chain("select 1, 2, 3 from t"), 0);
+        assert_eq!(chain("select 1+1, 1+1+1"), 2);
+        assert_eq!(chain("select 1::int::int"), 2);
+        assert_eq!(chain("select 1 union all select 2 union all select 3"), 2);
+        assert_eq!(chain("select 1+(2+(3+4))"), 5);
+        assert_eq!(chain("select a[1][2][3]"), 3);
+        assert_eq!(chain("select 1+1+1; select 1"), 2);
+        assert!(chain(&format!("select x from t where x in ({})", vec!["1"; 10_000].join(","))) < 4);
+        assert_eq!(chain(&format!("select 1{}", " is null".repeat(5_000))), 5_000);
+    }
+
+    #[test]
+    fn a_common_table_counts_once_for_each_use() {
+        let doubling = |count: usize| {
+            let mut sql = String::from("with t0 as (select 1 x)");
+            (1..=count).for_each(|n| sql += &format!(", t{n} as (select a.x from t{0} a, t{0} b)", n - 1));
+            format!("{sql} select * from t{count}")
+        };
+        check(&doubling(5)).unwrap();
+        for count in [12, 30, 100] {
+            assert_eq!(check(&doubling(count)).unwrap_err().sqlstate, "54001");
+        }
+        check("with a as (select 1 x) select * from a, a b, a c").unwrap();
+    }
+
+    #[test]
+    fn what_tools_write_is_within_the_limits() {
+        let unions = vec!["select x from t"; 100].join(" union all ");
+        let joins: String = (0..100).map(|n| format!(" join t t{n} on t.x = t{n}.x")).collect();
+        let ors = vec!["x = 1"; 1_000].join(" or ");
+        let list = vec!["1"; 10_000].join(", ");
+        for sql in [
+            unions,
+            format!("select 1 from t{joins}"),
+            format!("select 1 from t where {ors}"),
+            format!("select 1 from t where x in ({list})"),
+        ] {
+            let mut tokens = Tokenizer::new(&PostgreSqlDialect {}, &sql).tokenize().unwrap();
+            tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
+            check_tokens(&tokens).unwrap();
+            check(&sql).unwrap();
+        }
+    }
+}

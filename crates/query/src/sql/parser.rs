@@ -1,0 +1,220 @@
+//! From text to statements: bounds on what is parsed, and the rewrites that PostgreSQL clients need.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor, Value,
+};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser as SqlParser;
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+use datafusion_pg_catalog::sql::rules::{
+    AliasDuplicatedProjectionRewrite, CurrentUserVariableToSessionUserFunctionCall, FixArrayLiteral,
+    FixVersionColumnName, PrependUnqualifiedPgTableName, RemoveSubqueryFromProjection, ResolveUnqualifiedIdentifier,
+    RewriteArrayAnyAllOperation, RewritePgCatalogOperator, RewriteRegCastToSubquery, SqlStatementRewriteRule,
+    StripCallableQualifier, StripCollate,
+};
+
+use crate::error::{QueryError, sqlstate};
+use crate::sql::dialect::BoundedDialect;
+use crate::sql::extent;
+use crate::sql::walk::{Step, Visitor, walk, walk_query};
+
+/// Longest text accepted, in bytes.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 20;
+
+/// Parses what clients send.
+pub(crate) struct Parser {
+    /// Knows statements of clients that are replaced whole.
+    clients: PostgresCompatibilityParser,
+    before_subqueries: Vec<Arc<dyn SqlStatementRewriteRule>>,
+    after_subqueries: FixVersionColumnName,
+}
+
+impl Parser {
+    /// Makes a parser, for all sessions.
+    pub(crate) fn new() -> Parser {
+        Parser {
+            clients: PostgresCompatibilityParser::new(),
+            before_subqueries: vec![
+                Arc::new(AliasDuplicatedProjectionRewrite),
+                Arc::new(ResolveUnqualifiedIdentifier),
+                Arc::new(RewriteArrayAnyAllOperation),
+                Arc::new(PrependUnqualifiedPgTableName),
+                Arc::new(StripCallableQualifier),
+                Arc::new(FixArrayLiteral),
+                Arc::new(CurrentUserVariableToSessionUserFunctionCall),
+                Arc::new(StripCollate),
+                Arc::new(RewritePgCatalogOperator),
+                Arc::new(RewriteRegCastToSubquery::new()),
+            ],
+            after_subqueries: FixVersionColumnName,
+        }
+    }
+
+    /// Parses a text into statements. Needs a large stack, as all who touch statements do.
+    ///
+    /// # Errors
+    /// If it is no SQL, or larger than the bounds.
+    pub(crate) fn parse(&self, sql: &str, stopped: &Arc<AtomicBool>) -> Result<Vec<Statement>, QueryError> {
+        if sql.len() > STATEMENT_BYTES_MAX {
+            return Err(extent::beyond("bytes of a statement", sql.len(), STATEMENT_BYTES_MAX));
+        }
+        let tokens = tokens(sql)?;
+        extent::check_tokens(&tokens)?;
+        let names_catalog = tokens.iter().any(names_catalog);
+        let dialect = BoundedDialect::new(tokens.len(), stopped.clone());
+        let spanned = tokens.into_iter().map(|token| TokenWithSpan { token, span: Span::empty() }).collect();
+        let parsed = SqlParser::new(&dialect).with_tokens_with_locations(spanned).parse_statements();
+        if dialect.is_exhausted() {
+            let text = "the statement can be read in too many ways; write it with fewer nested brackets";
+            return Err(QueryError::new(sqlstate::TOO_COMPLEX, text));
+        }
+        let mut statements = parsed?;
+        for statement in &mut statements {
+            extent::check_statement(statement)?;
+        }
+        let mut statements: Vec<Statement> = statements.into_iter().map(|s| self.before_subqueries(s)).collect();
+        if names_catalog {
+            // What the clients' parser makes of it beyond its rules is a replacement for a whole statement.
+            let by_rules: Vec<Statement> = statements
+                .iter()
+                .map(|s| self.after_subqueries.rewrite(RemoveSubqueryFromProjection.rewrite(s.clone())))
+                .collect();
+            let replaced = self.clients.parse(sql)?;
+            if replaced != by_rules {
+                return Ok(replaced);
+            }
+        }
+        for statement in &mut statements {
+            walk(statement, &mut CatalogSubqueries)?;
+        }
+        Ok(statements.into_iter().map(|s| self.after_subqueries.rewrite(s)).collect())
+    }
+
+    fn before_subqueries(&self, statement: Statement) -> Statement {
+        self.before_subqueries.iter().fold(statement, |statement, rule| rule.rewrite(statement))
+    }
+}
+
+/// The tokens that matter. `ABORT` is another word for `ROLLBACK`.
+fn tokens(sql: &str) -> Result<Vec<Token>, QueryError> {
+    let dialect = datafusion::sql::sqlparser::dialect::PostgreSqlDialect {};
+    let mut tokens = Tokenizer::new(&dialect, sql)
+        .tokenize()
+        .map_err(|error| QueryError::new(sqlstate::SYNTAX_ERROR, format!("syntax error: {error}")))?;
+    tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
+    tokens.shrink_to_fit();
+    for token in &mut tokens {
+        if matches!(token, Token::Word(word) if word.keyword == Keyword::ABORT) {
+            *token = Token::make_keyword("ROLLBACK");
+        }
+    }
+    Ok(tokens)
+}
+
+/// Whether a token is from PostgreSQL's catalogs, which statements of clients ask for.
+fn names_catalog(token: &Token) -> bool {
+    let Token::Word(word) = token else { return false };
+    let word = word.value.to_ascii_lowercase();
+    word.starts_with("pg_") || word == "information_schema" || word == "current_setting"
+}
+
+/// Puts in order what clients ask the catalogs for in subqueries that give one value: there are no rows where they
+/// look, or the first is as good as any. Subqueries over other tables stay as they are.
+struct CatalogSubqueries;
+
+impl Visitor for CatalogSubqueries {
+    fn query(&mut self, query: &mut Query) -> Step {
+        let SetExpr::Select(select) = query.body.as_mut() else { return ControlFlow::Continue(()) };
+        for item in &mut select.projection {
+            let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { continue };
+            let Expr::Subquery(subquery) = expr else { continue };
+            let look = match Subquery::of(subquery) {
+                Ok(look) => look,
+                Err(error) => return ControlFlow::Break(error),
+            };
+            if !look.catalogs_only {
+                continue;
+            }
+            if look.correlated && !look.aggregates {
+                *expr = Expr::Value(Value::Null.with_empty_span());
+            } else if !look.correlated && subquery.limit_clause.is_none() && subquery.fetch.is_none() {
+                let one = Expr::Value(Value::Number("1".to_owned(), false).with_empty_span());
+                subquery.limit_clause =
+                    Some(LimitClause::LimitOffset { limit: Some(one), offset: None, limit_by: Vec::new() });
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// What a subquery reads.
+struct Subquery {
+    catalogs_only: bool,
+    correlated: bool,
+    aggregates: bool,
+    names: Vec<String>,
+    qualifiers: Vec<String>,
+}
+
+impl Subquery {
+    fn of(query: &mut Query) -> Result<Subquery, QueryError> {
+        let mut look = Subquery {
+            catalogs_only: true,
+            correlated: false,
+            aggregates: false,
+            names: Vec::new(),
+            qualifiers: Vec::new(),
+        };
+        walk_query(query, &mut look)?;
+        look.catalogs_only &= !look.names.is_empty();
+        look.correlated = look.qualifiers.iter().any(|qualifier| !look.names.contains(qualifier));
+        Ok(look)
+    }
+}
+
+impl Visitor for Subquery {
+    fn table(&mut self, table: &mut TableFactor) -> Step {
+        if let TableFactor::Table { name, alias, .. } = table {
+            self.catalogs_only &= is_catalog(name);
+            let own =
+                alias.as_ref().map(|alias| &alias.name).or_else(|| name.0.last().and_then(|part| part.as_ident()));
+            self.names.extend(own.map(|ident| ident.value.to_lowercase()));
+        } else {
+            self.catalogs_only = false;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn expr(&mut self, expr: &mut Expr) -> Step {
+        match expr {
+            Expr::CompoundIdentifier(parts) if parts.len() > 1 => {
+                self.qualifiers.extend(parts.get(parts.len() - 2).map(|ident| ident.value.to_lowercase()));
+            }
+            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => self.qualifiers.push(String::new()),
+            Expr::Function(function) => {
+                let name = function.name.to_string().to_lowercase();
+                let name = name.rsplit('.').next().unwrap_or_default();
+                self.aggregates |=
+                    ["count", "sum", "min", "max", "avg", "array_agg", "string_agg", "bool_and", "bool_or"]
+                        .contains(&name);
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn is_catalog(name: &ObjectName) -> bool {
+    let parts: Vec<String> =
+        name.0.iter().filter_map(|part| part.as_ident()).map(|ident| ident.value.to_lowercase()).collect();
+    match parts.as_slice() {
+        [schema, _] => schema == "pg_catalog" || schema == "information_schema",
+        [_, schema, _] => schema == "pg_catalog" || schema == "information_schema",
+        _ => false,
+    }
+}

@@ -1,0 +1,180 @@
+//! The names that SQL knows: schema `public` with the store's tables, `strongback` with its own, and for a
+//! table `a.b` also schema `a` with a table `b`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::error::{DataFusionError, Result};
+use parking_lot::{Mutex, RwLock};
+use strongback_store::{Store, Stream};
+
+use crate::system::SystemRows;
+use crate::system::pg_catalog::PgCatalog;
+use crate::system::tables::{SYSTEM_TABLES, SystemTable};
+use crate::table::StoreTable;
+use crate::table::column;
+
+/// Name of the database.
+pub const DATABASE: &str = "strongback";
+/// Schema of the store's tables.
+pub(crate) const PUBLIC: &str = "public";
+/// Schema of the system tables; also the reserved prefix of the store's own tables.
+pub(crate) const SYSTEM: &str = "strongback";
+
+/// Tables of the store, kept as long as the store's catalog stays the same.
+pub(crate) struct Tables {
+    /// Version of the store's catalog.
+    pub(crate) version: u64,
+    streams: BTreeMap<String, Vec<Arc<Stream>>>,
+    /// Exact names by their lower-case form.
+    folded: HashMap<String, Vec<String>>,
+    providers: Mutex<HashMap<String, Arc<StoreTable>>>,
+    store: Store,
+}
+
+impl Tables {
+    /// The table of an exact name.
+    pub(crate) fn table(&self, name: &str) -> Option<Arc<StoreTable>> {
+        let streams = self.streams.get(name)?;
+        let mut providers = self.providers.lock();
+        if let Some(table) = providers.get(name) {
+            return Some(table.clone());
+        }
+        let table = Arc::new(StoreTable::new(self.store.clone(), name.to_owned(), streams.clone()));
+        providers.insert(name.to_owned(), table.clone());
+        Some(table)
+    }
+
+    /// Exact names that equal a name without regard to case.
+    pub(crate) fn candidates(&self, name: &str) -> &[String] {
+        self.folded.get(&name.to_lowercase()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Exact names, sorted.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.streams.keys()
+    }
+}
+
+/// The database: reads the store's catalog anew whenever its version rose.
+pub(crate) struct Database {
+    store: Store,
+    system: Arc<dyn SystemRows>,
+    tables: Mutex<Option<Arc<Tables>>>,
+    registered: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Database")
+    }
+}
+
+impl Database {
+    pub(crate) fn new(store: Store, system: Arc<dyn SystemRows>) -> Self {
+        Database { store, system, tables: Mutex::new(None), registered: RwLock::default() }
+    }
+
+    /// The tables of the store now.
+    pub(crate) fn tables(&self) -> Arc<Tables> {
+        let catalog = self.store.catalog();
+        let mut held = self.tables.lock();
+        if let Some(tables) = held.as_ref().filter(|t| t.version == catalog.version) {
+            return tables.clone();
+        }
+        let streams = column::tables(&catalog.streams);
+        let mut folded: HashMap<String, Vec<String>> = HashMap::new();
+        for name in streams.keys() {
+            folded.entry(name.to_lowercase()).or_default().push(name.clone());
+        }
+        let tables = Arc::new(Tables {
+            version: catalog.version,
+            streams,
+            folded,
+            providers: Mutex::default(),
+            store: self.store.clone(),
+        });
+        *held = Some(tables.clone());
+        tables
+    }
+}
+
+impl CatalogProvider for DatabaseRef {
+    fn schema_names(&self) -> Vec<String> {
+        let mut names = vec![PUBLIC.to_owned(), SYSTEM.to_owned()];
+        names.extend(self.0.registered.read().keys().cloned());
+        names
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        if let Some(schema) = self.0.registered.read().get(name) {
+            return Some(schema.clone());
+        }
+        let prefix = match name {
+            PUBLIC => String::new(),
+            other => format!("{other}."),
+        };
+        let known = name == PUBLIC || name == SYSTEM || self.0.tables().names().any(|n| n.starts_with(&prefix));
+        known.then(|| Arc::new(PrefixSchema { database: self.0.clone(), prefix }) as Arc<dyn SchemaProvider>)
+    }
+
+    fn register_schema(&self, name: &str, schema: Arc<dyn SchemaProvider>) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        let schema = if name == "pg_catalog" { Arc::new(PgCatalog(schema)) } else { schema };
+        Ok(self.0.registered.write().insert(name.to_owned(), schema))
+    }
+}
+
+/// A database as DataFusion holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct DatabaseRef(pub(crate) Arc<Database>);
+
+/// The store's tables whose names begin with a prefix, named without it. Without a prefix: `public`.
+#[derive(Debug)]
+struct PrefixSchema {
+    database: Arc<Database>,
+    prefix: String,
+}
+
+impl PrefixSchema {
+    fn is_system(&self) -> bool {
+        self.prefix.strip_suffix('.') == Some(SYSTEM)
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for PrefixSchema {
+    fn table_names(&self) -> Vec<String> {
+        let tables = self.database.tables();
+        let reserved = format!("{SYSTEM}.");
+        let mut names: Vec<String> = tables
+            .names()
+            .filter(|name| self.is_system() || !name.starts_with(&reserved))
+            .filter_map(|name| name.strip_prefix(&self.prefix))
+            .map(str::to_owned)
+            .collect();
+        if self.is_system() {
+            names.extend(SYSTEM_TABLES.iter().map(|t| t.name().to_owned()));
+            names.sort();
+            names.dedup();
+        }
+        names
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if self.is_system()
+            && let Some(table) = SYSTEM_TABLES.iter().find(|t| t.name() == name)
+        {
+            let rows = SystemTable::new(*table, self.database.store.clone(), self.database.system.clone());
+            return Ok(Some(Arc::new(rows)));
+        }
+        let exact = format!("{}{name}", self.prefix);
+        Ok(self.database.tables().table(&exact).map(|table| table as Arc<dyn TableProvider>))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.table_names().iter().any(|have| have == name)
+    }
+}

@@ -1,0 +1,316 @@
+//! The scan of a table as DataFusion runs it: streams side by side, or merged by time where the query sorts by
+//! it, so that a limit reads only the rows it returns.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::{SortOptions, interleave_record_batch};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column as ColumnExpr;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::coop::make_cooperative;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::limit::LimitStream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use strongback_store::{Clock, Stream, View};
+
+use crate::error::QueryError;
+use crate::table::column::{ColumnSource, FrameTime, TableColumn, batch_array};
+use crate::table::merge::{Merge, Prepare, StoredRows, TimeOrder, Wanted};
+
+/// Streams up to which each is a partition of its own, so that its order can be declared.
+const ORDERED_PARTITIONS_MAX: usize = 16;
+
+/// Batches between two yields to the runtime, so that a scan can always be cancelled.
+const BATCHES_BETWEEN_YIELDS: usize = 8;
+
+/// Rows of the first merged batch: perhaps they are enough. Each that follows has twice as many, up to the most.
+const MERGED_ROWS_FIRST: usize = 64;
+/// Most rows of a merged batch.
+const MERGED_ROWS_MAX: usize = 4_096;
+
+/// Streams of a table in a view, some columns, a range of `time`.
+#[derive(Clone)]
+pub(crate) struct StoreScan {
+    view: View,
+    partitions: Vec<Vec<Arc<Stream>>>,
+    time: Range<i64>,
+    columns: Arc<Vec<TableColumn>>,
+    schema: SchemaRef,
+    /// Merged by `time`: one partition.
+    order: Option<TimeOrder>,
+    fetch: Option<usize>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl StoreScan {
+    /// `partitions_wanted`: how many streams of rows the query can use at once.
+    pub(crate) fn new(
+        view: View,
+        streams: Vec<Arc<Stream>>,
+        time: Range<i64>,
+        columns: (Arc<Vec<TableColumn>>, SchemaRef),
+        partitions_wanted: usize,
+        fetch: Option<usize>,
+    ) -> Self {
+        let (columns, schema) = columns;
+        let (partitions, orders) = if streams.len() <= ORDERED_PARTITIONS_MAX {
+            let orders = orders(&view, &streams, &columns);
+            (streams.into_iter().map(|stream| vec![stream]).collect(), orders)
+        } else {
+            let share = streams.len().div_ceil(partitions_wanted.max(1));
+            (streams.chunks(share).map(<[_]>::to_vec).collect::<Vec<_>>(), Vec::new())
+        };
+        let properties = properties(&schema, orders, partitions.len());
+        let metrics = ExecutionPlanMetricsSet::new();
+        StoreScan { view, partitions, time, columns, schema, order: None, fetch, properties, metrics }
+    }
+
+    /// The same in one partition and in an order, at most `fetch` rows of it. None if that cannot be had without
+    /// sorting.
+    pub(crate) fn merged(&self, order: &[PhysicalSortExpr], fetch: Option<usize>) -> Option<StoreScan> {
+        let [key] = order else { return None };
+        let column = self.columns.get(key.expr.downcast_ref::<ColumnExpr>()?.index())?;
+        // A limit of its own chose its rows without the order.
+        if self.fetch.is_some()
+            || !follows_time(column, self.streams())
+            || !self.streams().all(|stream| self.view.time_sorted(stream.id))
+        {
+            return None;
+        }
+        let merged = if key.options.descending { TimeOrder::Descending } else { TimeOrder::Ascending };
+        let orders = LexOrdering::new([key.clone()]).into_iter().collect();
+        Some(StoreScan {
+            partitions: vec![self.streams().cloned().collect()],
+            order: Some(merged),
+            fetch,
+            properties: properties(&self.schema, orders, 1),
+            ..self.clone()
+        })
+    }
+
+    fn streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
+        self.partitions.iter().flatten()
+    }
+}
+
+fn properties(schema: &SchemaRef, orders: Vec<LexOrdering>, partitions: usize) -> Arc<PlanProperties> {
+    let equivalence = EquivalenceProperties::new_with_orderings(schema.clone(), orders);
+    let partitioning = Partitioning::UnknownPartitioning(partitions);
+    let properties = PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded);
+    Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
+}
+
+/// Whether a column ascends with `time` in these streams.
+fn follows_time(column: &TableColumn, streams: impl Iterator<Item = impl AsRef<Stream>>) -> bool {
+    match column.source {
+        ColumnSource::Micros(FrameTime::Time) | ColumnSource::Nanos(FrameTime::Time) => true,
+        ColumnSource::Micros(FrameTime::Receive) | ColumnSource::Nanos(FrameTime::Receive) => {
+            let mut streams = streams;
+            streams.all(|stream| stream.as_ref().clock == Clock::Receive)
+        }
+        _ => false,
+    }
+}
+
+/// Columns that ascend with the frames of each of these streams in a view, if their order is known.
+fn orders(view: &View, streams: &[Arc<Stream>], projected: &[TableColumn]) -> Vec<LexOrdering> {
+    if !streams.iter().all(|s| view.time_sorted(s.id)) {
+        return Vec::new();
+    }
+    let ascending = SortOptions { descending: false, nulls_first: false };
+    projected
+        .iter()
+        .enumerate()
+        .filter(|(_, column)| follows_time(column, streams.iter()))
+        .filter_map(|(at, column)| {
+            let expr = Arc::new(ColumnExpr::new(&column.name, at));
+            LexOrdering::new([PhysicalSortExpr::new(expr, ascending)])
+        })
+        .collect()
+}
+
+impl fmt::Debug for StoreScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreScan").field("streams", &self.streams().count()).field("time", &self.time).finish()
+    }
+}
+
+impl DisplayAs for StoreScan {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreScan: streams={}, partitions={}", self.streams().count(), self.partitions.len())?;
+        let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
+        write!(f, ", columns=[{}]", names.join(", "))?;
+        match self.order {
+            None => {}
+            Some(TimeOrder::Ascending) => write!(f, ", merged by time")?,
+            Some(TimeOrder::Descending) => write!(f, ", merged by time, newest first")?,
+        }
+        if let Some(fetch) = self.fetch {
+            write!(f, ", fetch={fetch}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for StoreScan {
+    fn name(&self) -> &'static str {
+        "StoreScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let streams = self.partitions.get(partition).cloned().unwrap_or_default();
+        let wanted = Wanted {
+            columns: self.columns.clone(),
+            time: self.time.clone(),
+            order: self.order,
+            most: self.fetch.unwrap_or(usize::MAX),
+        };
+        let rows = Batches {
+            schema: self.schema.clone(),
+            ordered: self.order.is_some(),
+            rows: wanted.most.clamp(1, MERGED_ROWS_FIRST),
+            made: 0,
+            read: MetricBuilder::new(&self.metrics).counter("rows_read", partition),
+            merge: Merge::new(self.view.clone(), streams, wanted),
+        };
+        let batches = futures::stream::unfold((rows, 0), |(mut rows, seen)| async move {
+            if seen % BATCHES_BETWEEN_YIELDS == BATCHES_BETWEEN_YIELDS - 1 {
+                tokio::task::yield_now().await;
+            }
+            let batch = rows.next().map_err(QueryError::into_datafusion).transpose();
+            batch.map(|batch| (batch, (rows, seen + 1)))
+        });
+        let batches = make_cooperative(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches)));
+        Ok(match self.fetch {
+            None => batches,
+            Some(fetch) => {
+                let metrics = BaselineMetrics::new(&self.metrics, partition);
+                Box::pin(LimitStream::new(batches, 0, Some(fetch), metrics))
+            }
+        })
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(StoreScan { fetch, ..self.clone() }))
+    }
+}
+
+/// The rows of a partition, batch by batch.
+struct Batches {
+    merge: Merge<MergedBatch>,
+    schema: SchemaRef,
+    ordered: bool,
+    /// Rows of the next merged batch.
+    rows: usize,
+    /// Merged batches so far.
+    made: u64,
+    /// Rows that the store gave.
+    read: Count,
+}
+
+/// A batch of a stream, and which merged batch it last became part of, at which place.
+struct MergedBatch {
+    batch: RecordBatch,
+    place: Option<(u64, usize)>,
+}
+
+struct ToRecordBatch<'a> {
+    schema: &'a SchemaRef,
+    read: &'a Count,
+}
+
+impl Prepare for ToRecordBatch<'_> {
+    type Made = MergedBatch;
+
+    fn prepare(&self, from: StoredRows<'_>) -> Result<MergedBatch, QueryError> {
+        self.read.add(from.batch.len());
+        Ok(MergedBatch { batch: record_batch(self.schema, from)?, place: None })
+    }
+
+    fn most(&self, _: &MergedBatch) -> usize {
+        usize::MAX
+    }
+}
+
+impl Batches {
+    fn next(&mut self) -> Result<Option<RecordBatch>, QueryError> {
+        let prepare = ToRecordBatch { schema: &self.schema, read: &self.read };
+        if !self.ordered {
+            // A run is a whole batch: nothing bounds it.
+            let Some((head, _)) = self.merge.next(&prepare, usize::MAX)? else { return Ok(None) };
+            return Ok(head.made().map(|made| made.batch.clone()));
+        }
+        self.made += 1;
+        let mut sources = Vec::new();
+        let mut rows = Vec::with_capacity(self.rows);
+        while rows.len() < self.rows {
+            let Some((head, run)) = self.merge.next(&prepare, self.rows - rows.len())? else { break };
+            let Some(from) = head.made() else { break };
+            let place = match from.place {
+                Some((merged, place)) if merged == self.made => place,
+                _ => {
+                    sources.push(from.batch.clone());
+                    from.place = Some((self.made, sources.len() - 1));
+                    sources.len() - 1
+                }
+            };
+            rows.extend(run.each().map(|row| (place, row)));
+        }
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        self.rows = (self.rows * 2).min(MERGED_ROWS_MAX);
+        let sources: Vec<&RecordBatch> = sources.iter().collect();
+        let merged = interleave_record_batch(&sources, &rows).map_err(DataFusionError::from)?;
+        Ok(Some(merged))
+    }
+}
+
+/// The columns of a table for one batch of a stream.
+fn record_batch(schema: &SchemaRef, from: StoredRows<'_>) -> Result<RecordBatch, QueryError> {
+    let arrays = from
+        .columns
+        .iter()
+        .zip(from.positions)
+        .map(|(column, position)| batch_array(column, from.batch, from.stream, *position))
+        .collect::<Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(from.batch.len()));
+    RecordBatch::try_new_with_options(schema.clone(), arrays, &options)
+        .map_err(|e| QueryError::from(DataFusionError::from(e)))
+}

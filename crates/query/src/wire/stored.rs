@@ -1,0 +1,213 @@
+//! Rows of a store batch as data rows, many at a time.
+//!
+//! Where the length of every cell is known before its value is (numbers and times in binary, tags, NULL of a
+//! channel that the stream has not), the message of a row is laid out once, repeated, and the columns are
+//! written into the copies one after the other. Other rows are written cell by cell.
+
+use bytes::{BufMut, BytesMut};
+use strongback_store::{ChannelType, ColumnValues};
+
+use super::encode::{EPOCH_2000_US, put_store};
+use super::message::{Formats, put_row};
+use crate::error::QueryError;
+use crate::table::column::{ColumnSource, FrameTime, changed, floor_micros};
+use crate::table::merge::{Run, StoredRows};
+
+/// The message of a row whose cells all have fixed lengths, and the cells that differ from row to row.
+#[derive(Debug)]
+pub(crate) struct RowTemplate {
+    message: Vec<u8>,
+    /// Columns, and where their values begin in the message.
+    varying: Vec<(usize, usize)>,
+}
+
+/// What is known of the cells of a column before they are read.
+enum Cells<'a> {
+    Same(Option<&'a [u8]>),
+    OfBytes(usize),
+    Unknown,
+}
+
+impl RowTemplate {
+    /// None if the length of any cell depends on its row.
+    pub(crate) fn of(from: StoredRows<'_>, formats: &Formats) -> Option<RowTemplate> {
+        let mut template = RowTemplate { message: vec![b'D', 0, 0, 0, 0], varying: Vec::new() };
+        let message = &mut template.message;
+        message.put_i16(from.columns.len() as i16);
+        for column in 0..from.columns.len() {
+            match from.cells(column, formats.binary(column)) {
+                Cells::Same(None) => message.put_i32(-1),
+                Cells::Same(Some(bytes)) => {
+                    message.put_i32(bytes.len() as i32);
+                    message.put_slice(bytes);
+                }
+                Cells::OfBytes(size) => {
+                    message.put_i32(size as i32);
+                    template.varying.push((column, message.len()));
+                    message.put_bytes(0, size);
+                }
+                Cells::Unknown => return None,
+            }
+        }
+        let size = (message.len() - 1) as u32;
+        message[1..5].copy_from_slice(&size.to_be_bytes());
+        Some(template)
+    }
+
+    /// Size of a row's message in bytes.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.message.len()
+    }
+
+    /// Appends rows of the batch that it was made for.
+    pub(crate) fn put(&self, out: &mut BytesMut, from: StoredRows<'_>, run: &Run) {
+        let start = out.len();
+        out.reserve(run.rows.len() * self.message.len());
+        for _ in run.rows.clone() {
+            out.put_slice(&self.message);
+        }
+        for (column, at) in &self.varying {
+            let cells = ColumnPlaces { out: &mut out[start..], row_bytes: self.message.len(), at: *at, run };
+            from.put_column(*column, cells);
+        }
+    }
+}
+
+/// Where the values of one column go.
+struct ColumnPlaces<'a> {
+    out: &'a mut [u8],
+    row_bytes: usize,
+    at: usize,
+    run: &'a Run,
+}
+
+impl ColumnPlaces<'_> {
+    fn put<const N: usize>(self, bytes: impl Fn(usize) -> [u8; N]) {
+        let rows = self.out.chunks_exact_mut(self.row_bytes);
+        let cells = rows.filter_map(|row| row.get_mut(self.at..self.at + N));
+        let numbers = self.run.rows.clone();
+        match self.run.descending {
+            false => cells.zip(numbers).for_each(|(cell, row)| cell.copy_from_slice(&bytes(row))),
+            true => cells.zip(numbers.rev()).for_each(|(cell, row)| cell.copy_from_slice(&bytes(row))),
+        }
+    }
+}
+
+impl<'a> StoredRows<'a> {
+    fn cells(&self, column: usize, binary: bool) -> Cells<'a> {
+        let number = |size| if binary { Cells::OfBytes(size) } else { Cells::Unknown };
+        match &self.columns[column].source {
+            ColumnSource::Micros(FrameTime::Source) | ColumnSource::Nanos(FrameTime::Source) => {
+                match &self.batch.source_time {
+                    None => Cells::Same(None),
+                    Some(times) if times.valid.is_none() => number(8),
+                    Some(_) => Cells::Unknown,
+                }
+            }
+            ColumnSource::Micros(_) | ColumnSource::Nanos(_) => number(8),
+            ColumnSource::Sequence => match &self.batch.sequence {
+                None => Cells::Same(None),
+                Some(sequence) if sequence.valid.is_none() => number(8),
+                Some(_) => Cells::Unknown,
+            },
+            ColumnSource::Tag(tag) => Cells::Same(self.stream.key.tag(tag).map(str::as_bytes)),
+            ColumnSource::Channel { channel_type, .. } => {
+                let Some(position) = self.positions[column] else { return Cells::Same(None) };
+                let cells = &self.batch.columns[position];
+                if cells.states.is_some() || cells.values.channel_type() != *channel_type {
+                    return Cells::Unknown;
+                }
+                match channel_type {
+                    ChannelType::Bool => number(1),
+                    ChannelType::I8 | ChannelType::I16 | ChannelType::U8 => number(2),
+                    ChannelType::I32 | ChannelType::U16 | ChannelType::F32 => number(4),
+                    ChannelType::I64 | ChannelType::U32 | ChannelType::F64 => number(8),
+                    ChannelType::U64 | ChannelType::String | ChannelType::Blob | ChannelType::Array(_) => {
+                        Cells::Unknown
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the cells of a column for which [`StoredRows::cells`] knew their size.
+    fn put_column(&self, column: usize, places: ColumnPlaces<'_>) {
+        let batch = self.batch;
+        let micros = |time_ns: i64| floor_micros(time_ns).saturating_sub(EPOCH_2000_US).to_be_bytes();
+        match &self.columns[column].source {
+            ColumnSource::Micros(which) => match self.times(*which) {
+                Some(times) => places.put(|row| micros(times[row])),
+                None => places.put(|row| micros(batch.time(row))),
+            },
+            ColumnSource::Nanos(which) => match self.times(*which) {
+                Some(times) => places.put(|row| times[row].to_be_bytes()),
+                None => places.put(|row| batch.time(row).to_be_bytes()),
+            },
+            ColumnSource::Sequence => {
+                let Some(sequence) = &batch.sequence else { return };
+                places.put(|row| sequence.values[row].to_be_bytes());
+            }
+            ColumnSource::Tag(_) => {}
+            ColumnSource::Channel { .. } => {
+                let Some(position) = self.positions[column] else { return };
+                match &batch.columns[position].values {
+                    ColumnValues::Bool(v) => places.put(|row| [u8::from(v[row])]),
+                    ColumnValues::I8(v) => places.put(|row| i16::from(v[row]).to_be_bytes()),
+                    ColumnValues::I16(v) => places.put(|row| v[row].to_be_bytes()),
+                    ColumnValues::U8(v) => places.put(|row| i16::from(v[row]).to_be_bytes()),
+                    ColumnValues::I32(v) => places.put(|row| v[row].to_be_bytes()),
+                    ColumnValues::U16(v) => places.put(|row| i32::from(v[row]).to_be_bytes()),
+                    ColumnValues::F32(v) => places.put(|row| v[row].to_be_bytes()),
+                    ColumnValues::I64(v) => places.put(|row| v[row].to_be_bytes()),
+                    ColumnValues::U32(v) => places.put(|row| i64::from(v[row]).to_be_bytes()),
+                    ColumnValues::F64(v) => places.put(|row| v[row].to_be_bytes()),
+                    ColumnValues::U64(_) | ColumnValues::String { .. } | ColumnValues::Array { .. } => {}
+                }
+            }
+        }
+    }
+
+    /// The times of all rows, if they lie together.
+    fn times(&self, which: FrameTime) -> Option<&'a [i64]> {
+        let source = self.batch.source_time.as_ref();
+        match which {
+            FrameTime::Receive => Some(&self.batch.receive_time),
+            FrameTime::Source => Some(&source?.values),
+            FrameTime::Time if !self.batch.source_clock => Some(&self.batch.receive_time),
+            FrameTime::Time => match source {
+                None => Some(&self.batch.receive_time),
+                Some(times) if times.valid.is_none() => Some(&times.values),
+                Some(_) => None,
+            },
+        }
+    }
+
+    /// Appends rows cell by cell.
+    ///
+    /// # Errors
+    /// If the catalog changed so that a value no longer fits its column.
+    pub(crate) fn put_rows(&self, out: &mut BytesMut, run: &Run, formats: &Formats) -> Result<(), QueryError> {
+        for row in run.each() {
+            put_row(out, self.columns.len(), |out| self.put_cells(out, row, |column| formats.binary(column)))?;
+        }
+        Ok(())
+    }
+
+    /// Appends the cells of a row, each with its length.
+    ///
+    /// # Errors
+    /// As [`StoredRows::put_rows`].
+    pub(crate) fn put_cells(
+        &self,
+        out: &mut BytesMut,
+        row: usize,
+        binary: impl Fn(usize) -> bool,
+    ) -> Result<(), QueryError> {
+        for (index, (column, position)) in self.columns.iter().zip(self.positions).enumerate() {
+            if !put_store(out, column, self.batch, self.stream, *position, row, binary(index)) {
+                return Err(changed(&column.name));
+            }
+        }
+        Ok(())
+    }
+}
