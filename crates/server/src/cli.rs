@@ -25,12 +25,12 @@ pub use store::{
 
 /// The telemetry database that stands beside the rocket
 ///
-/// Strongback receives telemetry over the network, keeps it, shows it within milliseconds and answers SQL. It
-/// needs no configuration: `strongback serve` listens on this machine and stores into ./strongback-data.
+/// Strongback receives telemetry over the network, stores it, shows it within milliseconds and answers SQL. It needs
+/// no configuration: `strongback serve` listens on this machine and stores data in ./strongback-data.
 #[derive(Debug, Parser)]
 #[command(name = "strongback", version, max_term_width = 100, after_long_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -38,22 +38,22 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   strongback demo                               a simulated launch pad on http://127.0.0.1:8080
-  strongback serve --data ./telemetry           receive, store, show
+  strongback serve --data ./telemetry           run a server
   curl -d 'tank p=31.7,t=90i' http://127.0.0.1:8080/write
   psql -h 127.0.0.1 -p 5433 strongback -c 'select * from tank'
   strongback export --from now-10m --channels 'tank.*' --format csv > tank.csv
-  strongback doctor tank.p --at now-1h          why is there nothing?
+  strongback doctor tank.p --at now-1h          explain missing data
 
 Exit codes:
-  0  done
-  1  failed; the last line on standard error says why
-  2  the command line or the configuration is wrong
-  3  done, but data was lost (or was found damaged); the report says what
-  4  the disk failed, and the store could not be opened again
-  130  stopped by Ctrl-C; what was taken until then is on the disk";
+  0  success
+  1  failure; the last line on standard error gives the reason
+  2  invalid command line or configuration
+  3  finished, but data was lost or is damaged; the report lists it
+  4  the disk failed and the store could not be reopened
+  130  interrupted by Ctrl-C; data accepted before that is on disk";
 
 const DOCTOR_HELP: &str = "\
-Exit codes: 0 nothing is wrong, 3 something is, 1 nobody could be asked, 2 the command line is wrong";
+Exit codes: 0 no trouble found, 3 trouble found, 1 the server could not be reached, 2 invalid command line";
 
 const DERIVED_HELP: &str = "\
 Examples:
@@ -63,80 +63,80 @@ Examples:
 const RUN_HELP: &str = "\
 A launch attempt:
   strongback run start 'attempt 2' --channels 'engine.*'
-  strongback run t0 'attempt 2' --at now+10m        T-10:00, on every page
-  strongback run hold 'attempt 2'                   the clock stands
+  strongback run t0 'attempt 2' --at now+10m        T-10:00 on every page
+  strongback run hold 'attempt 2'                   stop the clock
   strongback run resume 'attempt 2'
   strongback run stop 'attempt 2'";
 
-/// What to do.
+/// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Receive, store, show and answer until Ctrl-C or SIGTERM
+    /// Run a server until Ctrl-C or SIGTERM
     Serve(ServeArgs),
-    /// The same with a simulated launch pad, on a temporary folder unless --data names one
+    /// Run a server with a simulated launch pad, in a temporary folder unless --data names one
     Demo(DemoArgs),
-    /// Check a configuration: says what is wrong, at which line, and what is meant
+    /// Check a configuration and report each mistake with its line
     Check(CheckArgs),
-    /// Read a capture (pcap, pcapng) or an MCAP file into a store that no server uses, with the times in it
+    /// Import a capture (pcap, pcapng) or an MCAP file, with its timestamps, into a store that no server is using
     Import(ImportArgs),
     /// Write stored data to standard output
     Export(ExportArgs),
-    /// Say why data is missing: asks a running server what it knows of a channel, or of everything
+    /// Explain why data is missing, for one channel or for all, by asking a running server
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
-    /// Begin, count down, hold and end named runs; list them; release what was imported, which is kept until then
+    /// Start, hold, resume and stop named runs with their clocks; list runs; release imported data
     #[command(subcommand, after_help = RUN_HELP)]
     Run(RunCommand),
-    /// Play any interval of the record to many viewers: begin, list, direct, end
+    /// Replay an interval of stored data to many viewers: start, list, control, end
     #[command(subcommand)]
     Playback(PlaybackCommand),
-    /// List, set and remove derived channels of a running server, and write them for the past
+    /// List, set and remove derived channels of a running server; compute them for stored data
     #[command(subcommand, after_help = DERIVED_HELP)]
     Derived(DerivedCommand),
-    /// Make, fill, read, look at and mend a store without a server
+    /// Create, fill, read, inspect and repair a store without a server
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Look at what sources have before they are configured
+    /// List what a source offers, before configuring it
     #[command(subcommand)]
     Sources(SourcesCommand),
-    /// Send what a simulated plant sends, on real sockets
+    /// Simulate a launch pad or a faulty network on real sockets
     #[command(subcommand)]
     Simulate(SimulateCommand),
-    /// Measure, against other engines on the same machine (`make bench` builds what does it)
+    /// Run benchmarks against other engines on the same machine (`make bench` builds them)
     #[command(disable_help_flag = true)]
     Bench(BenchArgs),
 }
 
-/// What `bench` hands on to the program that measures.
+/// Arguments passed on to the benchmark program.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArgs {
-    /// Which benchmark, and its flags; --help lists them
+    /// Benchmark and its flags; --help lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     pub arguments: Vec<OsString>,
 }
 
-/// Flags of `serve`, which `demo` shares. They win over the configuration file.
+/// Flags of `serve` and `demo`. They override the configuration file.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ServeArgs {
-    /// Configuration [default: none is needed]
+    /// Configuration file [default: none]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of the store; made if it is not there [default: strongback-data; of a demo a temporary one]
+    /// Folder of the store, created if missing [default: strongback-data; for demo a temporary folder]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Page, REST, WebSocket and line protocol over HTTP [default: 127.0.0.1:8080]
+    /// Address for the page, REST, WebSocket and line protocol over HTTP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", value_parser = config::address)]
     pub http: Option<SocketAddr>,
-    /// Line protocol over TCP, or "off" [default: 127.0.0.1:9009]
+    /// Address for line protocol over TCP, or "off" [default: 127.0.0.1:9009]
     #[arg(long, value_name = "ADDR")]
     pub ilp: Option<Listen>,
-    /// PostgreSQL wire, or "off" [default: 127.0.0.1:5433]
+    /// Address for PostgreSQL clients, or "off" [default: 127.0.0.1:5433]
     #[arg(long, value_name = "ADDR")]
     pub pg: Option<Listen>,
-    /// File with the token that clients must show; needed to listen beyond this machine
+    /// File with the token that clients must present; required to listen beyond loopback
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
-    /// Listen beyond this machine without a token
+    /// Listen beyond loopback without a token
     #[arg(long)]
     pub insecure_listen: bool,
 }
@@ -144,16 +144,16 @@ pub struct ServeArgs {
 /// Flags of `demo`.
 #[derive(Clone, Debug, Args)]
 pub struct DemoArgs {
-    /// Those of `serve`.
+    /// Flags of `serve`.
     #[command(flatten)]
     pub serve: ServeArgs,
-    /// End by itself after this long, with a summary: 30s, 5m
+    /// Stop after this long and print a summary: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     pub duration: Option<Duration>,
-    /// Do not invite to open the page
+    /// Do not print the "open this page" hint
     #[arg(long)]
     pub headless: bool,
-    /// Summary as one JSON object on the last line of standard output
+    /// Print the summary as one JSON object on the last line of standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -161,10 +161,10 @@ pub struct DemoArgs {
 /// Flags of `check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
-    /// Configuration to check
+    /// Configuration file to check
     #[arg(long, value_name = "FILE", default_value = "strongback.toml")]
     pub config: PathBuf,
-    /// Print a configuration with every key, its default and what it does, to begin with
+    /// Print an example configuration with every key, its default and its meaning
     #[arg(long, conflicts_with = "config")]
     pub print_example: bool,
 }
@@ -174,16 +174,16 @@ pub struct CheckArgs {
 pub struct ImportArgs {
     /// Capture or MCAP file to read
     pub file: PathBuf,
-    /// Configuration with the layouts of captured streams; an MCAP file needs none
+    /// Configuration file that describes the captured streams; not needed for MCAP
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Name of the run that the data belongs to
+    /// Name of the run to store the data under
     #[arg(long, value_name = "NAME")]
     pub run: String,
-    /// Folder of the store [default: that of the configuration, else strongback-data]
+    /// Folder of the store [default: the one in the configuration, else strongback-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Report as one JSON object on the last line of standard output
+    /// Print the report as one JSON object on the last line of standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -191,32 +191,32 @@ pub struct ImportArgs {
 /// Flags of `export`.
 #[derive(Clone, Debug, Args)]
 pub struct ExportArgs {
-    /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
+    /// Start time, inclusive: nanoseconds since 1970, RFC 3339, or now-10m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
-    /// Up to, not including, this time [default: everything]
+    /// End time, exclusive [default: end of data]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
-    /// Channels, as in 'avionics.*{acu=1}'; several are separated by commas
+    /// Channel patterns, separated by commas, such as 'avionics.*{acu=1}'
     #[arg(long, value_name = "PATTERN", default_value = "*")]
     pub channels: String,
-    /// Form of the output
+    /// Output format
     #[arg(long, value_enum, default_value_t = ExportFormat::Csv)]
     pub format: ExportFormat,
-    /// Configuration, for the folder of its store and the address of its server
+    /// Configuration file, for the folder of the store and the address of the server
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of the store; if a server uses it, that is asked [default: strongback-data, else the server at
-    /// 127.0.0.1:8080]
+    /// Folder of the store; if a server is using it, that server is asked [default: strongback-data, else the
+    /// server at 127.0.0.1:8080]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     pub data: Option<PathBuf>,
-    /// Ask this running server, such as 127.0.0.1:8080
+    /// Address of a running server to ask, such as 127.0.0.1:8080
     #[arg(long, value_name = "ADDR")]
     pub server: Option<String>,
     /// File with the server's token
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
-    /// File to write instead of standard output
+    /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -224,109 +224,109 @@ pub struct ExportArgs {
 /// Flags of `doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
-    /// Channel or pattern, as in 'avionics.*{acu=1}' [default: everything]
+    /// Channel or pattern, such as 'avionics.*{acu=1}' [default: all channels]
     pub channel: Option<String>,
-    /// The instant of which data is missing: nanoseconds since 1970, RFC 3339, or now-10m [default: now]
+    /// Time at which data is missing: nanoseconds since 1970, RFC 3339, or now-10m [default: now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub at: Option<String>,
-    /// Server to ask
+    /// Address of the server
     #[arg(long, alias = "url", value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub server: String,
     /// File with the server's token
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
-    /// The findings as one JSON object
+    /// Print the findings as one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-/// Form of an export.
+/// Format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// A table with units in its header
+    /// Comma-separated values with units in the header
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
-    /// Columns with units as metadata
+    /// Apache Parquet with units as column metadata
     Parquet,
 }
 
 /// Commands on named runs.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RunCommand {
-    /// Begin a run
+    /// Start a run
     Start {
-        /// Its name
+        /// Name of the run
         name: String,
-        /// Pattern of channels that belong to it, as in 'engine.*'; again for more [default: all]
+        /// Pattern of channels that belong to the run, such as 'engine.*'; may be repeated [default: all]
         #[arg(long, value_name = "PATTERN")]
         channels: Vec<String>,
-        /// Where it is.
+        /// Which store or server.
         #[command(flatten)]
         args: RunArgs,
     },
-    /// Say when its T-0 is; earlier holds are done with
+    /// Set T-0 of a run; earlier holds no longer count
     T0 {
         /// Name of the run
         name: String,
         /// T-0: nanoseconds since 1970, RFC 3339, or now+10m
         #[arg(long, value_name = "TIME", default_value = "now", allow_hyphen_values = true)]
         at: String,
-        /// Where it is.
+        /// Which store or server.
         #[command(flatten)]
         args: RunArgs,
     },
-    /// Stop its clock
+    /// Hold the clock of a run
     Hold {
         /// Name of the run
         name: String,
-        /// Where it is.
+        /// Which store or server.
         #[command(flatten)]
         args: RunArgs,
     },
-    /// Let its clock go on
+    /// Resume the clock of a run
     Resume {
         /// Name of the run
         name: String,
-        /// Where it is.
+        /// Which store or server.
         #[command(flatten)]
         args: RunArgs,
     },
-    /// End it
+    /// Stop a run
     Stop {
         /// Name of the run
         name: String,
-        /// Where it is.
+        /// Which store or server.
         #[command(flatten)]
         args: RunArgs,
     },
-    /// Runs, what each is doing, and whether it is protected
+    /// List runs with their state and whether their data is protected
     List {
-        /// Where they are.
+        /// Which store or server.
         #[command(flatten)]
         args: RunArgs,
     },
-    /// Let a run go when space is needed, as data that came from the network
+    /// Allow the data of a run to be deleted when space is needed, as other data is
     Release {
         /// Name of the run
         name: String,
-        /// Where it is.
+        /// Which store or server.
         #[command(flatten)]
         args: RunArgs,
     },
 }
 
-/// Where runs are.
+/// The store or server that holds the runs.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
-    /// Configuration, for the folder of its store and the address of its server
+    /// Configuration file, for the folder of the store and the address of the server
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of the store; if a server uses it, that is asked [default: strongback-data, else the server at
-    /// 127.0.0.1:8080]
+    /// Folder of the store; if a server is using it, that server is asked [default: strongback-data, else the
+    /// server at 127.0.0.1:8080]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Ask this running server, such as 127.0.0.1:8080
+    /// Address of a running server to ask, such as 127.0.0.1:8080
     #[arg(long, value_name = "ADDR", conflicts_with = "data")]
     pub server: Option<String>,
     /// File with the server's token
@@ -334,7 +334,7 @@ pub struct RunArgs {
     pub auth_token_file: Option<PathBuf>,
 }
 
-/// Looks at sources.
+/// Commands that inspect sources.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SourcesCommand {
     /// Beckhoff PLCs
@@ -342,48 +342,48 @@ pub enum SourcesCommand {
     Ads(AdsCommand),
 }
 
-/// Looks at Beckhoff PLCs.
+/// Commands that inspect Beckhoff PLCs.
 #[derive(Clone, Debug, Subcommand)]
 pub enum AdsCommand {
-    /// List the symbols of a PLC, structures and arrays taken apart
+    /// List the symbols of a PLC, with structures and arrays expanded
     Symbols(SymbolsArgs),
 }
 
 /// Flags of `sources ads symbols`.
 #[derive(Clone, Debug, Args)]
 pub struct SymbolsArgs {
-    /// Address or name of the PLC; with a port where its router does not listen on 48898
+    /// Address or host name of the PLC, with a port if its router does not listen on 48898
     pub host: String,
-    /// AMS NetId of the PLC [default: its IPv4 address and 1.1]
+    /// AMS NetId of the PLC [default: its IPv4 address followed by .1.1]
     #[arg(long, value_name = "NETID")]
     pub net_id: Option<NetId>,
-    /// AMS NetId of this machine, which the PLC has a route for [default: its IPv4 address and 1.1]
+    /// AMS NetId of this machine, as in the PLC's route [default: its IPv4 address followed by .1.1]
     #[arg(long, value_name = "NETID")]
     pub source_net_id: Option<NetId>,
     /// AMS port of the program; 801 is the first of TwinCAT 2
     #[arg(long, default_value_t = PLC_PORT)]
     pub port: u16,
-    /// Only these: a name, or a pattern with * and ?
+    /// List only these: a name, or a pattern with * and ?
     #[arg(long, value_name = "PATTERN", default_value = "*")]
     pub filter: String,
-    /// Arrays of numbers as one value each
+    /// Show each array of numbers as one value
     #[arg(long)]
     pub whole_arrays: bool,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
 
-/// What can be simulated.
+/// Simulators.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SimulateCommand {
-    /// A launch pad in countdown: iNET-X over UDP, line protocol over TCP, 68,500 points/s; its PLC over ADS with --plc
+    /// Simulate a launch pad in countdown: iNET-X over UDP and line protocol over TCP, 68,500 points/s; with --plc its PLC over ADS
     Pad(strongback_sim::PadArgs),
-    /// A network that fails, between senders and receivers: loses, doubles, delays, reorders, spoils, cuts, and counts it
+    /// Simulate a faulty network between senders and receivers: loses, duplicates, delays, reorders, corrupts and cuts, and counts each
     Faults(strongback_sim::FaultsArgs),
 }
 
-/// The arguments as they are parsed: `help store --help` asks for what `help store` prints.
+/// Returns the arguments to parse: `help store --help` prints what `help store` does.
 pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut all: Vec<OsString> = given.into_iter().collect();
     if all.get(1).is_some_and(|word| word == "help") {
@@ -395,7 +395,7 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 fn parse_span(text: &str) -> Result<Duration, String> {
     match instant::span_ns(text).filter(|ns| *ns > 0) {
         Some(ns) => Ok(Duration::from_nanos(ns.unsigned_abs())),
-        None => Err(format!("{text:?} is not a time; 30s, 5m and 1.5h are")),
+        None => Err(format!("{text:?} is not a duration, such as 30s, 5m or 1.5h")),
     }
 }
 

@@ -14,11 +14,11 @@ use serde::Deserialize;
 use strongback_sources::config::SourceConfig;
 use strongback_store::{Pattern, StoreOptions};
 
+use crate::alarms::limits::rule::LimitTable;
+use crate::alarms::webhook::table::WebhookTable;
 use crate::derived::definition::DerivedTable;
 use crate::ingest::ChannelNote;
-use crate::limits::rule::LimitTable;
-use crate::retention::RetentionTable;
-use crate::webhook::table::WebhookTable;
+use crate::ingest::retention::RetentionTable;
 
 pub use mistakes::Mistake;
 
@@ -407,7 +407,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The token cannot be read.
-    #[error("auth_token_file = {path:?}: the token cannot be read: {source}")]
+    #[error("auth_token_file = {path:?}: cannot read the token: {source}")]
     Token {
         /// The file.
         path: String,
@@ -656,7 +656,7 @@ mod tests {
         for (keys, says) in [
             ("keep = \"10%\"", "group \"slow\" says no streams"),
             ("streams = \"a\"\nkeep = \"100%\"", "retention: group \"slow\": keep is 100 %"),
-            ("streams = \"a\"\nkeep = \"much\"", "keep = \"much\" is no share of the space"),
+            ("streams = \"a\"\nkeep = \"much\"", "keep = \"much\" is neither a share of the space"),
             (
                 "streams = \"a\"\nkeep = \"900 MiB\"",
                 "too small: its log, two segments of each retention group and the 943718400 bytes that groups keep",

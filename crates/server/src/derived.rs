@@ -15,7 +15,6 @@
 pub mod backfill;
 pub mod binding;
 pub mod book;
-pub mod command;
 pub mod definition;
 pub mod hold;
 pub mod instance;
@@ -37,18 +36,18 @@ use strongback_query::{EventOrigin, EventRow};
 use strongback_store::{Catalog, ChannelIndex, Reject, ScanError, Stream, StreamId};
 use tokio::sync::watch;
 
-use crate::clock::{self, Leaps, now_ns};
 use crate::ingest::Ingest;
-use crate::ledger::Ledger;
+use crate::process::clock;
+use crate::process::clock::{Leaps, now_ns};
 use crate::reception::turns;
+use crate::sources::ledger::Ledger;
+use crate::sources::roster::DERIVED_SOURCE;
 
-use book::{Book, Entry};
+use book::{Definitions, DerivedEntry};
 use definition::Definition;
 use instance::{Again, Instance, layouts};
-use status::Status;
+use status::DerivedStatus;
 
-/// Name of the source of derived channels.
-pub const SOURCE: &str = "derived";
 /// Time between two standings of an evaluation that goes on, at least and at most.
 const STAND_EACH_NS: Range<i64> = 10_000_000_000..600_000_000_000;
 /// Bytes a second that the standings of all evaluations may take: the larger they are, the less often they are written.
@@ -71,8 +70,8 @@ const LATE_MAX: usize = 100_000;
 /// Derived channels of a server.
 #[derive(Debug)]
 pub struct Derived {
-    book: Mutex<Book>,
-    status: Mutex<BTreeMap<String, Status>>,
+    book: Mutex<Definitions>,
+    status: Mutex<BTreeMap<String, DerivedStatus>>,
     /// What counts.
     pub counters: DerivedCounters,
 }
@@ -96,7 +95,7 @@ pub struct DerivedCounters {
 
 /// A stream that triggers a derived channel which cannot be tied to its inputs yet.
 #[derive(Debug)]
-struct Pending {
+struct UntiedStream {
     name: String,
     trigger: StreamId,
     why: String,
@@ -106,13 +105,13 @@ struct Pending {
 
 /// What the thread keeps.
 #[derive(Debug, Default)]
-struct Work {
+struct DerivedThread {
     /// Of the book.
     changes: u64,
-    definitions: Vec<(Arc<Definition>, Entry)>,
+    definitions: Vec<(Arc<Definition>, DerivedEntry)>,
     /// Each after those it needs.
     instances: Vec<Instance>,
-    pending: Vec<Pending>,
+    pending: Vec<UntiedStream>,
     catalog: Option<u64>,
     looked_at: i64,
     /// Streams of the catalog that were looked at.
@@ -132,7 +131,7 @@ struct Work {
     clock: Leaps,
 }
 
-impl Work {
+impl DerivedThread {
     /// Moves all instants that are kept by `by_ns`: the clock was set by that.
     fn leap(&mut self, by_ns: i64) {
         self.instances.iter_mut().for_each(|instance| instance.leap(by_ns));
@@ -143,12 +142,12 @@ impl Work {
 
 impl Derived {
     /// Those of a book.
-    pub fn new(book: Book) -> Self {
+    pub fn new(book: Definitions) -> Self {
         Derived { book: Mutex::new(book), status: Mutex::default(), counters: DerivedCounters::default() }
     }
 
     /// The book.
-    pub fn book(&self) -> parking_lot::MutexGuard<'_, Book> {
+    pub fn book(&self) -> parking_lot::MutexGuard<'_, Definitions> {
         self.book.lock()
     }
 
@@ -159,7 +158,7 @@ impl Derived {
     }
 
     /// How one does.
-    pub fn status(&self, name: &str) -> Option<Status> {
+    pub fn status(&self, name: &str) -> Option<DerivedStatus> {
         self.status.lock().get(name).cloned()
     }
 
@@ -180,12 +179,19 @@ impl Derived {
         stopping: watch::Receiver<bool>,
     ) -> std::io::Result<JoinHandle<()>> {
         let streams_before = Some(ingest.store().catalog().streams.len());
-        let mut work = Work { reopenings: ingest.reopenings(), streams_before, ..Work::default() };
+        let mut work = DerivedThread { reopenings: ingest.reopenings(), streams_before, ..DerivedThread::default() };
         turns::start("derived", stopping, move |stop| self.turn(&mut work, &ingest, &ledger, clock::both(), stop))
     }
 
     /// Evaluates what is due; at the end all that came.
-    fn turn(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, (now, steady): (i64, Duration), stop: bool) {
+    fn turn(
+        &self,
+        work: &mut DerivedThread,
+        ingest: &Ingest,
+        ledger: &Ledger,
+        (now, steady): (i64, Duration),
+        stop: bool,
+    ) {
         if let Some(by_ns) = work.clock.look((now, steady)) {
             work.leap(by_ns);
         }
@@ -193,7 +199,13 @@ impl Derived {
             // Numbers of streams may have changed, and what was not durable is gone.
             let (told, clock) = (std::mem::take(&mut work.told), std::mem::take(&mut work.clock));
             let appeared_from = std::mem::take(&mut work.appeared_from);
-            *work = Work { reopenings: ingest.reopenings(), told, clock, appeared_from, ..Work::default() };
+            *work = DerivedThread {
+                reopenings: ingest.reopenings(),
+                told,
+                clock,
+                appeared_from,
+                ..DerivedThread::default()
+            };
         }
         if work.changes != self.book.lock().changes {
             self.read_book(work, ingest);
@@ -247,7 +259,7 @@ impl Derived {
     }
 
     /// Takes what changed in the book: evaluations of other versions end.
-    fn read_book(&self, work: &mut Work, ingest: &Ingest) {
+    fn read_book(&self, work: &mut DerivedThread, ingest: &Ingest) {
         let book = self.book.lock();
         work.changes = book.changes;
         let in_force = book.in_force();
@@ -256,14 +268,15 @@ impl Derived {
         let definitions = &work.definitions;
         let streams = work.streams_before.take().unwrap_or_else(|| ingest.store().catalog().streams.len());
         let mut known = std::mem::take(&mut work.appeared_from);
-        let since = |(_, entry): &(Arc<Definition>, Entry)| {
+        let since = |(_, entry): &(Arc<Definition>, DerivedEntry)| {
             let version = (entry.definition.name.clone(), entry.version);
             let from = known.remove(&version).unwrap_or(streams);
             (version, from)
         };
         work.appeared_from = definitions.iter().map(since).collect();
         let holds = |instance: &Instance| {
-            let same = |entry: &Entry| (&entry.definition.name, entry.version) == (&instance.name, instance.version);
+            let same =
+                |entry: &DerivedEntry| (&entry.definition.name, entry.version) == (&instance.name, instance.version);
             definitions.iter().any(|(_, entry)| same(entry))
         };
         work.instances.retain(holds);
@@ -274,7 +287,7 @@ impl Derived {
     }
 
     /// Hands over what came.
-    fn dispatch(&self, work: &mut Work, ingest: &Ingest, now: i64) {
+    fn dispatch(&self, work: &mut DerivedThread, ingest: &Ingest, now: i64) {
         let (seen, lost, nameless) = ingest.live().fanout().derived.take();
         if nameless > 0 {
             tracing::error!("{nameless} frames found no room, of those that are not named one by one");
@@ -291,7 +304,7 @@ impl Derived {
     }
 
     /// Looks at streams that are new or have changed, and begins what can begin.
-    fn adopt(&self, work: &mut Work, ingest: &Ingest, now: i64) -> Result<(), ScanError> {
+    fn adopt(&self, work: &mut DerivedThread, ingest: &Ingest, now: i64) -> Result<(), ScanError> {
         let catalog = ingest.store().catalog();
         let is_due = work.catalog.is_none() || now.saturating_sub(work.looked_at) >= LOOK_EACH_NS;
         if work.catalog != Some(catalog.version) && is_due {
@@ -326,9 +339,9 @@ impl Derived {
     }
 
     /// Ties derived channels to the streams that trigger them.
-    fn tie(&self, work: &mut Work, ingest: &Ingest, catalog: &Catalog) {
+    fn tie(&self, work: &mut DerivedThread, ingest: &Ingest, catalog: &Catalog) {
         let version_of = |path: &str| {
-            let of = |(definition, _): &&(Arc<Definition>, Entry)| definition.path() == path;
+            let of = |(definition, _): &&(Arc<Definition>, DerivedEntry)| definition.path() == path;
             work.definitions.iter().find(of).map(|(_, entry)| entry.version)
         };
         // Those whose streams look different now are tied anew.
@@ -412,7 +425,7 @@ impl Derived {
                     if let Some(at) = old {
                         work.instances.remove(at);
                     }
-                    pending.push(Pending { name, trigger, why, is_final });
+                    pending.push(UntiedStream { name, trigger, why, is_final });
                 }
             }
         }
@@ -464,13 +477,13 @@ impl Derived {
     }
 
     /// Says how each does.
-    fn report(&self, work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64) {
+    fn report(&self, work: &mut DerivedThread, ingest: &Ingest, ledger: &Ledger, now: i64) {
         self.counters.instances.store(work.instances.len() as u64, Relaxed);
         self.counters.late.store(work.instances.iter().map(|instance| instance.counts.late).sum(), Relaxed);
         let mut all = BTreeMap::new();
         for (definition, entry) in &work.definitions {
             let name = &definition.table.name;
-            let mut status = Status::new(entry.version);
+            let mut status = DerivedStatus::new(entry.version);
             for instance in work.instances.iter().filter(|instance| instance.name == *name) {
                 status.add(instance);
             }
@@ -506,11 +519,11 @@ fn stand_each_ns(bytes: u64) -> i64 {
 }
 
 /// Whether a stream triggers a derived channel: of derived ones those of the version in force.
-fn triggers(definition: &Definition, stream: &Stream, work: &Work) -> bool {
+fn triggers(definition: &Definition, stream: &Stream, work: &DerivedThread) -> bool {
     let is_derived = binding::is_derived(stream);
     let in_force = |stream: &Stream| {
         let version = stream.key.tag(definition::VERSION);
-        let of = |(other, entry): &(Arc<Definition>, Entry)| {
+        let of = |(other, entry): &(Arc<Definition>, DerivedEntry)| {
             other.key.table == stream.key.table && version == Some(entry.version.to_string().as_str())
         };
         work.definitions.iter().any(of)
@@ -540,7 +553,7 @@ fn name_late(instance: &mut Instance, ingest: &Ingest, now: i64) {
 }
 
 /// Tells of trouble as an event, once a minute for each derived channel.
-fn tell(work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64, name: &str, why: String) {
+fn tell(work: &mut DerivedThread, ingest: &Ingest, ledger: &Ledger, now: i64, name: &str, why: String) {
     let told = work.told.entry(name.to_owned()).or_insert(i64::MIN);
     if now.saturating_sub(*told) < TELL_EACH_NS {
         return;
@@ -550,7 +563,7 @@ fn tell(work: &mut Work, ingest: &Ingest, ledger: &Ledger, now: i64, name: &str,
     let event = EventRow {
         time_ns: now,
         level: "warning".to_owned(),
-        source: SOURCE.to_owned(),
+        source: DERIVED_SOURCE.to_owned(),
         text,
         origin: EventOrigin::Server,
     };

@@ -5,15 +5,14 @@
 //! when to when and how much where that is known, and what to do. The likeliest explanation comes first: what
 //! explains another finding stands before it.
 
-pub mod command;
 pub mod facts;
 
 mod judgement;
 
 use serde::Serialize;
 
-use crate::expectation::{Expected, Status};
-use crate::json::Big;
+use crate::sources::expectation::{RateOrigin, StreamStatus};
+use crate::text::json::Big;
 
 pub use judgement::judge;
 
@@ -64,32 +63,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// As people read it.
-    pub fn words(self) -> &'static str {
-        match self {
-            Cause::NotConfigured => "never configured",
-            Cause::NotRecording => "not recording",
-            Cause::Disconnected => "disconnected",
-            Cause::SymbolMissing => "symbol missing",
-            Cause::NoLayout => "no layout",
-            Cause::Rejected => "rejected",
-            Cause::ClockWrong => "clock wrong",
-            Cause::Expired => "expired",
-            Cause::ServerNotRunning => "server not running",
-            Cause::Lost => "lost",
-            Cause::Kernel => "dropped by the kernel",
-            Cause::NotRecorded => "not recorded",
-            Cause::Damaged => "damaged",
-            Cause::NeverSeen => "never seen",
-            Cause::Silent => "silent",
-            Cause::ChannelAbsent => "channel absent",
-            Cause::Slow => "slow",
-            Cause::Reduced => "reduced",
-            Cause::Duplicate => "duplicate",
-            Cause::NotKnowable => "not knowable",
-        }
-    }
-
     /// Whether something is wrong with it; else it is only good to know.
     pub fn is_wrong(self) -> bool {
         !matches!(self, Cause::Reduced | Cause::Duplicate | Cause::NotKnowable)
@@ -199,13 +172,13 @@ pub struct StreamFacts {
     /// Whether `time` is the source's.
     pub source_clock: bool,
     /// Where its rate comes from, and what that is.
-    pub expected: Expected,
+    pub expected: RateOrigin,
     /// Frames a second that should come.
     pub expected_rate_hz: Option<f64>,
     /// Frames a second that come.
     pub rate_hz: f64,
     /// How it does.
-    pub status: Status,
+    pub status: StreamStatus,
     /// Since when.
     pub since: i64,
     /// Frames that came twice, were left out by reductions, and were refused, since start.

@@ -8,7 +8,6 @@ mod alarms;
 pub mod answer;
 mod bounded;
 mod catalog;
-pub mod connections;
 mod derived;
 mod doctor;
 mod door;
@@ -16,7 +15,7 @@ mod export;
 mod guard;
 mod health;
 mod layouts;
-mod live;
+pub(crate) mod live;
 mod metrics;
 mod notes;
 mod page;
@@ -48,13 +47,12 @@ use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove
 
 use self::answer::Failure;
 use self::bounded::{Bounded, Intake, Leaving};
-use self::connections::{Connection, Connections, Ended, Place};
 use self::door::Door;
 use self::socket::Socket;
+use crate::process::connections::{Connection, ConnectionPlace, Connections, EndReason};
 use crate::server::{Server, stopped};
 
-pub use notes::range;
-pub use reading::patterns as split_patterns;
+pub use reading::{patterns as split_patterns, range};
 
 /// Time between two looks for connections that have waited for their clients long enough.
 const SWEEP: Duration = Duration::from_millis(500);
@@ -177,7 +175,7 @@ async fn accept_all(listener: TcpListener, door: Arc<Door>, server: Arc<Server>)
             Err(error) if is_peers(&error) => {}
             Err(error) => {
                 // Out of file descriptors: those that wait for their clients make room.
-                connections.count(Ended::NoDescriptor);
+                connections.count(EndReason::NoDescriptor);
                 let shed = connections.shed(SHED);
                 tracing::warn!(%error, shed, "a connection could not be accepted");
                 tokio::time::sleep(DESCRIPTOR_PAUSE).await;
@@ -206,7 +204,7 @@ async fn sweep(connections: Arc<Connections>) {
 }
 
 /// Serves one connection.
-async fn attend(stream: TcpStream, place: Place, router: Router, server: Arc<Server>, door: Arc<Door>) {
+async fn attend(stream: TcpStream, place: ConnectionPlace, router: Router, server: Arc<Server>, door: Arc<Door>) {
     if let Some(socket) = door.pass(stream, place, &mut server.stopping.subscribe()).await {
         // What answers requests is large, and most of those that come by the thousand have none.
         Box::pin(answer_all(socket, router, server)).await;

@@ -9,6 +9,9 @@
 //! When that fails three times the server ends with its own exit code. It waits, and says so, as long as its folder is
 //! gone or the system has no descriptor for it: neither is mended by a start.
 
+pub mod opening;
+pub mod retention;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,10 +26,10 @@ use strongback_store::{
 };
 use tokio::sync::watch;
 
-use crate::clock::{now_ns, steady};
-use crate::latency::Latencies;
+use crate::ingest::opening::Opening;
 use crate::live::Live;
-use crate::opening::Opening;
+use crate::process::clock::{now_ns, steady};
+use crate::process::latency::Latencies;
 
 /// Longest wait of a source for a commit, so that it sees a shutdown.
 const DURABLE_WAIT: Duration = Duration::from_secs(30);
@@ -59,7 +62,7 @@ pub struct ChannelNote {
 
 /// The newest durable commit, and why there is none newer.
 #[derive(Clone, Debug, PartialEq)]
-struct Durable {
+struct DurableCommit {
     generation: u64,
     commit: CommitNumber,
     /// The newest round of the commit thread that ended well: what was appended before it began is durable,
@@ -89,7 +92,7 @@ impl Generation {
 
 /// Why the server cannot go on.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the store could not be opened again after the disk failed: {0}")]
+#[error("the store could not be reopened after the disk failed: {0}")]
 pub struct StoreLost(pub String);
 
 /// Why the store was not opened again.
@@ -127,7 +130,7 @@ pub struct Ingest {
     reopened: watch::Sender<u64>,
     /// Rounds of the commit thread begun.
     rounds: AtomicU64,
-    durable: watch::Sender<Durable>,
+    durable: watch::Sender<DurableCommit>,
     bell: Mutex<Bell>,
     rung: Condvar,
     commit_latency: Latencies,
@@ -185,7 +188,7 @@ impl Ingest {
     ) -> Result<Ingest, OpenError> {
         let store = opening.open(now_ns())?;
         report_damage(&store, &dir);
-        let durable = Durable { generation: 0, commit: store.committed(), round: 0, refusal: None };
+        let durable = DurableCommit { generation: 0, commit: store.committed(), round: 0, refusal: None };
         live.catalog_is(store.catalog_version());
         let histogram = prometheus::HistogramOpts::new(
             "strongback_commit_latency_seconds",
@@ -270,6 +273,15 @@ impl Ingest {
         }
     }
 
+    /// What `/api/health` and heartbeats say of recording: `recording`, `disk full`, `not recording`.
+    pub fn recording(&self) -> &'static str {
+        match self.refusal() {
+            None | Some(Refusal::LogFull) => "recording",
+            Some(Refusal::DiskFull) => "disk full",
+            Some(_) => "not recording",
+        }
+    }
+
     /// The opening of the store that commits of frames appended from now on belong to.
     pub fn generation_now(&self) -> Generation {
         Generation(self.generation.load(Ordering::Acquire))
@@ -296,8 +308,8 @@ impl Ingest {
         if durable.borrow_and_update().commit < ticket.commit {
             self.ring();
         }
-        let done = |d: &Durable| d.commit >= ticket.commit || d.round > begun;
-        let settled = |d: &Durable| d.generation != ticket.generation || done(d) || d.refusal.is_some();
+        let done = |d: &DurableCommit| d.commit >= ticket.commit || d.round > begun;
+        let settled = |d: &DurableCommit| d.generation != ticket.generation || done(d) || d.refusal.is_some();
         let Ok(now) = durable.wait_for(settled).await else { return Err(Refusal::Closed) };
         if now.generation != ticket.generation {
             return Err(Refusal::Poisoned("the store was reopened before the commit".to_owned()));
@@ -483,7 +495,7 @@ impl Ingest {
         let commit = store.committed();
         self.store.store(Arc::new(store));
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
-        self.durable.send_replace(Durable {
+        self.durable.send_replace(DurableCommit {
             generation,
             commit,
             round: self.rounds.load(Ordering::Acquire),

@@ -12,23 +12,19 @@
 //! windows on their own threads. The lock is never held while JSON is written, blocks are read, or patterns are
 //! matched.
 
-pub mod aside;
-mod backlog;
-pub mod begin;
 pub mod binary;
 pub mod cell_notes;
-pub mod events;
 pub mod heartbeat;
+pub mod history;
 pub mod listed;
+pub mod outgoing;
 pub mod outlet;
 pub mod pace;
 pub mod place;
 pub mod resume;
-pub mod scene;
 pub mod seats;
 pub mod slot;
 pub mod snapshot;
-pub mod subscriber;
 pub mod subscription;
 pub mod sum;
 pub mod tail;
@@ -45,15 +41,14 @@ use parking_lot::{Mutex, MutexGuard};
 use strongback_store::{Appended, Batch, ChannelIndex, FrameBatch, Outcome, Reject, Store, Stream, StreamId, View};
 use tokio::sync::{broadcast, watch};
 
-use crate::clock::LEAP_NS;
-use crate::clocks::arrival::Arrivals;
-use crate::derived::definition::Seen;
-use crate::limits::rule::Reading;
+use crate::process::clock::LEAP_NS;
+use crate::reception::arrival::Arrivals;
 use crate::reception::tap::Tap;
+use crate::reception::value::{InputValue, LimitValue};
 
 use place::{Place, Round};
 use subscription::{Match, Subscription};
-use tail::{Arrived, Fresh, Reader, Refusal, Tail};
+use tail::{Arrived, Fresh, Refusal, Tail, TailReader};
 use texts::Texts;
 
 /// Events and gaps that wait for a client at most; a client further behind loses the oldest and is told.
@@ -98,19 +93,19 @@ pub struct LiveCounters {
 pub struct Fanout {
     by_stream: Vec<Option<Audience>>,
     /// Those that are to be told of frames, and where the tails end behind them; empty between batches.
-    told: Vec<(Reader, u64)>,
+    told: Vec<(TailReader, u64)>,
     /// Frames known lost of each subscribed stream when last looked at; empty of a playback.
     lost: HashMap<StreamId, u64>,
     subscriptions: Vec<Arc<Subscription>>,
     /// What came of each stream, by id.
-    newest: Vec<Newest>,
+    newest: Vec<NewestFrame>,
     newest_receive: i64,
     /// When frames arrived, and how long after their stamps.
     pub arrivals: Arrivals,
     /// What limits see.
-    pub tap: Tap<Reading>,
+    pub tap: Tap<LimitValue>,
     /// What derived channels see.
-    pub derived: Tap<Seen>,
+    pub derived: Tap<InputValue>,
     /// Frames that reached screens but not the store.
     pub not_recorded: u64,
     /// Values that came since start.
@@ -127,7 +122,7 @@ pub struct Fanout {
 
 /// A frame that is played: a row of a batch.
 #[derive(Clone, Copy, Debug)]
-pub struct Played<'a> {
+pub struct PlayedFrame<'a> {
     /// Its times, row, and whether frames are missing before it.
     pub arrived: Arrived,
     /// Where it was read, and the row in it.
@@ -138,7 +133,7 @@ pub struct Played<'a> {
 
 /// What came of a stream since start.
 #[derive(Debug, Clone, Copy)]
-pub struct Newest {
+pub struct NewestFrame {
     /// Newest `receive_time`, nanoseconds since 1970 UTC.
     pub receive_time: i64,
     /// `source_time` of that frame.
@@ -150,18 +145,18 @@ pub struct Newest {
 }
 
 /// Nothing came yet.
-const NOTHING: Newest = Newest { receive_time: i64::MIN, source_time: None, frames: 0, is_refused: false };
+const NOTHING: NewestFrame = NewestFrame { receive_time: i64::MIN, source_time: None, frames: 0, is_refused: false };
 
 /// Who gets the frames of a stream.
 #[derive(Debug)]
 struct Audience {
-    readers: Vec<Reader>,
+    readers: Vec<TailReader>,
     tail: Arc<Tail>,
 }
 
 impl Audience {
     /// Hands them a frame that came at `now`; `told` gets those that are to be told of it.
-    fn publish(&self, fresh: &Fresh<'_>, now: i64, told: &mut Vec<(Reader, u64)>) {
+    fn publish(&self, fresh: &Fresh<'_>, now: i64, told: &mut Vec<(TailReader, u64)>) {
         let mut pushed = self.tail.push(fresh, now, self.readers.len(), told);
         if pushed == Err(Refusal::Full) {
             for reader in &self.readers {
@@ -264,7 +259,7 @@ impl Fanout {
     }
 
     /// Hands a frame of the record to its subscriptions.
-    pub fn play(&mut self, stream: StreamId, frame: &Played<'_>, now: i64) {
+    pub fn play(&mut self, stream: StreamId, frame: &PlayedFrame<'_>, now: i64) {
         let (batch, row) = frame.batch;
         self.points += batch.columns.len() as u64;
         let Some(Some(audience)) = self.by_stream.get(stream.0 as usize) else { return };
@@ -308,7 +303,7 @@ impl Fanout {
     }
 
     /// What came of a stream since start, if anything did.
-    pub fn newest_of(&self, stream: StreamId) -> Option<Newest> {
+    pub fn newest_of(&self, stream: StreamId) -> Option<NewestFrame> {
         self.newest.get(stream.0 as usize).copied().filter(|newest| newest.receive_time > i64::MIN)
     }
 
@@ -338,7 +333,7 @@ impl Fanout {
             Some((place, _)) => subscription.adopt_at(found, place),
         }
         if found.new_stream {
-            let reader = Reader { subscription: subscription.clone(), slot: found.slot };
+            let reader = TailReader { subscription: subscription.clone(), slot: found.slot };
             audience.tail.wait(reader.clone());
             audience.readers.push(reader);
         }

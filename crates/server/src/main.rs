@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand, arguments};
-use strongback_server::outcome::{Outcome, end_quietly_on_closed_output, exit_code};
-use strongback_server::{
-    bench, check, demo, derived, doctor, export, import, logging, playback, recorder, runs, serve, symbols,
+use strongback_server::commands::outcome::{Outcome, end_quietly_on_closed_output, exit_code};
+use strongback_server::commands::{
+    bench, check, demo, derived, doctor, export, import, playback, run, serve, store, symbols,
 };
+use strongback_server::logging;
 
 #[cfg(target_os = "linux")]
 #[global_allocator]
@@ -23,11 +24,11 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Doctor(args) => doctor::command::run(&args),
-        Command::Run(command) => runs::run(&command),
-        Command::Playback(command) => playback::command::run(&command),
-        Command::Derived(command) => derived::command::run(&command),
-        Command::Store(command) => recorder::run(&command),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Run(command) => run::run(&command),
+        Command::Playback(command) => playback::run(&command),
+        Command::Derived(command) => derived::run(&command),
+        Command::Store(command) => store::run(&command),
         Command::Sources(SourcesCommand::Ads(AdsCommand::Symbols(args))) => symbols::run(&args),
         Command::Simulate(SimulateCommand::Pad(args)) => strongback_sim::run_pad(args).map(|_| Outcome::Done),
         Command::Simulate(SimulateCommand::Faults(args)) => strongback_sim::run_faults(&args).map(|_| Outcome::Done),

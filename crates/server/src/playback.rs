@@ -12,13 +12,12 @@
 //! - a snapshot and the windows behind it divide the record at a [`crate::live::place::Place`];
 //! - no thread but its own waits for its reads.
 
-pub mod command;
 pub mod deck;
 pub mod replay;
 pub mod session;
 pub mod track;
 
-pub use track::{channel_bytes, varying_bytes};
+pub use track::channel_bytes;
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -28,12 +27,11 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use serde_json::json;
 use subtle::ConstantTimeEq;
 use tokio::sync::{oneshot, watch};
 
 use crate::live::Live;
-use crate::live::heartbeat::Beat;
+use crate::live::heartbeat::{Beat, PlaybackState};
 
 /// Playbacks at once.
 pub const PLAYBACKS_MAX: usize = 32;
@@ -53,7 +51,7 @@ const ORDERS: usize = 64;
 
 /// What the director wishes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wish {
+pub enum ControlCommand {
     /// The clock runs.
     Play,
     /// It stands.
@@ -82,71 +80,19 @@ pub enum Refused {
     #[error("{0}")]
     Bad(String),
     /// By somebody who is not the director.
-    #[error("this is not the token of the playback's director: do=take takes the direction over")]
+    #[error("not the token of the playback's director; use do=take to become the director")]
     NotDirector,
     /// There are too many.
-    #[error("there are {PLAYBACKS_MAX} playbacks, the most there can be: end one")]
+    #[error("there are already {PLAYBACKS_MAX} playbacks, the limit; end one first")]
     TooMany,
     /// Its thread does not keep up, or cannot be had.
     #[error("{0}")]
     Busy(String),
 }
 
-/// What a playback is doing.
-#[derive(Clone, Debug, PartialEq)]
-pub struct State {
-    /// Its id.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-    /// Begin of its interval of `time`, nanoseconds since 1970 UTC.
-    pub from: i64,
-    /// End of it, exclusive.
-    pub to: i64,
-    /// `time` up to which all was played.
-    pub at: i64,
-    /// Seconds of the record in one.
-    pub speed: f64,
-    /// Whether the clock stands.
-    pub paused: bool,
-    /// Whether it begins again at the end.
-    pub looped: bool,
-    /// Whether it is at the end, and stays there.
-    pub ended: bool,
-    /// Who watches.
-    pub viewers: u32,
-    /// Whether reading cannot keep up with the speed.
-    pub behind: bool,
-    /// How often it jumped.
-    pub round: u64,
-    /// The server's clock, nanoseconds since 1970 UTC.
-    pub wall_ns: i64,
-}
-
-impl State {
-    /// As clients are told.
-    pub fn json(&self) -> serde_json::Value {
-        json!({
-            "id": self.id,
-            "name": self.name,
-            "from": self.from.to_string(),
-            "to": self.to.to_string(),
-            "at": self.at.to_string(),
-            "speed": self.speed,
-            "paused": self.paused,
-            "loop": self.looped,
-            "ended": self.ended,
-            "viewers": self.viewers,
-            "behind": self.behind,
-            "round": self.round,
-            "wall_ns": self.wall_ns.to_string(),
-        })
-    }
-}
-
 /// What is to be played.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct PlaybackRequest {
     /// Its interval of `time`, nanoseconds since 1970 UTC.
     pub interval: Range<i64>,
     /// Where to begin.
@@ -190,9 +136,9 @@ pub fn check_speed(speed: f64) -> Result<f64, Refused> {
 }
 
 /// What its thread is told.
-enum Order {
+enum Control {
     /// To do as the director wishes, and to answer.
-    Wish(Wish, oneshot::Sender<Result<State, Refused>>),
+    Wish(ControlCommand, oneshot::Sender<Result<PlaybackState, Refused>>),
     /// To say what it is doing: viewers came or went, or the director is another.
     Tell,
     /// To end.
@@ -204,11 +150,11 @@ pub struct Playback {
     id: String,
     live: Arc<Live>,
     heartbeat: watch::Sender<Beat>,
-    state: Mutex<State>,
+    state: Mutex<PlaybackState>,
     at: AtomicI64,
     viewers: AtomicU32,
     director: Mutex<String>,
-    orders: SyncSender<Order>,
+    orders: SyncSender<Control>,
 }
 
 impl Playback {
@@ -233,8 +179,8 @@ impl Playback {
     }
 
     /// What it is doing.
-    pub fn state(&self) -> State {
-        State { viewers: self.viewers.load(Ordering::Relaxed), ..self.state.lock().clone() }
+    pub fn state(&self) -> PlaybackState {
+        PlaybackState { viewers: self.viewers.load(Ordering::Relaxed), ..self.state.lock().clone() }
     }
 
     /// Whether a token is the director's.
@@ -253,7 +199,7 @@ impl Playback {
     pub fn take(&self) -> Result<String, Refused> {
         let token = token::<16>()?;
         self.director.lock().clone_from(&token);
-        let _ = self.orders.try_send(Order::Tell);
+        let _ = self.orders.try_send(Control::Tell);
         Ok(token)
     }
 
@@ -261,9 +207,9 @@ impl Playback {
     ///
     /// # Errors
     /// It cannot be.
-    pub async fn wish(&self, wish: Wish) -> Result<State, Refused> {
+    pub async fn wish(&self, wish: ControlCommand) -> Result<PlaybackState, Refused> {
         let (answer, answered) = oneshot::channel();
-        self.orders.try_send(Order::Wish(wish, answer)).map_err(|error| match error {
+        self.orders.try_send(Control::Wish(wish, answer)).map_err(|error| match error {
             TrySendError::Full(_) => Refused::Busy(format!("{ORDERS} commands wait already")),
             TrySendError::Disconnected(_) => Refused::Unknown(self.id.clone()),
         })?;
@@ -285,7 +231,7 @@ impl Viewer {
     /// One more.
     pub fn of(playback: &Arc<Playback>) -> Viewer {
         playback.viewers.fetch_add(1, Ordering::Relaxed);
-        let _ = playback.orders.try_send(Order::Tell);
+        let _ = playback.orders.try_send(Control::Tell);
         Viewer(playback.clone())
     }
 
@@ -298,7 +244,7 @@ impl Viewer {
 impl Drop for Viewer {
     fn drop(&mut self) {
         self.0.viewers.fetch_sub(1, Ordering::Relaxed);
-        let _ = self.0.orders.try_send(Order::Tell);
+        let _ = self.0.orders.try_send(Control::Tell);
     }
 }
 
@@ -317,7 +263,7 @@ struct Session {
 impl Session {
     fn end(self, why: &str) {
         // Who does not hear it has ended.
-        let _ = self.playback.orders.send(Order::End(why.to_owned()));
+        let _ = self.playback.orders.send(Control::End(why.to_owned()));
         if self.thread.join().is_err() {
             tracing::error!("a playback ended by a defect");
         }
@@ -335,7 +281,7 @@ impl Playbacks {
     }
 
     /// What they are doing.
-    pub fn states(&self) -> Vec<State> {
+    pub fn states(&self) -> Vec<PlaybackState> {
         self.sessions.lock().values().map(|session| session.playback.state()).collect()
     }
 

@@ -6,22 +6,18 @@
 //! store::View ────> replay: the same readings, from what was recorded
 //! ```
 
+pub mod arrival;
 pub mod order;
 pub mod replay;
 pub mod tap;
 pub mod turns;
+pub mod value;
 
-use strongback_store::{ChannelIndex, StreamId, Value};
-
-/// What is kept of a cell.
-pub trait Reading: Sized {
-    /// Of a value. None: it is of a type that nobody looks at.
-    fn of(value: Value<'_>) -> Option<Self>;
-}
+use strongback_store::{ChannelIndex, StreamId};
 
 /// A frame as it is looked at: its readings alone.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sighting<R> {
+pub struct TappedFrame<R> {
     /// Its stream.
     pub stream: StreamId,
     /// Its row, unless it reached the screens alone.

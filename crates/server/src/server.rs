@@ -1,30 +1,35 @@
 //! What the parts of a running server share.
 
+pub mod descriptors;
+pub mod layouts;
+pub mod pulse;
+pub mod sql;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use strongback_sources::ilp::Ingress;
 use tokio::sync::{Semaphore, watch};
 
-use crate::allowance::Allowance;
-use crate::budget::Budget;
-use crate::clocks::Clocks;
+use crate::alarms::limits::Limits;
 use crate::config::Config;
 use crate::derived::Derived;
-use crate::exports::Exports;
-use crate::http::connections::Connections;
 use crate::ingest::Ingest;
-use crate::layouts::Layouts;
-use crate::ledger::Ledger;
-use crate::limits::Limits;
 use crate::live::heartbeat::Beat;
 use crate::live::seats::Seats;
 use crate::playback::Playbacks;
-use crate::readers::Readers;
-use crate::roster::Roster;
-use crate::run_log::RunLog;
-use crate::sql::Engine;
-use crate::viewers::Viewers;
+use crate::process::allowance::Allowance;
+use crate::process::budget::Budget;
+use crate::process::connections::Connections;
+use crate::process::exports::Exports;
+use crate::process::readers::Readers;
+use crate::process::viewers::Viewers;
+use crate::runs::log::RunLog;
+use crate::server::layouts::Layouts;
+use crate::server::sql::Engine;
+use crate::sources::clocks::Clocks;
+use crate::sources::ledger::Ledger;
+use crate::sources::roster::Roster;
 
 /// A running server, as its connections see it.
 pub struct Server {
@@ -101,15 +106,6 @@ impl Server {
         match self.config.query.statement_timeout_s {
             0 => PATIENCE,
             seconds => Duration::from_secs(seconds),
-        }
-    }
-
-    /// What `/api/health` and heartbeats say of recording: `recording`, `disk full`, `not recording`.
-    pub fn recording(&self) -> &'static str {
-        match self.ingest.refusal() {
-            None | Some(strongback_store::Refusal::LogFull) => "recording",
-            Some(strongback_store::Refusal::DiskFull) => "disk full",
-            Some(_) => "not recording",
         }
     }
 

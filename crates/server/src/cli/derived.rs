@@ -7,71 +7,71 @@ use clap::{Args, Subcommand};
 /// Commands on derived channels.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DerivedCommand {
-    /// List them: state, version, and what is wrong
+    /// List derived channels with state, version and errors
     List {
-        /// Where they are.
+        /// Which server.
         #[command(flatten)]
         args: DerivedArgs,
     },
-    /// Show one, as JSON
+    /// Show a derived channel as JSON
     Show {
-        /// Its name, as in engine.flow
+        /// Name, such as engine.flow
         name: String,
-        /// Where it is.
+        /// Which server.
         #[command(flatten)]
         args: DerivedArgs,
     },
-    /// Put one in force; another expression is a new version
+    /// Create a derived channel or change it; a changed expression is a new version
     Set {
-        /// Its name, as in engine.flow
+        /// Name, such as engine.flow
         name: String,
-        /// Stream at whose frames it is evaluated, or a pattern of streams
+        /// Stream, or pattern of streams, whose frames trigger an evaluation
         #[arg(long, value_name = "STREAM")]
         trigger: String,
-        /// Expression over channels in double quotes
+        /// Expression; channels are in double quotes
         #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
         expression: String,
         /// Unit of its values
         #[arg(long, default_value = "")]
         unit: String,
-        /// What it is
+        /// Description
         #[arg(long, default_value = "")]
         description: String,
-        /// Milliseconds that frames are held back where streams are joined [default: 20, and 0 for one stream]
+        /// How long frames wait for those of other streams, in milliseconds [default: 20; 0 for a single stream]
         #[arg(long, value_name = "MS")]
         align_ms: Option<u32>,
-        /// Take it although its channels are not there yet
+        /// Accept it even if its channels do not exist yet
         #[arg(long)]
         wait: bool,
-        /// Where it is.
+        /// Which server.
         #[command(flatten)]
         args: DerivedArgs,
     },
-    /// Remove a derived channel; its results stay
+    /// Remove a derived channel; stored results are kept
     Remove {
-        /// Its name
+        /// Name
         name: String,
-        /// Where it is.
+        /// Which server.
         #[command(flatten)]
         args: DerivedArgs,
     },
-    /// Write one for a span of the past, as a version of its own
+    /// Compute a derived channel for stored data, as a separate version
     Backfill {
-        /// Its name
+        /// Name
         name: String,
-        /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m [default: everything]
+        /// Start time, inclusive: nanoseconds since 1970, RFC 3339, or now-10m [default: start of data]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         from: Option<String>,
-        /// Up to, not including, this time [default: now]
+        /// End time, exclusive [default: now]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         to: Option<String>,
-        /// Leave out the frames that live left out for being late
+        /// Leave out the frames that were too late for the live evaluation
         #[arg(long)]
         without_late: bool,
-        /// Wait until it is done
+        /// Wait until it has finished
         #[arg(long)]
         wait: bool,
-        /// Where it is.
+        /// Which server.
         #[command(flatten)]
         args: DerivedArgs,
     },
@@ -80,7 +80,7 @@ pub enum DerivedCommand {
 /// Which server.
 #[derive(Clone, Debug, Args)]
 pub struct DerivedArgs {
-    /// Server to ask
+    /// Address of the server
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub server: String,
     /// File with the server's token

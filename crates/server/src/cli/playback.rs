@@ -4,122 +4,122 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Plays the record.
+/// Commands on playbacks.
 #[derive(Clone, Debug, Subcommand)]
 pub enum PlaybackCommand {
-    /// Begin a playback; says its id and the token of its director
+    /// Start a playback and print its id and its director's token
     Start {
-        /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
+        /// Start time, inclusive: nanoseconds since 1970, RFC 3339, or now-10m
         #[arg(long, value_name = "TIME", allow_hyphen_values = true, required_unless_present = "run")]
         from: Option<String>,
-        /// Up to, not including, this time
+        /// End time, exclusive
         #[arg(long, value_name = "TIME", allow_hyphen_values = true, required_unless_present = "run")]
         to: Option<String>,
-        /// The interval of this run
+        /// Play the interval of this run
         #[arg(long, value_name = "NAME")]
         run: Option<String>,
-        /// Where to begin within it [default: at its beginning]
+        /// Time to start playing at [default: start of the interval]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         at: Option<String>,
-        /// Seconds of the record in one: 0.1 to 1000
+        /// Speed: 0.1 to 1000 times real time
         #[arg(long, default_value_t = 1.0)]
         speed: f64,
-        /// Begin again at the end
+        /// Start again at the end
         #[arg(long = "loop")]
         looped: bool,
-        /// Wait for the director
+        /// Start paused
         #[arg(long)]
         paused: bool,
-        /// A name for people
+        /// Name to display
         #[arg(long)]
         name: Option<String>,
-        /// Where it is.
+        /// Which server.
         #[command(flatten)]
         args: PlaybackArgs,
     },
-    /// Those that go on
+    /// List running playbacks
     List {
-        /// Where they are.
+        /// Which server.
         #[command(flatten)]
         args: PlaybackArgs,
     },
-    /// Direct a playback
+    /// Control a playback
     Control {
-        /// Its id
+        /// Id of the playback
         id: String,
-        /// The director's token
+        /// Token of its director
         #[arg(long, value_name = "TOKEN")]
         director: Option<String>,
-        /// What to do
+        /// Control command
         #[command(subcommand)]
         word: ControlWord,
-        /// Where it is.
+        /// Which server.
         #[command(flatten)]
         args: PlaybackArgs,
     },
     /// End a playback
     End {
-        /// Its id
+        /// Id of the playback
         id: String,
-        /// The director's token
+        /// Token of its director
         #[arg(long, value_name = "TOKEN")]
         director: String,
-        /// Where it is.
+        /// Which server.
         #[command(flatten)]
         args: PlaybackArgs,
     },
 }
 
-/// What a director says.
+/// Control commands of a playback.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ControlWord {
-    /// Let the clock run
+    /// Run the clock
     Play,
-    /// Stop it
+    /// Stop the clock
     Pause,
-    /// Play some frames, or some time, and pause
+    /// Play a number of frames or a span of time, then pause
     Step {
-        /// So many frames
+        /// Number of frames
         #[arg(long, conflicts_with = "ms", required_unless_present = "ms")]
         frames: Option<u64>,
-        /// So many milliseconds
+        /// Span in milliseconds
         #[arg(long)]
         ms: Option<f64>,
     },
-    /// Go to a time
+    /// Jump to a time
     Seek {
-        /// The time
+        /// Time to jump to
         #[arg(allow_hyphen_values = true)]
         at: String,
     },
-    /// Say how fast
+    /// Set the speed
     Speed {
-        /// Seconds of the record in one: 0.1 to 1000
+        /// Speed: 0.1 to 1000 times real time
         speed: f64,
     },
-    /// Say whether to begin again at the end
+    /// Set whether playback starts again at the end
     Loop {
         /// true or false
         #[arg(action = clap::ArgAction::Set)]
         looped: bool,
     },
-    /// Say which interval
+    /// Set the interval
     Interval {
-        /// From this time on [default: as before]
+        /// Start time, inclusive [default: unchanged]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         from: Option<String>,
-        /// Up to, not including, this time [default: as before]
+        /// End time, exclusive [default: unchanged]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         to: Option<String>,
     },
-    /// Take the direction over; says the new token
+    /// Become the director and print the new token
     Take,
 }
 
-/// Where playbacks are.
+/// Which server.
 #[derive(Clone, Debug, Args)]
 pub struct PlaybackArgs {
-    /// The running server
+    /// Address of the server
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", global = true)]
     pub server: String,
     /// File with the server's token

@@ -12,71 +12,71 @@ use super::{BenchArgs, ExportArgs, ExportFormat};
 /// Commands on a store.
 #[derive(Clone, Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Make a store: its streams as a definition says
+    /// Create a store with the streams of a definition
     #[command(after_long_help = CREATE_EXAMPLES)]
     Create(CreateArgs),
-    /// Append rows of a file (CSV, JSON lines, candump), with the times that stand in them
+    /// Append the rows of a file (CSV, JSON lines, candump), with their timestamps
     #[command(after_long_help = APPEND_EXAMPLES)]
     Append(AppendArgs),
-    /// Write frames as CSV or JSON lines, oldest or newest first
+    /// Print frames as CSV or JSON lines, oldest or newest first
     #[command(after_long_help = READ_EXAMPLES)]
     Read(ReadArgs),
-    /// Write frames with the gaps between them as CSV, JSON lines or Parquet
+    /// Export frames and the gaps between them as CSV, JSON lines or Parquet
     Export {
-        /// The store; no server may be using it
+        /// Store to open; no server may be using it
         path: PathBuf,
-        /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
+        /// Start time, inclusive: nanoseconds since 1970, RFC 3339, or now-10m
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         from: Option<String>,
-        /// Up to, not including, this time [default: everything]
+        /// End time, exclusive [default: end of data]
         #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
         to: Option<String>,
-        /// Channels, as in 'avionics.*{acu=1}'; several are separated by commas
+        /// Channel patterns, separated by commas, such as 'avionics.*{acu=1}'
         #[arg(long, value_name = "PATTERN", default_value = "*")]
         channels: String,
-        /// Form of the output
+        /// Output format
         #[arg(long, value_enum, default_value_t = ExportFormat::Csv)]
         format: ExportFormat,
-        /// File to write instead of standard output
+        /// Write to this file instead of standard output
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Write the bytes of a blob (an image), or put those of a file into the store as a frame
+    /// Print a blob, such as an image, or store a file as one
     #[command(after_long_help = BLOB_EXAMPLES)]
     Blob(BlobArgs),
-    /// Count, least, greatest and mean of each channel
+    /// Print count, min, max and mean of each channel
     Stats(StatsArgs),
-    /// What is in it: identity, log, segments, streams, times, and how the space is used
+    /// Show what the store contains: identity, log, segments, streams, times, and how its space is used
     Inspect(InspectArgs),
-    /// Read everything and check it against its checksums and statistics; 3 if something is damaged
+    /// Read everything and check it against checksums and statistics; exit code 3 if something is damaged
     Verify(InspectArgs),
-    /// Mend what verify finds and can be mended, or with --into make a new store of whatever can be read
+    /// Repair what can be repaired in place, or with --into copy whatever can be read into a new store
     #[command(after_long_help = REPAIR_EXAMPLES)]
     Repair(RepairArgs),
-    /// Measure it as a recorder beside other embedded engines: `strongback bench embedded`
+    /// Benchmark the store against other embedded engines, as `strongback bench embedded` does
     #[command(disable_help_flag = true)]
     Bench(BenchArgs),
-    /// Give a copied store an identity of its own, so that it can be opened
+    /// Give a copy of a store a new identity, so that it can be opened
     Adopt {
-        /// The store
+        /// Store to adopt
         path: PathBuf,
     },
 }
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
-  strongback store create car.sb --definition examples/car_snapshots.rdl         # 204,800 bytes, never more
+  strongback store create car.sb --definition examples/car_snapshots.rdl         # always 204,800 bytes
   strongback store create car.sb --definition examples/car_snapshots.toml --size 64MiB
-  strongback store create car --definition examples/car_snapshots.rdl --folder    # grows
+  strongback store create car --definition examples/car_snapshots.rdl --folder    # a folder that grows
 
-A definition is written in RealDB's language, or in TOML if its name ends so:
+A definition is written in RealDB's language, or in TOML if the file name ends in .toml:
 
-  SET fileSize = 204800                 # bytes of the whole store; the newest is written over the oldest
-  SET maxStreams = 3                    # at most so many streams, ever
+  SET fileSize = 204800                 # bytes of the whole store; new data overwrites the oldest
+  SET maxStreams = 3                    # maximum number of streams
   CREATE STREAM CarSnapshots WITH ID 2 {
     rpm float WITH CODEC DeadbandAlgorithm PARAMS (deadband=50.0),
     passengers uint8 WITH CODEC StepAlgorithm,
-    note string NULL                    # a record may come without it
+    note string NULL                    # may be absent from a record
   }";
 
 const APPEND_EXAMPLES: &str = "\
@@ -87,11 +87,11 @@ Examples:
   strongback store append truck candump.log.gz --dbc j1939.dbc
   zcat rows.jsonl.gz | strongback store append car - --format jsonl
 
-Times are RFC 3339, or numbers whose unit the column's name ends with (time_ns, ts_ms) or --time-unit names. An empty
-cell is no value; the word unknown says that the value is known to be unknown. A row or cell that cannot be taken is
-counted and told with line and column, and the others go on (exit code 3). Ctrl-C ends after what was read is on the
-disk, and says with which --from-line to go on. A file that is appended twice is there twice, and the report says that the
-store had such times already.";
+Times are in RFC 3339, or numbers whose unit is given by the column's name (time_ns, ts_ms) or by --time-unit. An empty
+cell is no value; the word unknown marks a value as unknown. A row or cell that is rejected is counted and reported with
+line and column, and the rest is stored (exit code 3). Ctrl-C stops once what was read is on disk, and prints the
+--from-line to continue with. Appending a file twice stores it twice; the report then says that the store already had
+these times.";
 
 const READ_EXAMPLES: &str = "\
 Examples:
@@ -101,89 +101,88 @@ Examples:
 
 const BLOB_EXAMPLES: &str = "\
 Examples:
-  strongback store blob rig CAM image --put shot.jpg                       # a frame of its own, now
+  strongback store blob rig CAM image --put shot.jpg                       # stores a frame with the current time
   strongback store blob rig CAM image --put shot.jpg --at 2026-11-20T17:00:00Z
   strongback store blob rig CAM image --output newest.jpg
   strongback store blob rig CAM image --row 12 | display -
 
-A frame holds what names the blob, which `store read` writes as blob(LENGTH bytes, CHECKSUM). The bytes lie in segments of
-their own; when those expired, the frame may still be there (exit code 1). A damaged blob ends where the damage begins
-(exit code 3).";
+A frame holds a reference to the blob, which `store read` prints as blob(LENGTH bytes, CHECKSUM). The bytes are stored in
+separate segments. If these have expired, the frame may still exist (exit code 1). Output of a damaged blob stops where
+the damage begins (exit code 3).";
 
 const REPAIR_EXAMPLES: &str = "\
 Examples:
-  strongback store repair car --yes              # a copy of the superblock, a log that was cut, missing footers
-  strongback store repair car --into car-new     # a damaged checkpoint, superblock or log; missing segments
+  strongback store repair car --yes              # restores the superblock copy, a truncated log, missing footers
+  strongback store repair car --into car-new     # for a damaged checkpoint, superblock or log, or missing segments
 
-With --into nothing is written to the store. The new one, a folder also where the old one has a fixed size, has every row
-that is in a whole block, under its number, and says in strongback.gaps what is lost between them. Exit code 3 where
-something was damaged or is lost.";
+With --into the old store is not written to. The new store is always a folder. It has every row of every undamaged block,
+with its row number, and lists what is lost in strongback.gaps. Exit code 3 if something was damaged or lost.";
 
 /// Flags of `store create`.
 #[derive(Clone, Debug, Args)]
 pub struct CreateArgs {
-    /// Where: a file or block device of a fixed size, or a folder that grows; there must be nothing yet
+    /// Path of the new store: a file or block device of fixed size, or a folder that grows
     pub path: PathBuf,
-    /// Streams and sizes, in RealDB's language or in TOML
+    /// Definition of streams and sizes, in RealDB's language or in TOML
     #[arg(long, value_name = "FILE", required_unless_present_any = ["size", "folder"])]
     pub definition: Option<PathBuf>,
-    /// Bytes of the whole store, for ever, such as 64MiB [default: fileSize of the definition]
+    /// Fixed size of the whole store, such as 64MiB [default: fileSize of the definition]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// A folder that grows, whatever size the definition says
+    /// Create a folder that grows, ignoring the definition's size
     #[arg(long, conflicts_with = "size")]
     pub folder: bool,
-    /// Report as one JSON object on the last line of standard output
+    /// Print the report as one JSON object on the last line of standard output
     #[arg(long)]
     pub json: bool,
 }
 
-/// What a file of rows is written in.
+/// Format of a file of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RowFile {
     /// Comma-separated values with a header
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
-    /// What candump -l writes; needs --dbc
+    /// Output of candump -l; requires --dbc
     Candump,
 }
 
 /// Flags of `store append`.
 #[derive(Clone, Debug, Args)]
 pub struct AppendArgs {
-    /// The store; no server may be using it
+    /// Store to open; no server may be using it
     pub path: PathBuf,
-    /// Rows, compressed by gzip or not; - is standard input
+    /// File of rows, plain or gzipped; - for standard input
     pub file: PathBuf,
-    /// What the file is written in [default: what its name ends with: .csv, .jsonl, .log]
+    /// Format of the file [default: by its extension: .csv, .jsonl, .log]
     #[arg(long, value_enum)]
     pub format: Option<RowFile>,
-    /// Stream of columns that do not name theirs
+    /// Stream for columns whose names do not include one
     #[arg(long, value_name = "STREAM")]
     pub stream: Option<String>,
-    /// Column with the time [default: one named time, timestamp, unix_time, epoch, datetime or ts]
+    /// Name of the time column [default: one named time, timestamp, unix_time, epoch, datetime or ts]
     #[arg(long, value_name = "NAME")]
     pub time_column: Option<String>,
-    /// Unit of times that are numbers [default: what the column's name ends with]
+    /// Unit of numeric times [default: from the column's name]
     #[arg(long, value_enum, value_name = "UNIT")]
     pub time_unit: Option<UnitName>,
-    /// Type of a channel that the store does not know yet, as in rpm=f32 [default: guessed from the first 1,000 rows]
+    /// Type of a new channel, such as rpm=f32 [default: guessed from the first 1,000 rows]
     #[arg(long = "type", value_name = "CHANNEL=TYPE", value_parser = parse_type)]
     pub types: Vec<(String, ChannelType)>,
-    /// Take a column as this channel, and no column that is not named so
+    /// Store a column as this channel, and ignore all columns without --map
     #[arg(long = "map", value_name = "COLUMN=STREAM.CHANNEL", value_parser = parse_pair)]
     pub names: Vec<(String, String)>,
-    /// Database that says what the messages of a bus hold
+    /// DBC file that describes the bus messages
     #[arg(long, value_name = "FILE")]
     pub dbc: Option<PathBuf>,
-    /// Go on at this line
+    /// Start at this line
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub from_line: u64,
-    /// Configuration of the server that the store belongs to, for its limits
+    /// Configuration file of the server that owns the store, for its limits
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Report as one JSON object on the last line of standard output
+    /// Print the report as one JSON object on the last line of standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -199,22 +198,22 @@ pub enum UnitName {
 }
 
 impl UnitName {
-    /// The unit it names.
+    /// Returns the unit.
     pub fn unit(self) -> TimeUnit {
         TimeUnit::ALL[self as usize]
     }
 }
 
-/// Form of frames as text.
+/// Text format of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TextForm {
-    /// A table with units in its header
+    /// Comma-separated values with units in the header
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
 }
 
-/// Form of times as text.
+/// Format of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TimeForm {
     /// 2026-11-20T17:00:00.000000000Z
@@ -223,16 +222,16 @@ pub enum TimeForm {
     Ns,
 }
 
-/// Which channels, and when.
+/// Channels and times to select.
 #[derive(Clone, Debug, Args)]
 pub struct Selection {
-    /// Channels, as in 'avionics.*{acu=1}'; several are separated by commas
+    /// Channel patterns, separated by commas, such as 'avionics.*{acu=1}'
     #[arg(long, value_name = "PATTERN", default_value = "*")]
     pub channels: String,
-    /// From this time on: nanoseconds since 1970, RFC 3339, or now-10m
+    /// Start time, inclusive: nanoseconds since 1970, RFC 3339, or now-10m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
-    /// Up to, not including, this time [default: everything]
+    /// End time, exclusive [default: end of data]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
 }
@@ -240,30 +239,30 @@ pub struct Selection {
 /// Flags of `store read`.
 #[derive(Clone, Debug, Args)]
 pub struct ReadArgs {
-    /// The store; no server may be using it
+    /// Store to open; no server may be using it
     pub path: PathBuf,
-    /// What of it
+    /// Channels and times
     #[command(flatten)]
     pub selection: Selection,
-    /// Only the oldest so many frames
+    /// Print only the N oldest frames
     #[arg(long, value_name = "N", conflicts_with = "last")]
     pub first: Option<usize>,
-    /// Only the newest so many frames
+    /// Print only the N newest frames
     #[arg(long, value_name = "N")]
     pub last: Option<usize>,
-    /// Newest first
+    /// Print newest frames first
     #[arg(long)]
     pub newest_first: bool,
-    /// Pieces of time with a value each, as CSV: start, end, channel, value, end_value, open
+    /// Print intervals of constant value as CSV: start, end, channel, value, end_value, open
     #[arg(long, conflicts_with_all = ["last", "newest_first", "format"])]
     pub intervals: bool,
-    /// Form of the output
+    /// Output format
     #[arg(long, value_enum, default_value_t = TextForm::Csv)]
     pub format: TextForm,
-    /// Form of times in CSV
+    /// Format of times in CSV
     #[arg(long, value_enum, default_value_t = TimeForm::Rfc3339)]
     pub time: TimeForm,
-    /// File to write instead of standard output
+    /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -271,22 +270,22 @@ pub struct ReadArgs {
 /// Flags of `store blob`.
 #[derive(Clone, Debug, Args)]
 pub struct BlobArgs {
-    /// The store; no server may be using it
+    /// Store to open; no server may be using it
     pub path: PathBuf,
-    /// The stream, as in CAM or CAM{unit=1}
+    /// Stream, such as CAM or CAM{unit=1}
     pub stream: String,
-    /// Its channel of blobs
+    /// Channel of blobs
     pub channel: String,
-    /// Put the bytes of this file into the store; - is standard input
+    /// Store this file as a blob; - for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["row", "output"])]
     pub put: Option<PathBuf>,
-    /// The blob of this row [default: the newest]
+    /// Print the blob of this row [default: the newest]
     #[arg(long, value_name = "N", conflicts_with = "at")]
     pub row: Option<u64>,
-    /// The newest at this time, or the time of the frame that is put: nanoseconds since 1970, RFC 3339, or now-10m
+    /// Time of the frame to print (the newest at or before it) or to store: nanoseconds since 1970, RFC 3339, or now-10m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub at: Option<String>,
-    /// File to write instead of standard output
+    /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -294,12 +293,12 @@ pub struct BlobArgs {
 /// Flags of `store stats`.
 #[derive(Clone, Debug, Args)]
 pub struct StatsArgs {
-    /// The store; no server may be using it
+    /// Store to open; no server may be using it
     pub path: PathBuf,
-    /// What of it
+    /// Channels and times
     #[command(flatten)]
     pub selection: Selection,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -307,9 +306,9 @@ pub struct StatsArgs {
 /// Flags of `store inspect` and `store verify`.
 #[derive(Clone, Debug, Args)]
 pub struct InspectArgs {
-    /// The store; a server may be using it
+    /// Store to open; a server may be using it
     pub path: PathBuf,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -317,21 +316,21 @@ pub struct InspectArgs {
 /// Flags of `store repair`.
 #[derive(Clone, Debug, Args)]
 pub struct RepairArgs {
-    /// The store; no server may be using it
+    /// Store to open; no server may be using it
     pub path: PathBuf,
-    /// Do it; without, it only says what it would do
+    /// Repair; without this flag, only report what would be done
     #[arg(long, conflicts_with = "into")]
     pub yes: bool,
-    /// Leave the store as it is, and make a new one in this folder of whatever can be read of it
+    /// Leave the store unchanged and copy whatever can be read into a new store in this folder
     #[arg(long, value_name = "NEW")]
     pub into: Option<PathBuf>,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
 impl StoreCommand {
-    /// The flags of `strongback export` that an export of a store comes to.
+    /// Returns the equivalent flags of `strongback export`, or `None` for other commands.
     pub fn export_args(&self) -> Option<ExportArgs> {
         let StoreCommand::Export { path, from, to, channels, format, output } = self else { return None };
         Some(ExportArgs {
@@ -359,10 +358,12 @@ fn parse_type(text: &str) -> Result<(String, ChannelType), String> {
     let (name, word) = text.rsplit_once('=').ok_or_else(|| format!("{text:?} is not CHANNEL=TYPE"))?;
     match type_of(word) {
         Some(known) => Ok((name.to_owned(), known)),
-        None => Err(format!("{word:?} is no type: bool, i8 to i64, u8 to u64, f32, f64, string and blob are")),
+        None => Err(format!("{word:?} is not a type; types are bool, i8 to i64, u8 to u64, f32, f64, string and blob")),
     }
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {
-    size_bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| format!("{text:?} is no size; 64MiB and 204800 are"))
+    size_bytes(text)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("{text:?} is not a size, such as 64MiB or 204800"))
 }

@@ -3,9 +3,9 @@
 use strongback_store::Pattern;
 
 use super::Config;
+use crate::alarms::limits::rule;
+use crate::alarms::webhook::table as webhook;
 use crate::derived::definition;
-use crate::limits::rule;
-use crate::webhook::table as webhook;
 
 /// A value that cannot be meant.
 #[derive(Debug)]

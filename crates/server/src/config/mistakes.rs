@@ -45,17 +45,17 @@ impl Mistake {
 
 /// One step on the way from the whole document to a value.
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
 /// What is wrong first.
-struct Found {
+struct FirstMistake {
     at: usize,
     message: String,
     /// What is taken out so that the next can be found; nothing if it is the document as a whole.
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
 }
 
 /// Reads a configuration.
@@ -87,19 +87,19 @@ pub(super) fn read(text: &str) -> Result<Config, Vec<Mistake>> {
     Err(mistakes)
 }
 
-fn first(root: &Spanned<DeTable<'_>>) -> Result<Config, Found> {
+fn first(root: &Spanned<DeTable<'_>>) -> Result<Config, FirstMistake> {
     let config = Config::deserialize(Deserializer::from(root.clone())).map_err(|error| {
         let at = start(error.span());
-        Found { at, message: teach(error.message()), steps: steps_at(root.get_ref(), at).unwrap_or_default() }
+        FirstMistake { at, message: teach(error.message()), steps: steps_at(root.get_ref(), at).unwrap_or_default() }
     })?;
     config.check().map_err(|Wrong { path, message }| {
         let mut steps = existing(root.get_ref(), &steps_of(&path));
         let at = places(root.get_ref(), &steps).first().copied().unwrap_or(0);
         // The rest of a table with a mistake in it says little.
-        if let Some(last) = steps.iter().rposition(|step| matches!(step, Step::Index(_))) {
+        if let Some(last) = steps.iter().rposition(|step| matches!(step, PathStep::Index(_))) {
             steps.truncate(last + 1);
         }
-        Found { at, message: format!("{}: {message}", without_indices(&path)), steps }
+        FirstMistake { at, message: format!("{}: {message}", without_indices(&path)), steps }
     })?;
     Ok(config)
 }
@@ -109,12 +109,12 @@ fn start(span: Option<Range<usize>>) -> usize {
 }
 
 /// The steps of a path such as `source[0].stream[2].table`.
-fn steps_of(path: &str) -> Vec<Step> {
+fn steps_of(path: &str) -> Vec<PathStep> {
     let of_part = |part: &str| {
         let mut parts = part.split('[');
-        let key = parts.next().map(|key| Step::Key(key.to_owned()));
-        let indices: Vec<Step> =
-            parts.filter_map(|index| index.trim_end_matches(']').parse().ok().map(Step::Index)).collect();
+        let key = parts.next().map(|key| PathStep::Key(key.to_owned()));
+        let indices: Vec<PathStep> =
+            parts.filter_map(|index| index.trim_end_matches(']').parse().ok().map(PathStep::Index)).collect();
         key.into_iter().chain(indices)
     };
     path.split('.').flat_map(of_part).collect()
@@ -122,20 +122,20 @@ fn steps_of(path: &str) -> Vec<Step> {
 
 fn without_indices(path: &str) -> String {
     let keys = steps_of(path).into_iter().filter_map(|step| match step {
-        Step::Key(key) => Some(key),
-        Step::Index(_) => None,
+        PathStep::Key(key) => Some(key),
+        PathStep::Index(_) => None,
     });
     keys.collect::<Vec<_>>().join(".")
 }
 
 /// What a step leads to, with where it is written: its key, or itself, and where its value begins.
-fn follow<'v, 'i>(value: &'v DeValue<'i>, step: &Step) -> Option<(&'v DeValue<'i>, usize, usize)> {
+fn follow<'v, 'i>(value: &'v DeValue<'i>, step: &PathStep) -> Option<(&'v DeValue<'i>, usize, usize)> {
     match (value, step) {
-        (DeValue::Table(table), Step::Key(name)) => {
+        (DeValue::Table(table), PathStep::Key(name)) => {
             let (key, value) = table.iter().find(|(key, _)| key.get_ref() == name.as_str())?;
             Some((value.get_ref(), key.span().start, value.span().start))
         }
-        (DeValue::Array(array), Step::Index(index)) => {
+        (DeValue::Array(array), PathStep::Index(index)) => {
             let value = array.get(*index)?;
             Some((value.get_ref(), value.span().start, value.span().start))
         }
@@ -144,7 +144,7 @@ fn follow<'v, 'i>(value: &'v DeValue<'i>, step: &Step) -> Option<(&'v DeValue<'i
 }
 
 /// The part of a path that is in the document.
-fn existing(root: &DeTable<'_>, steps: &[Step]) -> Vec<Step> {
+fn existing(root: &DeTable<'_>, steps: &[PathStep]) -> Vec<PathStep> {
     let whole = DeValue::Table(root.clone());
     let mut value = &whole;
     let mut found = Vec::new();
@@ -158,7 +158,7 @@ fn existing(root: &DeTable<'_>, steps: &[Step]) -> Vec<Step> {
 
 /// Where the values on a path and their keys are written, the last first. Of arrays before it only the key: they begin where
 /// their first element does.
-fn places(root: &DeTable<'_>, steps: &[Step]) -> Vec<usize> {
+fn places(root: &DeTable<'_>, steps: &[PathStep]) -> Vec<usize> {
     let whole = DeValue::Table(root.clone());
     let mut value = &whole;
     let mut places = Vec::new();
@@ -174,35 +174,36 @@ fn places(root: &DeTable<'_>, steps: &[Step]) -> Vec<usize> {
 }
 
 /// The path to the innermost value that is written at a place, or whose key is.
-fn steps_at(table: &DeTable<'_>, at: usize) -> Option<Vec<Step>> {
+fn steps_at(table: &DeTable<'_>, at: usize) -> Option<Vec<PathStep>> {
     let inner = table.iter().find_map(|(key, value)| {
-        Some([vec![Step::Key(key.get_ref().to_string())], within(value.get_ref(), at)?].concat())
+        Some([vec![PathStep::Key(key.get_ref().to_string())], within(value.get_ref(), at)?].concat())
     });
     inner.or_else(|| {
         let is_there = |(key, value): &(&Spanned<_>, &Spanned<DeValue<'_>>)| {
             key.span().contains(&at) || value.span().contains(&at)
         };
-        table.iter().find(is_there).map(|(key, _)| vec![Step::Key(key.get_ref().to_string())])
+        table.iter().find(is_there).map(|(key, _)| vec![PathStep::Key(key.get_ref().to_string())])
     })
 }
 
-fn within(value: &DeValue<'_>, at: usize) -> Option<Vec<Step>> {
+fn within(value: &DeValue<'_>, at: usize) -> Option<Vec<PathStep>> {
     match value {
         DeValue::Table(table) => steps_at(table, at),
         DeValue::Array(array) => {
             let inner = array
                 .iter()
                 .enumerate()
-                .find_map(|(index, value)| Some([vec![Step::Index(index)], within(value.get_ref(), at)?].concat()));
-            inner.or_else(|| array.iter().position(|value| value.span().contains(&at)).map(|i| vec![Step::Index(i)]))
+                .find_map(|(index, value)| Some([vec![PathStep::Index(index)], within(value.get_ref(), at)?].concat()));
+            inner
+                .or_else(|| array.iter().position(|value| value.span().contains(&at)).map(|i| vec![PathStep::Index(i)]))
         }
         _ => None,
     }
 }
 
 /// Takes the value at the end of a path out; says whether it was there.
-fn take_out(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
-    let Some((Step::Key(name), rest)) = steps.split_first() else { return false };
+fn take_out(table: &mut DeTable<'_>, steps: &[PathStep]) -> bool {
+    let Some((PathStep::Key(name), rest)) = steps.split_first() else { return false };
     if rest.is_empty() {
         let before = table.len();
         *table = std::mem::take(table).into_iter().filter(|(key, _)| key.get_ref() != name.as_str()).collect();
@@ -212,16 +213,16 @@ fn take_out(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
     value.is_some_and(|(_, value)| take_out_of(value.get_mut(), rest))
 }
 
-fn take_out_of(value: &mut DeValue<'_>, steps: &[Step]) -> bool {
+fn take_out_of(value: &mut DeValue<'_>, steps: &[PathStep]) -> bool {
     match (value, steps) {
         (DeValue::Table(table), steps) => take_out(table, steps),
-        (DeValue::Array(array), [Step::Index(index)]) => {
+        (DeValue::Array(array), [PathStep::Index(index)]) => {
             let before = array.len();
             let others = std::mem::replace(array, DeArray::new()).into_iter().enumerate().filter(|(i, _)| i != index);
             *array = others.map(|(_, value)| value).collect();
             array.len() < before
         }
-        (DeValue::Array(array), [Step::Index(index), rest @ ..]) => {
+        (DeValue::Array(array), [PathStep::Index(index), rest @ ..]) => {
             array.get_mut(*index).is_some_and(|value| take_out_of(value.get_mut(), rest))
         }
         _ => false,

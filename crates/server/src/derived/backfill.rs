@@ -7,20 +7,37 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::Sink;
 use strongback_store::let_run;
+use tokio::sync::watch;
 
-use crate::clock::now_ns;
-use crate::server::Server;
+use crate::ingest::Ingest;
+use crate::process::clock::now_ns;
+use crate::sources::ledger::Ledger;
+use crate::sources::roster::DERIVED_SOURCE;
 
-use super::book::{BookError, Entry};
+use super::BATCH_RESULTS;
+use super::Derived;
+use super::book::{BookError, DerivedEntry};
 use super::definition::Definition;
 use super::instance::{Counts, Evaluated};
 use super::past::{NotTied, Past};
 use super::record::{self, Output};
-use super::{BATCH_RESULTS, SOURCE};
 
 /// Backfills at once.
 const BACKFILLS_MAX: usize = 2;
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// What a backfill needs of the server that it runs in.
+#[derive(Clone, Debug)]
+pub struct BackfillHost {
+    /// Derived channels.
+    pub derived: Arc<Derived>,
+    /// Stored data, and the way in of results.
+    pub ingest: Arc<Ingest>,
+    /// Events.
+    pub ledger: Arc<Ledger>,
+    /// Turns true when the server stops.
+    pub stopping: watch::Receiver<bool>,
+}
 
 /// Why a backfill does not begin.
 #[derive(Debug, thiserror::Error)]
@@ -32,24 +49,24 @@ pub enum StartError {
     #[error(transparent)]
     NotTied(#[from] NotTied),
     /// Others run.
-    #[error("{BACKFILLS_MAX} backfills run already")]
+    #[error("{BACKFILLS_MAX} backfills are already running")]
     Busy,
     /// There is no thread for it.
-    #[error("no thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     NoThread(std::io::Error),
 }
 
 /// A place among those that run.
-struct Seat;
+struct BackfillSeat;
 
-impl Seat {
-    fn take() -> Option<Seat> {
+impl BackfillSeat {
+    fn take() -> Option<BackfillSeat> {
         let taken = RUNNING.fetch_update(SeqCst, SeqCst, |running| (running < BACKFILLS_MAX).then_some(running + 1));
-        taken.ok().map(|_| Seat)
+        taken.ok().map(|_| BackfillSeat)
     }
 }
 
-impl Drop for Seat {
+impl Drop for BackfillSeat {
     fn drop(&mut self) {
         RUNNING.fetch_sub(1, SeqCst);
     }
@@ -60,34 +77,34 @@ impl Drop for Seat {
 ///
 /// # Errors
 /// Why it does not begin.
-pub fn start(server: &Arc<Server>, name: &str, span: Range<i64>, late: bool) -> Result<String, StartError> {
-    let seat = Seat::take().ok_or(StartError::Busy)?;
-    let entry = server.derived.book().get(name).cloned().ok_or_else(|| BookError::Unknown(name.to_owned()))?;
+pub fn start(host: BackfillHost, name: &str, span: Range<i64>, late: bool) -> Result<String, StartError> {
+    let seat = BackfillSeat::take().ok_or(StartError::Busy)?;
+    let entry = host.derived.book().get(name).cloned().ok_or_else(|| BookError::Unknown(name.to_owned()))?;
     let definition = entry.definition.definition().map_err(BookError::Bad)?;
-    let versions = server.derived.versions();
-    let all = Past::all(&definition, &entry, &server.ingest.store().catalog(), |path| versions.get(path).copied())?;
-    let version = server.derived.book().begin_backfill(name, span.start, span.end, late)?;
-    let (server, written) = (server.clone(), version.clone());
+    let versions = host.derived.versions();
+    let all = Past::all(&definition, &entry, &host.ingest.store().catalog(), |path| versions.get(path).copied())?;
+    let version = host.derived.book().begin_backfill(name, span.start, span.end, late)?;
+    let written = version.clone();
     let run = move || {
         let _seat = seat;
         let mut frames = 0;
-        let ended = write(&server, (&definition, &entry), all, &written, span.clone(), late, &mut frames);
+        let ended = write(&host, (&definition, &entry), all, &written, span.clone(), late, &mut frames);
         let (state, level) = match &ended {
             Ok(()) => ("done".to_owned(), "info"),
             Err(why) => (why.clone(), "warning"),
         };
         let name = &definition.table.name;
         let at = if ended.is_ok() { span.end } else { span.start };
-        server.derived.book().note_backfill(name, &written, at, frames, &state);
+        host.derived.book().note_backfill(name, &written, at, frames, &state);
         let text = format!("derived channel {name}: backfill {written}: {state}, {frames} results");
         let event = EventRow {
             time_ns: now_ns(),
             level: level.to_owned(),
-            source: SOURCE.to_owned(),
+            source: DERIVED_SOURCE.to_owned(),
             text,
             origin: EventOrigin::Server,
         };
-        server.ledger.record_or_say(&server.ingest, &event);
+        host.ledger.record_or_say(&host.ingest, &event);
     };
     let_run(std::thread::Builder::new().name("backfill".into()).spawn(run).map_err(StartError::NoThread)?);
     Ok(version)
@@ -95,15 +112,15 @@ pub fn start(server: &Arc<Server>, name: &str, span: Range<i64>, late: bool) -> 
 
 /// Writes the results of all triggers.
 fn write(
-    server: &Server,
-    (definition, entry): (&Definition, &Entry),
+    host: &BackfillHost,
+    (definition, entry): (&Definition, &DerivedEntry),
     all: Vec<Past>,
     version: &str,
     span: Range<i64>,
     late: bool,
     frames: &mut u64,
 ) -> Result<(), String> {
-    let (ingest, stopping) = (&server.ingest, server.stopping.subscribe());
+    let BackfillHost { ingest, stopping, .. } = host;
     // A store that was reopened may have lost results, and gives their streams other numbers.
     let opening = ingest.reopenings();
     let whole = || match ingest.reopenings() == opening {
@@ -131,7 +148,7 @@ fn write(
                 }
                 *frames += results.len() as u64;
             }
-            server.derived.book().note_backfill(&entry.definition.name, version, at, *frames, "running");
+            host.derived.book().note_backfill(&entry.definition.name, version, at, *frames, "running");
             if *stopping.borrow() {
                 refused = Some("interrupted".to_owned());
             }

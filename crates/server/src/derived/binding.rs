@@ -40,7 +40,7 @@ pub enum BindError {
         candidates: Vec<String>,
     },
     /// Several channels could be meant.
-    #[error("column {position}: {name:?} is any of {}: say which by its tags", candidates.join(", "))]
+    #[error("column {position}: {name:?} is ambiguous, it may be {}; add tags to select one", candidates.join(", "))]
     Ambiguous {
         /// As it was written.
         name: String,
@@ -122,7 +122,7 @@ pub fn bind(
 
 /// Whether a stream is one of derived channels.
 pub fn is_derived(stream: &Stream) -> bool {
-    stream.source == super::SOURCE && stream.key.tag(VERSION).is_some()
+    stream.source == crate::sources::roster::DERIVED_SOURCE && stream.key.tag(VERSION).is_some()
 }
 
 fn find(

@@ -17,7 +17,7 @@ const HISTORY_MAX: usize = 100;
 
 /// A derived channel through its versions.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Entry {
+pub struct DerivedEntry {
     /// As it is now.
     pub definition: DerivedTable,
     /// Its version: rises with each change of what it gives.
@@ -66,13 +66,13 @@ pub struct Backfill {
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Saved {
-    derived: BTreeMap<String, Entry>,
+    derived: BTreeMap<String, DerivedEntry>,
 }
 
 /// All derived channels.
 #[derive(Debug, Default)]
-pub struct Book {
-    entries: BTreeMap<String, Entry>,
+pub struct Definitions {
+    entries: BTreeMap<String, DerivedEntry>,
     file: PathBuf,
     /// Rises with each change.
     pub changes: u64,
@@ -100,12 +100,12 @@ pub enum BookError {
     },
 }
 
-impl Book {
+impl Definitions {
     /// Reads the file beside a store, and takes what the configuration says.
     ///
     /// # Errors
     /// A file that cannot be read or written, or says something else.
-    pub fn open(folder: &Path, configured: &[DerivedTable], now: i64) -> Result<Book, BookError> {
+    pub fn open(folder: &Path, configured: &[DerivedTable], now: i64) -> Result<Definitions, BookError> {
         let file = folder.join(FILE);
         let failed = |source| BookError::File { file: file.display().to_string(), source };
         let saved: Saved = match std::fs::read(&file) {
@@ -113,7 +113,7 @@ impl Book {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Saved::default(),
             Err(error) => return Err(failed(error)),
         };
-        let mut book = Book { entries: saved.derived, file, changes: 1 };
+        let mut book = Definitions { entries: saved.derived, file, changes: 1 };
         let before = book.entries.clone();
         for backfill in book.entries.values_mut().flat_map(|entry| &mut entry.backfills) {
             if backfill.state == "running" {
@@ -136,10 +136,10 @@ impl Book {
     }
 
     /// Those that are in force, each after those it needs.
-    pub fn in_force(&self) -> Vec<(Definition, Entry)> {
-        let of = |entry: &&Entry| !entry.removed;
+    pub fn in_force(&self) -> Vec<(Definition, DerivedEntry)> {
+        let of = |entry: &&DerivedEntry| !entry.removed;
         // Each was checked when it was taken.
-        let mut all: Vec<Option<(Definition, Entry)>> = self
+        let mut all: Vec<Option<(Definition, DerivedEntry)>> = self
             .entries
             .values()
             .filter(of)
@@ -151,7 +151,7 @@ impl Book {
     }
 
     /// One by its name.
-    pub fn get(&self, name: &str) -> Option<&Entry> {
+    pub fn get(&self, name: &str) -> Option<&DerivedEntry> {
         self.entries.get(name).filter(|entry| !entry.removed)
     }
 
@@ -162,7 +162,7 @@ impl Book {
     pub fn check(&self, table: &DerivedTable) -> Result<Definition, BookError> {
         let definition = table.definition().map_err(BookError::Bad)?;
         table.check_functions().map_err(BookError::Bad)?;
-        let others: Vec<(Definition, Entry)> =
+        let others: Vec<(Definition, DerivedEntry)> =
             self.in_force().into_iter().filter(|(_, entry)| entry.definition.name != table.name).collect();
         if others.len() >= DERIVED_MAX {
             return Err(BookError::Bad(format!("there are {DERIVED_MAX} derived channels, and can be no more")));
@@ -229,7 +229,7 @@ impl Book {
         self.changes += 1;
         let name = table.name.clone();
         let Some(entry) = self.entries.get_mut(&name) else {
-            self.entries.insert(name, Entry { configured, ..Entry::first(table, now) });
+            self.entries.insert(name, DerivedEntry { configured, ..DerivedEntry::first(table, now) });
             return 1;
         };
         let is_new = entry.removed || entry.definition.differs(&table);
@@ -249,7 +249,7 @@ impl Book {
         let all = self.in_force();
         let mut renewed = vec![name.to_owned()];
         for (definition, entry) in &all {
-            let of = |other: &&(Definition, Entry)| renewed.contains(&other.1.definition.name);
+            let of = |other: &&(Definition, DerivedEntry)| renewed.contains(&other.1.definition.name);
             if entry.definition.name != name && all.iter().filter(of).any(|(other, _)| definition.needs(other)) {
                 renewed.push(entry.definition.name.clone());
             }
@@ -310,11 +310,11 @@ impl Book {
     }
 }
 
-impl Entry {
+impl DerivedEntry {
     /// The first version of a definition, from `now` on (nanoseconds since 1970 UTC).
-    pub fn first(definition: DerivedTable, now: i64) -> Entry {
+    pub fn first(definition: DerivedTable, now: i64) -> DerivedEntry {
         let (earlier, backfills) = (Vec::new(), Vec::new());
-        Entry { definition, version: 1, since: now, configured: false, removed: false, earlier, backfills }
+        DerivedEntry { definition, version: 1, since: now, configured: false, removed: false, earlier, backfills }
     }
 
     fn next(&mut self, now: i64) {

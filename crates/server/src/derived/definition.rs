@@ -4,8 +4,6 @@ use serde::{Deserialize, Serialize};
 use strongback_query::{Cell, Expression, Kind};
 use strongback_store::{ChannelType, Pattern, StreamKey, Value};
 
-use crate::reception;
-
 /// How long frames are held back where streams are joined, unless the definition says otherwise.
 pub const ALIGN_MS: u32 = 20;
 /// Longest time that frames may be held back.
@@ -220,53 +218,5 @@ pub fn value_of(cell: &Cell) -> Value<'_> {
         Cell::U64(value) => Value::U64(*value),
         Cell::F64(value) => Value::F64(*value),
         Cell::Text(text) => Value::String(text),
-    }
-}
-
-/// A value as expressions see it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Seen(pub Cell);
-
-impl Seen {
-    /// As one of a kind: a frame may hold a narrower number than its channel.
-    pub fn as_kind(self, kind: Kind) -> Option<Cell> {
-        Some(match (self.0, kind) {
-            (Cell::I64(value), Kind::F64) => Cell::F64(value as f64),
-            (Cell::U64(value), Kind::F64) => Cell::F64(value as f64),
-            (Cell::I64(value), Kind::U64) => Cell::U64(u64::try_from(value).ok()?),
-            (Cell::U64(value), Kind::I64) => Cell::I64(i64::try_from(value).ok()?),
-            (cell, kind) if kind_of_cell(&cell) == kind => cell,
-            _ => return None,
-        })
-    }
-}
-
-fn kind_of_cell(cell: &Cell) -> Kind {
-    match cell {
-        Cell::Bool(_) => Kind::Bool,
-        Cell::I64(_) => Kind::I64,
-        Cell::U64(_) => Kind::U64,
-        Cell::F64(_) => Kind::F64,
-        Cell::Text(_) => Kind::Text,
-    }
-}
-
-impl reception::Reading for Seen {
-    fn of(value: Value<'_>) -> Option<Seen> {
-        Some(Seen(match value {
-            Value::Bool(value) => Cell::Bool(value),
-            Value::I8(value) => Cell::I64(value.into()),
-            Value::I16(value) => Cell::I64(value.into()),
-            Value::I32(value) => Cell::I64(value.into()),
-            Value::I64(value) => Cell::I64(value),
-            Value::U8(value) => Cell::I64(value.into()),
-            Value::U16(value) => Cell::I64(value.into()),
-            Value::U32(value) => Cell::I64(value.into()),
-            Value::U64(value) => Cell::U64(value),
-            Value::F32(value) => Cell::F64(value.into()),
-            Value::F64(value) => Cell::F64(value),
-            Value::String(text) => Cell::text(text),
-            Value::Blob(_) | Value::Array(_) => return None,
-        }))
     }
 }

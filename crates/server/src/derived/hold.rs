@@ -8,10 +8,9 @@ use std::collections::VecDeque;
 use strongback_query::Cell;
 use strongback_store::ChannelIndex;
 
-use crate::reception::Sighting;
+use crate::reception::TappedFrame;
 use crate::reception::order::Order;
-
-use super::definition::Seen;
+use crate::reception::value::InputValue;
 
 /// Frames that wait, at most; beyond, they are read from the record when it is their turn.
 const FRAMES_MAX: usize = 300_000;
@@ -27,7 +26,7 @@ pub type Key = (i64, u32, u64);
 pub const FIRST: Key = (i64::MIN, 0, 0);
 
 /// The place of a frame. One that was not recorded comes last of its instant.
-pub fn key(frame: &Sighting<Seen>) -> Key {
+pub fn key(frame: &TappedFrame<InputValue>) -> Key {
     (frame.time, frame.stream.0, frame.row.unwrap_or(u64::MAX))
 }
 
@@ -43,7 +42,7 @@ pub fn before(key: Key) -> Key {
 /// Frames that wait for their turn.
 #[derive(Debug, Default)]
 pub struct Hold {
-    order: Order<Sighting<Seen>>,
+    order: Order<TappedFrame<InputValue>>,
     /// When frames came, as long as that is not over for them; each only if its place is after those before it.
     arrivals: VecDeque<(i64, Key)>,
     bytes: usize,
@@ -51,7 +50,7 @@ pub struct Hold {
 
 impl Hold {
     /// Takes a frame that came at `now`.
-    pub fn push(&mut self, now: i64, frame: Sighting<Seen>) {
+    pub fn push(&mut self, now: i64, frame: TappedFrame<InputValue>) {
         let key = key(&frame);
         self.bytes += bytes_of(&frame);
         self.order.push(frame.time, frame.stream, frame.row, frame);
@@ -66,7 +65,7 @@ impl Hold {
     }
 
     /// The frames whose turn it is at `now`, held back by `align_ns`, and none from `limit` on.
-    pub fn release(&mut self, now: i64, align_ns: i64, limit: Option<Key>) -> Vec<Sighting<Seen>> {
+    pub fn release(&mut self, now: i64, align_ns: i64, limit: Option<Key>) -> Vec<TappedFrame<InputValue>> {
         let mut due = None;
         while let Some((arrival, key)) = self.arrivals.front()
             && now.saturating_sub(*arrival) >= align_ns
@@ -82,7 +81,7 @@ impl Hold {
     }
 
     /// All frames up to a place.
-    pub fn release_to(&mut self, end: Key) -> Vec<Sighting<Seen>> {
+    pub fn release_to(&mut self, end: Key) -> Vec<TappedFrame<InputValue>> {
         let mut frames = Vec::new();
         while self.order.first().is_some_and(|first| first <= end) {
             frames.extend(self.order.pop());
@@ -113,8 +112,8 @@ impl Hold {
 }
 
 /// Bytes that a frame takes while it waits.
-fn bytes_of(frame: &Sighting<Seen>) -> usize {
-    let of_text = |(_, seen): &(ChannelIndex, Seen)| match &seen.0 {
+fn bytes_of(frame: &TappedFrame<InputValue>) -> usize {
+    let of_text = |(_, seen): &(ChannelIndex, InputValue)| match &seen.0 {
         Cell::Text(text) => text.len(),
         _ => 0,
     };
@@ -127,8 +126,8 @@ mod tests {
     use super::*;
     use strongback_store::StreamId;
 
-    fn frame(time: i64, stream: u32, row: u64) -> Sighting<Seen> {
-        Sighting { stream: StreamId(stream), row: Some(row), time, receive_time: time, readings: Vec::new() }
+    fn frame(time: i64, stream: u32, row: u64) -> TappedFrame<InputValue> {
+        TappedFrame { stream: StreamId(stream), row: Some(row), time, receive_time: time, readings: Vec::new() }
     }
 
     #[test]
@@ -138,7 +137,7 @@ mod tests {
             let (mut hold, mut sent, mut out) = (Hold::default(), Vec::new(), Vec::new());
             let (mut released, mut late) = (FIRST, 0);
             // Frames every 1, each delayed by up to 30; 20 are waited for.
-            let mut coming: Vec<(i64, Sighting<Seen>)> = (0..200)
+            let mut coming: Vec<(i64, TappedFrame<InputValue>)> = (0..200)
                 .map(|n| {
                     (n + random.i64(0..if seed % 2 == 0 { 20 } else { 30 }), frame(n / 2, random.u32(0..3), n as u64))
                 })
@@ -170,12 +169,12 @@ mod tests {
     #[test]
     fn texts_take_the_room_that_they_need() {
         let text = "x".repeat(1_024);
-        let texts: Vec<_> = (0..64).map(|at| (ChannelIndex(at), Seen(Cell::text(&text)))).collect();
+        let texts: Vec<_> = (0..64).map(|at| (ChannelIndex(at), InputValue(Cell::text(&text)))).collect();
         let mut hold = Hold::default();
         let (mut half, mut frames) = (0, 0);
         while !hold.is_full() {
             half += i64::from(!hold.is_half_full());
-            hold.push(0, Sighting { readings: texts.clone(), ..frame(frames, 1, frames as u64) });
+            hold.push(0, TappedFrame { readings: texts.clone(), ..frame(frames, 1, frames as u64) });
             frames += 1;
         }
         // Of 64 KiB each, with what else a frame takes.
@@ -200,7 +199,7 @@ mod tests {
     fn a_limit_lets_only_those_before_it_go() {
         let mut hold = Hold::default();
         [5, 3, 9].into_iter().for_each(|time| hold.push(0, frame(time, 1, time as u64)));
-        let times = |frames: Vec<Sighting<Seen>>| frames.iter().map(|frame| frame.time).collect::<Vec<_>>();
+        let times = |frames: Vec<TappedFrame<InputValue>>| frames.iter().map(|frame| frame.time).collect::<Vec<_>>();
         assert!(hold.release(19, 20, None).is_empty());
         assert_eq!(times(hold.release(20, 20, Some((5, 1, 5)))), [3]);
         assert_eq!(times(hold.release(20, 20, Some((5, 1, 6)))), [5]);

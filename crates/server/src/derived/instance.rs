@@ -15,12 +15,13 @@ use serde::Serialize;
 use strongback_query::{Kind, Moment, Outcome, Program, Troubles};
 use strongback_store::{ChannelIndex, Clock, Scan, ScanError, Stream, StreamId, View};
 
-use crate::reception::Sighting;
-use crate::reception::replay::{ByTime, Wanted, sighting};
+use crate::reception::TappedFrame;
+use crate::reception::replay::{ByTime, StreamRequest, sighting};
+use crate::reception::value::InputValue;
 
 use super::binding::{Binding, Inputs, by_stream};
-use super::book::Entry;
-use super::definition::{ALIGN_MS, Definition, Seen};
+use super::book::DerivedEntry;
+use super::definition::{ALIGN_MS, Definition};
 use super::hold::{FIRST, Hold, Key, before, key};
 use super::record::{self, Output, Standing, cell_of, label};
 
@@ -28,7 +29,7 @@ use super::record::{self, Output, Standing, cell_of, label};
 const AHEAD_MAX_NS: i64 = 60_000_000_000;
 
 /// A trigger and its result.
-pub type Evaluated = (Sighting<Seen>, Outcome);
+pub type Evaluated = (TappedFrame<InputValue>, Outcome);
 
 /// Where an evaluation is.
 #[derive(Debug)]
@@ -130,7 +131,7 @@ pub enum Again {
 
 impl Instance {
     /// Of a definition, tied to streams; nothing is read yet.
-    pub fn new(entry: &Entry, definition: &Definition, binding: Binding, output: Output) -> Instance {
+    pub fn new(entry: &DerivedEntry, definition: &Definition, binding: Binding, output: Output) -> Instance {
         let inputs = by_stream(&binding);
         let align_ms = definition.table.align_ms.unwrap_or(if inputs.len() > 1 { ALIGN_MS } else { 0 });
         Instance {
@@ -193,10 +194,10 @@ impl Instance {
         }
     }
 
-    fn wanted(&self, rows: impl Fn(StreamId) -> std::ops::Range<u64>) -> Vec<Wanted> {
+    fn wanted(&self, rows: impl Fn(StreamId) -> std::ops::Range<u64>) -> Vec<StreamRequest> {
         self.inputs
             .iter()
-            .map(|(stream, channels)| Wanted {
+            .map(|(stream, channels)| StreamRequest {
                 stream: *stream,
                 channels: channels.iter().map(|(channel, _)| *channel).collect(),
                 rows: rows(*stream),
@@ -306,7 +307,7 @@ impl Instance {
         for batch in view.scan(Scan { rows, time, ..Scan::all(stream, channels.clone()) }) {
             let batch = batch?;
             for row in 0..batch.len() {
-                let frame: Sighting<Seen> = sighting(&batch, &channels, row);
+                let frame: TappedFrame<InputValue> = sighting(&batch, &channels, row);
                 let counts = stream == self.trigger.id || !frame.readings.is_empty();
                 let is_late = key(&frame) <= self.released || key(&frame) <= end && frame.receive_time > self.evaluated;
                 if counts && is_late && self.late.insert((stream, batch.rows[row])) {
@@ -319,7 +320,7 @@ impl Instance {
     }
 
     /// Takes a frame that came.
-    pub fn take(&mut self, now: i64, frame: &Sighting<Seen>) {
+    pub fn take(&mut self, now: i64, frame: &TappedFrame<InputValue>) {
         let Some((_, channels)) = self.inputs.iter().find(|(stream, _)| *stream == frame.stream) else { return };
         if let (Some(row), false, Some(bound)) = (frame.row, self.overrun, self.bounds.get_mut(&frame.stream)) {
             if row < *bound {
@@ -411,7 +412,7 @@ impl Instance {
             Stage::Live => self.hold.release(now, align_ns, limit),
             Stage::CatchingUp(replay) => {
                 let is_half_full = self.hold.is_half_full();
-                let frames = if is_half_full { Vec::new() } else { replay.slice::<Seen>(&view())? };
+                let frames = if is_half_full { Vec::new() } else { replay.slice::<InputValue>(&view())? };
                 for frame in frames {
                     let place = key(&frame);
                     let left_out = frame.row.is_some_and(|row| self.late.contains(&(frame.stream, row)));
@@ -440,11 +441,11 @@ impl Instance {
         Ok(self.evaluate(frames, now))
     }
 
-    fn evaluate(&mut self, frames: Vec<Sighting<Seen>>, now: i64) -> Vec<Evaluated> {
+    fn evaluate(&mut self, frames: Vec<TappedFrame<InputValue>>, now: i64) -> Vec<Evaluated> {
         let Some(last) = frames.last() else { return Vec::new() };
         self.released = key(last);
         self.received = frames.iter().map(|frame| frame.receive_time).max().unwrap_or(i64::MIN);
-        let gives = |frame: &Sighting<Seen>| {
+        let gives = |frame: &TappedFrame<InputValue>| {
             let is_trigger = frame.stream == self.trigger.id && self.is_in_force(frame.row, frame.receive_time);
             is_trigger && self.written.is_none_or(|written| key(frame) > written)
         };
@@ -513,7 +514,7 @@ pub fn note(counts: &mut Counts, trouble: &mut Option<(i64, String)>, troubles: 
 }
 
 /// A frame as the program sees it.
-pub fn moment(frame: &Sighting<Seen>, inputs: &Inputs, kinds: &[Kind], is_trigger: bool) -> Moment {
+pub fn moment(frame: &TappedFrame<InputValue>, inputs: &Inputs, kinds: &[Kind], is_trigger: bool) -> Moment {
     let mut cells = Vec::new();
     for (_, channels) in inputs.iter().filter(|(stream, _)| *stream == frame.stream) {
         for (channel, place) in channels {
@@ -534,7 +535,7 @@ pub fn warm(
     view: &View,
     first: Key,
     late: &HashSet<(StreamId, u64)>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<StreamRequest>,
 ) -> std::result::Result<(), ScanError> {
     let from = first.0.saturating_sub(program.span_ns());
     for (stream, channels) in inputs {
@@ -549,7 +550,7 @@ pub fn warm(
     }
     let mut replay = ByTime::new(view, wanted, from, first.0);
     while !replay.is_over() {
-        let frames = replay.slice::<Seen>(view)?;
+        let frames = replay.slice::<InputValue>(view)?;
         let earlier = frames.iter().filter(|frame| key(frame) < first);
         let earlier = earlier.filter(|frame| frame.row.is_none_or(|row| !late.contains(&(frame.stream, row))));
         let moments: Vec<Moment> = earlier.map(|frame| moment(frame, inputs, kinds, false)).collect();

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use strongback_query::Moment;
 use strongback_store::{Catalog, ScanError, Stream, StreamId, View};
 
-use crate::reception::Sighting;
-use crate::reception::replay::{ByTime, Wanted};
+use crate::reception::TappedFrame;
+use crate::reception::replay::{ByTime, StreamRequest};
+use crate::reception::value::InputValue;
 
 use super::binding::{self, BindError, Binding, by_stream};
-use super::book::Entry;
-use super::definition::{Definition, Seen};
+use super::book::DerivedEntry;
+use super::definition::Definition;
 use super::hold::{FIRST, before, key};
 use super::instance::{Counts, Evaluated, moment, note, warm};
 use super::record::{self, label};
@@ -52,7 +53,7 @@ impl Past {
     /// Why it cannot be tied to its inputs, of the first; or that nothing triggers it.
     pub fn all(
         definition: &Definition,
-        entry: &Entry,
+        entry: &DerivedEntry,
         catalog: &Catalog,
         version_of: impl Fn(&str) -> Option<u32> + Copy,
     ) -> Result<Vec<Past>, NotTied> {
@@ -102,9 +103,9 @@ impl Past {
             if with_late { HashSet::new() } else { record::late(&first, &self.label)? };
         let inputs = by_stream(&self.binding);
         let trigger = self.binding.trigger.id;
-        let wanted: Vec<Wanted> = inputs
+        let wanted: Vec<StreamRequest> = inputs
             .iter()
-            .map(|(stream, channels)| Wanted {
+            .map(|(stream, channels)| StreamRequest {
                 stream: *stream,
                 channels: channels.iter().map(|(channel, _)| *channel).collect(),
                 rows: 0..first.next_row(*stream),
@@ -131,7 +132,7 @@ impl Past {
         drop(first);
         let mut trouble = None;
         while !replay.is_over() {
-            let mut frames = replay.slice::<Seen>(&view())?;
+            let mut frames = replay.slice::<InputValue>(&view())?;
             frames.retain(|frame| {
                 let is_late = frame.row.is_some_and(|row| late.contains(&(frame.stream, row)));
                 key(frame) > released && !is_late
@@ -139,7 +140,7 @@ impl Past {
             if let Some(last) = frames.last() {
                 released = key(last);
             }
-            let gives = |frame: &Sighting<Seen>| frame.stream == trigger && frame.time >= span.start;
+            let gives = |frame: &TappedFrame<InputValue>| frame.stream == trigger && frame.time >= span.start;
             let moments: Vec<Moment> =
                 frames.iter().map(|frame| moment(frame, &inputs, &kinds, gives(frame))).collect();
             let mut outcomes = Vec::new();

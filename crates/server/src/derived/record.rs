@@ -15,12 +15,13 @@ use strongback_store::{
     Reject, Scan, ScanError, Stream, StreamId, StreamKey, StreamSpec, Value, View,
 };
 
+use crate::alarms::limits::history;
 use crate::ingest::Ingest;
-use crate::limits::history;
-use crate::reception::Sighting;
+use crate::reception::TappedFrame;
+use crate::reception::value::{FromValue, InputValue};
 
 use super::binding::Binding;
-use super::definition::{Definition, Seen, type_of, value_of};
+use super::definition::{Definition, type_of, value_of};
 use super::hold::Key;
 
 /// Table of standings.
@@ -72,7 +73,7 @@ impl Output {
         row.description = format!("row of {} that {} is of", binding.trigger.key, definition.channel);
         let spec = StreamSpec {
             key: definition.output(&binding.trigger.key, version),
-            source: super::SOURCE.to_owned(),
+            source: crate::sources::roster::DERIVED_SOURCE.to_owned(),
             clock: Clock::Source,
             expected_period_ns: None,
             sequence_modulus: None,
@@ -83,7 +84,11 @@ impl Output {
     }
 
     /// Puts results into a batch, each with its trigger.
-    pub fn put<'a>(&self, results: impl Iterator<Item = (&'a Sighting<Seen>, &'a Outcome)>, now: i64) -> FrameBatch {
+    pub fn put<'a>(
+        &self,
+        results: impl Iterator<Item = (&'a TappedFrame<InputValue>, &'a Outcome)>,
+        now: i64,
+    ) -> FrameBatch {
         let mut batch = FrameBatch::new();
         for (trigger, result) in results {
             if trigger.row.is_none() && result.is_none() {
@@ -174,7 +179,7 @@ pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standin
     let seen: Vec<String> = standing.seen.iter().map(|(stream, row)| format!("{}:{row}", stream.0)).collect();
     let (seen, memory) = (seen.join(" "), BASE64_STANDARD.encode(&standing.memory));
     let mut batch = FrameBatch::new();
-    let now = crate::clock::now_ns();
+    let now = crate::process::clock::now_ns();
     batch.begin(FrameHead { stream: stream.id, receive_time: now, source_time: Some(time), sequence: None });
     batch.push(channels[0], Value::U32(of));
     batch.push(channels[1], Value::U64(row));
@@ -298,5 +303,5 @@ pub fn late(view: &View, label: &str) -> Result<HashSet<(StreamId, u64)>, ScanEr
 
 /// A value as a cell of a kind, from before the first frame of an evaluation.
 pub fn cell_of(value: Value<'_>, kind: Kind) -> Option<strongback_query::Cell> {
-    <Seen as crate::reception::Reading>::of(value)?.as_kind(kind)
+    InputValue::from_value(value)?.as_kind(kind)
 }

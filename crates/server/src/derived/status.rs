@@ -11,7 +11,7 @@ const WAITS_MAX: usize = 8;
 
 /// How a derived channel does.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Status {
+pub struct DerivedStatus {
     /// Its version.
     pub version: u32,
     /// Its evaluations, one for each stream that triggers it.
@@ -45,10 +45,10 @@ pub struct Evaluation {
     trouble_ns: i64,
 }
 
-impl Status {
+impl DerivedStatus {
     /// Of a version without evaluations.
-    pub fn new(version: u32) -> Status {
-        Status { version, ..Status::default() }
+    pub fn new(version: u32) -> DerivedStatus {
+        DerivedStatus { version, ..DerivedStatus::default() }
     }
 
     /// Adds an evaluation.
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_can_never_be_evaluated_is_failing_and_not_waiting() {
-        let mut status = Status::new(1);
+        let mut status = DerivedStatus::new(1);
         status.waits("there is no channel \"a.b\" (yet)");
         assert_eq!((status.state(0), status.trouble(0)), ("waiting", None));
         status.never("types do not go together");

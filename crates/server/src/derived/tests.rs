@@ -36,7 +36,7 @@ fn tables() -> Vec<DerivedTable> {
 struct Rig {
     ingest: Arc<Ingest>,
     derived: Derived,
-    work: Work,
+    work: DerivedThread,
     ledger: Ledger,
     folder: tempfile::TempDir,
 }
@@ -50,8 +50,8 @@ impl Rig {
         let folder = tempfile::tempdir().expect("a folder");
         let live = Arc::new(Live::default());
         let ingest = Ingest::open(folder.path().to_owned(), options, Vec::new(), live);
-        let book = Book::open(folder.path(), &tables(), BASE).expect("a book");
-        let (derived, work) = (Derived::new(book), Work::default());
+        let book = Definitions::open(folder.path(), &tables(), BASE).expect("a book");
+        let (derived, work) = (Derived::new(book), DerivedThread::default());
         Rig { ingest: Arc::new(ingest.expect("a store")), derived, work, ledger: Ledger::default(), folder }
     }
 
@@ -71,8 +71,8 @@ impl Rig {
     fn cut_off(&mut self) {
         self.ingest.live().fanout().derived.clear();
         let _ = self.ingest.live().fanout().derived.take();
-        let book = Book::open(self.folder.path(), &tables(), BASE + 1).expect("the book again");
-        (self.derived, self.work) = (Derived::new(book), Work::default());
+        let book = Definitions::open(self.folder.path(), &tables(), BASE + 1).expect("the book again");
+        (self.derived, self.work) = (Derived::new(book), DerivedThread::default());
     }
 
     fn send(&self, table: &str, channel: &str, time: i64, receive_time: i64, value: f64) {
@@ -316,14 +316,14 @@ fn a_book_keeps_versions_and_what_needs_what() {
         description: String::new(),
         align_ms: None,
     };
-    let open = || Book::open(folder.path(), &[], 5).expect("a book");
+    let open = || Definitions::open(folder.path(), &[], 5).expect("a book");
     let mut book = open();
     assert_eq!(book.put(table("d.x", "\"a.v\""), 1).expect("put"), 1);
     assert_eq!(book.put(table("e.x", "\"d.x\" + 1"), 2).expect("put"), 1);
     assert_eq!(book.put(table("f.x", "\"e.x\" + 1"), 3).expect("put"), 1);
     assert_eq!(book.put(table("d.x", "\"a.v\" + 1"), 4).expect("put"), 2);
     let versions =
-        |book: &Book| book.in_force().iter().map(|(_, entry)| (entry.version, entry.since)).collect::<Vec<_>>();
+        |book: &Definitions| book.in_force().iter().map(|(_, entry)| (entry.version, entry.since)).collect::<Vec<_>>();
     assert_eq!(versions(&book), [(2, 4), (2, 4), (2, 4)]);
     for (bad, says) in [
         (table("d.x", "\"f.x\""), "in a circle: e.x, f.x, d.x"),
@@ -342,11 +342,11 @@ fn a_book_keeps_versions_and_what_needs_what() {
     book.remove("f.x").expect("removed");
     assert_eq!(book.put(table("f.x", "\"a.v\""), 7).expect("put"), 2 + 1);
     // What is of the configuration is changed there.
-    let mut book = Book::open(folder.path(), &[table("f.x", "\"a.v\"")], 8).expect("a book");
+    let mut book = Definitions::open(folder.path(), &[table("f.x", "\"a.v\"")], 8).expect("a book");
     assert_eq!(book.get("f.x").map(|entry| (entry.version, entry.configured)), Some((3, true)));
     assert!(matches!(book.put(table("f.x", "\"a.v\" + 2"), 9), Err(book::BookError::Conflict(_))));
     std::fs::write(folder.path().join("derived.json"), "{").expect("written");
-    assert!(Book::open(folder.path(), &[], 9).is_err());
+    assert!(Definitions::open(folder.path(), &[], 9).is_err());
 }
 
 #[test]
@@ -478,8 +478,8 @@ fn what_went_with_old_data_is_not_made_up_for_by_what_is_older() {
         let values = (0..4_000).map(|n| (time + n * MS, f64::from_bits(random.u64(..) >> 2)));
         rig.send_each(StreamKey::new("filler", []), "v", BASE, values);
         time += 4_000 * MS;
-        store.commit(crate::clock::now_ns()).expect("committed");
-        while store.maintain(crate::clock::now_ns()).expect("maintained") {}
+        store.commit(crate::process::clock::now_ns()).expect("committed");
+        while store.maintain(crate::process::clock::now_ns()).expect("maintained") {}
     }
     assert_eq!((found("one"), found("two")), (None, None), "they are there still");
     // A stream of an earlier version is kept for longer than data.

@@ -8,11 +8,11 @@ use strongback_store::{
 
 use super::judgement::{NEAR_NS, RECENT_NS};
 use super::{ChannelFacts, Facts, FrameFacts, GapFacts, InFrame, RejectedFacts, SourceFacts, StreamFacts};
-use crate::expectation::{Expectation, Status};
-use crate::ledger::ROWS_MAX;
-use crate::live::Newest;
-use crate::roster::{SourceCard, is_live};
+use crate::live::NewestFrame;
 use crate::server::Server;
+use crate::sources::expectation::{Expectation, StreamStatus};
+use crate::sources::ledger::ROWS_MAX;
+use crate::sources::roster::{SourceCard, is_live};
 
 /// Streams looked at one by one.
 const STREAMS_MAX: usize = 2_000;
@@ -160,7 +160,7 @@ fn of_stream(
     let (newest, mut in_frame) = match newest_live {
         _ if rows == 0 => (None, Vec::new()),
         // Its stamps are known without reading it.
-        Some(Newest { receive_time, source_time, .. }) if columns.is_empty() || at.is_some() => {
+        Some(NewestFrame { receive_time, source_time, .. }) if columns.is_empty() || at.is_some() => {
             let time = source_time.filter(|_| source_clock).unwrap_or(receive_time);
             (Some(FrameFacts { row: rows - 1, time, receive_time }), Vec::new())
         }
@@ -196,7 +196,7 @@ fn of_stream(
         rate_hz: of.rate_hz(),
         status: match of.status() {
             // It came between two looks.
-            Status::Never if newest_live.is_some() => Status::Ok,
+            StreamStatus::Never if newest_live.is_some() => StreamStatus::Ok,
             status => status,
         },
         since: of.since(),

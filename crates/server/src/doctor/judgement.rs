@@ -5,8 +5,8 @@ use std::time::Duration;
 use strongback_sources::instant;
 
 use super::{Cause, Facts, Finding, GapFacts, InFrame, Report, SourceFacts, StreamFacts};
-use crate::expectation::{Expected, Status, in_words};
-use crate::json::Big;
+use crate::sources::expectation::{RateOrigin, StreamStatus, in_words};
+use crate::text::json::Big;
 
 /// "Now" looks back so far.
 pub(super) const RECENT_NS: i64 = 600_000_000_000;
@@ -91,7 +91,7 @@ fn rank(finding: &Finding, facts: &Facts) -> (u8, Cause) {
 }
 
 fn is_well(stream: &StreamFacts) -> bool {
-    stream.status == Status::Ok
+    stream.status == StreamStatus::Ok
 }
 
 fn nothing_has_it(facts: &Facts, found: &mut Vec<Finding>) {
@@ -129,7 +129,7 @@ pub(super) fn window(facts: &Facts) -> (i64, i64) {
 /// it can from then on.
 fn is_about(facts: &Facts, source: &SourceFacts, time: i64) -> bool {
     let stopped = facts.streams.iter().filter(|s| s.source == source.name && !is_well(s)).map(|s| match s.status {
-        Status::Never => facts.started,
+        StreamStatus::Never => facts.started,
         _ => s.since,
     });
     let (start, _) = window(facts);
@@ -228,7 +228,7 @@ fn of_stream(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
         found.push(finding.advise("nothing is lost; look for two senders, or for one that repeats itself"));
     }
     let explained = found[first..].iter().any(|f| f.wrong);
-    let not_knowable = !stream.has_sequence && stream.expected == Expected::None && stream.live;
+    let not_knowable = !stream.has_sequence && stream.expected == RateOrigin::None && stream.live;
     if not_knowable && !explained && facts.at.is_none() {
         let text = "loss is not knowable: its frames have no sequence, and no period is given or regular";
         let finding = Finding::new(Cause::NotKnowable, text.to_owned()).about(source, name);
@@ -246,39 +246,39 @@ fn at_present(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
     let (source, name) = (Some(stream.source.as_str()), Some(stream.name.as_str()));
     let rate = stream.expected_rate_hz.unwrap_or(0.0);
     match (stream.status, stream.newest) {
-        (Status::Never, None) => {
+        (StreamStatus::Never, None) => {
             let text = format!("no frame ever came: the server waits since {}", instant::format(facts.started));
             let finding = Finding::new(Cause::NeverSeen, text).about(source, name).within(facts.started, facts.now);
             found.push(finding.advise(SILENT));
         }
-        (Status::Never, Some(newest)) => {
+        (StreamStatus::Never, Some(newest)) => {
             let text = format!("no frame since the server started; the newest is of {}", instant::format(newest.time));
             let finding = Finding::new(Cause::Silent, text).about(source, name);
             let finding = finding.within(newest.receive_time, facts.now);
             // What has no rhythm may be quiet for long.
-            let finding = if stream.expected == Expected::None { finding.harmless() } else { finding };
+            let finding = if stream.expected == RateOrigin::None { finding.harmless() } else { finding };
             found.push(finding.advise(SILENT));
         }
-        (Status::Silent, _) => {
+        (StreamStatus::Silent, _) => {
             let quiet = facts.now.saturating_sub(stream.since);
             let frames = (quiet as f64 / 1e9 * rate) as u64;
             let text = format!("no frame for {}; {} are {}", span(quiet), hertz(rate), said(stream.expected));
             let finding = Finding::new(Cause::Silent, text).about(source, name).within(stream.since, facts.now);
             found.push(finding.count(frames).advise(SILENT));
         }
-        (Status::Slow, _) => {
+        (StreamStatus::Slow, _) => {
             let text = format!("{} instead of {}", hertz(stream.rate_hz), hertz(rate));
             let finding = Finding::new(Cause::Slow, text).about(source, name).within(stream.since, facts.now);
             found.push(finding.advise("is its sender loaded, or set to another rate than is expected here?"));
         }
-        (Status::Ok, _) => {}
+        (StreamStatus::Ok, _) => {}
     }
 }
 
 const SILENT: &str = "is it on, is the cable in, does it send to this address and port, does a firewall stand between?";
 
-fn said(expected: Expected) -> &'static str {
-    if expected == Expected::Learnt { "usual" } else { "expected" }
+fn said(expected: RateOrigin) -> &'static str {
+    if expected == RateOrigin::Learnt { "usual" } else { "expected" }
 }
 
 /// What the frames around an instant say.
@@ -292,7 +292,7 @@ fn at_instant(facts: &Facts, stream: &StreamFacts, at: i64, found: &mut Vec<Find
     let Some(before) = stream.before else {
         let since = instant::format(oldest.time);
         let finding = if oldest.row > 0 {
-            let text = format!("what is so old is no longer kept: there is data since {since}");
+            let text = format!("data this old has been deleted; stored data begins at {since}");
             let advice = "raise store.max_gib, give the streams a [[retention]] group, or import into a named run";
             Finding::new(Cause::Expired, text).count(oldest.row).until(oldest.time).advise(advice)
         } else {

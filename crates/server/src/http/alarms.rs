@@ -10,13 +10,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::{self, Failure, Parameters};
-use super::notes::range;
-use crate::clock::now_ns;
-use crate::json::Big;
-use crate::limits::book::{ActError, Book, Step};
-use crate::limits::{ActFailure, past};
-use crate::readers::Leave;
+use super::reading::range;
+use crate::alarms::limits::book::{ActError, AlarmList, AlarmStep};
+use crate::alarms::limits::{ActFailure, past};
+use crate::process::clock::now_ns;
+use crate::process::readers::Leave;
 use crate::server::Server;
+use crate::text::json::Big;
 
 /// Changes in one answer, unless `limit` says otherwise, and at most.
 const CHANGES: usize = 1_000;
@@ -58,7 +58,7 @@ pub(super) async fn limits(State(server): State<Arc<Server>>) -> Response {
 async fn act(
     server: Arc<Server>,
     word: Word,
-    step: impl FnOnce(&Book, &Word, i64) -> Result<Step, ActError> + Send + 'static,
+    step: impl FnOnce(&AlarmList, &Word, i64) -> Result<AlarmStep, ActError> + Send + 'static,
 ) -> Result<Response, Failure> {
     let acting = server.clone();
     let acted = move || {
@@ -80,14 +80,15 @@ async fn act(
 
 /// `POST /api/alarms/acknowledge`; answered when it is durable.
 pub(super) async fn acknowledge(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
-    let step =
-        |book: &Book, word: &Word, now| book.acknowledge((&word.limit, &word.channel), (&word.by, &word.note), now);
+    let step = |book: &AlarmList, word: &Word, now| {
+        book.acknowledge((&word.limit, &word.channel), (&word.by, &word.note), now)
+    };
     act(server, Word::read(&body, false)?, step).await
 }
 
 /// `POST /api/alarms/shelve`; answered when it is durable.
 pub(super) async fn shelve(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
-    let step = |book: &Book, word: &Word, now| {
+    let step = |book: &AlarmList, word: &Word, now| {
         let span_ns = (word.minutes.unwrap_or_default() * 60e9) as i64;
         book.shelve((&word.limit, &word.channel), (&word.by, &word.note), span_ns, now)
     };
@@ -96,13 +97,13 @@ pub(super) async fn shelve(State(server): State<Arc<Server>>, body: Bytes) -> Re
 
 /// `POST /api/alarms/unshelve`; answered when it is durable.
 pub(super) async fn unshelve(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
-    let step = |book: &Book, word: &Word, now| book.unshelve((&word.limit, &word.channel), &word.by, now);
+    let step = |book: &AlarmList, word: &Word, now| book.unshelve((&word.limit, &word.channel), &word.by, now);
     act(server, Word::read(&body, false)?, step).await
 }
 
 /// Parameters of `/api/limits/past`.
 #[derive(Debug, Deserialize)]
-pub(super) struct PastQuery {
+pub(super) struct LimitsPastQuery {
     from: Option<String>,
     to: Option<String>,
     limit: Option<usize>,
@@ -111,7 +112,7 @@ pub(super) struct PastQuery {
 /// `GET /api/limits/past`: what the limits of now say of a span of the past. Nothing is recorded, nobody is told.
 pub(super) async fn past(
     State(server): State<Arc<Server>>,
-    Parameters(query): Parameters<PastQuery>,
+    Parameters(query): Parameters<LimitsPastQuery>,
 ) -> Result<Response, Failure> {
     let time = range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?;
     let limit = query.limit.unwrap_or(CHANGES).min(CHANGES_MAX);
@@ -121,7 +122,7 @@ pub(super) async fn past(
         let known_from = past::judge(&view, rules, time, now_ns(), leave, |verdict| {
             truncated = steps.len() == limit;
             if !truncated {
-                steps.push(Step::of(verdict).card());
+                steps.push(AlarmStep::of(verdict).card());
             }
             !truncated
         })?;

@@ -6,8 +6,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use strongback_store::ScanError;
 
-use crate::readers::ReadError;
+use crate::process::readers::ReadError;
 
 /// An error as clients see it.
 #[derive(Debug)]
@@ -48,10 +49,21 @@ impl Failure {
     }
 }
 
+impl From<ScanError> for Failure {
+    fn from(error: ScanError) -> Failure {
+        match error {
+            ScanError::Expired | ScanError::BlobExpired { .. } | ScanError::ViewTooOld => {
+                Failure::unavailable(error.to_string())
+            }
+            other => Failure::internal(other),
+        }
+    }
+}
+
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Failure {
         match error {
-            ReadError::Scan(error) => super::reading::scan_failure(error),
+            ReadError::Scan(error) => error.into(),
             ReadError::Over(over) => over.into(),
             ReadError::TooLong(_) => {
                 Failure { status: StatusCode::SERVICE_UNAVAILABLE, code: "timeout", message: error.to_string() }

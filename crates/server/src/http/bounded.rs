@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use tokio::time::Sleep;
 
 use super::answer::Failure;
-use super::connections::Connection;
-use crate::budget::{Budget, Over, Reservation};
+use crate::process::budget::{Budget, Over, Reservation};
+use crate::process::connections::Connection;
 use crate::server::Server;
 
 /// Longest time between two pieces of a body.
@@ -177,7 +177,7 @@ pub(super) async fn count(State(server): State<Arc<Server>>, request: Request, n
         return response;
     };
     let Some(connection) = connection.filter(|_| size > SMALL_BYTES) else { return response };
-    let reserved = response.extensions_mut().remove::<Held>().and_then(|held| Arc::try_unwrap(held.0).ok());
+    let reserved = response.extensions_mut().remove::<HeldMemory>().and_then(|held| Arc::try_unwrap(held.0).ok());
     let reserved = match reserved {
         Some(mut reserved) => reserved.resize(size).map(|()| reserved),
         None => server.budget.take(connection.address().ip(), size),
@@ -190,12 +190,12 @@ pub(super) async fn count(State(server): State<Arc<Server>>, request: Request, n
 
 /// What was reserved for an answer while it was made, on its way with it.
 #[derive(Clone, Debug)]
-pub(super) struct Held(Arc<Reservation>);
+pub(super) struct HeldMemory(Arc<Reservation>);
 
-impl Held {
+impl HeldMemory {
     /// Goes with an answer.
     pub(super) fn with<B>(mut response: Response<B>, reserved: Reservation) -> Response<B> {
-        response.extensions_mut().insert(Held(Arc::new(reserved)));
+        response.extensions_mut().insert(HeldMemory(Arc::new(reserved)));
         response
     }
 }

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use strongback_store::Pattern;
 
 use super::answer::{self, Failure, Parameters};
-use crate::channel::ChannelCard;
-use crate::json;
 use crate::server::Server;
+use crate::text::channel::ChannelCard;
+use crate::text::json;
 
 /// Channels of one answer unless `limit` says fewer or more.
 const CHANNELS: usize = 10_000;

@@ -10,17 +10,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{self, Failure, Parameters};
-use super::notes::range;
-use crate::clock::now_ns;
-use crate::derived::backfill::{self, StartError};
-use crate::derived::book::{BookError, Entry};
+use super::reading::range;
+use crate::alarms::limits::history;
+use crate::derived::backfill::{self, BackfillHost, StartError};
+use crate::derived::book::{BookError, DerivedEntry};
 use crate::derived::definition::{DerivedTable, value_of};
 use crate::derived::instance::{Counts, Evaluated};
 use crate::derived::past::{NotTied, Past};
-use crate::json::{Big, Cell as CellText};
-use crate::limits::history;
-use crate::readers::{Leave, ReadError};
+use crate::process::clock::now_ns;
+use crate::process::readers::{Leave, ReadError};
 use crate::server::Server;
+use crate::text::json::{Big, JsonCell as CellText};
 
 /// Results in one answer, unless `limit` says otherwise, and at most.
 const RESULTS: usize = 1_000;
@@ -36,7 +36,7 @@ fn failure(error: BookError) -> Failure {
 }
 
 /// A derived channel as the interface writes it.
-fn card(server: &Server, entry: &Entry) -> Value {
+fn card(server: &Server, entry: &DerivedEntry) -> Value {
     let table = &entry.definition;
     let status = server.derived.status(&table.name).filter(|status| status.version == entry.version);
     let earlier: Vec<Value> = entry
@@ -101,7 +101,7 @@ pub(super) async fn one(State(server): State<Arc<Server>>, Path(name): Path<Stri
 /// Body of a PUT.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct DerivedRequest {
     trigger: String,
     expression: String,
     #[serde(default)]
@@ -120,15 +120,16 @@ pub(super) async fn put(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let wish: Wish = serde_json::from_slice(&body).map_err(|error| Failure::bad_request(error.to_string()))?;
-    let Wish { trigger, expression, unit, description, align_ms, wait } = wish;
+    let wish: DerivedRequest =
+        serde_json::from_slice(&body).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let DerivedRequest { trigger, expression, unit, description, align_ms, wait } = wish;
     let table = DerivedTable { name, trigger, expression, unit, description, align_ms };
     let putting = server.clone();
     // The file is written, and expressions are planned: not on the threads that serve every other request.
     let put = move || {
         let (derived, now) = (&putting.derived, now_ns());
         let definition = derived.book().check(&table).map_err(failure)?;
-        let entry = Entry::first(table.clone(), now);
+        let entry = DerivedEntry::first(table.clone(), now);
         let catalog = putting.ingest.store().catalog();
         let versions = derived.versions();
         match Past::all(&definition, &entry, &catalog, |path| versions.get(path).copied()) {
@@ -183,8 +184,13 @@ pub(super) async fn backfill(
     let span: Span = serde_json::from_slice(&body).map_err(|error| Failure::bad_request(error.to_string()))?;
     let time = range(span.from.as_deref(), span.to.as_deref(), i64::MIN)?;
     let time = time.start..time.end.min(now_ns());
-    let starting = server.clone();
-    let start = move || backfill::start(&starting, &name, time, span.late).map(|version| (name, version));
+    let host = BackfillHost {
+        derived: server.derived.clone(),
+        ingest: server.ingest.clone(),
+        ledger: server.ledger.clone(),
+        stopping: server.stopping.subscribe(),
+    };
+    let start = move || backfill::start(host, &name, time, span.late).map(|version| (name, version));
     let started = server.readers.spawn(start).await.map_err(Failure::internal)?;
     let (name, version) = started.map_err(|error| match error {
         StartError::Book(error) => failure(error),
@@ -197,7 +203,7 @@ pub(super) async fn backfill(
 
 /// Parameters of `/api/derived/{name}/past`.
 #[derive(Debug, Deserialize)]
-pub(super) struct PastQuery {
+pub(super) struct DerivedPastQuery {
     from: Option<String>,
     to: Option<String>,
     limit: Option<usize>,
@@ -208,7 +214,7 @@ pub(super) struct PastQuery {
 pub(super) async fn past(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
-    Parameters(query): Parameters<PastQuery>,
+    Parameters(query): Parameters<DerivedPastQuery>,
 ) -> Result<Response, Failure> {
     let span = range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?;
     let limit = query.limit.unwrap_or(RESULTS).min(RESULTS_MAX);

@@ -7,9 +7,9 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::answer::{self, Failure, Parameters};
-use super::reading::{instant_of, patterns, scan_failure};
-use crate::clock::now_ns;
+use super::reading::{instant_of, patterns};
 use crate::doctor::{facts, judge};
+use crate::process::clock::now_ns;
 use crate::server::Server;
 
 /// Parameters of `/api/doctor`.
@@ -33,6 +33,6 @@ pub(super) async fn doctor(
         let facts = facts::gather(&read, channel.as_deref(), &patterns, at, now);
         facts.map(|facts| judge(&facts))
     };
-    let report = server.readers.spawn(report).await.map_err(Failure::internal)?.map_err(scan_failure)?;
+    let report = server.readers.spawn(report).await.map_err(Failure::internal)??;
     Ok(answer::json(&report))
 }

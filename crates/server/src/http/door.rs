@@ -11,9 +11,9 @@ use strongback_store::let_run;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::connections::{Connection, Connections, Ended, Place};
 use super::socket::Socket;
-use crate::readers::{NICENESS, lower_priority};
+use crate::process::connections::{Connection, ConnectionPlace, Connections, EndReason};
+use crate::process::readers::{NICENESS, lower_priority};
 use crate::server::stopped;
 
 /// Bytes read at once.
@@ -58,7 +58,7 @@ impl Door {
     pub(super) async fn pass(
         &self,
         stream: TcpStream,
-        place: Place,
+        place: ConnectionPlace,
         stopping: &mut watch::Receiver<bool>,
     ) -> Option<Socket> {
         let head = tokio::select! {
@@ -96,7 +96,7 @@ impl Door {
                         Beginning::Part if head.len() >= HEAD_BYTES_MAX => return Some(head),
                         Beginning::Part => {}
                         Beginning::Other(why) => {
-                            self.connections.count(Ended::NotHttp);
+                            self.connections.count(EndReason::NotHttp);
                             // Said where there is room for it in the socket, as there is.
                             let _ = stream.try_write(refusal(why).as_bytes());
                             return None;
@@ -130,7 +130,7 @@ fn beginning_of(bytes: &[u8]) -> Beginning {
 /// What a client reads that does not speak HTTP/1.
 fn refusal(why: httparse::Error) -> String {
     let body = format!(
-        "{{\"error\":\"this port speaks HTTP/1.1, and this is no request of it: {why}\",\"code\":\"bad_request\"}}\n"
+        "{{\"error\":\"this port speaks HTTP/1.1, and this is not an HTTP request: {why}\",\"code\":\"bad_request\"}}\n"
     );
     format!(
         "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\

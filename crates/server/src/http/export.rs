@@ -12,9 +12,9 @@ use serde::Deserialize;
 use strongback_query::{ExportFormat, ExportRequest};
 
 use super::answer::{Failure, Parameters};
-use super::connections::Connection;
-use super::notes::range;
 use super::reading::patterns;
+use super::reading::range;
+use crate::process::connections::Connection;
 use crate::server::Server;
 
 /// Parameters of `/api/export`.

@@ -61,7 +61,7 @@ pub(super) async fn guard(State(server): State<Arc<Server>>, request: Request, n
 /// Paths that need no token: probes, and the page's own files, which say nothing of the telemetry and ask for
 /// the token.
 fn is_open(path: &str) -> bool {
-    matches!(path, "/ping" | "/health" | "/" | "/index.html" | "/favicon.ico" | "/favicon.svg")
+    matches!(path, "/ping" | "/health" | "/" | "/index.html" | "/favicon.ico" | "/icon.svg")
         || path.starts_with("/assets/")
 }
 
@@ -73,7 +73,7 @@ fn host_of(uri: &Uri, headers: &HeaderMap) -> Result<String, Failure> {
         (None, Some(host), None) => host.to_str().ok().map(str::to_owned),
         _ => None,
     };
-    host.ok_or_else(|| Failure::bad_request("one Host header is right"))
+    host.ok_or_else(|| Failure::bad_request("exactly one Host header is required"))
 }
 
 /// The name without its port.

@@ -10,8 +10,8 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::answer::{self, Failure};
-use crate::layouts::{BYTES_MAX, Expected, LayoutError};
 use crate::server::Server;
+use crate::server::layouts::{BYTES_MAX, LayoutError, Precondition};
 
 impl From<LayoutError> for Failure {
     fn from(error: LayoutError) -> Failure {
@@ -23,7 +23,7 @@ impl From<LayoutError> for Failure {
             LayoutError::Full => (StatusCode::INSUFFICIENT_STORAGE, "full"),
             LayoutError::Disk { error: cause, .. } if takes_nothing(cause) => {
                 tracing::warn!("a layout was not kept: {error}");
-                return Failure::unavailable(format!("the disk takes nothing now: {cause}"));
+                return Failure::unavailable(format!("the disk cannot be written: {cause}"));
             }
             LayoutError::Disk { .. } => return Failure::internal(error),
         };
@@ -38,16 +38,16 @@ fn takes_nothing(error: &io::Error) -> bool {
 }
 
 /// What `If-Match` and `If-None-Match` say.
-fn expected(headers: &HeaderMap) -> Result<Expected, Failure> {
+fn expected(headers: &HeaderMap) -> Result<Precondition, Failure> {
     let refused = || Failure::bad_request("If-Match: \"TAG\", If-None-Match: *, or neither");
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
-        (None, None) => Ok(Expected::Any),
-        (None, Some("*")) => Ok(Expected::Nothing),
+        (None, None) => Ok(Precondition::Any),
+        (None, Some("*")) => Ok(Precondition::Nothing),
         (Some(tag), None) => {
             // A proxy that compresses makes the tag a weak one; the text is the same.
             let quoted = tag.strip_prefix("W/").unwrap_or(tag).strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-            quoted.map(|tag| Expected::Tag(tag.to_owned())).ok_or_else(refused)
+            quoted.map(|tag| Precondition::Tag(tag.to_owned())).ok_or_else(refused)
         }
         _ => Err(refused()),
     }

@@ -1,5 +1,13 @@
 //! `/api/live`: from HTTP to the WebSocket, or to an answer that goes on.
 
+pub mod aside;
+pub mod backlog;
+pub mod begin;
+pub mod events;
+pub mod scene;
+pub mod subscriber;
+pub mod ws;
+
 use std::sync::Arc;
 
 use axum::Extension;
@@ -13,19 +21,19 @@ use futures::StreamExt;
 use serde::Deserialize;
 
 use super::answer::Failure;
-use super::connections::Connection;
 use super::playbacks;
 use super::reading::patterns;
-use crate::live::begin::{Subscribe, Wanted};
+use crate::http::live::begin::{Subscribe, SubscribeRequest};
+use crate::http::live::events::Framing;
+use crate::http::live::scene::Scene;
+use crate::http::live::subscriber::PATTERNS_MAX;
+use crate::http::live::ws::MESSAGE_BYTES_MAX;
 use crate::live::binary::PROTOCOL;
-use crate::live::events::{self, Framing};
-use crate::live::outlet::Form;
+use crate::live::outgoing::Form;
 use crate::live::resume::Position;
-use crate::live::scene::Scene;
 use crate::live::seats::{Full, Seat};
-use crate::live::subscriber::PATTERNS_MAX;
+use crate::process::connections::Connection;
 use crate::server::Server;
-use crate::ws::{self, MESSAGE_BYTES_MAX};
 
 /// Read at once from a client, which says little: the whole buffer is cleared at each look, however little came.
 const READ_BYTES: usize = 4096;
@@ -127,10 +135,10 @@ fn answer(
     let stood = if framing == Framing::Events { text(LAST_EVENT_ID).filter(|id| !id.is_empty()) } else { None };
     let position = stood
         .map(|id| {
-            Position::parse(id).ok_or_else(|| Failure::bad_request("Last-Event-ID is no position of this server"))
+            Position::parse(id).ok_or_else(|| Failure::bad_request("Last-Event-ID is not a position of this server"))
         })
         .transpose()?;
-    let wanted = Wanted::check(Subscribe {
+    let wanted = SubscribeRequest::check(Subscribe {
         id: ID,
         channels,
         max_rate_hz: query.max_rate_hz,

@@ -12,12 +12,13 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, TextEncoder};
 
 use super::answer::Failure;
-use super::connections::Ended;
-use crate::clocks::{self, estimate::Reading};
-use crate::memory;
-use crate::roster::{PacketCard, PlcCard, SourceCard};
+use crate::alarms::webhook::WebhookCounters;
+use crate::process::connections::EndReason;
+use crate::process::memory;
 use crate::server::Server;
-use crate::webhook::WebhookCounters;
+use crate::sources::clocks;
+use crate::sources::clocks::estimate::ClockReading;
+use crate::sources::roster::{PacketCard, PlcCard, SourceCard};
 
 /// Families built anew for each scrape from counters that live elsewhere.
 struct Families(Vec<MetricFamily>);
@@ -135,7 +136,7 @@ fn packets(all: &mut Families, server: &Server, cards: &[SourceCard]) -> prometh
 
 /// The clocks of the sources, by stream: as many as are recorded.
 fn source_clocks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
-    type Get = fn(&Reading) -> f64;
+    type Get = fn(&ClockReading) -> f64;
     let gauges: [(&str, &str, Get); 4] = [
         ("offset_seconds", "Source's clock less that of reception, least way included.", |r| r.offset_ns as f64 / 1e9),
         ("drift_ppm", "What the source's clock gains, millionths.", |r| r.drift_ppm),
@@ -143,7 +144,7 @@ fn source_clocks(all: &mut Families, server: &Server) -> prometheus::Result<()> 
         ("jumps", "Jumps of the source's clock since start.", |r| r.jumps as f64),
     ];
     let catalog = server.ingest.store().catalog();
-    let clocks: Vec<(&str, String, &str, Reading)> = server
+    let clocks: Vec<(&str, String, &str, ClockReading)> = server
         .clocks
         .readings()
         .into_iter()
@@ -223,7 +224,7 @@ fn clients(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     all.gauge("strongback_http_connections", "Connections of HTTP, live clients among them.", {
         server.connections.len() as u64
     })?;
-    let ended = Ended::ALL.map(|(why, name)| (vec![name.to_owned()], server.connections.ended(why)));
+    let ended = EndReason::ALL.map(|(why, name)| (vec![name.to_owned()], server.connections.ended(why)));
     let help = "Connections that the server ended or did not take, by reason.";
     all.add(true, "strongback_http_connections_ended_total", help, &["reason"], ended)?;
     let held = server.budget.held() as u64;
@@ -347,7 +348,11 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
         server.ingest.reopenings(),
     )?;
     all.gauge("strongback_epoch", "Openings of the store since it was made.", server.ingest.store().epoch().into())?;
-    all.gauge("strongback_recording", "1 while frames are recorded.", u64::from(server.recording() == "recording"))?;
+    all.gauge(
+        "strongback_recording",
+        "1 while frames are recorded.",
+        u64::from(server.ingest.recording() == "recording"),
+    )?;
 
     let live = server.ingest.live();
     let counters = live.counters();

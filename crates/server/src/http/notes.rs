@@ -1,6 +1,5 @@
 //! `/api/gaps` and `/api/events`.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,13 +13,13 @@ use strongback_query::{EventOrigin, EventRow, GapRow};
 use strongback_store::{Pattern, Reject, StreamKey};
 
 use super::answer::{self, Failure, Parameters};
-use super::connections::Connection;
-use super::reading::patterns;
-use crate::clock::now_ns;
+use super::reading::{patterns, range};
 use crate::instant;
-use crate::ledger::{EventCard, EventError, GapCard};
-use crate::readers::Leave;
+use crate::process::clock::now_ns;
+use crate::process::connections::Connection;
+use crate::process::readers::Leave;
 use crate::server::Server;
+use crate::sources::ledger::{EventCard, EventError, GapCard};
 
 /// Rows of one answer unless `limit` says otherwise.
 const ROWS: usize = 1000;
@@ -60,20 +59,6 @@ impl Chosen {
     fn has(&self, key: &StreamKey) -> bool {
         self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches_stream(key)))
     }
-}
-
-/// The range of two time parameters; `to` is the end of time if not given.
-pub fn range(from: Option<&str>, to: Option<&str>, default_from: i64) -> Result<Range<i64>, Failure> {
-    let now = now_ns();
-    let time = |text: Option<&str>, default| match text {
-        None | Some("") => Ok(default),
-        Some(text) => instant::parse(text, now).map_err(Failure::bad_request),
-    };
-    let range = time(from, default_from)?..time(to, i64::MAX)?;
-    if range.start > range.end {
-        return Err(Failure::bad_request("from is after to"));
-    }
-    Ok(range)
 }
 
 /// Paths under which clients have something written down that is kept for long.

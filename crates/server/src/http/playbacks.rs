@@ -1,6 +1,7 @@
 //! `/api/playbacks`: sessions that play the record, and their directors.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Bytes;
@@ -13,13 +14,15 @@ use serde_json::json;
 use strongback_sources::instant;
 
 use super::answer::{self, Failure, Parameters};
-use super::connections::Connection;
-use crate::budget::Reservation;
-use crate::clock::now_ns;
+use crate::live::heartbeat::PlaybackState;
+use crate::playback::session::PlaybackHost;
 use crate::playback::{
-    self, NAME_BYTES_MAX, PLAYBACK_BYTES, Playback, Refused, STEP_FRAMES_MAX, STEP_MS_MAX, Wanted, Wish,
+    ControlCommand, NAME_BYTES_MAX, PLAYBACK_BYTES, Playback, PlaybackRequest, Refused, STEP_FRAMES_MAX, STEP_MS_MAX,
     check_interval, check_speed,
 };
+use crate::process::budget::Reservation;
+use crate::process::clock::now_ns;
+use crate::process::connections::Connection;
 use crate::server::Server;
 
 /// A refusal as clients see it.
@@ -69,7 +72,7 @@ struct Control {
 
 /// Who ends a playback.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct End {
+pub(super) struct EndRequest {
     director: Option<String>,
 }
 
@@ -121,8 +124,18 @@ fn begin(server: &Arc<Server>, asked: &Start, reserved: Reservation) -> Result<(
         return Err(Failure::bad_request(format!("name has {} bytes, at most {NAME_BYTES_MAX}", name.len())));
     }
     let speed = check_speed(asked.speed.unwrap_or(1.0)).map_err(failure)?;
-    let wanted = Wanted { interval, at, speed, looped: asked.looped, paused: asked.paused, name };
-    server.playbacks.start(server, &wanted, reserved).map_err(failure)
+    let wanted = PlaybackRequest { interval, at, speed, looped: asked.looped, paused: asked.paused, name };
+    server.playbacks.start(host(server), &wanted, reserved).map_err(failure)
+}
+
+/// What a playback needs of the server.
+fn host(server: &Server) -> PlaybackHost {
+    PlaybackHost {
+        ingest: server.ingest.clone(),
+        ledger: server.ledger.clone(),
+        heartbeat: Duration::from_millis(server.config.live.heartbeat_ms),
+        stopping: server.stopping.subscribe(),
+    }
 }
 
 /// The interval of a run: of its data, else of its clock.
@@ -139,7 +152,7 @@ fn interval_of(server: &Server, name: &str) -> Result<std::ops::Range<i64>, Fail
 
 /// `GET /api/playbacks`
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
-    let states: Vec<_> = server.playbacks.states().iter().map(playback::State::json).collect();
+    let states: Vec<_> = server.playbacks.states().iter().map(PlaybackState::json).collect();
     answer::json(&json!({ "playbacks": states }))
 }
 
@@ -169,28 +182,28 @@ pub(super) async fn control(
 }
 
 /// What a director's words mean.
-fn wish_of(asked: &Control) -> Result<Wish, Failure> {
+fn wish_of(asked: &Control) -> Result<ControlCommand, Failure> {
     let needs = |field: &str| Failure::bad_request(format!("{} needs {field}", asked.word));
     Ok(match asked.word.as_str() {
-        "play" => Wish::Play,
-        "pause" => Wish::Pause,
+        "play" => ControlCommand::Play,
+        "pause" => ControlCommand::Pause,
         "step" => match (asked.frames, asked.ms) {
-            (Some(frames), None) if (1..=STEP_FRAMES_MAX).contains(&frames) => Wish::StepFrames(frames),
-            (None, Some(ms)) if ms > 0.0 && ms <= STEP_MS_MAX => Wish::StepTime((ms * 1e6) as i64),
+            (Some(frames), None) if (1..=STEP_FRAMES_MAX).contains(&frames) => ControlCommand::StepFrames(frames),
+            (None, Some(ms)) if ms > 0.0 && ms <= STEP_MS_MAX => ControlCommand::StepTime((ms * 1e6) as i64),
             _ => {
                 let least = format!("frames, 1 to {STEP_FRAMES_MAX}, or ms, above 0, at most {STEP_MS_MAX}");
                 return Err(needs(&least));
             }
         },
-        "seek" => Wish::Seek(time("at", asked.at.as_deref())?.ok_or_else(|| needs("at"))?),
-        "speed" => Wish::Speed(check_speed(asked.speed.ok_or_else(|| needs("speed"))?).map_err(failure)?),
-        "loop" => Wish::Loop(asked.looped.ok_or_else(|| needs("loop"))?),
+        "seek" => ControlCommand::Seek(time("at", asked.at.as_deref())?.ok_or_else(|| needs("at"))?),
+        "speed" => ControlCommand::Speed(check_speed(asked.speed.ok_or_else(|| needs("speed"))?).map_err(failure)?),
+        "loop" => ControlCommand::Loop(asked.looped.ok_or_else(|| needs("loop"))?),
         "interval" => {
             let (from, to) = (time("from", asked.from.as_deref())?, time("to", asked.to.as_deref())?);
             if from.is_none() && to.is_none() {
                 return Err(needs("from or to"));
             }
-            Wish::Interval(from, to)
+            ControlCommand::Interval(from, to)
         }
         other => {
             return Err(Failure::bad_request(format!(
@@ -204,10 +217,10 @@ fn wish_of(asked: &Control) -> Result<Wish, Failure> {
 pub(super) async fn end(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,
-    Parameters(query): Parameters<End>,
+    Parameters(query): Parameters<EndRequest>,
     text: Bytes,
 ) -> Result<Response, Failure> {
-    let asked: End = if text.is_empty() { End::default() } else { body(&text)? };
+    let asked: EndRequest = if text.is_empty() { EndRequest::default() } else { body(&text)? };
     let playback = server.playbacks.get(&id).map_err(failure)?;
     let director = query.director.or(asked.director).unwrap_or_default();
     playback.check_director(&director).map_err(failure)?;

@@ -1,5 +1,6 @@
 //! `/api/history` and `/api/state`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -7,21 +8,22 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use strongback_query::{StateRow, sqlstate};
-use strongback_store::{Pattern, ScanError, matching};
+use strongback_store::{Pattern, matching};
 
 use super::answer::{self, Failure, Parameters};
-use super::bounded::Held;
-use super::connections::Connection;
-use super::notes::range;
-use crate::budget::Reservation;
-use crate::channel::ChannelCard;
-use crate::clock::now_ns;
-use crate::history::{self, Extent, POINTS_MAX};
+use super::bounded::HeldMemory;
 use crate::instant;
-use crate::json::{self, Big, Cell};
+use crate::live::history;
+use crate::live::history::{Extent, POINTS_MAX};
 use crate::live::window::ChannelWindow;
-use crate::readers::{Leave, ReadError};
+use crate::process::budget::Reservation;
+use crate::process::clock::now_ns;
+use crate::process::connections::Connection;
+use crate::process::readers::{Leave, ReadError};
 use crate::server::Server;
+use crate::text::channel::ChannelCard;
+use crate::text::json;
+use crate::text::json::{Big, JsonCell};
 
 /// Buckets of one answer at most, over all channels; without an end there may be as many behind the clock's now.
 const BUCKETS_MAX: usize = 2_000_000;
@@ -82,13 +84,18 @@ pub(super) fn instant_of(at: Option<&str>, now: i64) -> Result<Option<i64>, Fail
     }
 }
 
-pub(super) fn scan_failure(error: ScanError) -> Failure {
-    match error {
-        ScanError::Expired | ScanError::BlobExpired { .. } | ScanError::ViewTooOld => {
-            Failure::unavailable(error.to_string())
-        }
-        other => Failure::internal(other),
+/// The range of two time parameters; `to` is the end of time if not given.
+pub fn range(from: Option<&str>, to: Option<&str>, default_from: i64) -> Result<Range<i64>, Failure> {
+    let now = now_ns();
+    let time = |text: Option<&str>, default| match text {
+        None | Some("") => Ok(default),
+        Some(text) => instant::parse(text, now).map_err(Failure::bad_request),
+    };
+    let range = time(from, default_from)?..time(to, i64::MAX)?;
+    if range.start > range.end {
+        return Err(Failure::bad_request("from is after to"));
     }
+    Ok(range)
 }
 
 /// `GET /api/history`
@@ -111,7 +118,7 @@ pub(super) async fn history(
         read_history(&reading, &patterns, &extent, reserved)
     };
     let (body, reserved) = server.readers.read(server.patience(), read).await?;
-    Ok(Held::with(answer::json_bytes(body), reserved))
+    Ok(HeldMemory::with(answer::json_bytes(body), reserved))
 }
 
 /// Reads a history, each stream of it within what is reserved for its buckets and their text.
@@ -201,7 +208,7 @@ fn write_state(out: &mut Vec<u8>, row: &StateRow) {
     json::push(out, &ChannelCard::new(&row.stream, row.stream.layout.channel(row.channel)));
     out.extend_from_slice(b",\"value\":");
     match &row.value {
-        Some(value) => json::push(out, &Cell(value.as_value())),
+        Some(value) => json::push(out, &JsonCell(value.as_value())),
         None => out.extend_from_slice(b"null"),
     }
     let times = [

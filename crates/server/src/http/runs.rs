@@ -12,10 +12,11 @@ use strongback_sources::{Sink, instant};
 
 use super::answer::{self, Failure, Parameters};
 use super::reading::pattern_texts;
-use crate::clock::now_ns;
-use crate::run_clock::{RunState, Step};
-use crate::run_log::{self, Row, RunError, TimedRun};
-use crate::runs::{cards, in_words, not_released};
+use crate::process::clock::now_ns;
+use crate::runs::cards::{cards, in_words, not_released};
+use crate::runs::clock::{RunState, RunStep};
+use crate::runs::log;
+use crate::runs::log::{RunError, RunStepRow, TimedRun};
 use crate::server::Server;
 
 /// Parameters of the list.
@@ -54,17 +55,17 @@ pub(super) async fn step(
 ) -> Result<Response, Failure> {
     let now = now_ns();
     let step = match word.as_str() {
-        "start" => Step::Start,
-        "t0" => Step::T0(time(query.at.as_deref(), now)?),
-        "hold" => Step::Hold,
-        "resume" => Step::Resume,
-        "stop" => Step::Stop,
+        "start" => RunStep::Start,
+        "t0" => RunStep::T0(time(query.at.as_deref(), now)?),
+        "hold" => RunStep::Hold,
+        "resume" => RunStep::Resume,
+        "stop" => RunStep::Stop,
         _ => return Err(Failure::nothing_at(&format!("/api/runs/{name}/{word}"))),
     };
-    if query.at.is_some() && !matches!(step, Step::T0(_)) {
+    if query.at.is_some() && !matches!(step, RunStep::T0(_)) {
         return Err(Failure::bad_request("at goes with t0 alone: other steps are taken now"));
     }
-    if query.channels.is_some() && step != Step::Start {
+    if query.channels.is_some() && step != RunStep::Start {
         return Err(Failure::bad_request("channels go with start alone"));
     }
     let channels = query.channels.as_deref().map(pattern_texts).unwrap_or_default();
@@ -86,15 +87,15 @@ pub(super) async fn step(
 fn take(
     server: &Server,
     name: &str,
-    step: Step,
+    step: RunStep,
     channels: &[String],
     now: i64,
 ) -> Result<(TimedRun, String), RunError> {
     let ingest = &server.ingest;
-    let write = |row: &Row<'_>| {
-        let (stream, indices) = ingest.resolve_own(&Row::spec())?;
+    let write = |row: &RunStepRow<'_>| {
+        let (stream, indices) = ingest.resolve_own(&RunStepRow::spec())?;
         let appended = ingest.accept_waiting(&row.batch(stream.id, &indices));
-        run_log::stored(appended.outcomes)?;
+        log::stored(appended.outcomes)?;
         Ok(ingest.wait_durable(appended.commit))
     };
     let (run, durable) = server.runs.step(name, step, channels, now, write)?;

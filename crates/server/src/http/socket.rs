@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::connections::{Connection, Place};
+use crate::process::connections::{Connection, ConnectionPlace};
 
 /// A socket with its place among the connections, which it has until it is dropped, upgraded or not.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub(super) struct Socket {
     stream: TcpStream,
     /// What was read of it before.
     head: Bytes,
-    place: Place,
+    place: ConnectionPlace,
 }
 
 impl Socket {
     /// Takes a connection of which `head` was read.
-    pub(super) fn new(stream: TcpStream, head: Vec<u8>, place: Place) -> Socket {
+    pub(super) fn new(stream: TcpStream, head: Vec<u8>, place: ConnectionPlace) -> Socket {
         Socket { stream, head: head.into(), place }
     }
 

@@ -11,14 +11,14 @@ use strongback_sources::inetx::Tally;
 use strongback_store::{Counts, Stream, StreamKey};
 
 use super::answer::{self, Failure};
-use crate::clocks::arrival::Histogram;
-use crate::clocks::estimate::Reading;
-use crate::clocks::{ArrivalCard, ClockCard};
-use crate::expectation::{Expectation, Expected, Status};
-use crate::json::Big;
-use crate::live::Newest;
-use crate::roster::PacketCard;
+use crate::live::NewestFrame;
+use crate::reception::arrival::Histogram;
 use crate::server::Server;
+use crate::sources::clocks::estimate::ClockReading;
+use crate::sources::clocks::{ArrivalCard, ClockCard};
+use crate::sources::expectation::{Expectation, RateOrigin, StreamStatus};
+use crate::sources::roster::PacketCard;
+use crate::text::json::Big;
 
 /// Streams whose histograms are copied under one hold of the fan-out's lock.
 const LOCKED_STREAMS: usize = 256;
@@ -39,11 +39,11 @@ struct StreamCard {
     restarts: Big<u64>,
     rate_hz: f64,
     expected_rate_hz: Option<f64>,
-    expected: Expected,
+    expected: RateOrigin,
     loss: &'static str,
     last_receive_time: Option<Big<i64>>,
     last_source_time: Option<Big<i64>>,
-    status: Status,
+    status: StreamStatus,
     status_since: Big<i64>,
     clock: Option<ClockCard>,
     inter_arrival: Option<ArrivalCard>,
@@ -52,7 +52,7 @@ struct StreamCard {
 }
 
 impl StreamCard {
-    fn new(stream: &Stream, counts: &Counts, newest: Option<Newest>, of: &Expectation) -> StreamCard {
+    fn new(stream: &Stream, counts: &Counts, newest: Option<NewestFrame>, of: &Expectation) -> StreamCard {
         StreamCard {
             stream: stream.id.0,
             name: stream.key.to_string(),
@@ -70,14 +70,14 @@ impl StreamCard {
             expected: of.expected(),
             loss: match (stream.sequence_modulus, of.expected()) {
                 (Some(_), _) => "by sequence",
-                (None, Expected::Given) => "by period",
+                (None, RateOrigin::Given) => "by period",
                 (None, _) => "not knowable",
             },
             last_receive_time: newest.map(|n| Big(n.receive_time)),
             last_source_time: newest.and_then(|n| n.source_time).map(Big),
             status: match of.status() {
                 // Of the server's own tables nothing is expected, and between two looks something may have come.
-                Status::Never if newest.is_some() => Status::Ok,
+                StreamStatus::Never if newest.is_some() => StreamStatus::Ok,
                 status => status,
             },
             status_since: Big(of.since()),
@@ -90,7 +90,7 @@ impl StreamCard {
     /// Adds what is known of its clock, of the times between its frames, and what its packets say of themselves.
     fn with_times(
         self,
-        clock: Option<Reading>,
+        clock: Option<ClockReading>,
         counts: Option<Histogram>,
         period_ns: Option<i64>,
         tally: Option<&Tally>,

@@ -15,7 +15,7 @@ use strongback_store::Refusal;
 
 use super::answer::{self, Failure, Parameters};
 use super::bounded::Intake;
-use crate::clock::now_ns;
+use crate::process::clock::now_ns;
 use crate::server::Server;
 
 /// How much a compressed body grows, where it grows as telemetry does, and what it may be beside that.
@@ -155,7 +155,7 @@ async fn read_body(
             let other = String::from_utf8_lossy(other).into_owned();
             Err(Box::new(Answer {
                 status: 415,
-                ..Answer::invalid(&format!("content encoding {other:?}; gzip is right"))
+                ..Answer::invalid(&format!("content encoding {other:?}; only gzip is supported"))
             }))
         }
     }

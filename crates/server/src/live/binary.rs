@@ -9,7 +9,7 @@ use strongback_store::ChannelType;
 
 use super::cell_notes::CellNotes;
 use super::heartbeat::{Heartbeat, PlaybackBeat};
-use super::snapshot::History;
+use super::snapshot::HistoryMessage;
 use super::window::{ChannelWindow, TakenWindow};
 
 /// The WebSocket subprotocol by which a client asks for this form.
@@ -136,7 +136,7 @@ pub fn push_window(out: &mut Vec<u8>, place: &TakenWindow, committed: u64) {
 }
 
 /// A history, or one part of it, as a message.
-pub fn history(history: &History) -> Vec<u8> {
+pub fn history(history: &HistoryMessage) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 * 1024);
     out.extend_from_slice(&[HISTORY, 0, 0, 0]);
     push_size(&mut out, history.rows.len());

@@ -4,7 +4,7 @@
 use strongback_store::Value;
 
 use super::window::ChannelWindow;
-use crate::json;
+use crate::text::json;
 
 /// What there is to say of the cells of a window or series; most often nothing.
 #[derive(Clone, Debug, Default, PartialEq)]

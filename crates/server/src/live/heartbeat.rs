@@ -5,7 +5,6 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::binary;
-use crate::playback::State;
 
 /// What a heartbeat says.
 #[derive(Clone, Debug)]
@@ -66,6 +65,58 @@ impl Heartbeat<'_> {
     }
 }
 
+/// What a playback is doing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlaybackState {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Begin of its interval of `time`, nanoseconds since 1970 UTC.
+    pub from: i64,
+    /// End of it, exclusive.
+    pub to: i64,
+    /// `time` up to which all was played.
+    pub at: i64,
+    /// Seconds of the record in one.
+    pub speed: f64,
+    /// Whether the clock stands.
+    pub paused: bool,
+    /// Whether it begins again at the end.
+    pub looped: bool,
+    /// Whether it is at the end, and stays there.
+    pub ended: bool,
+    /// Who watches.
+    pub viewers: u32,
+    /// Whether reading cannot keep up with the speed.
+    pub behind: bool,
+    /// How often it jumped.
+    pub round: u64,
+    /// The server's clock, nanoseconds since 1970 UTC.
+    pub wall_ns: i64,
+}
+
+impl PlaybackState {
+    /// As clients are told.
+    pub fn json(&self) -> serde_json::Value {
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "from": self.from.to_string(),
+            "to": self.to.to_string(),
+            "at": self.at.to_string(),
+            "speed": self.speed,
+            "paused": self.paused,
+            "loop": self.looped,
+            "ended": self.ended,
+            "viewers": self.viewers,
+            "behind": self.behind,
+            "round": self.round,
+            "wall_ns": self.wall_ns.to_string(),
+        })
+    }
+}
+
 /// The heartbeat of a playback.
 #[derive(Clone, Debug)]
 pub struct PlaybackBeat<'a> {
@@ -74,7 +125,7 @@ pub struct PlaybackBeat<'a> {
     /// Whether it records.
     pub store: &'a str,
     /// What the playback is doing.
-    pub state: &'a State,
+    pub state: &'a PlaybackState,
 }
 
 impl PlaybackBeat<'_> {

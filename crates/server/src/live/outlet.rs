@@ -3,56 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::ws::Utf8Bytes;
-use bytes::Bytes;
-
 use super::heartbeat::Beat;
-use crate::budget::Reservation;
+use super::outgoing::{Form, Outgoing};
+use crate::process::budget::Reservation;
 
 /// A client that takes no byte for so long is let go.
 pub const SEND_PATIENCE: Duration = Duration::from_secs(30);
-
-/// How a client is told of updates, histories and heartbeats; all else is JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// JSON text: docs/api.md.
-    Json,
-    /// Bytes: docs/format/live.md.
-    Binary,
-}
-
-/// A message on its way to a client.
-#[derive(Clone, Debug)]
-pub enum Told {
-    /// JSON.
-    Text(Utf8Bytes),
-    /// Of the binary form.
-    Binary(Bytes),
-}
-
-impl Told {
-    /// A message in JSON, which is UTF-8.
-    pub fn json(message: impl Into<Bytes>) -> Told {
-        let bytes: Bytes = message.into();
-        match Utf8Bytes::try_from(bytes) {
-            Ok(text) => Told::Text(text),
-            Err(error) => unreachable!("messages are written from UTF-8: {error}"),
-        }
-    }
-
-    /// Its bytes.
-    pub fn size_bytes(&self) -> usize {
-        match self {
-            Told::Text(text) => text.len(),
-            Told::Binary(bytes) => bytes.len(),
-        }
-    }
-
-    /// The message that something could not be done; `id` of the subscription, if it is about one.
-    pub fn error(id: Option<i64>, message: &str) -> Told {
-        Told::Text(serde_json::json!({ "type": "error", "id": id, "message": message }).to_string().into())
-    }
-}
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +31,7 @@ pub trait Outlet: Send {
     ///
     /// # Errors
     /// The connection has ended, or must.
-    fn send(&mut self, told: Told) -> impl Future<Output = Result<(), End>> + Send;
+    fn send(&mut self, told: Outgoing) -> impl Future<Output = Result<(), End>> + Send;
 
     /// Sends a heartbeat.
     ///

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Deserialize;
 use strongback_store::{Store, StreamId, View};
 
-use super::outlet::Told;
+use super::outgoing::Outgoing;
 use super::subscription::Subscription;
 
 /// What a client that comes back says of where it stood, from its last `hello`, `update` and `rewound`.
@@ -101,7 +101,7 @@ impl From<Position> for Resume {
 impl Resume {
     /// Where each stream goes on; adds a `rewound` to the messages for each that went back. `view` is one of
     /// `store`.
-    pub fn check(&self, store: &Store, view: &View, id: i64, messages: &mut Vec<Told>) -> Resumed {
+    pub fn check(&self, store: &Store, view: &View, id: i64, messages: &mut Vec<Outgoing>) -> Resumed {
         let mut resumed = HashMap::with_capacity(self.rows.len());
         for (stream, (row, committed)) in &self.rows {
             let Ok(number) = stream.parse() else { continue };
@@ -133,11 +133,11 @@ impl Resume {
 }
 
 /// The message that says which row a stream went back to.
-pub fn rewound(id: i64, stream: StreamId, epoch: u32, row: u64) -> Told {
+pub fn rewound(id: i64, stream: StreamId, epoch: u32, row: u64) -> Outgoing {
     let message = serde_json::json!({
         "type": "rewound", "id": id, "stream": stream.0, "epoch": epoch, "row": row.to_string(),
     });
-    Told::Text(message.to_string().into())
+    Outgoing::Text(message.to_string().into())
 }
 
 #[cfg(test)]

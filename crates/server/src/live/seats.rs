@@ -18,13 +18,13 @@ pub struct Seats {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// All are taken.
-    #[error("{max} live clients already: live.max_clients")]
+    #[error("too many live clients: {max} are connected (live.max_clients)")]
     All {
         /// How many there are.
         max: usize,
     },
     /// One address has as many as it may.
-    #[error("{max} live clients from {address} already: live.max_clients_per_address")]
+    #[error("too many live clients from {address}: {max} are connected (live.max_clients_per_address)")]
     Address {
         /// The address.
         address: IpAddr,

@@ -8,7 +8,7 @@ use strongback_store::{CellState, ChannelId, ChannelIndex, ChannelType, Stream, 
 use super::pace::Pace;
 use super::place::Place;
 use super::subscription::Subscription;
-use super::tail::{Arrived, Fresh, Reader, Tail};
+use super::tail::{Arrived, Fresh, Tail, TailReader};
 use super::texts::Texts;
 use super::window::{StreamWindow, TakenWindow};
 
@@ -155,7 +155,7 @@ impl Slot {
         self.next = rest.end();
         if let (Some((subscription, slot)), false) = (wait, self.waiting) {
             self.waiting = true;
-            rest.wait(Reader { subscription: subscription.clone(), slot });
+            rest.wait(TailReader { subscription: subscription.clone(), slot });
         }
     }
 

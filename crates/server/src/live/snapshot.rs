@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use strongback_store::{Batch, ChannelIndex, Reduction, Scan, ScanError, StateCell, StreamId, Value, View};
 
-use super::outlet::Told;
-use super::subscription::{Held, Match, Subscription};
+use super::outgoing::Outgoing;
+use super::subscription::{HeldStream, Match, Subscription};
 use super::window::StreamWindow;
-use crate::history::{self, Beside, Extent, GapSpans, Series};
-use crate::json;
-use crate::readers::{Leave, ReadError};
+use crate::live::history;
+use crate::live::history::{Beside, Extent, GapSpans, Series};
+use crate::process::readers::{Leave, ReadError};
+use crate::text::json;
 
 /// Rows of a stream that a late match, or a client that comes back, takes along at most.
 const CATCH_UP_ROWS: u64 = 4096;
@@ -163,7 +164,7 @@ fn earlier(
 
 /// The history of a subscription, or a part of it: rows below each match's start row, and where the tails begin.
 #[derive(Debug)]
-pub struct History {
+pub struct HistoryMessage {
     /// The client's number of the subscription.
     pub id: i64,
     /// What its streams had.
@@ -181,7 +182,7 @@ pub struct StreamHistory {
     pub gaps: Vec<(i64, i64)>,
 }
 
-impl History {
+impl HistoryMessage {
     /// Reads it, reduced to `points` buckets a channel over `grid`.
     ///
     /// # Errors
@@ -193,7 +194,7 @@ impl History {
         (grid, points): (Range<i64>, usize),
         gaps: &GapSpans<'_>,
         (leave, beside): (&Leave, &Arc<Beside>),
-    ) -> Result<History, ReadError> {
+    ) -> Result<HistoryMessage, ReadError> {
         let mut streams = Vec::with_capacity(found.len());
         for found in found {
             let columns: Vec<ChannelIndex> = found.channels.iter().map(|c| ChannelIndex(*c)).collect();
@@ -207,7 +208,7 @@ impl History {
         // The tail of a playback begins at a time.
         let tails = found.iter().filter(|found| found.start_row < u64::MAX);
         let rows = tails.map(|found| (found.stream.id, found.start_row)).collect();
-        Ok(History { id, streams, rows })
+        Ok(HistoryMessage { id, streams, rows })
     }
 
     /// The message in JSON.
@@ -247,7 +248,7 @@ impl History {
 }
 
 /// The message that says what the held streams of a playback had before what is played: the last value of each channel.
-pub fn state_of(view: &View, id: i64, round: u64, held: &[Held]) -> Told {
+pub fn state_of(view: &View, id: i64, round: u64, held: &[HeldStream]) -> Outgoing {
     let mut out = Vec::with_capacity(4096);
     out.extend_from_slice(b"{\"type\":\"snapshot\",\"id\":");
     json::push(&mut out, &id);
@@ -289,7 +290,7 @@ pub fn state_of(view: &View, id: i64, round: u64, held: &[Held]) -> Told {
         json::push(&mut out, &damage);
     }
     out.push(b'}');
-    Told::json(out)
+    Outgoing::json(out)
 }
 
 fn write_cell(out: &mut Vec<u8>, cell: &StateCell) {

@@ -154,7 +154,7 @@ pub struct Pending {
 /// What tails said since the connection looked. Locked for moments only: whoever fills tails does not wait for a
 /// connection that reads them.
 #[derive(Debug, Default)]
-struct Told {
+struct TailNews {
     /// Places of streams that have a frame, and where their tails end behind it.
     streams: Vec<(u32, u64)>,
     /// Whether the connection was woken since it fell asleep.
@@ -172,7 +172,7 @@ pub struct Subscription {
     pub patterns: PatternSet,
     pending: Mutex<Pending>,
     /// Locked after `pending`, if with it.
-    told: Mutex<Told>,
+    told: Mutex<TailNews>,
     /// Streams that were compared with the patterns, with their channels: the next look is at what changed since.
     looked: Mutex<StreamList>,
     /// Channels that were found and for which there was no room.
@@ -201,7 +201,7 @@ pub struct Match {
 
 /// A stream of a playback that is held.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldStream {
     /// Its place in the subscription.
     pub slot: u32,
     /// The stream.
@@ -348,9 +348,9 @@ impl Subscription {
     }
 
     /// Of a playback: streams that are held, and what the client must know of them before they are let go.
-    pub fn held(&self) -> (Round, Vec<Held>) {
+    pub fn held(&self) -> (Round, Vec<HeldStream>) {
         let pending = self.pending.lock();
-        let of = |(at, slot): (usize, &Slot)| Held {
+        let of = |(at, slot): (usize, &Slot)| HeldStream {
             slot: at as u32,
             stream: slot.stream,
             since: slot.since,
@@ -569,7 +569,7 @@ impl Subscription {
     }
 
     /// Begins to take what is due, or says when to look again. Until then frames wake nobody, unless it waits for them.
-    pub fn take_due(self: &Arc<Self>, turn: &Turn, into: &mut Taken) -> Due {
+    pub fn take_due(self: &Arc<Self>, turn: &UpdateTurn, into: &mut TakenUpdate) -> Due {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         loop {
@@ -612,7 +612,7 @@ impl Subscription {
 
     /// Begins to take what waits, due or not.
     #[cfg(test)]
-    pub fn begin(self: &Arc<Self>, into: &mut Taken) {
+    pub fn begin(self: &Arc<Self>, into: &mut TakenUpdate) {
         let mut pending = self.pending.lock();
         self.hear(&mut pending);
         pending.begin(into);
@@ -620,7 +620,7 @@ impl Subscription {
     }
 
     /// Hands over each window of what it began to take.
-    pub fn take(self: &Arc<Self>, taken: &mut Taken, mut tell: impl FnMut(&TakenWindow)) {
+    pub fn take(self: &Arc<Self>, taken: &mut TakenUpdate, mut tell: impl FnMut(&TakenWindow)) {
         for at in taken.due.drain(..) {
             let mut pending = self.pending.lock();
             let is_of_before = pending.epoch != taken.epoch;
@@ -644,7 +644,7 @@ impl Subscription {
 
 impl Pending {
     /// Until when what waits waits for a frame that is about to come, if it does.
-    fn wait_until(&self, turn: &Turn, period_ns: i64) -> Option<i64> {
+    fn wait_until(&self, turn: &UpdateTurn, period_ns: i64) -> Option<i64> {
         let mut until: Option<i64> = None;
         for at in self.dirty.iter().filter(|at| !self.slots[**at as usize].held) {
             match self.slots[*at as usize].pace().rhythm(turn.now, turn.overdue_ns, period_ns) {
@@ -666,7 +666,7 @@ impl Pending {
         }
     }
 
-    fn begin(&mut self, into: &mut Taken) {
+    fn begin(&mut self, into: &mut TakenUpdate) {
         self.hurried = false;
         into.dropped += std::mem::take(&mut self.dropped);
         into.epoch = self.epoch;
@@ -678,7 +678,7 @@ impl Pending {
 
 /// Where a subscription stands in its rhythm.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
+pub struct UpdateTurn {
     /// The server's clock, nanoseconds since 1970 UTC.
     pub now: i64,
     /// How long an update has been due, nanoseconds; negative before its time.
@@ -702,7 +702,7 @@ pub enum Due {
 
 /// What is on its way to the client. Reused between updates.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct TakenUpdate {
     /// Streams of which windows are still to be taken.
     due: Vec<u32>,
     /// Epoch of their rows.

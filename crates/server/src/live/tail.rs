@@ -45,7 +45,7 @@ pub struct Fresh<'a> {
 
 /// A stream in a subscription.
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct TailReader {
     /// The subscription.
     pub subscription: Arc<Subscription>,
     /// The stream's place in it.
@@ -65,21 +65,21 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Tail {
     clock: Clock,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptFrame>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptFrame {
     frames: FrameBatch,
     arrived: Vec<(Arrived, bool, Texts)>,
     /// Number of the first frame.
     first: u64,
     pace: Pace,
     /// Those that have read all, and are told of the next frame.
-    waiting: Vec<Reader>,
+    waiting: Vec<TailReader>,
 }
 
-impl Kept {
+impl KeptFrame {
     fn next(&self) -> u64 {
         self.first + self.arrived.len() as u64
     }
@@ -118,7 +118,7 @@ impl Tail {
         fresh: &Fresh<'_>,
         now: i64,
         readers: usize,
-        told: &mut Vec<(Reader, u64)>,
+        told: &mut Vec<(TailReader, u64)>,
     ) -> Result<(), Refusal> {
         let size = fresh.frame.size_bytes();
         if size > FRAME_BYTES_MAX {
@@ -150,7 +150,7 @@ impl Tail {
     }
 
     /// A reader waits for the next frame.
-    pub fn wait(&self, reader: Reader) {
+    pub fn wait(&self, reader: TailReader) {
         self.kept.lock().waiting.push(reader);
     }
 
@@ -165,8 +165,8 @@ impl Tail {
     }
 
     /// The frames from `from` on, for a reader that stands there.
-    pub fn from(&self, from: u64) -> Rest<'_> {
-        Rest { kept: self.kept.lock(), from }
+    pub fn from(&self, from: u64) -> UnreadRows<'_> {
+        UnreadRows { kept: self.kept.lock(), from }
     }
 
     /// Forgets a reader that waits.
@@ -176,12 +176,12 @@ impl Tail {
 }
 
 /// What a reader has not seen. Nobody pushes while it is held.
-pub struct Rest<'a> {
-    kept: MutexGuard<'a, Kept>,
+pub struct UnreadRows<'a> {
+    kept: MutexGuard<'a, KeptFrame>,
     from: u64,
 }
 
-impl Rest<'_> {
+impl UnreadRows<'_> {
     /// Them, in order.
     pub fn frames(&self) -> impl Iterator<Item = Fresh<'_>> {
         let skipped = self.from.saturating_sub(self.kept.first) as usize;
@@ -199,7 +199,7 @@ impl Rest<'_> {
     }
 
     /// The reader waits for the next one.
-    pub fn wait(&mut self, reader: Reader) {
+    pub fn wait(&mut self, reader: TailReader) {
         self.kept.waiting.push(reader);
     }
 }

@@ -12,7 +12,7 @@ const RUNS_MAX: usize = 2048;
 /// Matches of a subscription that wait for room.
 #[derive(Debug, Default)]
 pub struct Unplaced {
-    streams: Vec<Kept>,
+    streams: Vec<UnplacedStream>,
     /// Over all streams.
     runs: usize,
     /// Whether the client was told that there are more than are kept.
@@ -20,7 +20,7 @@ pub struct Unplaced {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct UnplacedStream {
     id: StreamId,
     /// Once the store was opened anew, the number may be another stream's.
     key: StreamKey,
@@ -39,7 +39,7 @@ impl Unplaced {
         self.runs += runs.len();
         match at {
             Some(at) => self.streams[at].runs.extend(runs),
-            None => self.streams.push(Kept { id: stream.id, key: stream.key.clone(), runs }),
+            None => self.streams.push(UnplacedStream { id: stream.id, key: stream.key.clone(), runs }),
         }
         true
     }
@@ -48,7 +48,7 @@ impl Unplaced {
     /// forgotten.
     pub fn take(&mut self, streams: &StreamList) -> Vec<(Arc<Stream>, Vec<u16>)> {
         self.runs = 0;
-        let of = |kept: Kept| {
+        let of = |kept: UnplacedStream| {
             let stream = streams.get(kept.id.0 as usize).filter(|stream| stream.key == kept.key)?;
             let all = kept.runs.iter().flat_map(|(first, last)| *first..=*last);
             let channels: Vec<u16> = all.filter(|at| usize::from(*at) < stream.layout.channels.len()).collect();
@@ -59,7 +59,8 @@ impl Unplaced {
 
     /// The channels of the stream that has the fewest, if any is kept.
     pub fn fewest(&self) -> Option<u64> {
-        let count = |kept: &Kept| kept.runs.iter().map(|(first, last)| u64::from(last - first) + 1).sum::<u64>();
+        let count =
+            |kept: &UnplacedStream| kept.runs.iter().map(|(first, last)| u64::from(last - first) + 1).sum::<u64>();
         self.streams.iter().map(count).min()
     }
 
@@ -104,7 +105,7 @@ mod tests {
         assert!(unplaced.keep(&wide, &[0, 1, 2, 7, 19]) && unplaced.keep(&narrow, &[1]) && unplaced.keep(&wide, &[9]));
         assert_eq!((unplaced.runs, unplaced.fewest()), (5, Some(1)));
         // One of another name has the number now.
-        unplaced.streams.push(Kept { id: narrow.id, key: StreamKey::new("gone", []), runs: vec![(0, 1)] });
+        unplaced.streams.push(UnplacedStream { id: narrow.id, key: StreamKey::new("gone", []), runs: vec![(0, 1)] });
         let told = |kept: Vec<(Arc<Stream>, Vec<u16>)>| {
             kept.into_iter().map(|(stream, channels)| (stream.id, channels)).collect::<Vec<_>>()
         };

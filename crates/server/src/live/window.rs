@@ -6,7 +6,7 @@ use strongback_store::{Bucket, ChannelId, ChannelIndex, ChannelType, OwnedValue,
 use super::cell_notes::CellNotes;
 use super::sum::Sum;
 use super::texts::{SHARED_BYTES_MIN, Text, Texts};
-use crate::json;
+use crate::text::json;
 
 /// Memory of so few channels is not worth giving back.
 const FEW_CHANNELS: usize = 4;

@@ -10,7 +10,7 @@ use strongback_store::{ChannelIndex, Scan, ScanError, Store, StreamId, View};
 
 use super::replay::{Next, Replay};
 use super::track::Trouble;
-use super::{Refused, Wish};
+use super::{ControlCommand, Refused};
 use crate::live::Live;
 use crate::live::place::Place;
 
@@ -50,7 +50,7 @@ pub struct Now {
 pub type Gaps = dyn Fn(&Range<i64>) -> Vec<(StreamId, i64)> + Send;
 
 /// What a deck needs of the server.
-pub struct Machine {
+pub struct DeckHost {
     /// What time it is.
     pub now: Box<dyn Fn() -> Now + Send>,
     /// The store of this moment: it may be another after a failure of the disk.
@@ -61,7 +61,7 @@ pub struct Machine {
 
 /// How far a step goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum StepSpan {
     /// So many frames.
     Frames(u64),
     /// To this `time`.
@@ -70,7 +70,7 @@ enum Step {
 
 /// The clock and the reader of a playback.
 pub struct Deck {
-    machine: Machine,
+    machine: DeckHost,
     live: Arc<Live>,
     interval: Range<i64>,
     speed: f64,
@@ -82,13 +82,13 @@ pub struct Deck {
     place: Place,
     /// `time` and steady clock from which the clock runs.
     base: (i64, i64),
-    step: Option<Step>,
+    step: Option<StepSpan>,
     behind_until: i64,
     /// When it stood at its end, to begin again, and when it last did.
     turning_since: Option<i64>,
     turned: i64,
     round: u64,
-    reader: Option<Reader>,
+    reader: Option<DeckReader>,
     /// Of the store that was read.
     epoch: Option<u32>,
     /// Where the round began.
@@ -103,7 +103,7 @@ pub struct Deck {
 }
 
 /// What reads.
-struct Reader {
+struct DeckReader {
     replay: Replay,
     store: Arc<Store>,
     interest: u64,
@@ -113,7 +113,7 @@ struct Reader {
 
 /// How playing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Played {
+enum PlayEnd {
     /// All that was due.
     All,
     /// As much as was possible in a turn.
@@ -122,7 +122,7 @@ enum Played {
 
 impl Deck {
     /// A deck that stands at `at` within an interval of `time`, nanoseconds since 1970 UTC.
-    pub fn new(machine: Machine, other: &Live, interval: Range<i64>, at: i64) -> Deck {
+    pub fn new(machine: DeckHost, other: &Live, interval: Range<i64>, at: i64) -> Deck {
         let at = at.clamp(interval.start, interval.end);
         let place = place_of(&interval, at);
         let base = (at, (machine.now)().steady);
@@ -205,43 +205,43 @@ impl Deck {
     ///
     /// # Errors
     /// What it wishes cannot be.
-    pub fn obey(&mut self, wish: &Wish) -> Result<(), Refused> {
+    pub fn obey(&mut self, wish: &ControlCommand) -> Result<(), Refused> {
         self.step = None;
         match *wish {
-            Wish::Play => {
+            ControlCommand::Play => {
                 self.paused = false;
                 self.run_from(self.at);
             }
-            Wish::Pause => self.pause(),
-            Wish::StepFrames(frames) => {
+            ControlCommand::Pause => self.pause(),
+            ControlCommand::StepFrames(frames) => {
                 self.pause();
                 if self.wanted().is_empty() {
                     return Err(Refused::Bad("no viewer has subscribed anything: there is no frame to step to".into()));
                 }
-                self.step = Some(Step::Frames(frames));
+                self.step = Some(StepSpan::Frames(frames));
             }
-            Wish::StepTime(ns) => {
+            ControlCommand::StepTime(ns) => {
                 self.pause();
-                self.step = Some(Step::Until(self.at.saturating_add(ns).min(self.interval.end)));
+                self.step = Some(StepSpan::Until(self.at.saturating_add(ns).min(self.interval.end)));
             }
-            Wish::Seek(at) => {
+            ControlCommand::Seek(at) => {
                 if !(self.interval.start..=self.interval.end).contains(&at) {
                     let Range { start, end } = self.interval;
                     return Err(Refused::Bad(format!("at is {at}, outside of the interval from {start} to {end}")));
                 }
                 self.jump(at, false);
             }
-            Wish::Speed(speed) => {
+            ControlCommand::Speed(speed) => {
                 let target = self.target();
                 self.run_from(target);
                 self.speed = speed;
             }
-            Wish::Loop(looped) => {
+            ControlCommand::Loop(looped) => {
                 let at = self.at;
                 self.looped = looped;
                 self.run_from(at);
             }
-            Wish::Interval(from, to) => {
+            ControlCommand::Interval(from, to) => {
                 let interval = from.unwrap_or(self.interval.start)..to.unwrap_or(self.interval.end);
                 super::check_interval(&interval)?;
                 // While it stood at its end, its clock stood.
@@ -306,7 +306,7 @@ impl Deck {
         if due < self.at {
             return IDLE;
         }
-        if self.play_to(due) == Played::Part {
+        if self.play_to(due) == PlayEnd::Part {
             let now = self.now().steady;
             (self.base, self.behind_until) = ((self.at, now), now + BEHIND_NS);
             return Duration::ZERO;
@@ -315,12 +315,12 @@ impl Deck {
     }
 
     /// Plays a step, or a part of it.
-    fn step_on(&mut self, step: Step) -> Duration {
+    fn step_on(&mut self, step: StepSpan) -> Duration {
         let played = match step {
-            Step::Until(at) => self.play_to(at.min(self.horizon())),
-            Step::Frames(frames) => self.play_frames(frames),
+            StepSpan::Until(at) => self.play_to(at.min(self.horizon())),
+            StepSpan::Frames(frames) => self.play_frames(frames),
         };
-        if played == Played::All {
+        if played == PlayEnd::All {
             self.step = None;
             return IDLE;
         }
@@ -347,7 +347,7 @@ impl Deck {
     }
 
     /// Plays frames up to and with a `time`, where that is inside of the interval.
-    fn play_to(&mut self, due: i64) -> Played {
+    fn play_to(&mut self, due: i64) -> PlayEnd {
         let last = self.reach(due);
         let until = self.now().steady + TURN_NS;
         loop {
@@ -355,20 +355,20 @@ impl Deck {
                 Next::Nothing if !self.pass_to(last) => {}
                 Next::Nothing => {
                     self.stand_behind(last);
-                    return Played::All;
+                    return PlayEnd::All;
                 }
                 Next::Unsure => {}
                 Next::Frame(place) => self.play_one(place),
             }
             if self.now().steady >= until {
                 self.at = self.at.max(self.place.time);
-                return Played::Part;
+                return PlayEnd::Part;
             }
         }
     }
 
     /// Plays so many frames; those of one stream and time are one.
-    fn play_frames(&mut self, frames: u64) -> Played {
+    fn play_frames(&mut self, frames: u64) -> PlayEnd {
         let last = self.reach(self.horizon());
         let until = self.now().steady + TURN_NS;
         let mut left = frames;
@@ -388,11 +388,11 @@ impl Deck {
                 }
             }
             if self.now().steady >= until && left > 0 {
-                self.step = Some(Step::Frames(left));
-                return Played::Part;
+                self.step = Some(StepSpan::Frames(left));
+                return PlayEnd::Part;
             }
         }
-        Played::All
+        PlayEnd::All
     }
 
     /// How far it can play towards a `time` now: what the reader sees, one that sees more now and then.
@@ -407,10 +407,10 @@ impl Deck {
     }
 
     /// A reader that is fit to go on.
-    fn reader(&mut self) -> &mut Reader {
+    fn reader(&mut self) -> &mut DeckReader {
         let now = self.now();
         let store = (self.machine.store)();
-        let is_fit = |reader: &Reader| Arc::ptr_eq(&reader.store, &store) && now.steady - reader.taken < VIEW_NS;
+        let is_fit = |reader: &DeckReader| Arc::ptr_eq(&reader.store, &store) && now.steady - reader.taken < VIEW_NS;
         let reader = match self.reader.take().filter(is_fit) {
             Some(reader) => reader,
             None => self.read_anew(store, now),
@@ -434,7 +434,7 @@ impl Deck {
         })
     }
 
-    fn read_anew(&mut self, store: Arc<Store>, now: Now) -> Reader {
+    fn read_anew(&mut self, store: Arc<Store>, now: Now) -> DeckReader {
         let view = store.view();
         let epoch = store.epoch();
         let interest = {
@@ -454,7 +454,7 @@ impl Deck {
         }
         let mut replay = Replay::new(view, wanted, self.place, end);
         replay.note_gaps((self.machine.gaps)(&(self.place.time..end)));
-        Reader { replay, store, interest, taken: now.steady }
+        DeckReader { replay, store, interest, taken: now.steady }
     }
 
     /// No frame is left up to and with a `time`: it stands behind it, unless other channels are wanted meanwhile, which

@@ -8,16 +8,32 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
-use super::deck::{Deck, Machine, Now};
-use super::{ORDERS, Order, PLAYBACKS_MAX, Playback, Playbacks, Refused, Session, State, Wanted, Wish, token};
-use crate::budget::Reservation;
-use crate::clock::now_ns;
-use crate::live::heartbeat::{Beat, PlaybackBeat};
-use crate::readers::{NICENESS, lower_priority};
-use crate::server::Server;
+use super::deck::{Deck, DeckHost, Now};
+use super::{
+    Control, ControlCommand, ORDERS, PLAYBACKS_MAX, Playback, PlaybackRequest, Playbacks, Refused, Session, token,
+};
+use crate::ingest::Ingest;
+use crate::live::heartbeat::{Beat, PlaybackBeat, PlaybackState};
+use crate::process::budget::Reservation;
+use crate::process::clock::now_ns;
+use crate::process::readers::{NICENESS, lower_priority};
+use crate::sources::ledger::Ledger;
 
 /// How long a playback that nobody watches and nobody directs is kept.
 pub const IDLE: Duration = Duration::from_secs(300);
+
+/// What a playback needs of the server that it runs in.
+#[derive(Clone, Debug)]
+pub struct PlaybackHost {
+    /// Stored data.
+    pub ingest: Arc<Ingest>,
+    /// Gaps, for its viewers.
+    pub ledger: Arc<Ledger>,
+    /// Time between two heartbeats.
+    pub heartbeat: Duration,
+    /// Turns true when the server stops.
+    pub stopping: watch::Receiver<bool>,
+}
 
 impl Playbacks {
     /// Begins one, with the memory that was reserved for it; answers it with the token of its director.
@@ -26,8 +42,8 @@ impl Playbacks {
     /// There are too many, or no thread can be had.
     pub fn start(
         &self,
-        server: &Arc<Server>,
-        wanted: &Wanted,
+        host: PlaybackHost,
+        wanted: &PlaybackRequest,
         reserved: Reservation,
     ) -> Result<(Arc<Playback>, String), Refused> {
         let mut sessions = self.sessions.lock();
@@ -35,13 +51,13 @@ impl Playbacks {
             return Err(Refused::TooMany);
         }
         let (id, director) = (token::<6>()?, token::<16>()?);
-        let (machine, ingest) = (machine(server), server.ingest.clone());
+        let (machine, ingest) = (machine(&host), host.ingest.clone());
         let mut deck = Deck::new(machine, ingest.live(), wanted.interval.clone(), wanted.at);
-        for wish in [Wish::Speed(wanted.speed), Wish::Loop(wanted.looped)] {
+        for wish in [ControlCommand::Speed(wanted.speed), ControlCommand::Loop(wanted.looped)] {
             deck.obey(&wish)?;
         }
         if wanted.paused {
-            deck.obey(&Wish::Pause)?;
+            deck.obey(&ControlCommand::Pause)?;
         }
         let (orders, received) = sync_channel(ORDERS);
         let playback = Arc::new(Playback {
@@ -54,14 +70,8 @@ impl Playbacks {
             director: Mutex::new(director.clone()),
             orders,
         });
-        let turning = Turning {
-            server: server.clone(),
-            playback: playback.clone(),
-            name: wanted.name.clone(),
-            deck,
-            received,
-            waiting: None,
-        };
+        let turning =
+            Turning { host, playback: playback.clone(), name: wanted.name.clone(), deck, received, waiting: None };
         let known = self.sessions.clone();
         let own = id.clone();
         let turn = move || {
@@ -81,21 +91,21 @@ impl Playbacks {
     }
 }
 
-/// What a deck needs, of a server.
-fn machine(server: &Arc<Server>) -> Machine {
+/// What a deck needs of a server.
+fn machine(host: &PlaybackHost) -> DeckHost {
     let began = Instant::now();
     let now = move || Now { steady: i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX), wall: now_ns() };
-    let (ingest, ledger) = (server.ingest.clone(), server.ledger.clone());
-    Machine {
+    let (ingest, ledger) = (host.ingest.clone(), host.ledger.clone());
+    DeckHost {
         now: Box::new(now),
         store: Box::new(move || ingest.store()),
         gaps: Box::new(move |time| ledger.open_ends(time)),
     }
 }
 
-fn state_of(deck: &Deck, id: &str, name: &str) -> State {
+fn state_of(deck: &Deck, id: &str, name: &str) -> PlaybackState {
     let (speed, paused, looped) = deck.mode();
-    State {
+    PlaybackState {
         id: id.to_owned(),
         name: name.to_owned(),
         from: deck.interval().start,
@@ -134,19 +144,19 @@ impl Patience {
 }
 
 struct Turning {
-    server: Arc<Server>,
+    host: PlaybackHost,
     playback: Arc<Playback>,
     name: String,
     deck: Deck,
-    received: Receiver<Order>,
+    received: Receiver<Control>,
     /// Who is told when the step is done.
-    waiting: Option<oneshot::Sender<Result<State, Refused>>>,
+    waiting: Option<oneshot::Sender<Result<PlaybackState, Refused>>>,
 }
 
 impl Turning {
     /// Turns until it ends; answers why.
     fn run(mut self) -> String {
-        let beat_every = Duration::from_millis(self.server.config.live.heartbeat_ms);
+        let beat_every = self.host.heartbeat;
         let mut beat_at = Instant::now();
         let mut patience = Patience::new(self.deck.now().steady);
         let mut said = true;
@@ -172,7 +182,7 @@ impl Turning {
             if patience.is_over(said || state.viewers > 0, self.deck.now().steady) {
                 break format!("nobody watched or directed it for {} s", IDLE.as_secs());
             }
-            if *self.server.stopping.borrow() {
+            if *self.host.stopping.borrow() {
                 break "the server stops".to_owned();
             }
             said = false;
@@ -183,16 +193,16 @@ impl Turning {
             };
             said = true;
             match order {
-                Order::Tell => {}
-                Order::End(why) => break why,
-                Order::Wish(wish, answer) => self.obey(&wish, answer),
+                Control::Tell => {}
+                Control::End(why) => break why,
+                Control::Wish(wish, answer) => self.obey(&wish, answer),
             }
         };
         self.playback.live.end(&format!("the playback ended: {why}"));
         why
     }
 
-    fn obey(&mut self, wish: &Wish, answer: oneshot::Sender<Result<State, Refused>>) {
+    fn obey(&mut self, wish: &ControlCommand, answer: oneshot::Sender<Result<PlaybackState, Refused>>) {
         // A step that is under way ends with the next command.
         if let Some(waiting) = self.waiting.take() {
             let _ = waiting.send(Ok(self.note()));
@@ -207,16 +217,16 @@ impl Turning {
     }
 
     /// Writes down what it is doing.
-    fn note(&self) -> State {
+    fn note(&self) -> PlaybackState {
         let state = state_of(&self.deck, &self.playback.id, &self.name);
         self.playback.at.store(state.at, Ordering::Release);
         self.playback.state.lock().clone_from(&state);
-        State { viewers: self.playback.viewers.load(Ordering::Relaxed), ..state }
+        PlaybackState { viewers: self.playback.viewers.load(Ordering::Relaxed), ..state }
     }
 
-    fn beat(&self, state: &State) {
-        let epoch = self.server.ingest.store().epoch();
-        let beat = PlaybackBeat { epoch, store: self.server.recording(), state }.beat();
+    fn beat(&self, state: &PlaybackState) {
+        let epoch = self.host.ingest.store().epoch();
+        let beat = PlaybackBeat { epoch, store: self.host.ingest.recording(), state }.beat();
         self.playback.heartbeat.send_replace(beat);
     }
 

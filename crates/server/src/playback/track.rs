@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use strongback_store::{Batch, ChannelIndex, ColumnValues, Scan, ScanError, StreamId, View};
+use strongback_store::{Batch, ChannelIndex, Scan, ScanError, StreamId, View};
 
-use crate::live::Played;
+use crate::live::PlayedFrame;
 use crate::live::place::Place;
 use crate::live::tail::Arrived;
+use crate::reception::replay::varying_bytes;
 
 /// Bytes of all slices that are held, about: the most of [`super::PLAYBACK_BYTES`].
 const BYTES: usize = super::PLAYBACK_BYTES / 8 * 7;
@@ -40,7 +41,7 @@ pub struct Trouble {
 
 /// A row of a slice.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct SliceRow {
     time: i64,
     row: u64,
     /// The batch that has it, and where in it.
@@ -56,7 +57,7 @@ pub struct Track {
     /// Its channels that are wanted.
     channels: Vec<ChannelIndex>,
     batches: Vec<Arc<Batch>>,
-    rows: Vec<Row>,
+    rows: Vec<SliceRow>,
     next: usize,
     /// Rows of an earlier `time` are read.
     known_to: i64,
@@ -174,21 +175,12 @@ impl Track {
                     self.batches.push(batch);
                     return Ok(true);
                 }
-                self.rows.push(Row { time: batch.time(at), row: *row, batch: number, at: at as u32 });
+                self.rows.push(SliceRow { time: batch.time(at), row: *row, batch: number, at: at as u32 });
             }
             self.batches.push(batch);
         }
         Ok(false)
     }
-}
-
-/// Bytes of the texts and arrays in a batch.
-pub fn varying_bytes(batch: &Batch) -> usize {
-    let of_column = |values: &ColumnValues| match values {
-        ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
-        _ => 0,
-    };
-    batch.columns.iter().map(|column| of_column(&column.values)).sum()
 }
 
 /// A frame of the record, in its turn.
@@ -210,7 +202,7 @@ impl Frame<'_> {
     }
 
     /// As the fan-out takes it.
-    pub fn played(&self) -> Played<'_> {
-        Played { arrived: self.arrived, batch: (self.batch, self.at), channels: self.channels }
+    pub fn played(&self) -> PlayedFrame<'_> {
+        PlayedFrame { arrived: self.arrived, batch: (self.batch, self.at), channels: self.channels }
     }
 }

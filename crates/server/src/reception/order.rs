@@ -13,34 +13,34 @@ use strongback_store::StreamId;
 /// Frames that are held back.
 #[derive(Debug)]
 pub struct Order<T> {
-    held: BinaryHeap<Reverse<Held<T>>>,
+    held: BinaryHeap<Reverse<HeldFrame<T>>>,
     /// What was received before has been let go.
     watermark: i64,
     arrived: u64,
 }
 
 #[derive(Debug)]
-struct Held<T> {
+struct HeldFrame<T> {
     /// Turn, stream, row, arrival.
     key: (i64, u32, u64, u64),
     item: T,
 }
 
-impl<T> PartialEq for Held<T> {
+impl<T> PartialEq for HeldFrame<T> {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl<T> Eq for Held<T> {}
+impl<T> Eq for HeldFrame<T> {}
 
-impl<T> PartialOrd for Held<T> {
+impl<T> PartialOrd for HeldFrame<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Held<T> {
+impl<T> Ord for HeldFrame<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
     }
@@ -62,7 +62,7 @@ impl<T> Order<T> {
     /// Takes something with its turn. Rows decide between equal turns of a stream; without a row it comes last.
     pub fn push(&mut self, turn: i64, stream: StreamId, row: Option<u64>, item: T) {
         self.arrived += 1;
-        self.held.push(Reverse(Held { key: (turn, stream.0, row.unwrap_or(u64::MAX), self.arrived), item }));
+        self.held.push(Reverse(HeldFrame { key: (turn, stream.0, row.unwrap_or(u64::MAX), self.arrived), item }));
     }
 
     /// The next whose turn is before `watermark`, which never falls.
@@ -87,11 +87,6 @@ impl<T> Order<T> {
     /// How many are held back.
     pub fn len(&self) -> usize {
         self.held.len()
-    }
-
-    /// Whether nothing is held back.
-    pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
     }
 }
 
@@ -119,7 +114,7 @@ mod tests {
             out.extend(std::iter::from_fn(|| order.pop_before(i64::MAX)));
             taken.sort_unstable();
             assert_eq!(out, taken);
-            assert!(order.is_empty() && late > 0);
+            assert!(order.held.is_empty() && late > 0);
         }
     }
 }

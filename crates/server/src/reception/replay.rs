@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use strongback_store::{Batch, ChannelIndex, Scan, ScanError, Scanner, StreamId, View};
+use strongback_store::{Batch, ChannelIndex, ColumnValues, Scan, ScanError, Scanner, StreamId, View};
 
-use super::{Reading, Sighting};
-use crate::playback::varying_bytes;
+use super::TappedFrame;
+use super::value::FromValue;
 
 /// Frames that a slice of time should have, at least and at most: slices grow and shrink until they do.
 const SLICE_FRAMES: Range<usize> = 2_000..50_000;
@@ -14,13 +14,22 @@ const SLICE_TEXT_BYTES: usize = 64 << 20;
 /// Span of the first slice, and of the longest.
 const SLICE_NS: Range<i64> = 1_000_000_000..86_400_000_000_000;
 
+/// Bytes of the texts and arrays in a batch.
+pub fn varying_bytes(batch: &Batch) -> usize {
+    let of_column = |values: &ColumnValues| match values {
+        ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
+        _ => 0,
+    };
+    batch.columns.iter().map(|column| of_column(&column.values)).sum()
+}
+
 /// The frame of a row of a batch whose columns are these channels.
-pub fn sighting<R: Reading>(batch: &Batch, channels: &[ChannelIndex], row: usize) -> Sighting<R> {
+pub fn sighting<R: FromValue>(batch: &Batch, channels: &[ChannelIndex], row: usize) -> TappedFrame<R> {
     let columns = channels.iter().zip(&batch.columns);
     let reading = |(channel, column): (&ChannelIndex, &strongback_store::Column)| {
-        Some((*channel, R::of(column.cell(row).ok()?)?))
+        Some((*channel, R::from_value(column.cell(row).ok()?)?))
     };
-    Sighting {
+    TappedFrame {
         stream: batch.stream,
         row: Some(batch.rows[row]),
         time: batch.time(row),
@@ -30,10 +39,10 @@ pub fn sighting<R: Reading>(batch: &Batch, channels: &[ChannelIndex], row: usize
 }
 
 /// The frames of a batch that have readings; `channels` are those of its columns.
-pub fn sightings<'b, R: Reading + 'b>(
+pub fn sightings<'b, R: FromValue + 'b>(
     batch: &'b Batch,
     channels: &'b [ChannelIndex],
-) -> impl Iterator<Item = Sighting<R>> + 'b {
+) -> impl Iterator<Item = TappedFrame<R>> + 'b {
     (0..batch.len()).map(|row| sighting(batch, channels, row)).filter(|frame| !frame.readings.is_empty())
 }
 
@@ -56,7 +65,7 @@ impl Frames {
     ///
     /// # Errors
     /// A scan that ends early.
-    pub fn next_frame<R: Reading>(&mut self) -> Result<Option<Sighting<R>>, ScanError> {
+    pub fn next_frame<R: FromValue>(&mut self) -> Result<Option<TappedFrame<R>>, ScanError> {
         loop {
             let Some(batch) = self.batch.as_ref().filter(|batch| self.next < batch.len()) else {
                 let Some(batch) = self.scanner.next() else { return Ok(None) };
@@ -74,7 +83,7 @@ impl Frames {
 
 /// What is read of a stream in the order of `time`.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct StreamRequest {
     /// The stream.
     pub stream: StreamId,
     /// Channels of it.
@@ -89,7 +98,7 @@ pub struct Wanted {
 /// instant is as large as what came at that instant.
 #[derive(Clone, Debug)]
 pub struct ByTime {
-    wanted: Vec<Wanted>,
+    wanted: Vec<StreamRequest>,
     next: i64,
     end: i64,
     span: i64,
@@ -98,7 +107,7 @@ pub struct ByTime {
 
 impl ByTime {
     /// Frames with `from ≤ time ≤ to`.
-    pub fn new(view: &View, wanted: Vec<Wanted>, from: i64, to: i64) -> ByTime {
+    pub fn new(view: &View, wanted: Vec<StreamRequest>, from: i64, to: i64) -> ByTime {
         // What lies beyond the newest frame need not be looked for.
         let times: Vec<(i64, i64)> = wanted.iter().filter_map(|of| view.time_range(of.stream)).collect();
         let first = times.iter().map(|time| time.0).min().unwrap_or(i64::MAX);
@@ -121,14 +130,14 @@ impl ByTime {
     ///
     /// # Errors
     /// A scan that ends early; the slice is tried again at the next call.
-    pub fn slice<R: Reading>(&mut self, view: &View) -> Result<Vec<Sighting<R>>, ScanError> {
+    pub fn slice<R: FromValue>(&mut self, view: &View) -> Result<Vec<TappedFrame<R>>, ScanError> {
         if self.is_over() {
             return Ok(Vec::new());
         }
         loop {
             let last = self.next.saturating_add(self.span - 1).min(self.end);
             let (mut frames, mut text_bytes) = (Vec::new(), 0);
-            let is_large = |frames: &[Sighting<R>], text_bytes: usize| {
+            let is_large = |frames: &[TappedFrame<R>], text_bytes: usize| {
                 (frames.len() > SLICE_FRAMES.end || text_bytes > self.text_bytes_max) && self.span > 1
             };
             let time = self.next..last.saturating_add(1);
@@ -177,8 +186,8 @@ mod tests {
     /// The length of a text.
     struct Length(usize);
 
-    impl Reading for Length {
-        fn of(value: Value<'_>) -> Option<Length> {
+    impl FromValue for Length {
+        fn from_value(value: Value<'_>) -> Option<Length> {
             let Value::String(text) = value else { return None };
             Some(Length(text.len()))
         }
@@ -209,7 +218,7 @@ mod tests {
         assert!(appended.outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })));
         let view = store.view();
         for (text_bytes_max, most) in [(SLICE_TEXT_BYTES, ROWS), (20 * TEXT_BYTES, 20), (1, 1)] {
-            let wanted = Wanted { stream, channels: vec![ChannelIndex(0)], rows: 0..u64::MAX, every: false };
+            let wanted = StreamRequest { stream, channels: vec![ChannelIndex(0)], rows: 0..u64::MAX, every: false };
             let all = ByTime::new(&view, vec![wanted], i64::MIN, i64::MAX);
             let mut slices = ByTime { text_bytes_max, ..all };
             let mut rows = Vec::new();

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use strongback_store::{ChannelIndex, FrameRef, StreamId, Value};
 
-use super::{Reading, Sighting};
+use super::TappedFrame;
+use super::value::FromValue;
 
 /// What may wait. Beyond, frames are counted and not kept.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +28,8 @@ impl Default for Room {
 #[derive(Debug)]
 pub struct Tap<R> {
     /// By stream.
-    wanted: Vec<Option<Wanted>>,
-    seen: Vec<Sighting<R>>,
+    wanted: Vec<Option<TappedChannels>>,
+    seen: Vec<TappedFrame<R>>,
     room: Room,
     readings: usize,
     text_bytes: usize,
@@ -44,7 +45,7 @@ pub struct Tap<R> {
 pub type Lost = (StreamId, Option<u64>);
 
 #[derive(Debug)]
-struct Wanted {
+struct TappedChannels {
     /// Whether `time` is the source's.
     source_clock: bool,
     /// By channel.
@@ -68,7 +69,7 @@ impl<R> Default for Tap<R> {
     }
 }
 
-impl<R: Reading> Tap<R> {
+impl<R: FromValue> Tap<R> {
     /// Asks for channels of a stream, in place of those asked for before; with `every` for frames without them, too.
     pub fn want(&mut self, stream: StreamId, source_clock: bool, channels: &[ChannelIndex], every: bool) {
         let mut is_wanted = vec![false; channels.iter().map(|c| c.0 as usize + 1).max().unwrap_or(0)];
@@ -77,7 +78,7 @@ impl<R: Reading> Tap<R> {
         if self.wanted.len() <= at {
             self.wanted.resize_with(at + 1, || None);
         }
-        self.wanted[at] = Some(Wanted { source_clock, is_wanted, every });
+        self.wanted[at] = Some(TappedChannels { source_clock, is_wanted, every });
     }
 
     /// Forgets what was asked for: numbers of streams and channels no longer hold. What was put aside stays.
@@ -95,7 +96,7 @@ impl<R: Reading> Tap<R> {
             .filter(|(channel, _)| wanted.is_wanted.get(channel.0 as usize) == Some(&true))
             .filter_map(|(channel, cell)| {
                 let value = cell.ok()?;
-                let reading = R::of(value)?;
+                let reading = R::from_value(value)?;
                 text_bytes += if let Value::String(text) = value { text.len() } else { 0 };
                 Some((channel, reading))
             })
@@ -111,7 +112,7 @@ impl<R: Reading> Tap<R> {
         self.readings += readings.len() + 1;
         self.text_bytes += text_bytes;
         let time = head.source_time.filter(|_| wanted.source_clock).unwrap_or(head.receive_time);
-        self.seen.push(Sighting { stream: head.stream, row, time, receive_time: head.receive_time, readings });
+        self.seen.push(TappedFrame { stream: head.stream, row, time, receive_time: head.receive_time, readings });
     }
 
     fn lose(&mut self, stream: StreamId, row: Option<u64>) {
@@ -126,7 +127,7 @@ impl<R: Reading> Tap<R> {
     }
 
     /// What came since the last call, what found no room, and how many frames more found none that are not named.
-    pub fn take(&mut self) -> (Vec<Sighting<R>>, Vec<Lost>, u64) {
+    pub fn take(&mut self) -> (Vec<TappedFrame<R>>, Vec<Lost>, u64) {
         (self.readings, self.text_bytes) = (0, 0);
         self.of_nameless.clear();
         let nameless = std::mem::take(&mut self.nameless);
@@ -142,8 +143,8 @@ mod tests {
     #[derive(Debug, PartialEq)]
     struct Kept;
 
-    impl Reading for Kept {
-        fn of(_: Value<'_>) -> Option<Kept> {
+    impl FromValue for Kept {
+        fn from_value(_: Value<'_>) -> Option<Kept> {
             Some(Kept)
         }
     }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
-use strongback_server::playback::PLAYBACK_BYTES;
+use strongback_server::PLAYBACK_BYTES;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -181,7 +181,7 @@ async fn answers_that_are_not_read_are_held_within_the_share_of_their_client() {
 async fn histories_that_live_clients_do_not_read_are_held_within_their_share() {
     let server = small().await;
     fill(&server).await;
-    let seconds = (strongback_server::clock::now_ns() as u64 - BASE) / 1_000_000_000 + 60;
+    let seconds = (strongback_server::now_ns() as u64 - BASE) / 1_000_000_000 + 60;
     let subscribe = json!({
         "type": "subscribe", "id": 1, "channels": ["wide.*"], "history_s": seconds, "history_points": 20_000,
     });
@@ -206,7 +206,7 @@ async fn histories_that_live_clients_do_not_read_are_held_within_their_share() {
     }
     assert_eq!((channels, buckets), (8, 8 * ROWS));
     // What comes then is not held back.
-    server.write(&format!("wide c0=1.5 {}", strongback_server::clock::now_ns())).await;
+    server.write(&format!("wide c0=1.5 {}", strongback_server::now_ns())).await;
     live.next_of("update").await;
     drop((unread, live));
     until(async || if held(&server) == 0 { Ok(()) } else { Err(held(&server).to_string()) }).await;

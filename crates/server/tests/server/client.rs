@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use serde_json::Value;
-use strongback_server::config::Config;
-use strongback_server::opening::Opening;
-use strongback_server::serve::Running;
+use strongback_server::Config;
+use strongback_server::Opening;
+use strongback_server::commands::serve::Running;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;

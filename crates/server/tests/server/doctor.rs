@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use strongback_server::Opening;
 use strongback_server::cli::{Cli, Command};
-use strongback_server::doctor::command;
-use strongback_server::opening::Opening;
-use strongback_server::outcome::code;
+use strongback_server::commands::doctor;
+use strongback_server::commands::outcome::code;
 use strongback_store::{FaultDisk, StoreOptions};
 use tokio::net::UdpSocket;
 
@@ -134,7 +134,7 @@ async fn exit_code(server: &str, arguments: &[&str]) -> u8 {
     use clap::Parser;
     let line = ["strongback", "doctor", "--server", server].into_iter().chain(arguments.iter().copied());
     let Command::Doctor(args) = Cli::try_parse_from(line).unwrap().command else { panic!("no doctor") };
-    tokio::task::spawn_blocking(move || code(&command::run(&args))).await.unwrap()
+    tokio::task::spawn_blocking(move || code(&doctor::run(&args))).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use strongback_server::opening::Opening;
-use strongback_server::outcome::code;
+use strongback_server::Opening;
+use strongback_server::commands::outcome::code;
 use strongback_store::{FaultDisk, Keep, RetentionGroup, StoreOptions};
 use tokio::io::AsyncWriteExt;
 use tokio_postgres::NoTls;
@@ -471,7 +471,7 @@ async fn a_disk_that_cannot_be_opened_again_ends_the_server_with_its_own_code() 
     let disk = FaultDisk::new(3);
     let (opened, code, message) = end_of(&disk, |disk| disk.fail_syncs("log", u64::MAX)).await;
     assert_eq!((opened, code), (4, 4), "{message}");
-    assert!(message.contains("could not be opened again") && message.contains("log"), "{message}");
+    assert!(message.contains("could not be reopened") && message.contains("log"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -480,5 +480,5 @@ async fn a_disk_that_opens_and_never_commits_ends_the_server_too() {
     // Only what opening itself writes succeeds.
     let (opened, code, message) = end_of(&disk, |disk| disk.fail_syncs("log", 1)).await;
     assert_eq!((opened, code), (4, 4), "{message}");
-    assert!(message.contains("could not be opened again"), "{message}");
+    assert!(message.contains("could not be reopened"), "{message}");
 }

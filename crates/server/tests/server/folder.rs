@@ -48,7 +48,7 @@ async fn a_store_that_is_removed_is_told_not_made_again_and_taken_up_when_it_is_
         let health = server.get("/api/health").await.json();
         let message = health["message"].as_str().unwrap();
         let is_told =
-            message.starts_with("not recording: the disk takes nothing: ") && message.contains("another store");
+            message.starts_with("not recording: the disk cannot be written: ") && message.contains("another store");
         if is_told { Ok(()) } else { Err(health.to_string()) }
     })
     .await;

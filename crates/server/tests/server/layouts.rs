@@ -44,8 +44,8 @@ async fn what_is_no_layout_is_refused_with_the_reason() {
     let server = TestServer::start().await;
     let long = "x".repeat(300_000);
     for (path, headers, body, status, why) in [
-        ("/api/layouts/..%2F..%2Fstrongback", "", TEXT, 400, "is no name for a layout"),
-        ("/api/layouts/%2Fetc%2Fx", "", TEXT, 400, "is no name for a layout"),
+        ("/api/layouts/..%2F..%2Fstrongback", "", TEXT, 400, "is not a valid layout name"),
+        ("/api/layouts/%2Fetc%2Fx", "", TEXT, 400, "is not a valid layout name"),
         ("/api/layouts/a", "", "{\"version\":99}", 422, "version 99 of layouts is newer than this server"),
         ("/api/layouts/a", "", "nonsense", 422, "no layout: expected ident at line 1 column 2"),
         ("/api/layouts/a", "", &long, 413, "at most 262144 bytes"),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use strongback_server::live::binary::read;
-use strongback_server::server::Server;
+use strongback_server::Server;
+use strongback_server::binary as read;
 use strongback_sources::Sink;
 use strongback_store::{ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, StreamKey, StreamSpec, Value as Cell};
 use tokio_tungstenite::tungstenite::Message;
@@ -442,13 +442,13 @@ async fn who_asks_for_binary_gets_windows_history_and_heartbeats_as_bytes_and_th
         channels.iter().find(|c| c["channel"] == name).unwrap()["id"].as_u64().unwrap() as u32
     };
     let bytes = live.next_bytes(2).await;
-    let read::Message::History(history) = read::read(&bytes).unwrap() else { panic!("no history") };
+    let read::ReadMessage::History(history) = read::read(&bytes).unwrap() else { panic!("no history") };
     assert_eq!((history.id, history.rows.len(), history.rows[0].1), (-3, 1, 1));
     let series = history.series.iter().find(|s| s.channel == id("p")).unwrap();
     assert_eq!((series.buckets[0].0, series.buckets[0].1.first), (BASE as i64, Cell::F64(1.5)));
     server.write(&format!("tank p=2.5,n=8i,mode=\"GO\" {}", BASE + 1)).await;
     let bytes = live.next_bytes(1).await;
-    let read::Message::Update(update) = read::read(&bytes).unwrap() else { panic!("no update") };
+    let read::ReadMessage::Update(update) = read::read(&bytes).unwrap() else { panic!("no update") };
     assert_eq!((update.id, update.epoch, update.conflated, update.dropped), (-3, 1, 0, 0));
     let window = &update.windows[0];
     assert_eq!((window.rows, window.recorded, window.gap), (Some((1, 2)), true, false));
@@ -456,7 +456,7 @@ async fn who_asks_for_binary_gets_windows_history_and_heartbeats_as_bytes_and_th
     let last = |name: &str| window.cells.iter().find(|(channel, _)| *channel == id(name)).unwrap().1.last;
     assert_eq!((last("p"), last("n"), last("mode")), (Cell::F64(2.5), Cell::I64(8), Cell::String("GO")));
     let bytes = live.next_bytes(3).await;
-    let read::Message::Heartbeat(beat) = read::read(&bytes).unwrap() else { panic!("no heartbeat") };
+    let read::ReadMessage::Heartbeat(beat) = read::read(&bytes).unwrap() else { panic!("no heartbeat") };
     assert_eq!((beat.store, beat.epoch), ("recording", 1));
     // What is rare stays text, for clients of either form.
     assert_eq!(server.post("/api/events", r#"{"text":"Hold released"}"#).await.status, 201);
@@ -640,7 +640,7 @@ async fn who_opens_a_thousand_sockets_is_refused_in_words_and_nobody_else_is() {
     for _ in 0..1000 {
         assert!(LiveClient::connect(server.http, None).await.is_err());
     }
-    refused(429, "20 live clients from 127.0.0.1 already: live.max_clients_per_address").await;
+    refused(429, "too many live clients from 127.0.0.1: 20 are connected (live.max_clients_per_address)").await;
     // Another address has places until all are taken.
     let from = |last: u8| {
         let http = server.http;

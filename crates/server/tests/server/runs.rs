@@ -4,7 +4,8 @@ use std::path::Path;
 
 use clap::Parser;
 use strongback_server::cli::{Cli, Command, RunArgs, RunCommand};
-use strongback_server::{clock, runs};
+use strongback_server::commands::run;
+use strongback_server::now_ns;
 use strongback_store::{Store, StoreOptions};
 
 use crate::client::TestServer;
@@ -14,7 +15,7 @@ async fn folder_with_run(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let server = TestServer::on(folder.path(), "").await;
     let ingest = &server.running.as_ref().unwrap().server.ingest;
-    ingest.store().protect_run(name, clock::now_ns()).unwrap();
+    ingest.store().protect_run(name, now_ns()).unwrap();
     server.write(&format!("engine,run={} p=1.5 1000\nengine,run={} p=2.5 5000", escaped(name), escaped(name))).await;
     server.stop().await;
     folder
@@ -26,13 +27,13 @@ fn escaped(tag: &str) -> String {
 
 fn release(name: &str, args: RunArgs) -> Result<(), String> {
     let command = RunCommand::Release { name: name.to_owned(), args };
-    runs::run(&command).map(drop).map_err(|error| format!("{error:#}"))
+    run::run(&command).map(drop).map_err(|error| format!("{error:#}"))
 }
 
 fn is_protected(folder: &Path) -> bool {
-    let store = Store::open(folder, StoreOptions::default(), clock::now_ns()).unwrap();
+    let store = Store::open(folder, StoreOptions::default(), now_ns()).unwrap();
     let protected = store.runs()[0].protected;
-    store.close(clock::now_ns()).unwrap();
+    store.close(now_ns()).unwrap();
     protected
 }
 
@@ -84,7 +85,7 @@ async fn the_command_line_asks_the_server_of_a_folder_in_use() {
         release("a", with(right.path())).unwrap();
         let server = RunArgs { server: Some(http), ..RunArgs::default() };
         release("a", server.clone()).unwrap();
-        runs::run(&RunCommand::List { args: server }).unwrap();
+        run::run(&RunCommand::List { args: server }).unwrap();
     })
     .await
     .unwrap();
@@ -108,7 +109,7 @@ async fn the_command_line_finds_the_server_that_runs() {
             let line = ["strongback", "export", "--channels", "engine.*", "--output", output.to_str().unwrap()];
             let line = line.into_iter().chain(arguments.iter().copied());
             let Command::Export(args) = Cli::try_parse_from(line).unwrap().command else { panic!("no export") };
-            strongback_server::export::run(&args).map_err(|error| format!("{error:#}"))?;
+            strongback_server::commands::export::run(&args).map_err(|error| format!("{error:#}"))?;
             Ok::<String, String>(std::fs::read_to_string(&output).unwrap())
         };
         let config = config.to_str().unwrap();
@@ -117,7 +118,7 @@ async fn the_command_line_finds_the_server_that_runs() {
         }
         assert!(export(&["--server", &http.port().to_string()]).unwrap().contains("41.5"));
         let args = RunArgs { config: Some(config.into()), ..RunArgs::default() };
-        runs::run(&RunCommand::Start { name: "night".into(), channels: Vec::new(), args }).unwrap();
+        run::run(&RunCommand::Start { name: "night".into(), channels: Vec::new(), args }).unwrap();
         // A folder that was named is that folder, and where nobody listens both are said.
         assert!(export(&["--config", config, "--data", "/nowhere/at/all"]).unwrap_err().contains("no such folder"));
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -176,7 +177,7 @@ async fn a_clock_counts_is_held_and_goes_on_after_a_restart() {
     assert_eq!(step(&server, "a%20b/start?channels=engine.*%7Ba=1,b=2%7D,plc.*").await.0, 200);
     assert_eq!(step(&server, "a%20b/start").await.0, 409);
     let (status, text) = step(&server, "a%20b/hold").await;
-    assert!(status == 409 && text.contains("it has no T-0 yet"), "{text}");
+    assert!(status == 409 && text.contains("has no T-0 yet"), "{text}");
     assert_eq!(step(&server, "c/start?channels=t.*%7Bacu%7D").await.0, 400);
     assert_eq!(step(&server, "a%20b/hold?at=now").await.0, 400);
     assert_eq!(step(&server, "a%20b/jump").await.0, 404);
@@ -221,13 +222,13 @@ async fn a_clock_counts_is_held_and_goes_on_after_a_restart() {
 
     // The command line, on a folder that no server uses.
     let args = || RunArgs { data: Some(folder.path().to_owned()), ..RunArgs::default() };
-    let run = |command: RunCommand| runs::run(&command).map(drop).map_err(|error| format!("{error:#}"));
+    let run = |command: RunCommand| run::run(&command).map(drop).map_err(|error| format!("{error:#}"));
     let name = || "night".to_owned();
     run(RunCommand::Start { name: name(), channels: vec!["x".into()], args: args() }).unwrap();
     run(RunCommand::T0 { name: name(), at: "now+10m".into(), args: args() }).unwrap();
     run(RunCommand::Hold { name: name(), args: args() }).unwrap();
     let error = run(RunCommand::Resume { name: "a b".into(), args: args() }).unwrap_err();
-    assert_eq!(error, "the run \"a b\": it has ended: begin another");
+    assert_eq!(error, "run \"a b\": already stopped; start another run");
     let server = TestServer::on(folder.path(), "").await;
     assert_eq!(server.json("/api/view").await["run"]["name"], "night");
     server.stop().await;

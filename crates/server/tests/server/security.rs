@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use strongback_server::serve::Running;
+use strongback_server::commands::serve::Running;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -38,7 +38,7 @@ async fn with_a_token_nothing_but_probes_and_the_page_goes_without() {
     for path in ["/api/health", "/api/channels", "/metrics", "/api/live", "/nothing"] {
         assert_eq!(server.get(path).await.status, 401, "{path}");
     }
-    for path in ["/", "/health", "/ping"] {
+    for path in ["/", "/health", "/icon.svg", "/ping"] {
         assert!(server.get(path).await.status < 300, "{path}");
     }
     for header in [

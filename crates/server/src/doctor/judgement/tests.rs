@@ -33,10 +33,10 @@ fn well(at: Option<i64>) -> Facts {
             live: true,
             source_clock: true,
             has_sequence: true,
-            expected: Expected::Given,
+            expected: RateOrigin::Given,
             expected_rate_hz: Some(10.0),
             rate_hz: 10.0,
-            status: Status::Ok,
+            status: StreamStatus::Ok,
             since: STARTED,
             oldest: Some(frame(0, FIRST)),
             newest: Some(frame(35_999, NOW)),
@@ -102,11 +102,11 @@ const NOW_FAULTS: [Fault; 18] = [
     (Cause::Damaged, |f| gap(f, "damaged", 1_536)),
     (Cause::NeverSeen, |f| {
         let stream = &mut f.streams[0];
-        (stream.status, stream.newest, stream.oldest) = (Status::Never, None, None);
+        (stream.status, stream.newest, stream.oldest) = (StreamStatus::Never, None, None);
         stream.channels.clear();
     }),
-    (Cause::Silent, |f| (f.streams[0].status, f.streams[0].since) = (Status::Silent, NOW - 12 * S)),
-    (Cause::Slow, |f| (f.streams[0].status, f.streams[0].rate_hz) = (Status::Slow, 4.0)),
+    (Cause::Silent, |f| (f.streams[0].status, f.streams[0].since) = (StreamStatus::Silent, NOW - 12 * S)),
+    (Cause::Slow, |f| (f.streams[0].status, f.streams[0].rate_hz) = (StreamStatus::Slow, 4.0)),
     (Cause::ChannelAbsent, |f| {
         let channel = &mut f.streams[0].channels[1];
         channel.in_frame = InFrame::Absent;
@@ -153,7 +153,7 @@ fn nothing_is_wrong_only_where_all_is_well() {
     // Without sequence and period nobody can say so.
     let mut facts = well(None);
     let stream = &mut facts.streams[0];
-    (stream.has_sequence, stream.expected, stream.expected_rate_hz) = (false, Expected::None, None);
+    (stream.has_sequence, stream.expected, stream.expected_rate_hz) = (false, RateOrigin::None, None);
     assert_eq!(causes(&facts), [Cause::NotKnowable]);
     assert!(judge(&facts).verdict.starts_with("nothing is found wrong in 1 stream"));
 }
@@ -208,7 +208,7 @@ fn what_explains_another_comes_first() {
         make.iter().for_each(|make| make(&mut facts));
         causes(&facts)
     };
-    let silent: fn(&mut Facts) = |f| (f.streams[0].status, f.streams[0].since) = (Status::Silent, NOW - 12 * S);
+    let silent: fn(&mut Facts) = |f| (f.streams[0].status, f.streams[0].since) = (StreamStatus::Silent, NOW - 12 * S);
     assert_eq!(first(&[silent, |f| f.sources[0].connected = Some(false)]), [Cause::Disconnected, Cause::Silent]);
     assert_eq!(first(&[silent, |f| rejected(f, "version", "version 3")]), [Cause::Rejected, Cause::Silent]);
     // Of a stream that comes, what is rejected is something else.
@@ -223,7 +223,7 @@ fn rejections_of_long_ago_explain_nothing_unless_the_stream_stopped_before() {
     rejected(&mut facts, "version", "version 3");
     facts.sources[0].rejected[0].last_time = NOW - 3_000 * S;
     assert_eq!(causes(&facts), []);
-    (facts.streams[0].status, facts.streams[0].since) = (Status::Silent, NOW - 3_001 * S);
+    (facts.streams[0].status, facts.streams[0].since) = (StreamStatus::Silent, NOW - 3_001 * S);
     assert_eq!(causes(&facts), [Cause::Rejected, Cause::Silent]);
 }
 
@@ -247,7 +247,7 @@ fn ten_thousand_streams_are_one_finding() {
     let mut facts = well(None);
     facts.channel = None;
     let mut stream = facts.streams.remove(0);
-    (stream.status, stream.since) = (Status::Silent, NOW - 12 * S);
+    (stream.status, stream.since) = (StreamStatus::Silent, NOW - 12 * S);
     facts.streams = (0..10_000).map(|n| StreamFacts { name: format!("s{n}"), ..stream.clone() }).collect();
     facts.streams[7].since = NOW - 20 * S;
     let report = judge(&facts);
@@ -261,11 +261,11 @@ fn ten_thousand_streams_are_one_finding() {
 #[test]
 fn three_streams_stand_alone_and_four_are_one_finding() {
     // Streams of two sources, each silent or slow.
-    let report = |streams: &[(&str, Status)]| {
+    let report = |streams: &[(&str, StreamStatus)]| {
         let mut facts = well(None);
         facts.channel = None;
         let stream = facts.streams.remove(0);
-        let of = |(n, (source, status)): (usize, &(&str, Status))| StreamFacts {
+        let of = |(n, (source, status)): (usize, &(&str, StreamStatus))| StreamFacts {
             name: format!("s{n}"),
             source: (*source).to_owned(),
             status: *status,
@@ -275,7 +275,7 @@ fn three_streams_stand_alone_and_four_are_one_finding() {
         facts.streams = streams.iter().enumerate().map(of).collect();
         judge(&facts).findings
     };
-    let silent = ("fti", Status::Silent);
+    let silent = ("fti", StreamStatus::Silent);
     let three = report(&[silent; 3]);
     let names: Vec<Option<&str>> = three.iter().map(|f| f.stream.as_deref()).collect();
     assert_eq!(names, [Some("s0"), Some("s1"), Some("s2")]);
@@ -285,7 +285,7 @@ fn three_streams_stand_alone_and_four_are_one_finding() {
     assert!(one.stream.is_none() && one.text.starts_with("s0, s1, s2 and 1 more; the first: "), "{}", one.text);
     assert_eq!(one.count, Some(Big(480)));
     // Of another source, or with another cause, they are none of the four.
-    let mixed = report(&[silent, silent, silent, ("pad", Status::Silent), ("fti", Status::Slow)]);
+    let mixed = report(&[silent, silent, silent, ("pad", StreamStatus::Silent), ("fti", StreamStatus::Slow)]);
     assert_eq!(mixed.len(), 5, "{mixed:?}");
 }
 

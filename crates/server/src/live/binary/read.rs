@@ -8,19 +8,19 @@ use super::{
     PLAYBACK_DROPPED, RANGE, RECORDED, ROWS, SERIES_HEAD, SOURCE_HEAD, UPDATE, WIDE, WINDOW_HEAD,
 };
 use crate::live::cell_notes::CellNotes;
-use crate::playback::State;
+use crate::live::heartbeat::PlaybackState;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Message<'a> {
+pub enum ReadMessage<'a> {
     /// What came since the update before.
     Update(Update<'a>),
     /// A history, or a part of it.
-    History(History<'a>),
+    History(ReadHistory<'a>),
     /// That the server is there.
-    Heartbeat(Heartbeat<'a>),
+    Heartbeat(ReadHeartbeat<'a>),
     /// That the server is there, and what a playback is doing.
-    Playback(Playback<'a>),
+    Playback(ReadPlayback<'a>),
     /// A kind to pass over.
     Unknown(u8),
 }
@@ -39,12 +39,12 @@ pub struct Update<'a> {
     /// Notices lost.
     pub dropped: u32,
     /// What came, by stream.
-    pub windows: Vec<Window<'a>>,
+    pub windows: Vec<ReadWindow<'a>>,
 }
 
 /// What came of one stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Window<'a> {
+pub struct ReadWindow<'a> {
     /// The stream's number.
     pub stream: u32,
     /// First row and the row after the last, of what was stored.
@@ -60,14 +60,14 @@ pub struct Window<'a> {
     /// When the last was received, nanoseconds since 1970 UTC.
     pub receive_time: i64,
     /// What came, by channel.
-    pub cells: Vec<(u32, Cell<'a>)>,
+    pub cells: Vec<(u32, ReadCell<'a>)>,
     /// What is said of the cells beside that.
     pub notes: CellNotes,
 }
 
 /// What came of one channel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cell<'a> {
+pub struct ReadCell<'a> {
     /// Number of values.
     pub count: u64,
     /// The first.
@@ -82,31 +82,31 @@ pub struct Cell<'a> {
 
 /// A history, or a part of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct History<'a> {
+pub struct ReadHistory<'a> {
     /// The client's number of the subscription.
     pub id: i64,
     /// Streams, and the rows at which their tails begin.
     pub rows: Vec<(u32, u64)>,
     /// Its channels.
-    pub series: Vec<Series<'a>>,
+    pub series: Vec<ReadSeries<'a>>,
 }
 
 /// One channel of a history.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series<'a> {
+pub struct ReadSeries<'a> {
     /// The channel's number.
     pub channel: u32,
     /// Times in which frames are known missing, nanoseconds since 1970 UTC.
     pub gaps: Vec<(i64, i64)>,
     /// Buckets by their beginning, nanoseconds since 1970 UTC.
-    pub buckets: Vec<(i64, Cell<'a>)>,
+    pub buckets: Vec<(i64, ReadCell<'a>)>,
     /// What is said of them beside that.
     pub notes: CellNotes,
 }
 
 /// That the server is there, and how it is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heartbeat<'a> {
+pub struct ReadHeartbeat<'a> {
     /// The server's clock, nanoseconds since 1970 UTC.
     pub time: i64,
     /// Epoch of the store.
@@ -129,13 +129,13 @@ pub struct Heartbeat<'a> {
 
 /// That the server is there, and what a playback is doing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Playback<'a> {
+pub struct ReadPlayback<'a> {
     /// Epoch of the store.
     pub epoch: u32,
     /// Whether it records.
     pub store: &'a str,
     /// What the playback is doing.
-    pub state: State,
+    pub state: PlaybackState,
     /// Notices that the connection lost in all.
     pub dropped: u32,
 }
@@ -144,10 +144,10 @@ pub struct Playback<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damaged {
     /// Something goes on beyond the end of the message or of its part.
-    #[error("a live message that is cut short")]
+    #[error("truncated live message")]
     Short,
     /// A part says that it is shorter than its head, or a text is no UTF-8.
-    #[error("a live message that is no such thing")]
+    #[error("malformed live message")]
     Wrong,
 }
 
@@ -155,18 +155,18 @@ pub enum Damaged {
 ///
 /// # Errors
 /// The bytes are no live message, or a part of one.
-pub fn read(bytes: &[u8]) -> Result<Message<'_>, Damaged> {
-    let mut rest = Rest(bytes);
+pub fn read(bytes: &[u8]) -> Result<ReadMessage<'_>, Damaged> {
+    let mut rest = UnreadBytes(bytes);
     match rest.byte()? {
-        UPDATE => update(rest).map(Message::Update),
-        HISTORY => history(rest).map(Message::History),
-        HEARTBEAT => heartbeat(rest).map(Message::Heartbeat),
-        PLAYBACK => playback(rest).map(Message::Playback),
-        kind => Ok(Message::Unknown(kind)),
+        UPDATE => update(rest).map(ReadMessage::Update),
+        HISTORY => history(rest).map(ReadMessage::History),
+        HEARTBEAT => heartbeat(rest).map(ReadMessage::Heartbeat),
+        PLAYBACK => playback(rest).map(ReadMessage::Playback),
+        kind => Ok(ReadMessage::Unknown(kind)),
     }
 }
 
-fn update(mut rest: Rest<'_>) -> Result<Update<'_>, Damaged> {
+fn update(mut rest: UnreadBytes<'_>) -> Result<Update<'_>, Damaged> {
     rest.take(3)?;
     let epoch = rest.u32()?;
     let id = rest.i64()?;
@@ -176,7 +176,7 @@ fn update(mut rest: Rest<'_>) -> Result<Update<'_>, Damaged> {
     Ok(Update { id, epoch, time, conflated, dropped, windows })
 }
 
-fn window(mut rest: Rest<'_>) -> Result<Window<'_>, Damaged> {
+fn window(mut rest: UnreadBytes<'_>) -> Result<ReadWindow<'_>, Damaged> {
     let stream = rest.u32()?;
     let flags = rest.u32()?;
     let count = rest.u32()?;
@@ -191,7 +191,7 @@ fn window(mut rest: Rest<'_>) -> Result<Window<'_>, Damaged> {
         cells.push((channel, cell));
     }
     let has_notes = flags & NOTES != 0 && cells.len() == count as usize;
-    Ok(Window {
+    Ok(ReadWindow {
         stream,
         rows: (flags & ROWS != 0).then_some(rows),
         committed,
@@ -205,7 +205,7 @@ fn window(mut rest: Rest<'_>) -> Result<Window<'_>, Damaged> {
 }
 
 /// None if it is of a type or shape that is not known, and with it all that follows in its part.
-fn cell<'a>(rest: &mut Rest<'a>) -> Result<Option<Cell<'a>>, Damaged> {
+fn cell<'a>(rest: &mut UnreadBytes<'a>) -> Result<Option<ReadCell<'a>>, Damaged> {
     let (code, shape) = (rest.byte()?, rest.byte()?);
     let known = ChannelType::from_code(code).filter(|t| t.is_scalar() || *t == ChannelType::String);
     let (Some(kind), true) = (known, shape & !(ONE | RANGE | MEAN | WIDE) == 0) else { return Ok(None) };
@@ -213,26 +213,26 @@ fn cell<'a>(rest: &mut Rest<'a>) -> Result<Option<Cell<'a>>, Damaged> {
         let value = rest.value(kind)?;
         let range = (shape & RANGE != 0).then_some((value, value));
         let mean = if shape & MEAN != 0 { value.as_f64() } else { None };
-        return Ok(Some(Cell { count: 1, first: value, last: value, range, mean }));
+        return Ok(Some(ReadCell { count: 1, first: value, last: value, range, mean }));
     }
     let count = if shape & WIDE != 0 { rest.u64()? } else { rest.u32()? as u64 };
     let (first, last) = (rest.value(kind)?, rest.value(kind)?);
     let range = if shape & RANGE != 0 { Some((rest.value(kind)?, rest.value(kind)?)) } else { None };
     let mean = if shape & MEAN != 0 { Some(rest.f64()?) } else { None };
-    Ok(Some(Cell { count, first, last, range, mean }))
+    Ok(Some(ReadCell { count, first, last, range, mean }))
 }
 
-fn history(mut rest: Rest<'_>) -> Result<History<'_>, Damaged> {
+fn history(mut rest: UnreadBytes<'_>) -> Result<ReadHistory<'_>, Damaged> {
     rest.take(3)?;
     let rows = rest.u32()?;
     let id = rest.i64()?;
     let series = rest.u32()?;
     let rows = (0..rows).map(|_| Ok((rest.u32()?, rest.u64()?))).collect::<Result<_, Damaged>>()?;
     let series = (0..series).map(|_| self::series(rest.part(SERIES_HEAD)?)).collect::<Result<_, Damaged>>()?;
-    Ok(History { id, rows, series })
+    Ok(ReadHistory { id, rows, series })
 }
 
-fn series(mut rest: Rest<'_>) -> Result<Series<'_>, Damaged> {
+fn series(mut rest: UnreadBytes<'_>) -> Result<ReadSeries<'_>, Damaged> {
     let channel = rest.u32()?;
     let (gaps, count) = (rest.u32()?, rest.u32()?);
     let gaps = (0..gaps).map(|_| Ok((rest.i64()?, rest.i64()?))).collect::<Result<_, Damaged>>()?;
@@ -244,11 +244,11 @@ fn series(mut rest: Rest<'_>) -> Result<Series<'_>, Damaged> {
     }
     let has_notes = buckets.len() == count as usize && !rest.0.is_empty();
     let notes = if has_notes { notes(&mut rest)? } else { CellNotes::default() };
-    Ok(Series { channel, gaps, buckets, notes })
+    Ok(ReadSeries { channel, gaps, buckets, notes })
 }
 
 /// Up to one of a type that is not known.
-fn notes(rest: &mut Rest<'_>) -> Result<CellNotes, Damaged> {
+fn notes(rest: &mut UnreadBytes<'_>) -> Result<CellNotes, Damaged> {
     let mut notes = CellNotes::default();
     for _ in 0..rest.u32()? {
         notes.changed.push(rest.u32()?);
@@ -261,7 +261,7 @@ fn notes(rest: &mut Rest<'_>) -> Result<CellNotes, Damaged> {
     Ok(notes)
 }
 
-fn heartbeat(mut rest: Rest<'_>) -> Result<Heartbeat<'_>, Damaged> {
+fn heartbeat(mut rest: UnreadBytes<'_>) -> Result<ReadHeartbeat<'_>, Damaged> {
     let flags = rest.byte()?;
     rest.take(2)?;
     let epoch = rest.u32()?;
@@ -277,7 +277,7 @@ fn heartbeat(mut rest: Rest<'_>) -> Result<Heartbeat<'_>, Damaged> {
         let (rate_hz, lost) = (part.f64()?, part.u64()?);
         sources.push((part.text()?, part.text()?, rate_hz, lost));
     }
-    Ok(Heartbeat {
+    Ok(ReadHeartbeat {
         time,
         epoch,
         store,
@@ -290,7 +290,7 @@ fn heartbeat(mut rest: Rest<'_>) -> Result<Heartbeat<'_>, Damaged> {
     })
 }
 
-fn playback(mut rest: Rest<'_>) -> Result<Playback<'_>, Damaged> {
+fn playback(mut rest: UnreadBytes<'_>) -> Result<ReadPlayback<'_>, Damaged> {
     let flags = rest.byte()?;
     rest.take(2)?;
     let epoch = rest.u32()?;
@@ -302,16 +302,16 @@ fn playback(mut rest: Rest<'_>) -> Result<Playback<'_>, Damaged> {
     let store = rest.text()?;
     let (id, name) = (rest.text()?.to_owned(), rest.text()?.to_owned());
     let [paused, looped, ended, behind] = [PAUSED, LOOP, ENDED, BEHIND].map(|flag| flags & flag != 0);
-    let state = State { id, name, from, to, at, speed, paused, looped, ended, viewers, behind, round, wall_ns };
+    let state = PlaybackState { id, name, from, to, at, speed, paused, looped, ended, viewers, behind, round, wall_ns };
     let dropped = if flags & PLAYBACK_DROPPED != 0 { rest.u32()? } else { 0 };
-    Ok(Playback { epoch, store, state, dropped })
+    Ok(ReadPlayback { epoch, store, state, dropped })
 }
 
 /// Bytes not yet read.
 #[derive(Clone, Copy)]
-struct Rest<'a>(&'a [u8]);
+struct UnreadBytes<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> UnreadBytes<'a> {
     fn take(&mut self, size: usize) -> Result<&'a [u8], Damaged> {
         let (taken, rest) = self.0.split_at_checked(size).ok_or(Damaged::Short)?;
         self.0 = rest;
@@ -319,12 +319,12 @@ impl<'a> Rest<'a> {
     }
 
     /// A part that begins with its length, `least` bytes or more; what follows the length.
-    fn part(&mut self, least: usize) -> Result<Rest<'a>, Damaged> {
+    fn part(&mut self, least: usize) -> Result<UnreadBytes<'a>, Damaged> {
         let length = self.u32()? as usize;
         if length < least {
             return Err(Damaged::Wrong);
         }
-        self.take(length - 4).map(Rest)
+        self.take(length - 4).map(UnreadBytes)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {

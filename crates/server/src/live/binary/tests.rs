@@ -3,14 +3,14 @@ use strongback_store::{
     ArrayRef, Channel, ChannelId, ChannelType, ElementType, Interpolation, Reduction, StreamId, Value,
 };
 
-use super::read::{Cell, Damaged, Message, read};
+use super::read::{Damaged, ReadCell, ReadMessage, read};
 use super::*;
-use crate::history::Series;
+use crate::http::live::subscriber::write_update;
+use crate::live::heartbeat::PlaybackState;
 use crate::live::heartbeat::{Beat, PlaybackBeat, SourceBeat};
+use crate::live::history::Series;
 use crate::live::snapshot::StreamHistory;
-use crate::live::subscriber::write_update;
 use crate::live::window::StreamWindow;
-use crate::playback::State;
 
 /// A moment of the vectors.
 const T: i64 = 1_760_000_000_000_000_000;
@@ -153,7 +153,7 @@ fn notes_of_cells_have_the_bytes_of_the_vectors_and_say_what_json_says() {
     let buckets = vec![(6, texts(&["HOLD"])), (1000, texts(&["HOLD", "GO", "HOLD", "GO"]))];
     let series = vec![series(24, ChannelType::String, buckets), series(17, ChannelType::F64, vec![(5, numbers)])];
     let streams = vec![StreamHistory { series, gaps: Vec::new() }];
-    let history_of = History { id: 4, rows: vec![(StreamId(3), 1200)], streams };
+    let history_of = HistoryMessage { id: 4, rows: vec![(StreamId(3), 1200)], streams };
     let vector = self::vector("notes of buckets");
     assert_eq!(history(&history_of), vector.bytes);
     assert_eq!(serde_json::from_slice::<Json>(&history_of.json()).unwrap(), vector.message);
@@ -179,7 +179,7 @@ fn series(id: u32, channel_type: ChannelType, buckets: Vec<(i64, ChannelWindow)>
 fn a_history_has_the_bytes_of_the_vector_and_says_what_json_says() {
     let vector = vector("history");
     let numbers = [1.5, 0.25, -3.0].map(Value::F32);
-    let history_of = History {
+    let history_of = HistoryMessage {
         id: -2,
         rows: vec![(StreamId(3), 1200), (StreamId(9), 0)],
         streams: vec![
@@ -231,7 +231,7 @@ fn heartbeats_have_the_bytes_of_the_vectors_and_say_what_json_says() {
 
 #[test]
 fn heartbeats_of_playbacks_have_the_bytes_of_the_vectors_and_say_what_json_says() {
-    let turning = State {
+    let turning = PlaybackState {
         id: "3f9c01aa77d2".to_owned(),
         name: "attempt 2 é".to_owned(),
         from: T,
@@ -246,7 +246,7 @@ fn heartbeats_of_playbacks_have_the_bytes_of_the_vectors_and_say_what_json_says(
         round: 4,
         wall_ns: T + 1_000_000_000_000_000,
     };
-    let over = State {
+    let over = PlaybackState {
         id: "0".to_owned(),
         name: String::new(),
         from: -5,
@@ -310,8 +310,8 @@ fn values_newer_than_what_is_known_of_their_channel_are_kept() {
         let mut out = Vec::new();
         push_cell(&mut out, &gathered(values), channel_type);
         let framed = framed(&out);
-        let Message::Update(update) = read(&framed).unwrap() else { panic!("no update") };
-        let Cell { first, last, range, .. } = &update.windows[0].cells[0].1;
+        let ReadMessage::Update(update) = read(&framed).unwrap() else { panic!("no update") };
+        let ReadCell { first, last, range, .. } = &update.windows[0].cells[0].1;
         let f64 = |value: &Value<'_>| (value.channel_type(), value.as_f64().unwrap());
         (f64(first), f64(last), range.map(|(min, max)| (f64(&min), f64(&max))))
     };
@@ -373,10 +373,10 @@ fn no_bytes_make_the_reader_panic() {
 }
 
 /// A message that was read, as JSON has it.
-fn json_of(message: &Message<'_>) -> Json {
+fn json_of(message: &ReadMessage<'_>) -> Json {
     match message {
-        Message::Unknown(_) => Json::Null,
-        Message::Update(update) => json!({
+        ReadMessage::Unknown(_) => Json::Null,
+        ReadMessage::Update(update) => json!({
             "type": "update",
             "id": update.id,
             "epoch": update.epoch,
@@ -395,7 +395,7 @@ fn json_of(message: &Message<'_>) -> Json {
             "conflated": update.conflated,
             "dropped": update.dropped,
         }),
-        Message::History(history) => json!({
+        ReadMessage::History(history) => json!({
             "type": "history",
             "id": history.id,
             "series": history.series.iter().map(|s| with_notes(&s.notes, json!({
@@ -405,7 +405,7 @@ fn json_of(message: &Message<'_>) -> Json {
             }))).collect::<Vec<_>>(),
             "rows": history.rows.iter().map(|(s, r)| (s.to_string(), json!(r.to_string()))).collect::<Map<_, _>>(),
         }),
-        Message::Playback(beat) => with_losses(
+        ReadMessage::Playback(beat) => with_losses(
             beat.dropped,
             json!({
                 "type": "heartbeat",
@@ -415,7 +415,7 @@ fn json_of(message: &Message<'_>) -> Json {
                 "playback": beat.state.json(),
             }),
         ),
-        Message::Heartbeat(beat) => with_losses(
+        ReadMessage::Heartbeat(beat) => with_losses(
             beat.dropped,
             json!({
                 "type": "heartbeat",
@@ -456,11 +456,11 @@ fn with_notes(notes: &CellNotes, mut object: Json) -> Json {
 /// As JSON has digits: those of an f32 are not those of the f64 next to it.
 fn value(value: Value<'_>) -> Json {
     let mut out = Vec::new();
-    crate::json::push_value(&mut out, value);
+    crate::text::json::push_value(&mut out, value);
     serde_json::from_slice(&out).unwrap()
 }
 
-fn cell_json(key: Json, cell: &Cell<'_>) -> Json {
+fn cell_json(key: Json, cell: &ReadCell<'_>) -> Json {
     let mean = match (cell.count, cell.first, cell.mean) {
         (1, Value::F32(one), Some(_)) => value(Value::F32(one)),
         (_, _, mean) => json!(mean),

@@ -77,7 +77,7 @@ impl Stage {
 }
 
 /// Takes what was begun, as JSON.
-fn written(subscription: &Arc<Subscription>, taken: &mut Taken) -> String {
+fn written(subscription: &Arc<Subscription>, taken: &mut TakenUpdate) -> String {
     let mut out = Vec::new();
     subscription.take(taken, |window| window.write(&mut out, 0));
     String::from_utf8(out).unwrap()
@@ -88,7 +88,7 @@ struct Bench {
     stage: Stage,
     subscription: Arc<Subscription>,
     stream: StreamId,
-    taken: Taken,
+    taken: TakenUpdate,
     /// What was taken when it was due.
     told: String,
 }
@@ -97,7 +97,7 @@ impl Bench {
     fn new() -> Bench {
         let stage = Stage::new();
         let (subscription, stream) = (stage.subscribe(3), stage.stream.id);
-        Bench { stage, subscription, stream, taken: Taken::default(), told: String::new() }
+        Bench { stage, subscription, stream, taken: TakenUpdate::default(), told: String::new() }
     }
 
     /// A frame comes, with the cells of these channels in this order.
@@ -106,7 +106,7 @@ impl Bench {
     }
 
     fn due(&mut self, at: i64, overdue_ns: i64, paced_ns: Option<i64>) -> Due {
-        let due = self.subscription.take_due(&Turn { now: at, overdue_ns, paced_ns }, &mut self.taken);
+        let due = self.subscription.take_due(&UpdateTurn { now: at, overdue_ns, paced_ns }, &mut self.taken);
         if due == Due::Now {
             self.told = self.json();
         }
@@ -241,11 +241,11 @@ proptest! {
         let stage = Stage::new();
         let (mut row, mut epoch) = (0, 0);
         // Each with the window that it should get.
-        let mut all: Vec<(Arc<Subscription>, usize, Taken, StreamWindow)> = Vec::new();
+        let mut all: Vec<(Arc<Subscription>, usize, TakenUpdate, StreamWindow)> = Vec::new();
         for (at, step) in (0..).map(|n| T0 + n * MS).zip(steps) {
             match step {
                 Step::Subscribe(step) => {
-                    all.push((stage.subscribe(step), step, Taken::default(), StreamWindow::default()));
+                    all.push((stage.subscribe(step), step, TakenUpdate::default(), StreamWindow::default()));
                 }
                 Step::Frame(text_bytes) => {
                     stage.frame(row, at, 0..CHANNELS, text_bytes);
@@ -354,7 +354,7 @@ fn the_memory_of_a_wide_window_does_not_stay_with_narrow_streams() {
     let mut found = subscription.find_new(&store.catalog().streams, None, Steps::of_look()).unwrap();
     live.add(subscription.clone());
     live.adopt(&subscription, &mut found, false, || store.clone());
-    let mut taken = Taken::default();
+    let mut taken = TakenUpdate::default();
     for row in 0..60 {
         for stream in &streams {
             let mut batch = FrameBatch::new();
@@ -452,7 +452,7 @@ fn who_comes_back_is_told_of_frames_refused_since_the_newest_row() {
         stage.live.fanout().publish(&batch, &appended, at, |_| 3);
     };
     let gaps = |subscription: &Arc<Subscription>| {
-        let (mut taken, mut gaps) = (Taken::default(), Vec::new());
+        let (mut taken, mut gaps) = (TakenUpdate::default(), Vec::new());
         subscription.begin(&mut taken);
         subscription.take(&mut taken, |place| gaps.push(place.window.gap));
         gaps
@@ -517,7 +517,7 @@ fn readers_on_other_threads_miss_no_frame_and_are_not_left_asleep() {
     std::thread::scope(|scope| {
         let read = |subscription: Arc<Subscription>| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let (mut taken, mut next) = (Taken::default(), 0);
+            let (mut taken, mut next) = (TakenUpdate::default(), 0);
             runtime.block_on(async {
                 while next < FRAMES {
                     subscription.wake.notified().await;

@@ -8,7 +8,7 @@ use super::super::replay::tests::{append, options, store_of};
 use super::super::session::Patience;
 use super::*;
 use crate::live::place::Round;
-use crate::live::subscription::{PatternSet, Subscription, Taken};
+use crate::live::subscription::{PatternSet, Subscription, TakenUpdate};
 
 const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
@@ -24,7 +24,7 @@ struct Bench {
     given: Arc<Mutex<Arc<Store>>>,
     streams: Vec<StreamId>,
     viewer: Arc<Subscription>,
-    taken: Taken,
+    taken: TakenUpdate,
     dir: tempfile::TempDir,
 }
 
@@ -47,7 +47,7 @@ impl Bench {
         let (clock, wall) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(T0 + 1_000 * S)));
         let given = Arc::new(Mutex::new(store.clone()));
         let (steady, own, machine_wall) = (clock.clone(), given.clone(), wall.clone());
-        let machine = Machine {
+        let machine = DeckHost {
             now: Box::new(move || Now {
                 steady: steady.load(Ordering::Relaxed),
                 wall: machine_wall.load(Ordering::Relaxed),
@@ -58,7 +58,7 @@ impl Bench {
         let deck = Deck::new(machine, &Live::default(), interval, i64::MIN);
         let patterns = PatternSet::parse(vec!["*".to_owned()]).unwrap();
         let viewer = Arc::new(Subscription::new(1, patterns, Arc::new(Notify::new()), 0));
-        Bench { deck, clock, wall, store, given, streams, viewer, taken: Taken::default(), dir }
+        Bench { deck, clock, wall, store, given, streams, viewer, taken: TakenUpdate::default(), dir }
     }
 
     fn watched(interval: Range<i64>) -> Bench {
@@ -91,7 +91,7 @@ impl Bench {
         }
     }
 
-    fn step(&mut self, wish: &Wish) {
+    fn step(&mut self, wish: &ControlCommand) {
         self.deck.obey(wish).unwrap();
         while self.deck.is_stepping() {
             self.deck.pump();
@@ -116,14 +116,14 @@ fn the_clock_says_what_is_played() {
     bench.run(450 * MS);
     assert_eq!(bench.deck.at(), T0 + 450 * MS);
     assert_eq!(bench.seen(), [(0, (0, 5), (T0, T0 + 400 * MS), 5), (1, (0, 1), (T0, T0), 1)]);
-    bench.deck.obey(&Wish::Speed(10.0)).unwrap();
+    bench.deck.obey(&ControlCommand::Speed(10.0)).unwrap();
     bench.run(100 * MS);
     assert_eq!(bench.deck.at(), T0 + 1_450 * MS);
-    bench.deck.obey(&Wish::Pause).unwrap();
+    bench.deck.obey(&ControlCommand::Pause).unwrap();
     bench.run(S);
     assert_eq!(bench.deck.at(), T0 + 1_450 * MS);
     assert_eq!(bench.seen(), [(0, (5, 15), (T0 + 500 * MS, T0 + 1_400 * MS), 10), (1, (1, 2), (T0 + S, T0 + S), 1)]);
-    bench.deck.obey(&Wish::Play).unwrap();
+    bench.deck.obey(&ControlCommand::Play).unwrap();
     bench.run(100 * MS);
     assert_eq!(bench.deck.at(), T0 + 2_450 * MS);
     // The end: every frame once, and it stays there.
@@ -132,8 +132,8 @@ fn the_clock_says_what_is_played() {
     assert_eq!(bench.deck.at(), T0 + 10 * S);
     let frames: u64 = bench.seen().iter().map(|seen| seen.3).sum();
     assert_eq!(frames, 85 + 8);
-    bench.deck.obey(&Wish::Speed(0.1)).unwrap();
-    bench.deck.obey(&Wish::Seek(T0 + 9 * S)).unwrap();
+    bench.deck.obey(&ControlCommand::Speed(0.1)).unwrap();
+    bench.deck.obey(&ControlCommand::Seek(T0 + 9 * S)).unwrap();
     assert!(!bench.deck.is_ended());
     bench.run(S);
     assert_eq!(bench.deck.at(), T0 + 9_100 * MS);
@@ -144,7 +144,7 @@ fn steps_go_frame_by_frame_in_the_order_of_time_and_stream() {
     let mut bench = Bench::watched(T0..T0 + 10 * S);
     let mut order = Vec::new();
     for _ in 0..13 {
-        bench.step(&Wish::StepFrames(1));
+        bench.step(&ControlCommand::StepFrames(1));
         let seen = bench.seen();
         assert_eq!((seen.len(), seen[0].3), (1, 1), "{seen:?}");
         assert_eq!(bench.deck.at(), seen[0].2.0);
@@ -153,10 +153,10 @@ fn steps_go_frame_by_frame_in_the_order_of_time_and_stream() {
     let expected = [(0, 0), (1, 0)].into_iter().chain((1..=10).map(|row| (0, row))).chain([(1, 1)]);
     assert_eq!(order, expected.collect::<Vec<_>>());
     assert!(bench.deck.mode().1, "it is paused");
-    bench.step(&Wish::StepTime(250 * MS));
+    bench.step(&ControlCommand::StepTime(250 * MS));
     assert_eq!(bench.deck.at(), T0 + 1_250 * MS);
     assert_eq!(bench.seen(), [(0, (11, 13), (T0 + 1_100 * MS, T0 + 1_200 * MS), 2)]);
-    bench.step(&Wish::StepFrames(10_000));
+    bench.step(&ControlCommand::StepFrames(10_000));
     assert!(bench.deck.is_ended());
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 87 + 8);
 }
@@ -167,18 +167,18 @@ fn frames_of_one_stream_and_time_are_one_step() {
     let again: Vec<_> = (0..3).map(|n| (bench.streams[0], T0 + 21 * S, 1_000 + n)).collect();
     append(&bench.store, &again);
     append(&bench.store, &[(bench.streams[1], T0 + 21 * S, 1_000)]);
-    bench.step(&Wish::StepFrames(1));
+    bench.step(&ControlCommand::StepFrames(1));
     assert_eq!(bench.seen(), [(0, (100, 103), (T0 + 21 * S, T0 + 21 * S), 3)]);
-    bench.step(&Wish::StepFrames(1));
+    bench.step(&ControlCommand::StepFrames(1));
     assert_eq!(bench.seen(), [(1, (10, 11), (T0 + 21 * S, T0 + 21 * S), 1)]);
 }
 
 #[test]
 fn a_step_needs_somebody_who_watches() {
     let mut bench = Bench::new(T0..T0 + 10 * S);
-    assert!(matches!(bench.deck.obey(&Wish::StepFrames(1)), Err(Refused::Bad(_))));
+    assert!(matches!(bench.deck.obey(&ControlCommand::StepFrames(1)), Err(Refused::Bad(_))));
     // The clock goes on all the same.
-    bench.deck.obey(&Wish::Play).unwrap();
+    bench.deck.obey(&ControlCommand::Play).unwrap();
     bench.run(S);
     assert_eq!(bench.deck.at(), T0 + S);
 }
@@ -208,7 +208,7 @@ fn who_joins_late_is_held_at_the_place_and_misses_nothing_behind_it() {
 fn a_seek_takes_away_what_was_not_shown_and_holds_what_comes() {
     let mut bench = Bench::watched(T0..T0 + 10 * S);
     bench.run(300 * MS);
-    bench.deck.obey(&Wish::Seek(T0 + 5 * S)).unwrap();
+    bench.deck.obey(&ControlCommand::Seek(T0 + 5 * S)).unwrap();
     assert_eq!((bench.deck.round(), *bench.deck.live().rounds().borrow()), (1, Round { number: 1, at: T0 + 5 * S }));
     bench.run(150 * MS);
     assert_eq!(bench.seen(), [], "the client was not told of the jump");
@@ -220,9 +220,9 @@ fn a_seek_takes_away_what_was_not_shown_and_holds_what_comes() {
     bench.show();
     // The frame at the time itself is in the snapshot.
     assert_eq!(bench.seen(), [(0, (51, 52), (T0 + 5_100 * MS, T0 + 5_100 * MS), 1)]);
-    assert!(bench.deck.obey(&Wish::Seek(T0 - 1)).is_err());
+    assert!(bench.deck.obey(&ControlCommand::Seek(T0 - 1)).is_err());
     // To the beginning: its frames are played.
-    bench.deck.obey(&Wish::Seek(T0)).unwrap();
+    bench.deck.obey(&ControlCommand::Seek(T0)).unwrap();
     bench.show();
     bench.run(10 * MS);
     assert_eq!(bench.seen(), [(0, (0, 1), (T0, T0), 1), (1, (0, 1), (T0, T0), 1)]);
@@ -231,7 +231,7 @@ fn a_seek_takes_away_what_was_not_shown_and_holds_what_comes() {
 #[test]
 fn a_loop_begins_again_when_the_viewers_have_seen_its_end() {
     let mut bench = Bench::watched(T0..T0 + 500 * MS);
-    bench.deck.obey(&Wish::Loop(true)).unwrap();
+    bench.deck.obey(&ControlCommand::Loop(true)).unwrap();
     bench.run(600 * MS);
     assert!(!bench.deck.is_ended());
     assert_eq!((bench.deck.round(), bench.deck.at()), (0, T0 + 500 * MS));
@@ -255,7 +255,7 @@ fn a_loop_begins_again_when_the_viewers_have_seen_its_end() {
     bench.viewer.begin(&mut bench.taken);
     assert!(bench.taken.dropped >= 1);
     bench.viewer.take(&mut bench.taken, |_| {});
-    bench.deck.obey(&Wish::Loop(false)).unwrap();
+    bench.deck.obey(&ControlCommand::Loop(false)).unwrap();
     bench.run(S);
     assert!(bench.deck.is_ended());
 }
@@ -264,15 +264,15 @@ fn a_loop_begins_again_when_the_viewers_have_seen_its_end() {
 fn the_interval_can_be_another() {
     let mut bench = Bench::watched(T0..T0 + 10 * S);
     bench.run(2 * S);
-    bench.deck.obey(&Wish::Interval(None, Some(T0 + 3 * S))).unwrap();
+    bench.deck.obey(&ControlCommand::Interval(None, Some(T0 + 3 * S))).unwrap();
     assert_eq!((bench.deck.round(), bench.deck.at()), (0, T0 + 2 * S));
-    bench.deck.obey(&Wish::Interval(Some(T0 + 5 * S), Some(T0 + 6 * S))).unwrap();
+    bench.deck.obey(&ControlCommand::Interval(Some(T0 + 5 * S), Some(T0 + 6 * S))).unwrap();
     assert_eq!((bench.deck.round(), bench.deck.at()), (1, T0 + 5 * S));
     bench.show();
     bench.run(2 * S);
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 10 + 1);
     for bad in [(Some(T0 + 6 * S), None), (Some(T0), Some(T0)), (None, Some(i64::MAX)), (Some(i64::MIN), None)] {
-        assert!(bench.deck.obey(&Wish::Interval(bad.0, bad.1)).is_err(), "{bad:?}");
+        assert!(bench.deck.obey(&ControlCommand::Interval(bad.0, bad.1)).is_err(), "{bad:?}");
     }
     assert_eq!(*bench.deck.interval(), T0 + 5 * S..T0 + 6 * S);
 }
@@ -283,12 +283,12 @@ fn an_interval_that_is_longer_than_it_was_is_played_on_from_its_end_at_its_speed
     bench.run(5 * S);
     assert!(bench.deck.is_ended());
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 20 + 2);
-    bench.deck.obey(&Wish::Interval(None, Some(T0 + 10 * S))).unwrap();
+    bench.deck.obey(&ControlCommand::Interval(None, Some(T0 + 10 * S))).unwrap();
     bench.run(450 * MS);
     assert_eq!((bench.deck.round(), bench.deck.at()), (0, T0 + 2_450 * MS));
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 5 + 1);
     // One that runs goes on as if nothing had been said.
-    bench.deck.obey(&Wish::Interval(None, Some(T0 + 9 * S))).unwrap();
+    bench.deck.obey(&ControlCommand::Interval(None, Some(T0 + 9 * S))).unwrap();
     bench.run(100 * MS);
     assert_eq!(bench.deck.at(), T0 + 2_550 * MS);
 }
@@ -297,7 +297,7 @@ fn an_interval_that_is_longer_than_it_was_is_played_on_from_its_end_at_its_speed
 fn what_has_not_come_yet_is_followed() {
     let mut bench = Bench::watched(T0 + 100 * S..T0 + 200 * S);
     bench.wall.store(T0 + 102 * S, Ordering::Relaxed);
-    bench.deck.obey(&Wish::Speed(1_000.0)).unwrap();
+    bench.deck.obey(&ControlCommand::Speed(1_000.0)).unwrap();
     append(&bench.store, &[(bench.streams[0], T0 + 100 * S + 500 * MS, 1)]);
     bench.run(100 * MS);
     assert_eq!(bench.seen().len(), 1);
@@ -313,7 +313,7 @@ fn what_has_not_come_yet_is_followed() {
     bench.run(1_300 * MS);
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 20);
     // Where nothing is to come for long, it waits.
-    bench.deck.obey(&Wish::Seek(T0 + 150 * S)).unwrap();
+    bench.deck.obey(&ControlCommand::Seek(T0 + 150 * S)).unwrap();
     bench.run(S);
     assert_eq!(bench.deck.at(), T0 + 150 * S);
 }
@@ -322,7 +322,7 @@ fn what_has_not_come_yet_is_followed() {
 fn frames_that_come_too_late_to_be_followed_are_told_of_once() {
     let mut bench = Bench::watched(T0 + 100 * S..T0 + 200 * S);
     bench.wall.store(T0 + 105 * S, Ordering::Relaxed);
-    bench.deck.obey(&Wish::Speed(1_000.0)).unwrap();
+    bench.deck.obey(&ControlCommand::Speed(1_000.0)).unwrap();
     bench.run(S);
     // Before the beginning, and ahead of what was played: neither is left out.
     append(&bench.store, &[(bench.streams[0], T0 + 99 * S, 1), (bench.streams[0], T0 + 106 * S, 2)]);
@@ -338,7 +338,7 @@ fn frames_that_come_too_late_to_be_followed_are_told_of_once() {
     assert!(told.len() == 1 && told[0].contains("s1"), "{told:?}");
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 1);
     // Who goes back sees them.
-    bench.deck.obey(&Wish::Seek(T0 + 101 * S)).unwrap();
+    bench.deck.obey(&ControlCommand::Seek(T0 + 101 * S)).unwrap();
     bench.show();
     bench.run(S);
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 4);
@@ -350,7 +350,7 @@ fn late_frames_of_very_many_streams_are_summed_up_and_leave_room_for_troubles() 
     let mut bench = Bench::of(LATE_TOLD_MAX + 5, T0 + 100 * S..T0 + 200 * S);
     bench.watch();
     bench.wall.store(T0 + 105 * S, Ordering::Relaxed);
-    bench.deck.obey(&Wish::Speed(1_000.0)).unwrap();
+    bench.deck.obey(&ControlCommand::Speed(1_000.0)).unwrap();
     bench.run(S);
     for (value, expected) in [(1, LATE_TOLD_MAX + 1), (2, 0)] {
         let late: Vec<_> = bench.streams.iter().map(|stream| (*stream, T0 + 102 * S, value)).collect();
@@ -371,7 +371,7 @@ fn what_cannot_be_read_in_time_is_behind_and_nothing_is_left_out() {
     let clock = bench.clock.clone();
     let wall = bench.wall.load(Ordering::Relaxed);
     bench.deck.machine.now = Box::new(move || Now { steady: clock.fetch_add(30 * MS, Ordering::Relaxed), wall });
-    bench.deck.obey(&Wish::Speed(1_000.0)).unwrap();
+    bench.deck.obey(&ControlCommand::Speed(1_000.0)).unwrap();
     let mut frames = 0;
     let mut behind = false;
     for _ in 0..1_000 {
@@ -386,7 +386,7 @@ fn what_cannot_be_read_in_time_is_behind_and_nothing_is_left_out() {
 #[test]
 fn a_view_that_is_too_old_is_replaced() {
     let mut bench = Bench::watched(T0..T0 + 10 * S);
-    bench.deck.obey(&Wish::Speed(0.1)).unwrap();
+    bench.deck.obey(&ControlCommand::Speed(0.1)).unwrap();
     for n in 0..100 {
         bench.run(S);
         append(&bench.store, &[(bench.streams[0], T0 - S, n)]);
@@ -426,7 +426,7 @@ fn what_expires_under_it_is_told_and_the_rest_is_played() {
     bench.deck = {
         let (steady, wall, store) = (bench.clock.clone(), bench.wall.clone(), Arc::new(store));
         bench.store = store.clone();
-        let machine = Machine {
+        let machine = DeckHost {
             now: Box::new(move || Now { steady: steady.load(Ordering::Relaxed), wall: wall.load(Ordering::Relaxed) }),
             store: Box::new(move || store.clone()),
             gaps: Box::new(|_| Vec::new()),
@@ -448,7 +448,7 @@ fn what_expires_under_it_is_told_and_the_rest_is_played() {
         while bench.store.maintain(T0 + 500 * S).unwrap() {}
     }
     assert!(bench.store.stats().segments > 0);
-    bench.deck.obey(&Wish::Speed(100.0)).unwrap();
+    bench.deck.obey(&ControlCommand::Speed(100.0)).unwrap();
     bench.run(2 * S);
     assert!(bench.deck.is_ended(), "{}", bench.deck.at() - T0);
     let after: u64 = bench.seen().iter().map(|seen| seen.3).sum();
@@ -457,7 +457,7 @@ fn what_expires_under_it_is_told_and_the_rest_is_played() {
     assert!(told.iter().any(|text| text.contains("expired") && text.contains("s0")), "{told:?}");
     // What comes is played again.
     append(&bench.store, &[(streams[0], T0 + 39 * S + 1, 1)]);
-    bench.deck.obey(&Wish::Seek(T0 + 39 * S)).unwrap();
+    bench.deck.obey(&ControlCommand::Seek(T0 + 39 * S)).unwrap();
     bench.show();
     bench.run(100 * MS);
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 1);

@@ -1,0 +1,783 @@
+//! Limits and alarms: what is too low, too high, in a wrong state or too old, and who knows of it.
+//!
+//! ```text
+//! Fanout::publish ─> tap: readings of the channels under limits        a look-up a frame
+//! each 10 ms      ─> order: by reception, held back by ALIGN_NS        a thread of its own, here
+//!                 ─> judge ─> machine: changes of level                pure; over the past as well (past)
+//!                 ─> book: raised, acknowledged, cleared, shelved ─> strongback.alarms, screens, log, webhooks
+//! ```
+//!
+//! A limit judges what came, stored or not: a failed disk silences no alarm.
+
+pub mod book;
+pub mod history;
+pub mod judge;
+pub mod machine;
+pub mod past;
+pub mod rate;
+pub mod rule;
+mod start;
+pub mod words;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use strongback_query::{EventOrigin, EventRow};
+use strongback_store::{Catalog, Clock, Reject, Scan, ScanError, Store, StreamId};
+use tokio::sync::watch;
+
+use crate::alarms::webhook::Webhooks;
+use crate::ingest::{Ingest, Ticket};
+use crate::process::clock;
+use crate::process::clock::{LEAP_NS, Leaps};
+use crate::reception::order::Order;
+use crate::reception::{replay, turns};
+use crate::sources::ledger::Ledger;
+
+use book::{ActError, Alarm, AlarmList, AlarmStep, BothClocks, StepKind, StepTaken};
+use judge::{Judge, LimitFrame, Verdict};
+use rule::Rule;
+
+/// How long frames are held back, so that what came over different ways is judged in the order of reception.
+pub const ALIGN_NS: i64 = 20_000_000;
+/// Rows of a stream that are read, at most, because they came before its limits were known.
+const CATCH_UP_ROWS: u64 = 65_536;
+/// Steps that wait for a store that refuses, at most.
+const WAITING_MAX: usize = 10_000;
+/// Time between two events that say that frames came late.
+const TELL_EACH_NS: i64 = 60_000_000_000;
+/// Time between two marks of what was judged, while values come and while none do.
+const MARK_EACH_NS: i64 = 1_000_000_000;
+const MARK_IDLE_NS: i64 = 60_000_000_000;
+/// Time between two looks for shelves whose time is over.
+const SWEEP_EACH_NS: i64 = 1_000_000_000;
+
+/// Limits and alarms of a server.
+#[derive(Debug)]
+pub struct Limits {
+    rules: Arc<[Rule]>,
+    book: Mutex<AlarmList>,
+    /// Steps that are not recorded yet, with their numbers: those of the book in its order. Locked after the book.
+    waiting: Mutex<Vec<(u64, AlarmStep)>>,
+    /// Number of the next step.
+    next_number: AtomicU64,
+    /// Where an earlier opening of the store left off.
+    left: Mutex<Option<start::LeftOff>>,
+    /// Who is told of alarms over HTTP.
+    pub webhooks: Webhooks,
+    /// What counts.
+    pub counters: LimitCounters,
+}
+
+/// What limits count since start.
+#[derive(Debug, Default)]
+pub struct LimitCounters {
+    /// Channels under limits, each limit counted.
+    pub channels: AtomicU64,
+    /// Frames judged.
+    pub judged: AtomicU64,
+    /// Frames judged after their turn.
+    pub late: AtomicU64,
+    /// Frames that found no room.
+    pub unjudged: AtomicU64,
+    /// Steps that the store refused for good.
+    pub unrecorded: AtomicU64,
+}
+
+/// Why someone's word about an alarm did not count.
+#[derive(Debug, thiserror::Error)]
+pub enum ActFailure {
+    /// It makes no sense.
+    #[error(transparent)]
+    Act(#[from] ActError),
+    /// The store refused it.
+    #[error(transparent)]
+    Refused(#[from] Reject),
+}
+
+/// What the thread of the limits keeps.
+#[derive(Debug)]
+struct LimitThread {
+    judge: Judge,
+    order: Order<LimitFrame>,
+    clock: Leaps,
+    /// The catalog that was looked at.
+    catalog: Option<Arc<Catalog>>,
+    /// Opening of the store that numbers are of, and since when.
+    reopenings: u64,
+    since: i64,
+    /// Whether what was there at the start was looked at.
+    is_started: bool,
+    /// Row of each stream up to which its frames were seen when its limits were last looked at.
+    seen: HashMap<StreamId, u64>,
+    /// Rows that had another turn than that of their reception, not recorded yet.
+    late: Vec<history::Late>,
+    /// How many came late and how many were not judged since that was told.
+    not_told: (u64, u64),
+    told_at: i64,
+    swept_at: i64,
+    /// When what was judged was marked, and how many frames were.
+    marked: (i64, u64),
+}
+
+impl Limits {
+    /// Limits by these rules.
+    pub fn new(rules: Vec<Rule>, webhooks: Webhooks) -> Self {
+        Limits {
+            rules: rules.into(),
+            book: Mutex::default(),
+            waiting: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            left: Mutex::default(),
+            webhooks,
+            counters: LimitCounters::default(),
+        }
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &Arc<[Rule]> {
+        &self.rules
+    }
+
+    /// Takes the book as the rows of `strongback.alarms` tell it.
+    ///
+    /// # Errors
+    /// A scan that ends early; what was read until then is kept.
+    pub fn load(&self, store: &Store) -> Result<(), ScanError> {
+        self.load_at(store, clock::both())
+    }
+
+    fn load_at(&self, store: &Store, clocks: BothClocks) -> Result<(), ScanError> {
+        let mut book = self.book.lock();
+        let view = store.view();
+        let mut left = history::mark(&view).map(|mark| mark.map(start::LeftOff::at)).unwrap_or_else(|error| {
+            tracing::error!(%error, "where limits left off cannot be read");
+            None
+        });
+        // What was reported before is not reported again.
+        let next = history::steps(&view, |step| {
+            book.take(step);
+            left.iter_mut().for_each(|left| left.note(step));
+        });
+        book.go_on(clocks);
+        *self.left.lock() = left;
+        self.next_number.store(next?, Relaxed);
+        Ok(())
+    }
+
+    /// Alarms that are not over, worst first.
+    pub fn alarms(&self) -> Vec<Alarm> {
+        self.book.lock().list()
+    }
+
+    /// Someone acts on an alarm: the step that `act` makes is taken and appended; wait for the ticket before you say so.
+    ///
+    /// # Errors
+    /// It makes no sense, or the store refuses it.
+    pub fn act(
+        &self,
+        ingest: &Ingest,
+        act: impl FnOnce(&AlarmList, i64) -> Result<AlarmStep, ActError>,
+    ) -> Result<Ticket, ActFailure> {
+        self.act_at(ingest, clock::both(), act)
+    }
+
+    fn act_at(
+        &self,
+        ingest: &Ingest,
+        clocks: BothClocks,
+        act: impl FnOnce(&AlarmList, i64) -> Result<AlarmStep, ActError>,
+    ) -> Result<Ticket, ActFailure> {
+        let mut book = self.book.lock();
+        let step = act(&book, clocks.0)?;
+        // What it is about comes before it in the record, too.
+        let mut waiting = self.waiting.lock();
+        self.record_steps(&mut waiting, ingest, None)?;
+        let numbered = (self.next_number.fetch_add(1, Relaxed), step);
+        let ticket = history::record(ingest, std::slice::from_ref(&numbered), None)?;
+        drop(waiting);
+        let step = numbered.1;
+        let taken = book.take_at(&step, clocks);
+        self.notify(ingest, &book, &step, taken);
+        Ok(ticket)
+    }
+
+    /// Starts the thread of the limits: what was recorded and not judged yet is, and what is appended from now on. It ends
+    /// with `stopping`, which is for when nothing is appended any more.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn start(
+        self: Arc<Self>,
+        ingest: Arc<Ingest>,
+        ledger: Arc<Ledger>,
+        stopping: watch::Receiver<bool>,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let mut work = self.begin(&ingest, clock::both());
+        turns::start("limits", stopping, move |stop| {
+            self.turn(&mut work, &ingest, &ledger, clock::both(), if stop { 0 } else { ALIGN_NS });
+        })
+    }
+
+    /// Looks at all streams there are; goes on where limits left off.
+    fn begin(&self, ingest: &Ingest, clocks: BothClocks) -> LimitThread {
+        let mut work = LimitThread {
+            judge: Judge::new(self.rules.clone()),
+            order: Order::default(),
+            clock: Leaps::default(),
+            catalog: None,
+            reopenings: ingest.reopenings(),
+            since: clocks.0,
+            is_started: false,
+            seen: HashMap::new(),
+            late: Vec::new(),
+            not_told: (0, 0),
+            told_at: i64::MIN,
+            swept_at: i64::MIN,
+            marked: (i64::MIN, 0),
+        };
+        self.adopt(&mut work, ingest, clocks);
+        work.is_started = true;
+        work
+    }
+
+    /// The store was opened again: what came before is judged by the numbers that it has; what is known of channels goes
+    /// on under the new ones.
+    fn reopened(&self, work: &mut LimitThread, ingest: &Ingest, clocks: BothClocks) {
+        let now = clocks.0;
+        work.reopenings = ingest.reopenings();
+        // Nothing was put aside since the store was replaced.
+        let (seen, lost, nameless) = ingest.live().fanout().tap.take();
+        self.count_unjudged(work, lost.len() as u64 + nameless);
+        seen.into_iter().for_each(|frame| self.hold(work, frame, now));
+        self.judge_all(work);
+        // These rows may be others' now.
+        work.late.clear();
+        work.judge.forget_numbers();
+        (work.catalog, work.since) = (None, now);
+        work.seen.clear();
+        self.adopt(work, ingest, clocks);
+    }
+
+    fn count_unjudged(&self, work: &mut LimitThread, frames: u64) {
+        self.counters.unjudged.fetch_add(frames, Relaxed);
+        work.not_told.1 += frames;
+    }
+
+    /// Judges all that is held.
+    fn judge_all(&self, work: &mut LimitThread) {
+        while let Some(frame) = work.order.pop() {
+            self.counters.judged.fetch_add(1, Relaxed);
+            work.judge.frame(&frame);
+        }
+        work.order = Order::default();
+    }
+
+    /// Looks at streams and channels that are new.
+    fn adopt(&self, work: &mut LimitThread, ingest: &Ingest, clocks: BothClocks) {
+        let store = ingest.store();
+        if work.catalog.as_ref().is_some_and(|looked| looked.version == store.catalog_version()) {
+            return;
+        }
+        let catalog = store.catalog();
+        let looked = work.catalog.replace(catalog.clone()).unwrap_or_default();
+        let mut found = Vec::new();
+        let changed = || catalog.streams.changed_since(&looked.streams).filter(|stream| stream.source != "internal");
+        changed().for_each(|stream| work.judge.note(stream));
+        for stream in changed() {
+            let told = |rule: &str, channel: &str| self.book.lock().told(rule, channel);
+            if let Some((channels, before)) = work.judge.adopt(stream, told) {
+                found.push((stream.clone(), channels, before));
+            }
+        }
+        if found.is_empty() {
+            return;
+        }
+        let (channels, left_out) = work.judge.counts();
+        self.counters.channels.store(channels as u64, Relaxed);
+        if left_out > 0 {
+            tracing::error!("{left_out} channels are under no limit: there is room for {}", judge::MACHINES_MAX);
+        }
+        let view = {
+            let mut fanout = ingest.live().fanout();
+            for (stream, channels, _) in &found {
+                fanout.tap.want(stream.id, stream.clock == Clock::Source, channels, false);
+            }
+            ingest.store().view()
+        };
+        if !work.is_started {
+            return self.go_on(work, ingest, (&view, &found), clocks);
+        }
+        for (stream, channels, before) in found {
+            let next = view.next_row(stream.id);
+            // All that this opening of the store brought, unless it was put aside.
+            let from = work.seen.insert(stream.id, next).unwrap_or_else(|| store.opened_row(stream.id));
+            if from >= next {
+                continue;
+            }
+            // What came before anybody asked for it.
+            let new = channels[before..].to_vec();
+            let rows = from.max(next.saturating_sub(CATCH_UP_ROWS))..next;
+            self.count_unjudged(work, rows.start - from);
+            for batch in view.scan(Scan { rows, ..Scan::all(stream.id, new.clone()) }) {
+                match batch {
+                    Ok(batch) => replay::sightings(&batch, &new).for_each(|frame| self.hold(work, frame, clocks.0)),
+                    Err(error) => {
+                        tracing::error!(%error, "rows of {} were not judged", stream.key);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Judges all that is held, and goes on by the clock, which was set by `by_ns`.
+    fn leap(&self, work: &mut LimitThread, by_ns: i64) {
+        self.judge_all(work);
+        work.judge.leap(by_ns);
+        (work.told_at, work.swept_at) = (i64::MIN, i64::MIN);
+    }
+
+    /// Puts a frame where its turn is, and notes one whose turn is over.
+    fn hold(&self, work: &mut LimitThread, mut frame: LimitFrame, now: i64) {
+        if frame.receive_time.saturating_sub(now) > LEAP_NS {
+            // By a clock that was ahead and has been set back since.
+            work.late.extend(frame.row.map(|row| (frame.stream, row, Some(now))));
+            frame.time = if frame.time == frame.receive_time { now } else { frame.time };
+            frame.receive_time = now;
+        }
+        let turn = work.order.turn(frame.receive_time);
+        if turn > frame.receive_time {
+            self.counters.late.fetch_add(1, Relaxed);
+            work.not_told.0 += 1;
+            work.late.extend(frame.row.map(|row| (frame.stream, row, Some(turn))));
+            frame.receive_time = turn;
+        }
+        work.order.push(turn, frame.stream, frame.row, frame);
+    }
+
+    /// Judges what came until `align_ns` ago.
+    fn turn(&self, work: &mut LimitThread, ingest: &Ingest, ledger: &Ledger, clocks: BothClocks, align_ns: i64) {
+        let now = clocks.0;
+        if let Some(by_ns) = work.clock.look(clocks) {
+            self.leap(work, by_ns);
+        }
+        if work.reopenings != ingest.reopenings() {
+            self.reopened(work, ingest, clocks);
+        }
+        self.adopt(work, ingest, clocks);
+        let (seen, lost, nameless) = ingest.live().fanout().tap.take();
+        self.count_unjudged(work, lost.len() as u64 + nameless);
+        work.late.extend(lost.into_iter().filter_map(|(stream, row)| Some((stream, row?, None))));
+        seen.into_iter().for_each(|frame| self.hold(work, frame, now));
+        let watermark = now.saturating_sub(align_ns);
+        while let Some(frame) = work.order.pop_before(watermark) {
+            self.counters.judged.fetch_add(1, Relaxed);
+            work.judge.frame(&frame);
+        }
+        let verdicts = work.judge.pass(watermark);
+        self.tell(ingest, verdicts, clocks);
+        self.record(work, ingest, (now, watermark), align_ns == 0);
+        if now.saturating_sub(work.swept_at) >= SWEEP_EACH_NS {
+            work.swept_at = now;
+            self.sweep(ingest, clocks);
+        }
+        Self::tell_late(work, ingest, ledger, now);
+    }
+
+    /// Lets shelves end. Screens know by the clock when one does: they are told where that does not say so.
+    fn sweep(&self, ingest: &Ingest, clocks: BothClocks) {
+        let mut book = self.book.lock();
+        for (channel, rule) in book.pass(clocks) {
+            let alarm = book.get(&rule, &channel);
+            Self::show(ingest, (&rule, &channel, "unshelved"), clocks.0, false, alarm);
+        }
+    }
+
+    /// Takes what changed into the book, and tells it.
+    fn tell(&self, ingest: &Ingest, verdicts: Vec<Verdict>, clocks: BothClocks) {
+        if verdicts.is_empty() {
+            return;
+        }
+        let mut book = self.book.lock();
+        let mut waiting = self.waiting.lock();
+        for step in verdicts.into_iter().map(AlarmStep::of) {
+            let taken = book.take_at(&step, clocks);
+            self.notify(ingest, &book, &step, taken);
+            waiting.push((self.next_number.fetch_add(1, Relaxed), step));
+        }
+    }
+
+    /// Records steps, and with them, or now and then, up to where all was judged: what comes later is judged at a start.
+    fn record(&self, work: &mut LimitThread, ingest: &Ingest, (now, watermark): (i64, i64), is_last: bool) {
+        let judged = self.counters.judged.load(Relaxed);
+        let each = if judged == work.marked.1 { MARK_IDLE_NS } else { MARK_EACH_NS };
+        let is_due = is_last || now.saturating_sub(work.marked.0) >= each;
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() && !is_due {
+            return;
+        }
+        if ingest.refusal().is_some() {
+            let over = waiting.len().saturating_sub(WAITING_MAX);
+            if over > 0 {
+                self.counters.unrecorded.fetch_add(over as u64, Relaxed);
+                waiting.drain(..over);
+            }
+            return;
+        }
+        let mark = history::Mark { judged_until: watermark, since: work.since };
+        if self.record_steps(&mut waiting, ingest, Some(mark)).is_ok() {
+            work.marked = (now, judged);
+        }
+    }
+
+    /// Records the steps that wait; those that the store refuses for good are left out.
+    ///
+    /// # Errors
+    /// The store refuses them for now: they stay in the queue.
+    fn record_steps(
+        &self,
+        waiting: &mut Vec<(u64, AlarmStep)>,
+        ingest: &Ingest,
+        mark: Option<history::Mark>,
+    ) -> Result<(), Reject> {
+        if waiting.is_empty() && mark.is_none() {
+            return Ok(());
+        }
+        match history::record(ingest, waiting, mark) {
+            Ok(_) => {}
+            Err(Reject::Refused(refusal)) => return Err(Reject::Refused(refusal)),
+            Err(error) => {
+                tracing::error!(%error, "{} steps of alarms cannot be recorded", waiting.len());
+                self.counters.unrecorded.fetch_add(waiting.len() as u64, Relaxed);
+            }
+        }
+        waiting.clear();
+        Ok(())
+    }
+
+    /// Records which frames came late, and says so.
+    fn tell_late(work: &mut LimitThread, ingest: &Ingest, ledger: &Ledger, now: i64) {
+        if !work.late.is_empty() && ingest.refusal().is_none() {
+            if let Err(error) = history::record_late(ingest, &work.late, None, now) {
+                tracing::warn!("{} rows are not in strongback.late: {error}", work.late.len());
+            }
+            work.late.clear();
+        }
+        work.late.truncate(WAITING_MAX);
+        if work.not_told == (0, 0) || now.saturating_sub(work.told_at) < TELL_EACH_NS {
+            return;
+        }
+        let (late, unjudged) = std::mem::take(&mut work.not_told);
+        work.told_at = now;
+        let align = ALIGN_NS / 1_000_000;
+        let text = format!(
+            "frames that reached the limits later than {align} ms after their reception: {late}; not judged at all: \
+             {unjudged}; this machine is too busy"
+        );
+        let level = if unjudged > 0 { "warning" } else { "info" };
+        let event = EventRow {
+            time_ns: now,
+            level: level.to_owned(),
+            source: "limits".to_owned(),
+            text,
+            origin: EventOrigin::Server,
+        };
+        ledger.record_or_say(ingest, &event);
+    }
+
+    /// Tells screens, log and webhooks of a step.
+    fn notify(&self, ingest: &Ingest, book: &AlarmList, step: &AlarmStep, taken: StepTaken) {
+        let alarm = book.get(&step.rule, &step.channel);
+        if taken.is_heard {
+            tracing::warn!(limit = &*step.rule, "{step}");
+        } else {
+            tracing::info!(limit = &*step.rule, shelved = taken.is_shelved, "{step}");
+        }
+        // What people say of a shelved alarm is no noise.
+        if !taken.is_shelved || !matches!(step.kind, StepKind::Level { .. }) {
+            self.webhooks.offer(step, taken.worst, alarm);
+        }
+        let of = (&*step.rule, &*step.channel, step.kind.name());
+        Self::show(ingest, of, step.time, taken.is_heard, alarm);
+    }
+
+    /// Tells screens of a step: its limit, channel and name, when it was, and the alarm after it.
+    fn show(
+        ingest: &Ingest,
+        (rule, channel, step): (&str, &str, &str),
+        time: i64,
+        is_heard: bool,
+        alarm: Option<&Alarm>,
+    ) {
+        let message = json!({
+            "type": "alarm",
+            "limit": rule,
+            "channel": channel,
+            "step": step,
+            "time": time.to_string(),
+            "heard": is_heard,
+            "alarm": alarm,
+        });
+        ingest.live().notify(message.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use strongback_sources::Sink;
+    use strongback_store::{ChannelSpec, FaultDisk, FrameBatch, FrameHead, StoreOptions, StreamKey, StreamSpec, Value};
+
+    use super::rule::tests::all;
+    use super::*;
+    use crate::ingest::opening::Opening;
+    use crate::live::Live;
+
+    pub(crate) const MS: i64 = 1_000_000;
+    pub(crate) const S: i64 = 1_000 * MS;
+    const T0: i64 = 1_780_000_000 * S;
+
+    pub(crate) const RULES: &str = r#"
+        [[limit]]
+        name = "high"
+        channels = ["a.x"]
+        critical = { high = 10 }
+        [[limit]]
+        name = "persists"
+        channels = ["a.x"]
+        warning = { high = 10 }
+        persist_ms = 500
+        [[limit]]
+        name = "stale"
+        channels = ["a.x"]
+        stale_ms = 1000
+        [[limit]]
+        name = "high b"
+        channels = ["b.x"]
+        critical = { high = 10 }
+        [[limit]]
+        name = "stale b"
+        channels = ["b.x"]
+        stale_ms = 1000
+    "#;
+
+    /// A server's limits over a few channels, and its two clocks.
+    pub(crate) struct Rig {
+        pub(crate) limits: Limits,
+        work: LimitThread,
+        pub(crate) ingest: Arc<Ingest>,
+        ledger: Ledger,
+        pub(crate) steady: i64,
+        off: i64,
+        pub(crate) disk: FaultDisk,
+        pub(crate) text: &'static str,
+    }
+
+    impl Rig {
+        pub(crate) fn new() -> Rig {
+            Rig::on(RULES, FaultDisk::new(1), 0)
+        }
+
+        pub(crate) fn on(text: &'static str, disk: FaultDisk, steady: i64) -> Rig {
+            Rig::at(text, disk, (steady, 0))
+        }
+
+        /// By a steady clock, and a wall clock that is `off` beside it.
+        fn at(text: &'static str, disk: FaultDisk, (steady, off): (i64, i64)) -> Rig {
+            let (live, on) = (Arc::new(Live::default()), disk.clone());
+            let options = || StoreOptions { log_bytes: 16 << 20, ..StoreOptions::default() };
+            let mut opening = Opening::new(move |now| on.open_store(options(), now));
+            opening.reopen_waits = vec![Duration::ZERO; 3];
+            let ingest = Ingest::open_by(opening, PathBuf::from("disk"), Vec::new(), live);
+            let ingest = Arc::new(ingest.expect("a store"));
+            let webhooks = Webhooks::new(Vec::new(), 1, 1).expect("none");
+            let limits = Limits::new(all(text).to_vec(), webhooks);
+            let clocks = (T0 + steady + off, Duration::from_nanos(steady.unsigned_abs()));
+            limits.load_at(&ingest.store(), clocks).expect("alarms");
+            let work = limits.begin(&ingest, clocks);
+            Rig { limits, work, ingest, ledger: Ledger::default(), steady, off, disk, text }
+        }
+
+        pub(crate) fn now(&self) -> i64 {
+            T0 + self.steady + self.off
+        }
+
+        fn clocks(&self) -> BothClocks {
+            (self.now(), Duration::from_nanos(self.steady.unsigned_abs()))
+        }
+
+        /// Sends a value of a channel, received now.
+        pub(crate) fn send(&self, table: &str, channel: &str, value: Value<'_>) {
+            self.send_all(table, channel, [value]);
+        }
+
+        /// Sends values of a channel at once.
+        pub(crate) fn send_all<'v>(&self, table: &str, channel: &str, values: impl IntoIterator<Item = Value<'v>>) {
+            let mut values = values.into_iter().peekable();
+            let Some(kind) = values.peek().map(Value::channel_type) else { return };
+            let spec = StreamSpec {
+                key: StreamKey::new(table, []),
+                source: "test".to_owned(),
+                clock: Clock::Source,
+                expected_period_ns: None,
+                sequence_modulus: None,
+                channels: vec![ChannelSpec::new(channel, kind)],
+            };
+            let (stream, channels) = self.ingest.resolve(&spec).expect("a stream");
+            let mut batch = FrameBatch::new();
+            let receive_time = self.now();
+            for (after, value) in values.enumerate() {
+                let receive_time = receive_time + after as i64;
+                batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: None });
+                batch.push(channels[0], value);
+                batch.end();
+            }
+            let _ = self.ingest.accept(&batch);
+        }
+
+        /// Sends a value each 20 ms for so long, or none, and looks as the server does.
+        pub(crate) fn pass(&mut self, span: i64, value: Option<f64>) {
+            for turn in 0..span / (10 * MS) {
+                if let Some(value) = value.filter(|_| turn % 2 == 0) {
+                    self.send("a", "x", Value::F64(value));
+                }
+                self.steady += 10 * MS;
+                let clocks = self.clocks();
+                self.limits.turn(&mut self.work, &self.ingest, &self.ledger, clocks, ALIGN_NS);
+            }
+        }
+
+        /// Limits whose alarm is raised.
+        pub(crate) fn alarms(&self) -> Vec<String> {
+            let raised = self.limits.alarms().into_iter().filter(|alarm| alarm.state == "raised");
+            let name = |alarm| json!(alarm)["limit"].as_str().unwrap_or_default().to_owned();
+            let mut names: Vec<String> = raised.map(name).collect();
+            names.sort_unstable();
+            names
+        }
+
+        fn is_shelved(&self) -> bool {
+            self.limits.alarms().iter().any(|alarm| !json!(alarm)["shelved"].is_null())
+        }
+    }
+
+    #[test]
+    fn alarms_are_raised_and_cleared_whenever_the_clock_is_set() {
+        for by in [-7_200 * S, 7_200 * S, -36_500 * 86_400 * S, -300 * MS] {
+            let mut rig = Rig::new();
+            rig.pass(S, Some(1.0));
+            assert_eq!(rig.alarms(), [""; 0]);
+            // Set once, and for the next round back again; the last frames before are stamped by the clock as it was.
+            for off in [by, 0] {
+                rig.off = off;
+                rig.pass(S, Some(1.0));
+                assert_eq!(rig.alarms(), [""; 0], "{by} {off}");
+                rig.pass(2 * S, Some(99.0));
+                assert_eq!(rig.alarms(), ["high", "persists"], "{by} {off}");
+                assert!(rig.work.order.len() < 100, "{} frames are held", rig.work.order.len());
+                rig.pass(2 * S, None);
+                assert_eq!(rig.alarms(), ["high", "persists", "stale"], "{by} {off}");
+            }
+            assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn who_acknowledges_is_recorded_behind_what_is_acknowledged() {
+        let mut rig = Rig::new();
+        rig.pass(S, Some(1.0));
+        // Judged and told, and not recorded yet.
+        rig.send("a", "x", Value::F64(99.0));
+        let now = rig.now();
+        let (seen, ..) = rig.ingest.live().fanout().tap.take();
+        for frame in seen {
+            rig.limits.hold(&mut rig.work, frame, now);
+        }
+        rig.limits.judge_all(&mut rig.work);
+        let verdicts = rig.work.judge.take();
+        rig.limits.tell(&rig.ingest, verdicts, rig.clocks());
+        assert_eq!(rig.alarms(), ["high"]);
+        let known = |book: &AlarmList, now| book.acknowledge(("high", "a.x"), ("Ada", ""), now);
+        rig.limits.act(&rig.ingest, known).expect("acknowledged");
+        rig.pass(100 * MS, Some(99.0));
+        assert!(rig.limits.waiting.lock().is_empty());
+        let again = Limits::new(all(RULES).to_vec(), Webhooks::new(Vec::new(), 1, 1).expect("none"));
+        again.load(&rig.ingest.store()).expect("alarms");
+        assert_eq!(again.alarms().iter().map(|alarm| alarm.state).collect::<Vec<_>>(), ["acknowledged"]);
+    }
+
+    /// A server with an alarm that was shelved for a minute just now.
+    fn shelved() -> Rig {
+        let mut rig = Rig::new();
+        rig.pass(S, Some(1.0));
+        rig.pass(100 * MS, Some(99.0));
+        let shelve = |book: &AlarmList, now| book.shelve(("high", "a.x"), ("Ada", ""), 60 * S, now);
+        rig.limits.act_at(&rig.ingest, rig.clocks(), shelve).expect("shelved");
+        assert!(rig.is_shelved());
+        rig
+    }
+
+    #[test]
+    fn a_shelf_ends_when_it_has_lasted_as_long_as_was_said_though_the_clock_is_set_back() {
+        let mut rig = shelved();
+        let mut notices = rig.ingest.live().notices();
+        rig.off = -7_200 * S;
+        rig.pass(S, None);
+        rig.steady += 58 * S;
+        rig.pass(500 * MS, None);
+        assert!(rig.is_shelved());
+        rig.pass(2 * S, None);
+        assert!(!rig.is_shelved());
+        // Screens, which know of the end by the clock, are told.
+        let told = std::iter::from_fn(|| notices.try_recv().ok());
+        let unshelved = told.filter(|notice| notice.as_str().contains(r#""step":"unshelved""#));
+        assert_eq!(unshelved.count(), 1);
+    }
+
+    #[test]
+    fn a_shelf_ends_at_once_when_the_clock_is_set_forward_past_its_end() {
+        let mut rig = shelved();
+        rig.off = 59 * S;
+        rig.pass(500 * MS, None);
+        assert!(rig.is_shelved());
+        rig.off = 7_200 * S;
+        rig.pass(20 * MS, None);
+        assert!(!rig.is_shelved());
+        // It does not come back with the clock.
+        rig.off = 0;
+        rig.pass(20 * MS, None);
+        assert!(!rig.is_shelved());
+    }
+
+    #[test]
+    fn a_shelf_lasts_no_longer_than_was_said_after_a_start_with_the_clock_behind() {
+        for is_set_right in [false, true] {
+            let rig = shelved();
+            rig.ingest.store().commit(rig.now()).expect("committed");
+            // The machine was started 5 s ago, with the clock an hour behind.
+            let (disk, off) = (rig.disk.after_kill(), rig.steady - 3_605 * S);
+            drop(rig);
+            let mut rig = Rig::at(RULES, disk, (5 * S, off));
+            assert!(rig.is_shelved());
+            rig.pass(S, None);
+            if is_set_right {
+                rig.off += 7_200 * S;
+                rig.pass(20 * MS, None);
+                assert!(!rig.is_shelved());
+                continue;
+            }
+            rig.steady += 58 * S;
+            rig.pass(500 * MS, None);
+            assert!(rig.is_shelved());
+            rig.pass(2 * S, None);
+            assert!(!rig.is_shelved());
+        }
+    }
+}

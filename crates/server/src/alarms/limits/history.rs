@@ -1,0 +1,337 @@
+//! `strongback.alarms`: a row for each step in the life of an alarm. `strongback.late`: rows
+//! that were judged after their turn, or not; and those that came too late for a derived channel. `strongback.judged`: up
+//! to where limits have judged.
+
+use std::collections::{HashMap, HashSet};
+
+use strongback_sources::Sink;
+use strongback_store::{
+    Batch, ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Reject, Scan, ScanError,
+    Stream, StreamId, StreamKey, StreamSpec, Value, View,
+};
+
+use super::book::{AlarmStep, StepKind};
+use super::rule::{Level, Why};
+use crate::ingest::{Ingest, Ticket};
+
+const ALARMS: &str = "strongback.alarms";
+const LATE: &str = "strongback.late";
+const JUDGED: &str = "strongback.judged";
+
+/// A row of a stream, and when it was judged, if it was.
+pub type Late = (StreamId, u64, Option<i64>);
+
+/// Up to where limits have judged, nanoseconds since 1970 UTC by the clock of reception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// What was received before was judged.
+    pub judged_until: i64,
+    /// Since when they were at work, in this opening of the store.
+    pub since: i64,
+}
+
+/// Most rows of a history that are read: the newest.
+const ROWS_MAX: u64 = 200_000;
+
+/// Channels of `strongback.alarms`.
+const CHANNELS: [(&str, ChannelType); 13] = [
+    ("channel", ChannelType::String),
+    ("limit", ChannelType::String),
+    ("step", ChannelType::String),
+    ("level", ChannelType::String),
+    ("before", ChannelType::String),
+    ("why", ChannelType::String),
+    ("value", ChannelType::F64),
+    ("text", ChannelType::String),
+    ("bound", ChannelType::F64),
+    ("by", ChannelType::String),
+    ("note", ChannelType::String),
+    ("until", ChannelType::I64),
+    // The store takes a frame of one `time` with the same values for the same frame sent twice. An alarm that comes and
+    // goes while the clock of its source stands still is none.
+    ("number", ChannelType::U64),
+];
+
+fn spec(table: &str, channels: impl IntoIterator<Item = (&'static str, ChannelType)>) -> StreamSpec {
+    StreamSpec {
+        key: StreamKey::new(table, []),
+        source: "internal".to_owned(),
+        clock: Clock::Source,
+        expected_period_ns: None,
+        sequence_modulus: None,
+        channels: channels.into_iter().map(|(name, kind)| ChannelSpec::new(name, kind)).collect(),
+    }
+}
+
+fn append(ingest: &Ingest, batch: &FrameBatch) -> Result<Ticket, Reject> {
+    let generation = ingest.generation_now();
+    let appended = ingest.accept(batch);
+    for outcome in appended.outcomes {
+        if let Outcome::Rejected(reject) = outcome {
+            return Err(reject);
+        }
+    }
+    Ok(generation.ticket(appended.commit))
+}
+
+/// The cells of a step; empty texts are left out.
+fn cells(step: &AlarmStep) -> Vec<(&'static str, Value<'_>)> {
+    let mut cells = vec![
+        ("channel", Value::String(&step.channel)),
+        ("limit", Value::String(&step.rule)),
+        ("step", Value::String(step.kind.name())),
+    ];
+    let mut put = |name, text| cells.push((name, Value::String(text)));
+    match &step.kind {
+        StepKind::Level { from, to, why, value, text, bound } => {
+            put("level", to.name());
+            put("before", from.name());
+            put("why", why.map_or("", Why::name));
+            put("text", text);
+            let numbers = [("value", value), ("bound", bound)];
+            cells.extend(numbers.into_iter().filter_map(|(name, of)| Some((name, Value::F64((*of)?)))));
+        }
+        StepKind::Acknowledged { by, note } => {
+            put("by", by);
+            put("note", note);
+        }
+        StepKind::Shelved { by, note, until } => {
+            put("by", by);
+            put("note", note);
+            cells.push(("until", Value::I64(*until)));
+        }
+        StepKind::Unshelved { by } => put("by", by),
+    }
+    cells.retain(|(_, value)| !matches!(value, Value::String("")));
+    cells
+}
+
+/// Appends steps to `strongback.alarms`, each with its number, which no other step of the store has, and to
+/// `strongback.judged` up to where all was judged.
+///
+/// # Errors
+/// The store refuses them.
+pub fn record(ingest: &Ingest, steps: &[(u64, AlarmStep)], mark: Option<Mark>) -> Result<Ticket, Reject> {
+    let mut batch = FrameBatch::new();
+    if !steps.is_empty() {
+        add(ingest, steps, &mut batch)?;
+    }
+    if let Some(Mark { judged_until, since }) = mark {
+        let (stream, channels) = ingest.resolve_own(&spec(JUDGED, [("since_ns", ChannelType::I64)]))?;
+        let (receive_time, source_time) = (judged_until, Some(judged_until));
+        batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
+        batch.push(channels[0], Value::I64(since));
+        batch.end();
+    }
+    append(ingest, &batch)
+}
+
+fn add(ingest: &Ingest, steps: &[(u64, AlarmStep)], batch: &mut FrameBatch) -> Result<(), Reject> {
+    let (stream, channels) = ingest.resolve_own(&spec(ALARMS, CHANNELS))?;
+    for (number, step) in steps {
+        let (receive_time, source_time) = (step.receive_time, Some(step.time));
+        batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
+        for (name, value) in cells(step).into_iter().chain([("number", Value::U64(*number))]) {
+            if let Some(at) = CHANNELS.iter().position(|(channel, _)| *channel == name) {
+                batch.push(channels[at], value);
+            }
+        }
+        batch.end();
+    }
+    Ok(())
+}
+
+/// Appends to `strongback.late` rows that had another turn than that of their reception: when, nanoseconds since 1970 UTC,
+/// or none if they were not judged. `derived`: for which evaluation of a derived channel they came too late.
+///
+/// # Errors
+/// The store refuses them.
+pub fn record_late(ingest: &Ingest, rows: &[Late], derived: Option<&str>, now: i64) -> Result<(), Reject> {
+    let channels = [
+        ("stream", ChannelType::U32),
+        ("row", ChannelType::U64),
+        ("judged_ns", ChannelType::I64),
+        ("derived", ChannelType::String),
+    ];
+    let (own, channels) = ingest.resolve_own(&spec(LATE, channels))?;
+    let mut batch = FrameBatch::new();
+    for (stream, row, judged) in rows {
+        batch.begin(FrameHead { stream: own.id, receive_time: now, source_time: None, sequence: None });
+        batch.push(channels[0], Value::U32(stream.0));
+        batch.push(channels[1], Value::U64(*row));
+        if let Some(judged) = judged {
+            batch.push(channels[2], Value::I64(*judged));
+        }
+        if let Some(derived) = derived {
+            batch.push(channels[3], Value::String(derived));
+        }
+        batch.end();
+    }
+    append(ingest, &batch).map(drop)
+}
+
+/// Hands over the rows of one of these streams, from its newest `most` on.
+fn rows(view: &View, table: &str, most: u64, mut each: impl FnMut(AlarmRow<'_>)) -> Result<(), ScanError> {
+    let own = |stream: &&Stream| stream.key.table == table && stream.key.tags.is_empty();
+    let catalog = view.catalog();
+    let Some(stream) = catalog.streams.iter().map(|stream| &**stream).find(own) else { return Ok(()) };
+    let next = view.next_row(stream.id);
+    let columns = (0..stream.layout.channels.len() as u16).map(ChannelIndex).collect();
+    let scan = Scan { rows: next.saturating_sub(most)..next, ..Scan::all(stream.id, columns) };
+    for batch in view.scan(scan) {
+        let batch = batch?;
+        (0..batch.len()).for_each(|row| each(AlarmRow { stream, batch: &batch, row }));
+    }
+    Ok(())
+}
+
+struct AlarmRow<'a> {
+    stream: &'a Stream,
+    batch: &'a Batch,
+    row: usize,
+}
+
+impl<'a> AlarmRow<'a> {
+    fn get(&self, channel: &str) -> Option<Value<'a>> {
+        let at = self.stream.layout.index(channel)?;
+        self.batch.columns[at.0 as usize].cell(self.row).ok()
+    }
+
+    fn text(&self, channel: &str) -> &'a str {
+        match self.get(channel) {
+            Some(Value::String(text)) => text,
+            _ => "",
+        }
+    }
+
+    fn step(&self) -> Option<AlarmStep> {
+        let (by, note) = (self.text("by").to_owned(), self.text("note").to_owned());
+        let kind = match self.text("step") {
+            "acknowledged" => StepKind::Acknowledged { by, note },
+            "shelved" => {
+                let Some(Value::I64(until)) = self.get("until") else { return None };
+                StepKind::Shelved { by, note, until }
+            }
+            "unshelved" => StepKind::Unshelved { by },
+            _ => StepKind::Level {
+                from: Level::from_name(self.text("before"))?,
+                to: Level::from_name(self.text("level"))?,
+                why: Why::from_name(self.text("why")),
+                value: self.get("value").and_then(|value| value.as_f64()),
+                text: self.text("text").to_owned(),
+                bound: self.get("bound").and_then(|bound| bound.as_f64()),
+            },
+        };
+        Some(AlarmStep {
+            time: self.batch.time(self.row),
+            receive_time: self.batch.receive_time[self.row],
+            rule: self.text("limit").into(),
+            channel: self.text("channel").into(),
+            kind,
+        })
+    }
+}
+
+/// Hands over the steps that were recorded, oldest first; returns the first number that none of them has.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn steps(view: &View, mut each: impl FnMut(&AlarmStep)) -> Result<u64, ScanError> {
+    let mut next = 0;
+    rows(view, ALARMS, ROWS_MAX, |row| {
+        if let Some(step) = row.step() {
+            each(&step);
+        }
+        if let Some(Value::U64(number)) = row.get("number") {
+            next = next.max(number.saturating_add(1));
+        }
+    })?;
+    Ok(next)
+}
+
+/// Up to where limits have judged, as it was marked last.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn mark(view: &View) -> Result<Option<Mark>, ScanError> {
+    let mut found = None;
+    rows(view, JUDGED, 1, |row| {
+        if let Some(Value::I64(since)) = row.get("since_ns") {
+            found = Some(Mark { judged_until: row.batch.time(row.row), since });
+        }
+    })?;
+    Ok(found)
+}
+
+/// Rows that had another turn than that of their reception.
+#[derive(Debug, Default)]
+pub struct LateRows {
+    /// Which; none: it was not judged.
+    pub turns: HashMap<(StreamId, u64), Option<i64>>,
+    /// Where there are more than are read: since when all of them are known, nanoseconds since 1970 UTC by the clock of
+    /// reception.
+    pub known_from: Option<i64>,
+}
+
+/// The newest rows that had another turn than that of their reception: [`ROWS_MAX`] of `strongback.late`.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn late(view: &View) -> Result<LateRows, ScanError> {
+    late_of(view, ROWS_MAX)
+}
+
+fn late_of(view: &View, most: u64) -> Result<LateRows, ScanError> {
+    let (mut found, mut first) = (HashMap::new(), None);
+    rows(view, LATE, most, |row| {
+        if first.is_none() {
+            first = Some((row.batch.rows[row.row], row.batch.receive_time[row.row]));
+        }
+        if row.get("derived").is_some() {
+            return;
+        }
+        if let (Some(Value::U32(stream)), Some(Value::U64(of))) = (row.get("stream"), row.get("row")) {
+            let judged = match row.get("judged_ns") {
+                Some(Value::I64(judged)) => Some(judged),
+                _ => None,
+            };
+            found.insert((StreamId(stream), of), judged);
+        }
+    })?;
+    Ok(LateRows { turns: found, known_from: first.filter(|(row, _)| *row > 0).map(|(_, received)| received) })
+}
+
+/// The rows that came too late for an evaluation of a derived channel.
+///
+/// # Errors
+/// A scan that ends early.
+pub fn late_for(view: &View, derived: &str) -> Result<HashSet<(StreamId, u64)>, ScanError> {
+    let mut found = HashSet::new();
+    rows(view, LATE, ROWS_MAX, |row| {
+        if let (Some(Value::U32(stream)), Some(Value::U64(of))) = (row.get("stream"), row.get("row"))
+            && row.text("derived") == derived
+        {
+            found.insert((StreamId(stream), of));
+        }
+    })?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Rig;
+    use super::*;
+
+    #[test]
+    fn where_not_all_late_rows_are_read_it_is_said_since_when_they_are() {
+        let rig = Rig::new();
+        for (row, now) in [(5, 100), (6, 200), (7, 300)] {
+            record_late(&rig.ingest, &[(StreamId(1), row, Some(now))], None, now).expect("recorded");
+        }
+        let view = rig.ingest.store().view();
+        let all = late_of(&view, 3).expect("read");
+        assert_eq!((all.turns.len(), all.known_from), (3, None));
+        let newest = late_of(&view, 2).expect("read");
+        assert_eq!((newest.turns.len(), newest.known_from), (2, Some(200)));
+    }
+}

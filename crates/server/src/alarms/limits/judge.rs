@@ -1,0 +1,484 @@
+//! All limits over all channels they are about: frames in the order of reception in, changes of level out.
+//!
+//! Pure: live, in replay and over the past it is fed in the same order (see [`crate::reception::order`]), and says the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use strongback_store::{Channel, ChannelId, ChannelIndex, Pattern, Stream, StreamId};
+
+use super::machine::{LevelChange, LimitState};
+use super::rule::{Context, Level, Rule, Why};
+use crate::reception;
+use crate::reception::value::LimitValue;
+
+/// Most channels under limits, each limit counted: about 450 bytes each.
+pub const MACHINES_MAX: usize = 200_000;
+
+/// A frame as limits see it.
+pub type LimitFrame = reception::TappedFrame<LimitValue>;
+
+/// What changed, of which channel under which limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Name of the limit.
+    pub rule: Arc<str>,
+    /// Full name of the channel.
+    pub channel: Arc<str>,
+    /// The change.
+    pub change: LevelChange,
+}
+
+#[derive(Debug)]
+struct Judged {
+    rule: usize,
+    name: Arc<str>,
+    machine: LimitState,
+}
+
+/// A channel that says whether limits hold.
+#[derive(Debug)]
+struct Switch {
+    channel: String,
+    /// Its newest reading, and when it was received.
+    reading: Option<(LimitValue, i64)>,
+    /// What is judged only while it says so.
+    judged: Vec<usize>,
+}
+
+impl Switch {
+    /// Takes a reading; returns what changes by it.
+    fn turn(
+        &mut self,
+        reading: &LimitValue,
+        receive_time: i64,
+        rules: &[Rule],
+        judged: &mut [Judged],
+    ) -> Vec<(usize, LevelChange)> {
+        let mut found = Vec::new();
+        if self.reading.as_ref().is_some_and(|(before, _)| before == reading) {
+            return found;
+        }
+        self.reading = Some((reading.clone(), receive_time));
+        let mut changes = Vec::new();
+        for &at in &self.judged {
+            let Judged { rule, machine, .. } = &mut judged[at];
+            let rule = &rules[*rule];
+            let holds = rule.context.as_ref().is_some_and(|context| context.holds(reading));
+            machine.context(rule, holds, receive_time, &mut changes);
+            found.extend(changes.drain(..).map(|change| (at, change)));
+        }
+        found
+    }
+}
+
+/// What is done with a channel's readings.
+#[derive(Debug)]
+struct Uses {
+    channel: ChannelIndex,
+    judged: Vec<usize>,
+    switch: Option<usize>,
+}
+
+/// The limits at work.
+#[derive(Debug)]
+pub struct Judge {
+    rules: Arc<[Rule]>,
+    names: Vec<Arc<str>>,
+    judged: Vec<Judged>,
+    switches: Vec<Switch>,
+    streams: HashMap<StreamId, Vec<Uses>>,
+    /// How many channels of each stream were looked at.
+    known: HashMap<StreamId, usize>,
+    /// Full names of channels under limits, each with the channel that had it first.
+    named: HashMap<String, ChannelId>,
+    /// What was judged in an opening of the store whose numbers no longer hold, by limit and name.
+    kept: HashMap<(usize, Arc<str>), usize>,
+    left_out: u64,
+    changes: Vec<LevelChange>,
+    verdicts: Vec<(usize, LevelChange)>,
+}
+
+impl Judge {
+    /// Of these limits, over no stream yet.
+    pub fn new(rules: Arc<[Rule]>) -> Self {
+        let mut switches: Vec<Switch> = Vec::new();
+        for context in rules.iter().filter_map(|rule| rule.context.as_ref()) {
+            if switches.iter().all(|switch| switch.channel != context.channel) {
+                switches.push(Switch { channel: context.channel.clone(), reading: None, judged: Vec::new() });
+            }
+        }
+        Judge {
+            names: rules.iter().map(|rule| Arc::from(rule.name.as_str())).collect(),
+            rules,
+            judged: Vec::new(),
+            switches,
+            streams: HashMap::new(),
+            known: HashMap::new(),
+            named: HashMap::new(),
+            kept: HashMap::new(),
+            left_out: 0,
+            changes: Vec::new(),
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// Notes the names of a stream's new channels: to be called for all streams that are there before any is adopted, so
+    /// that who has a name does not depend on their order.
+    pub fn note(&mut self, stream: &Stream) {
+        let known = self.known.get(&stream.id).copied().unwrap_or(0);
+        for channel in stream.layout.channels.iter().skip(known) {
+            let is_judged = |pattern: &Pattern| pattern.matches(&stream.key, &channel.name);
+            if self.rules.iter().any(|rule| rule.channels.iter().any(is_judged)) {
+                let first = self.named.entry(stream.key.channel_name(&channel.name)).or_insert(channel.id);
+                *first = channel.id.min(*first);
+            }
+        }
+    }
+
+    /// What alarms call a channel: its full name, but where an older channel has that already (`p` of `engine.lox`, and
+    /// `lox.p` of `engine`) with its own name in quotes.
+    fn label(&self, stream: &Stream, channel: &Channel) -> String {
+        let full = stream.key.channel_name(&channel.name);
+        match self.named.get(&full) {
+            Some(first) if *first != channel.id => stream.key.channel_name(&format!("\"{}\"", channel.name)),
+            _ => full,
+        }
+    }
+
+    /// Looks at a stream that is new, or has new channels, after [`Judge::note`]. `told` says at which level a limit left a
+    /// channel before a restart. If that makes channels wanted: all that are, and how many of them were before.
+    pub fn adopt(
+        &mut self,
+        stream: &Stream,
+        told: impl Fn(&str, &str) -> Option<(Level, Option<Why>)>,
+    ) -> Option<(Vec<ChannelIndex>, usize)> {
+        let before = self.streams.get(&stream.id).map_or(0, Vec::len);
+        let known = self.known.insert(stream.id, stream.layout.channels.len()).unwrap_or(0);
+        let rules = self.rules.clone();
+        for (at, channel) in stream.layout.channels.iter().enumerate().skip(known) {
+            let full = self.label(stream, channel);
+            let mut judged = Vec::new();
+            for (number, rule) in rules.iter().enumerate() {
+                if !rule.channels.iter().any(|pattern| pattern.matches(&stream.key, &channel.name)) {
+                    continue;
+                }
+                if let Some(at) = self.kept.remove(&(number, Arc::from(full.as_str()))) {
+                    judged.push(at);
+                    continue;
+                }
+                if self.judged.len() >= MACHINES_MAX {
+                    self.left_out += 1;
+                    continue;
+                }
+                let mut machine = LimitState::new(rule);
+                if let Some((level, why)) = told(&rule.name, &full) {
+                    machine.resume(rule, level, why);
+                }
+                judged.push(self.judged.len());
+                self.judged.push(Judged { rule: number, name: full.as_str().into(), machine });
+                if let Some(context) = &rule.context {
+                    self.switch(self.judged.len() - 1, context);
+                }
+            }
+            let switch = self.switches.iter().position(|switch| switch.channel == full);
+            if switch.is_some() || !judged.is_empty() {
+                let uses = Uses { channel: ChannelIndex(at as u16), judged, switch };
+                self.streams.entry(stream.id).or_default().push(uses);
+            }
+        }
+        let wanted = self.streams.get(&stream.id).filter(|uses| uses.len() > before)?;
+        Some((wanted.iter().map(|uses| uses.channel).collect(), before))
+    }
+
+    /// Ties what is judged to the channel that switches it.
+    fn switch(&mut self, judged: usize, context: &Context) {
+        for switch in self.switches.iter_mut().filter(|switch| switch.channel == context.channel) {
+            switch.judged.push(judged);
+            // Without a value of the channel nobody knows.
+            let Some((reading, received)) = &switch.reading else { continue };
+            let Judged { rule, machine, .. } = &mut self.judged[judged];
+            machine.context(&self.rules[*rule], context.holds(reading), *received, &mut self.changes);
+            self.verdicts.extend(self.changes.drain(..).map(|change| (judged, change)));
+        }
+    }
+
+    /// Takes the newest readings that were recorded before the judge began, each with its stream and times: those that say
+    /// whether limits hold first.
+    pub fn prime(&mut self, newest: &[(StreamId, ChannelIndex, (i64, i64), LimitValue)]) {
+        for of_switches in [true, false] {
+            for (stream, channel, times, reading) in newest {
+                let uses = self.streams.get(stream).and_then(|uses| uses.iter().find(|uses| uses.channel == *channel));
+                let Some(Uses { judged, switch, .. }) = uses else { continue };
+                if of_switches {
+                    switch.iter().for_each(|at| {
+                        let changed = self.switches[*at].turn(reading, times.1, &self.rules, &mut self.judged);
+                        self.verdicts.extend(changed);
+                    });
+                    continue;
+                }
+                for &at in judged {
+                    let Judged { rule, machine, .. } = &mut self.judged[at];
+                    machine.prime(&self.rules[*rule], *times, reading.clone(), &mut self.changes);
+                    self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+                }
+            }
+        }
+    }
+
+    /// Goes on at an instant of reception, after the record: see [`LimitState::go_on`]. `told` is what alarms say.
+    pub fn go_on(&mut self, receive_time: i64, told: impl Fn(&str, &str) -> Option<(Level, Option<Why>)>) {
+        for (at, Judged { rule, name, machine }) in self.judged.iter_mut().enumerate() {
+            let rule = &self.rules[*rule];
+            let told = told(&rule.name, name).unwrap_or_default();
+            machine.go_on(rule, receive_time, told, &mut self.changes);
+            self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+        }
+    }
+
+    /// The store was opened again: numbers of streams and channels no longer hold, what is known of them does.
+    pub fn forget_numbers(&mut self) {
+        self.streams.clear();
+        self.known.clear();
+        self.named.clear();
+        let kept = self.judged.iter().enumerate();
+        self.kept = kept.map(|(at, judged)| ((judged.rule, judged.name.clone()), at)).collect();
+    }
+
+    /// A frame; they come in the order of reception.
+    pub fn frame(&mut self, frame: &LimitFrame) {
+        let Some(uses) = self.streams.get(&frame.stream) else { return };
+        for (channel, reading) in &frame.readings {
+            let Some(uses) = uses.iter().find(|uses| uses.channel == *channel) else { continue };
+            for &at in &uses.judged {
+                let Judged { rule, machine, .. } = &mut self.judged[at];
+                let times = (frame.time, frame.receive_time);
+                machine.value(&self.rules[*rule], times, reading.clone(), &mut self.changes);
+                self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+            }
+            let Some(switch) = uses.switch.map(|at| &mut self.switches[at]) else { continue };
+            self.verdicts.extend(switch.turn(reading, frame.receive_time, &self.rules, &mut self.judged));
+        }
+    }
+
+    /// Moves all instants of reception by `by_ns`: the clock was set by that, after all that was handed in.
+    pub fn leap(&mut self, by_ns: i64) {
+        for Judged { rule, machine, .. } in &mut self.judged {
+            machine.leap(&self.rules[*rule], by_ns);
+        }
+    }
+
+    /// Everything received before `receive_time` was handed in: what became due until then, and all that changed since
+    /// the last call, in the order in which it did.
+    pub fn pass(&mut self, receive_time: i64) -> Vec<Verdict> {
+        for (at, Judged { rule, machine, .. }) in self.judged.iter_mut().enumerate() {
+            machine.pass(&self.rules[*rule], receive_time, &mut self.changes);
+            self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
+        }
+        self.take()
+    }
+
+    /// All that changed since the last call, in the order in which it did.
+    pub fn take(&mut self) -> Vec<Verdict> {
+        // Those of one channel under one limit are in order already.
+        let judged = &self.judged;
+        let key = |(at, change): &(usize, LevelChange)| (change.receive_time, &judged[*at].name, judged[*at].rule);
+        self.verdicts.sort_by(|a, b| key(a).cmp(&key(b)));
+        let named = |(at, change): (usize, LevelChange)| {
+            let Judged { rule, name, .. } = &self.judged[at];
+            Verdict { rule: self.names[*rule].clone(), channel: name.clone(), change }
+        };
+        self.verdicts.drain(..).map(named).collect()
+    }
+
+    /// Channels under limits, each limit counted, and how many found no room.
+    pub fn counts(&self) -> (usize, u64) {
+        (self.judged.len(), self.left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule::tests::all;
+    use super::*;
+    use crate::reception::order::Order;
+    use strongback_store::{ChannelType, Clock, Interpolation, Layout, Reduction, StreamKey};
+
+    const MS: i64 = 1_000_000;
+
+    fn stream(id: u32, table: &str, channels: &[&str]) -> Stream {
+        let channel = |(at, name): (usize, &&str)| Channel {
+            id: ChannelId(id * 100 + at as u32),
+            name: (*name).to_owned(),
+            source_name: (*name).to_owned(),
+            channel_type: ChannelType::F64,
+            unit: String::new(),
+            description: String::new(),
+            interpolation: Interpolation::Linear,
+            reduction: Reduction::None,
+        };
+        Stream {
+            id: StreamId(id),
+            key: StreamKey::new(table, []),
+            source: "s".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            layout: Arc::new(Layout { version: 1, channels: channels.iter().enumerate().map(channel).collect() }),
+        }
+    }
+
+    fn judge() -> Judge {
+        let text = r#"
+            [[limit]]
+            channels = ["a.*"]
+            watch = { high = 10 }
+            critical = { high = 20 }
+            persist_ms = 3
+            stale_ms = 15
+            [[limit]]
+            name = "while it runs"
+            channels = ["a.x"]
+            warning = { low = 0 }
+            rate_hz = { low = 200 }
+            rate_window_ms = 20
+            while = { channel = "b.state", is = [1] }
+            [[limit]]
+            name = "rate"
+            channels = ["a.*"]
+            rate_hz = { low = 150, high = 400 }
+            rate_window_ms = 25
+            persist_ms = 2
+            stale_ms = 30
+            stale = "watch"
+            critical = { high = 22 }
+        "#;
+        let mut judge = Judge::new(all(text));
+        let wanted = |judge: &mut Judge, stream: Stream| judge.adopt(&stream, |_, _| None);
+        let (x, y) = (ChannelIndex(0), ChannelIndex(1));
+        assert_eq!(wanted(&mut judge, stream(1, "a", &["x"])), Some((vec![x], 0)));
+        assert_eq!(wanted(&mut judge, stream(1, "a", &["x", "y"])), Some((vec![x, y], 1)));
+        assert_eq!(wanted(&mut judge, stream(1, "a", &["x", "y"])), None);
+        assert_eq!(wanted(&mut judge, stream(2, "b", &["state", "z"])), Some((vec![x], 0)));
+        assert_eq!(wanted(&mut judge, stream(3, "c", &["x"])), None);
+        assert_eq!(judge.counts(), (5, 0));
+        judge
+    }
+
+    #[test]
+    fn channels_with_one_printed_name_have_alarms_of_their_own() {
+        let (older, newer) = (stream(1, "engine", &["lox.p"]), stream(2, "engine.lox", &["p"]));
+        for order in [[&older, &newer], [&newer, &older]] {
+            let mut judge = Judge::new(all("[[limit]]\nchannels = [\"engine*\"]\nwarning = { high = 10 }"));
+            order.iter().for_each(|stream| judge.note(stream));
+            order.iter().for_each(|stream| _ = judge.adopt(stream, |_, _| None));
+            let reading = vec![(ChannelIndex(0), LimitValue::Number(99.0))];
+            for id in [1, 2] {
+                let stream = StreamId(id);
+                judge.frame(&LimitFrame { stream, row: Some(0), time: 5, receive_time: 5, readings: reading.clone() });
+            }
+            let names: Vec<Arc<str>> = judge.pass(6).into_iter().map(|verdict| verdict.channel).collect();
+            assert_eq!(names, [r#"engine.lox."p""#.into(), "engine.lox.p".into()] as [Arc<str>; 2]);
+        }
+    }
+
+    /// Frames with jitter between reception and arrival; what is past its turn is judged late in both.
+    #[test]
+    fn live_and_the_past_say_the_same_however_the_clock_ticks() {
+        let (mut told, mut late, mut slow, mut fast) = (0, 0, 0, 0);
+        for seed in 0..100 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut frames = Vec::new();
+            let (mut at, mut x) = (0, 0.0_f64);
+            for row in 0..200 {
+                let most = if random.u8(0..30) == 0 { 40 } else { 4 };
+                at += random.i64(0..most) * MS;
+                x = (x + f64::from(random.i8(-6..=6))).clamp(-5.0, 25.0);
+                let (stream, reading) = match random.u8(0..8) {
+                    0 => (2, LimitValue::Number(f64::from(random.u8(0..2)))),
+                    _ => (1, LimitValue::Number(x)),
+                };
+                let readings = vec![(ChannelIndex(if stream == 1 { random.u16(0..2) } else { 0 }), reading)];
+                let time = at - random.i64(0..3) * MS;
+                frames.push(LimitFrame { stream: StreamId(stream), row: Some(row), time, receive_time: at, readings });
+            }
+            let mut arrivals: Vec<(i64, LimitFrame)> =
+                frames.iter().map(|frame| (frame.receive_time + random.i64(0..14) * MS, frame.clone())).collect();
+            arrivals.sort_by_key(|(arrival, _)| *arrival);
+            // Rows of a stream are those of its arrival.
+            let (mut live, mut order, mut verdicts) = (judge(), Order::default(), Vec::new());
+            let mut stored: Vec<LimitFrame> = Vec::new();
+            for (row, (now, mut frame)) in arrivals.into_iter().enumerate() {
+                frame.row = Some(row as u64);
+                let turn = order.turn(frame.receive_time);
+                late += u64::from(turn > frame.receive_time);
+                frame.receive_time = turn;
+                stored.push(frame.clone());
+                order.push(turn, frame.stream, frame.row, frame);
+                if random.bool() {
+                    while let Some(frame) = order.pop_before(now - 10 * MS) {
+                        live.frame(&frame);
+                    }
+                    verdicts.extend(live.pass(now - 10 * MS));
+                }
+            }
+            while let Some(frame) = order.pop_before(i64::MAX) {
+                live.frame(&frame);
+            }
+            verdicts.extend(live.pass(at + 100 * MS));
+
+            let mut past = judge();
+            stored.sort_by_key(|frame| (frame.receive_time, frame.stream.0, frame.row));
+            stored.iter().for_each(|frame| past.frame(frame));
+            assert_eq!(verdicts, past.pass(at + 100 * MS), "seed {seed}");
+            told += verdicts.len();
+            let why = |why| verdicts.iter().filter(|verdict| verdict.change.why == Some(why)).count();
+            (slow, fast) = (slow + why(Why::Slow), fast + why(Why::Fast));
+        }
+        assert!(told > 1_000 && late > 1_000, "{told} {late}");
+        assert!(slow > 100 && fast > 100, "{slow} {fast}");
+    }
+
+    /// The same values, with a clock that is set at some moment: what is told is the same, by the new clock.
+    #[test]
+    fn a_clock_that_is_set_changes_no_verdict() {
+        const S: i64 = 1_000_000_000;
+        let mut told = 0;
+        for seed in 0..100 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let by = S * [-7_200, 7_200, -1, 31 * 86_400][random.usize(0..4)];
+            let (mut steady, mut set) = (judge(), judge());
+            let (mut expected, mut found) = (Vec::new(), Vec::new());
+            let (mut at, mut x, mut shift, leaps_at) = (100_000 * S, 0.0_f64, 0, random.u64(0..200));
+            for row in 0..200 {
+                let most = if random.u8(0..30) == 0 { 40 } else { 4 };
+                at += random.i64(0..most) * MS;
+                x = (x + f64::from(random.i8(-6..=6))).clamp(-5.0, 25.0);
+                expected.extend(steady.pass(at));
+                let mut passed = set.pass(at + shift);
+                passed.iter_mut().for_each(|verdict| {
+                    verdict.change.time -= shift;
+                    verdict.change.receive_time -= shift;
+                });
+                found.extend(passed);
+                if row == leaps_at {
+                    shift = by;
+                    set.leap(by);
+                }
+                let reading = vec![(ChannelIndex(random.u16(0..2)), LimitValue::Number(x))];
+                let frame = |at: i64| LimitFrame {
+                    stream: StreamId(1),
+                    row: Some(row),
+                    time: at,
+                    receive_time: at,
+                    readings: reading.clone(),
+                };
+                steady.frame(&frame(at));
+                set.frame(&frame(at + shift));
+            }
+            assert_eq!(found, expected, "seed {seed}, set by {by} at {leaps_at}");
+            told += found.len();
+        }
+        assert!(told > 1_000, "{told}");
+    }
+}

@@ -1,0 +1,438 @@
+//! What is too low, too high, a state that should not be, or too old: `[[limit]]` of the configuration.
+
+use serde::{Deserialize, Serialize};
+use strongback_store::Pattern;
+
+use super::rate::RateBounds;
+use crate::reception::value::LimitValue;
+
+/// Longest list of states of one level.
+const STATES_MAX: usize = 256;
+/// Longest time over which values are counted, in milliseconds: a day.
+const RATE_WINDOW_MS_MAX: f64 = 86_400_000.0;
+
+/// How much it matters that a limit is passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// All is well.
+    #[default]
+    Normal,
+    /// Keep an eye on it.
+    Watch,
+    /// Something is wrong.
+    Warning,
+    /// Act.
+    Critical,
+}
+
+/// Levels that are trouble, least first.
+pub const TROUBLE: [Level; 3] = [Level::Watch, Level::Warning, Level::Critical];
+
+impl Level {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Normal => "normal",
+            Level::Watch => "watch",
+            Level::Warning => "warning",
+            Level::Critical => "critical",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Level> {
+        [Level::Normal].into_iter().chain(TROUBLE).find(|level| level.name() == name)
+    }
+
+    /// Place among [`TROUBLE`].
+    pub fn place(self) -> Option<usize> {
+        TROUBLE.iter().position(|level| *level == self)
+    }
+}
+
+/// A state as it is written: a text, a number or a truth value.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+enum State {
+    Bool(bool),
+    Number(f64),
+    Text(String),
+}
+
+impl State {
+    fn is(&self, reading: &LimitValue) -> bool {
+        match (self, reading) {
+            (State::Bool(state), LimitValue::Number(number)) => f64::from(u8::from(*state)) == *number,
+            (State::Number(state), LimitValue::Number(number)) => state == number,
+            (State::Text(state), LimitValue::Text(text)) => **state == **text,
+            _ => false,
+        }
+    }
+}
+
+/// Where a level begins. At least one key.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bounds {
+    /// Values below it.
+    pub low: Option<f64>,
+    /// Values above it.
+    pub high: Option<f64>,
+    /// Values that are one of these: texts, numbers or truth values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    is: Vec<State>,
+}
+
+/// Which side of its bounds a value is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Below `low`.
+    Low,
+    /// Above `high`.
+    High,
+    /// One of `is`.
+    State,
+    /// No value for `stale_ms`.
+    Stale,
+    /// Fewer values than `rate_hz.low`.
+    Slow,
+    /// More values than `rate_hz.high`.
+    Fast,
+}
+
+impl Why {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Low => "low",
+            Why::High => "high",
+            Why::State => "state",
+            Why::Stale => "stale",
+            Why::Slow => "slow",
+            Why::Fast => "fast",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Why> {
+        [Why::Low, Why::High, Why::State, Why::Stale, Why::Slow, Why::Fast].into_iter().find(|why| why.name() == name)
+    }
+}
+
+impl Bounds {
+    /// Why a value is beyond the bounds, and which of them, if it is. `inset` moves low and high inwards.
+    pub fn beyond(&self, reading: &LimitValue, inset: f64) -> Option<(Why, Option<f64>)> {
+        if let LimitValue::Number(number) = reading {
+            if let Some(high) = self.high.filter(|high| *number > high - inset) {
+                return Some((Why::High, Some(high)));
+            }
+            if let Some(low) = self.low.filter(|low| *number < low + inset) {
+                return Some((Why::Low, Some(low)));
+            }
+        }
+        self.is.iter().any(|state| state.is(reading)).then_some((Why::State, None))
+    }
+}
+
+/// Channel whose value says whether a limit holds now.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Context {
+    /// Its full name, with tags if it has any.
+    pub channel: String,
+    is: Vec<State>,
+}
+
+impl Context {
+    /// Whether the limit holds while the channel has this value.
+    pub fn holds(&self, reading: &LimitValue) -> bool {
+        self.is.iter().any(|state| state.is(reading))
+    }
+}
+
+/// How often values are expected. At least one key.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateTable {
+    /// Values a second, at least.
+    pub low: Option<f64>,
+    /// Values a second, at most.
+    pub high: Option<f64>,
+}
+
+/// A `[[limit]]` of the configuration.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitTable {
+    /// Name of the rule: alarms are known by it and their channel. Default: the patterns.
+    pub name: Option<String>,
+    /// Patterns of channels that it is about.
+    pub channels: Vec<String>,
+    /// `{ low, high, is = [states] }` of the level watch.
+    pub watch: Option<Bounds>,
+    /// The same of the level warning.
+    pub warning: Option<Bounds>,
+    /// The same of the level critical.
+    pub critical: Option<Bounds>,
+    /// How long values must stay beyond a bound until it counts, in milliseconds. Default 0: at once.
+    #[serde(default)]
+    pub persist_ms: f64,
+    /// How far inside a bound values must come until a passed one is well again, in the unit of the channel. Default 0.
+    #[serde(default)]
+    pub hysteresis: f64,
+    /// Time without a value after which a channel that had one is stale, in milliseconds. Default: never.
+    pub stale_ms: Option<f64>,
+    /// Level of a stale channel. Default `warning`.
+    pub stale: Option<Level>,
+    /// `{ low, high }`: how often a channel's values come, in values a second. Default: not looked at.
+    pub rate_hz: Option<RateTable>,
+    /// Over which time they are counted, in milliseconds, 10 to a day. Default: 1,000, or as long as ten values take at the
+    /// least bound.
+    pub rate_window_ms: Option<f64>,
+    /// Level of a rate that is out of bounds. Default `warning`.
+    pub rate: Option<Level>,
+    /// `{ channel, is = [states] }`: the limit holds only while that channel has one of these values.
+    #[serde(rename = "while")]
+    pub context: Option<Context>,
+}
+
+/// A checked limit.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: String,
+    /// Channels that it is about.
+    pub channels: Vec<Pattern>,
+    /// Bounds of the levels of [`TROUBLE`].
+    pub bounds: [Bounds; 3],
+    /// How long a value must be beyond a bound, in nanoseconds.
+    pub persist_ns: i64,
+    /// How far inside it must come again.
+    pub hysteresis: f64,
+    /// After which time without a value it is stale, in nanoseconds, and the level of that.
+    pub stale: Option<(i64, Level)>,
+    /// How often values are expected.
+    pub rate: Option<RateBounds>,
+    /// Only while another channel has some value.
+    pub context: Option<Context>,
+}
+
+impl LimitTable {
+    /// Checks it.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn rule(&self) -> Result<Rule, String> {
+        let name = self.name.clone().unwrap_or_else(|| self.channels.join(", "));
+        let wrong = |what: String| Err(format!("limit {name:?}: {what}"));
+        if self.channels.is_empty() {
+            return wrong("channels = [\"pattern\", …] is needed".into());
+        }
+        let mut channels = Vec::new();
+        for pattern in &self.channels {
+            match Pattern::parse(pattern) {
+                Ok(pattern) => channels.push(pattern),
+                Err(error) => return wrong(error.to_string()),
+            }
+        }
+        let levels = [("watch", &self.watch), ("warning", &self.warning), ("critical", &self.critical)];
+        if levels.iter().all(|(_, bounds)| bounds.is_none()) && self.stale_ms.is_none() && self.rate_hz.is_none() {
+            return wrong("it needs watch, warning, critical, stale_ms or rate_hz".into());
+        }
+        for (level, bounds) in levels.iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?))) {
+            if *bounds == Bounds::default() {
+                return wrong(format!("{level} needs low, high or is"));
+            }
+            if bounds.is.len() > STATES_MAX {
+                return wrong(format!("{level}.is has {} states; {STATES_MAX} at most", bounds.is.len()));
+            }
+            if [bounds.low, bounds.high].iter().flatten().any(|bound| !bound.is_finite()) {
+                return wrong(format!("{level}: bounds must be finite"));
+            }
+            if let (Some(low), Some(high)) = (bounds.low, bounds.high)
+                && low >= high
+            {
+                return wrong(format!("{level}: low = {low} is not below high = {high}"));
+            }
+        }
+        // A worse level lies further out.
+        for pair in [(0, 1), (1, 2), (0, 2)] {
+            let ((less, of_less), (more, of_more)) = (levels[pair.0], levels[pair.1]);
+            let (Some(of_less), Some(of_more)) = (of_less, of_more) else { continue };
+            if let (Some(a), Some(b)) = (of_less.high, of_more.high)
+                && a > b
+            {
+                return wrong(format!("{more}.high = {b} is below {less}.high = {a}"));
+            }
+            if let (Some(a), Some(b)) = (of_less.low, of_more.low)
+                && a < b
+            {
+                return wrong(format!("{more}.low = {b} is above {less}.low = {a}"));
+            }
+        }
+        let ns = |key: &str, ms: f64, least: f64| match ms >= least && ms <= 86_400_000.0 * 365.0 {
+            true => Ok((ms * 1e6) as i64),
+            false => Err(format!("limit {name:?}: {key} = {ms} is not within {least} and a year")),
+        };
+        if !(self.hysteresis >= 0.0 && self.hysteresis.is_finite()) {
+            return wrong(format!("hysteresis = {} is not 0 or more", self.hysteresis));
+        }
+        for (level, bounds) in levels.iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?))) {
+            // Both bounds move inwards by it: beyond half the width no value between them is well again.
+            if let (Some(low), Some(high)) = (bounds.low, bounds.high)
+                && 2.0 * self.hysteresis > high - low
+            {
+                return wrong(format!(
+                    "hysteresis = {} is more than half of the width of {level}, {low} to {high}: \
+                     no value would be well again",
+                    self.hysteresis
+                ));
+            }
+        }
+        let stale = match (self.stale_ms, self.stale) {
+            (None, Some(_)) => return wrong("stale needs stale_ms".into()),
+            (_, Some(Level::Normal)) => return wrong("stale is watch, warning or critical".into()),
+            (ms, level) => ms
+                .map(|ms| ns("stale_ms", ms, 1.0).map(|after| (after, level.unwrap_or(Level::Warning))))
+                .transpose()?,
+        };
+        if self.context.as_ref().is_some_and(|context| context.is.is_empty()) {
+            return wrong("while needs is = [states]".into());
+        }
+        let rate = self.expected().map_err(|what| format!("limit {name:?}: {what}"))?;
+        let bounds = levels.map(|(_, bounds)| bounds.clone().unwrap_or_default());
+        Ok(Rule {
+            channels,
+            bounds,
+            persist_ns: ns("persist_ms", self.persist_ms, 0.0)?,
+            hysteresis: self.hysteresis,
+            stale,
+            rate,
+            context: self.context.clone(),
+            name,
+        })
+    }
+
+    /// How often values are expected.
+    fn expected(&self) -> Result<Option<RateBounds>, String> {
+        let Some(RateTable { low, high }) = self.rate_hz else {
+            return match (self.rate, self.rate_window_ms) {
+                (None, None) => Ok(None),
+                (Some(_), _) => Err("rate needs rate_hz".into()),
+                (None, Some(_)) => Err("rate_window_ms needs rate_hz".into()),
+            };
+        };
+        let Some(least) = low.or(high) else { return Err("rate_hz needs low or high".into()) };
+        for (key, bound) in [("low", low), ("high", high)] {
+            if let Some(bound) = bound.filter(|bound| !(*bound > 0.0 && bound.is_finite())) {
+                return Err(format!("rate_hz.{key} = {bound} is not above 0"));
+            }
+        }
+        if let (Some(low), Some(high)) = (low, high)
+            && low >= high
+        {
+            return Err(format!("rate_hz: low = {low} is not below high = {high}"));
+        }
+        let window_ms = self.rate_window_ms.unwrap_or((10_000.0 / least).clamp(1_000.0, RATE_WINDOW_MS_MAX));
+        if !(10.0..=RATE_WINDOW_MS_MAX).contains(&window_ms) {
+            return Err(format!("rate_window_ms = {window_ms} is not within 10 and a day"));
+        }
+        let level = match self.rate {
+            Some(Level::Normal) => return Err("rate is watch, warning or critical".into()),
+            level => level.unwrap_or(Level::Warning),
+        };
+        Ok(Some(RateBounds::new(low, high, (window_ms * 1e6) as i64, level)))
+    }
+}
+
+/// Checks all limits.
+///
+/// # Errors
+/// The first that is wrong, in words; two of one name.
+pub fn rules(tables: &[LimitTable]) -> Result<Vec<Rule>, String> {
+    let rules = tables.iter().map(LimitTable::rule).collect::<Result<Vec<Rule>, String>>()?;
+    for (at, rule) in rules.iter().enumerate() {
+        if rules[..at].iter().any(|other| other.name == rule.name) {
+            return Err(format!("limit {:?}: two have this name", rule.name));
+        }
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The limits of a configuration.
+    pub(crate) fn all(text: &str) -> std::sync::Arc<[Rule]> {
+        #[derive(Deserialize)]
+        struct Tables {
+            limit: Vec<LimitTable>,
+        }
+        let tables: Tables = toml::from_str(text).expect("limits");
+        rules(&tables.limit).expect("rules").into()
+    }
+
+    pub(crate) fn rule(keys: &str) -> Result<Rule, String> {
+        let text = format!("channels = [\"a.b\"]\n{keys}");
+        toml::from_str::<LimitTable>(&text).map_err(|e| e.to_string())?.rule()
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_words() {
+        for (keys, says) in [
+            ("", "needs watch, warning, critical, stale_ms or rate_hz"),
+            ("rate_hz = {}", "rate_hz needs low or high"),
+            ("rate_hz = { low = 0 }", "rate_hz.low = 0 is not above 0"),
+            ("rate_hz = { high = inf }", "rate_hz.high = inf is not above 0"),
+            ("rate_hz = { low = 5, high = 5 }", "rate_hz: low = 5 is not below high = 5"),
+            ("rate_hz = { lwo = 5 }", "unknown field `lwo`"),
+            ("rate_hz = { low = 5 }\nrate_window_ms = 9", "rate_window_ms = 9 is not within 10 and a day"),
+            ("rate_hz = { low = 5 }\nrate = \"normal\"", "rate is watch, warning or critical"),
+            ("stale_ms = 5\nrate = \"watch\"", "rate needs rate_hz"),
+            ("stale_ms = 5\nrate_window_ms = 100", "rate_window_ms needs rate_hz"),
+            ("watch = {}", "watch needs low, high or is"),
+            ("watch = { low = 3, high = 2.5 }", "watch: low = 3 is not below high = 2.5"),
+            ("watch = { high = 3 }\ncritical = { high = 2 }", "critical.high = 2 is below watch.high = 3"),
+            ("warning = { low = 1 }\ncritical = { low = 2 }", "critical.low = 2 is above warning.low = 1"),
+            ("watch = { high = nan }", "bounds must be finite"),
+            ("watch = { hihg = 1 }", "unknown field `hihg`"),
+            ("watch = { high = 1 }\npersist_ms = -1", "persist_ms = -1 is not within 0 and a year"),
+            ("watch = { high = 1 }\nhysteresis = -0.5", "hysteresis = -0.5 is not 0 or more"),
+            (
+                "watch = { low = 1, high = 4 }\nhysteresis = 1.6",
+                "hysteresis = 1.6 is more than half of the width of watch",
+            ),
+            ("stale = \"watch\"\nwatch = { high = 1 }", "stale needs stale_ms"),
+            ("stale_ms = 0", "stale_ms = 0 is not within 1 and a year"),
+            ("stale_ms = 5\nstale = \"normal\"", "stale is watch, warning or critical"),
+            ("watch = { high = 1 }\nwhile = { channel = \"x.y\", is = [] }", "while needs is"),
+            ("name = \"n\"\nwatch = { high = 1 }\nchannels = []", "duplicate key"),
+        ] {
+            let error = rule(keys).expect_err(keys);
+            assert!(error.contains(says), "{keys}: {error}");
+        }
+        assert!(rule("watch = { low = 1, high = 4 }\nhysteresis = 1.5").is_ok(), "one value is well");
+        let rule = rule("critical = { high = 2, is = [\"FAULT\", 7, true] }\nstale_ms = 1.5").expect("right");
+        assert_eq!((rule.name.as_str(), rule.stale), ("a.b", Some((1_500_000, Level::Warning))));
+        let critical = &rule.bounds[2];
+        let beyond = |reading: LimitValue| critical.beyond(&reading, 0.0);
+        assert_eq!(beyond(LimitValue::Number(2.0)), None);
+        assert_eq!(beyond(LimitValue::Number(2.5)), Some((Why::High, Some(2.0))));
+        assert_eq!(beyond(LimitValue::Number(1.0)), Some((Why::State, None)), "true");
+        assert_eq!(beyond(LimitValue::Text("FAULT".into())), Some((Why::State, None)));
+        assert_eq!(beyond(LimitValue::Text("fault".into())), None);
+    }
+
+    #[test]
+    fn a_rate_is_counted_over_a_second_or_ten_values() {
+        let of = |keys: &str| rule(keys).expect("a rule").rate.expect("a rate");
+        let s = 1_000_000_000;
+        let wanted = RateBounds::new(Some(90.0), Some(110.0), s, Level::Warning);
+        assert_eq!(of("rate_hz = { low = 90, high = 110 }"), wanted);
+        assert_eq!(of("rate_hz = { low = 0.5 }"), RateBounds::new(Some(0.5), None, 20 * s, Level::Warning));
+        let given = of("rate_hz = { high = 5 }\nrate_window_ms = 250.5\nrate = \"critical\"");
+        assert_eq!(given, RateBounds::new(None, Some(5.0), 250_500_000, Level::Critical));
+    }
+}

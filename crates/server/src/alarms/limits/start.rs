@@ -1,0 +1,272 @@
+//! Where limits go on at a start: what was recorded and not judged yet is judged, and of each channel the newest value
+//! before it is known.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use strongback_store::{ChannelIndex, Scan, ScanError, Stream, StreamId, View};
+
+use super::book::{AlarmStep, BothClocks, StepKind};
+use super::history::Mark;
+use super::judge::LimitFrame;
+use super::{CATCH_UP_ROWS, LimitThread, Limits};
+use crate::ingest::Ingest;
+use crate::reception::replay;
+use crate::reception::value::{FromValue as _, LimitValue};
+
+/// By how much frames may have been appended after others of their time were judged.
+const BEFORE_NS: i64 = 2_000_000_000;
+/// Rows of a stream that are looked through for where the mark was, at most, in the first look and in all.
+const LOOK_ROWS: u64 = 1_024;
+const LOOK_ROWS_MAX: u64 = 1 << 20;
+
+/// Where an earlier opening of the store left off.
+#[derive(Debug)]
+pub(super) struct LeftOff {
+    /// What was received before was judged.
+    cut: i64,
+    /// When the newest change of each channel under a limit was that was told since: by channel and limit.
+    told: HashMap<(Arc<str>, Arc<str>), i64>,
+}
+
+impl LeftOff {
+    /// By the newest mark. What came shortly before it is judged again, for what came late; what was told is known.
+    pub(super) fn at(mark: Mark) -> LeftOff {
+        let cut = mark.judged_until.saturating_sub(BEFORE_NS).max(mark.since);
+        LeftOff { cut, told: HashMap::new() }
+    }
+
+    /// A step that was recorded; they come in their order.
+    pub(super) fn note(&mut self, step: &AlarmStep) {
+        if step.receive_time >= self.cut && matches!(step.kind, StepKind::Level { .. }) {
+            self.told.insert((step.channel.clone(), step.rule.clone()), step.receive_time);
+        }
+    }
+}
+
+/// A stream, its channels that are wanted, and how many of them were before.
+pub(super) type AddedChannels = (Arc<Stream>, Vec<ChannelIndex>, usize);
+
+/// Frames of a stream that were received from `cut` on, and how many more are not read.
+fn since(
+    view: &View,
+    stream: StreamId,
+    channels: &[ChannelIndex],
+    cut: i64,
+) -> Result<(Vec<LimitFrame>, u64), ScanError> {
+    let next = view.next_row(stream);
+    let (mut frames, mut unjudged, mut end, mut most) = (Vec::new(), 0, next, LOOK_ROWS);
+    loop {
+        let looked = next - end;
+        let is_read = looked < CATCH_UP_ROWS;
+        let rows = end.saturating_sub(if is_read { most.min(CATCH_UP_ROWS - looked) } else { most })..end;
+        if rows.is_empty() || looked >= LOOK_ROWS_MAX {
+            return Ok((frames, unjudged));
+        }
+        (end, most) = (rows.start, most * 2);
+        let mut is_passed = false;
+        let mut part = Vec::new();
+        for batch in view.scan(Scan { rows, ..Scan::all(stream, channels.to_vec()) }) {
+            let batch = batch?;
+            is_passed |= batch.receive_time.iter().any(|received| *received < cut);
+            let new = replay::sightings(&batch, channels).filter(|frame: &LimitFrame| frame.receive_time >= cut);
+            match is_read {
+                true => part.extend(new),
+                false => unjudged += new.count() as u64,
+            }
+        }
+        part.append(&mut frames);
+        frames = part;
+        if is_passed {
+            return Ok((frames, unjudged));
+        }
+    }
+}
+
+impl Limits {
+    /// Goes on at a start, by what `view` has of these streams.
+    pub(super) fn go_on(
+        &self,
+        work: &mut LimitThread,
+        ingest: &Ingest,
+        (view, found): (&View, &[AddedChannels]),
+        clocks: BothClocks,
+    ) {
+        let now = clocks.0;
+        let left = self.left.lock().take();
+        // Limits that were never at work judge from now on.
+        let cut = left.as_ref().map_or(i64::MAX, |left| left.cut);
+        let mut primed = Vec::new();
+        for (stream, channels, _) in found {
+            work.seen.insert(stream.id, view.next_row(stream.id));
+            let new = match left.is_some() {
+                true => since(view, stream.id, channels, cut),
+                false => Ok(Default::default()),
+            };
+            let (frames, unjudged) = new.unwrap_or_else(|error| {
+                tracing::error!(%error, "rows of {} were not judged", stream.key);
+                Default::default()
+            });
+            self.count_unjudged(work, unjudged);
+            let before = frames.iter().map(|frame| frame.time).min().unwrap_or(i64::MAX).saturating_sub(1);
+            let cells = view.state_at(stream.id, before, channels).unwrap_or_else(|error| {
+                tracing::error!(%error, "the newest values of {} are not known to limits", stream.key);
+                Vec::new()
+            });
+            for (channel, cell) in channels.iter().zip(cells) {
+                let Some(cell) = cell else { continue };
+                let value = cell.value.as_ref().map(|value| value.as_value());
+                let Some(reading) = value.and_then(LimitValue::from_value) else { continue };
+                let at = cell.receive_time.max(cut).min(now);
+                let by = at.saturating_sub(cell.receive_time);
+                primed.push((stream.id, *channel, (cell.time.saturating_add(by), at), reading));
+            }
+            frames.into_iter().for_each(|frame| self.hold(work, frame, now));
+        }
+        work.judge.prime(&primed);
+        self.judge_all(work);
+        let mut verdicts = work.judge.take();
+        if let Some(left) = left {
+            let newest = |rule: &Arc<str>, channel: &Arc<str>| left.told.get(&(channel.clone(), rule.clone())).copied();
+            verdicts.retain(|of| newest(&of.rule, &of.channel).is_none_or(|told| of.change.receive_time > told));
+        }
+        self.tell(ingest, verdicts, clocks);
+        {
+            let book = self.book.lock();
+            work.judge.go_on(now, |rule, channel| book.told(rule, channel));
+        }
+        let verdicts = work.judge.take();
+        self.tell(ingest, verdicts, clocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    use strongback_store::{FaultDisk, Value};
+
+    use super::super::tests::{MS, RULES, Rig, S};
+
+    /// Starts again an hour after a kill; what was appended until then is durable.
+    fn start_again(rig: Rig) -> Rig {
+        rig.ingest.store().commit(rig.now()).expect("committed");
+        let disk = rig.disk.after_kill();
+        let (steady, text) = (rig.steady + 3_600 * S, rig.text);
+        drop(rig);
+        Rig::on(text, disk, steady)
+    }
+
+    #[test]
+    fn silence_counts_from_a_start_and_a_channel_that_does_not_come_again_is_stale() {
+        let mut rig = Rig::new();
+        rig.pass(S, Some(1.0));
+        let mut rig = start_again(rig);
+        rig.pass(900 * MS, None);
+        assert_eq!(rig.alarms(), [""; 0]);
+        rig.pass(200 * MS, None);
+        assert_eq!(rig.alarms(), ["stale"]);
+    }
+
+    const RATE: &str = "[[limit]]\nname = \"rate\"\nchannels = [\"a.x\"]\nwarning = { high = 10 }\n\
+                        rate_hz = { low = 40 }\nrate_window_ms = 500";
+
+    #[test]
+    fn the_time_without_a_server_is_no_low_rate() {
+        let mut rig = Rig::on(RATE, FaultDisk::new(1), 0);
+        rig.pass(3 * S, Some(1.0));
+        let mut rig = start_again(rig);
+        let steps = rig.limits.next_number.load(Relaxed);
+        // Its first value comes some time after the start.
+        rig.pass(300 * MS, None);
+        rig.pass(3 * S, Some(1.0));
+        assert_eq!((rig.alarms(), rig.limits.next_number.load(Relaxed)), (vec![], steps));
+        // What does not come again is slow, after a window, and stays it over a start until it is well for one.
+        let mut rig = start_again(rig);
+        rig.pass(400 * MS, None);
+        assert_eq!(rig.alarms(), [""; 0]);
+        rig.pass(300 * MS, None);
+        assert_eq!(rig.alarms(), ["rate"]);
+        let mut rig = start_again(rig);
+        rig.pass(400 * MS, Some(1.0));
+        assert_eq!(rig.alarms(), ["rate"]);
+        rig.pass(2 * S, Some(1.0));
+        assert_eq!(rig.alarms(), [""; 0]);
+    }
+
+    #[test]
+    fn a_context_that_was_said_once_holds_after_a_start() {
+        let text = "[[limit]]\nname = \"high\"\nchannels = [\"a.x\"]\nwarning = { high = 10 }\n\
+                    while = { channel = \"m.state\", is = [\"RUN\"] }";
+        let mut rig = Rig::on(text, FaultDisk::new(1), 0);
+        rig.send("m", "state", Value::String("RUN"));
+        rig.pass(5 * S, Some(1.0));
+        let mut rig = start_again(rig);
+        rig.pass(100 * MS, Some(99.0));
+        assert_eq!(rig.alarms(), ["high"]);
+        let mut rig = start_again(rig);
+        rig.pass(100 * MS, Some(99.0));
+        assert_eq!(rig.alarms(), ["high"]);
+        rig.send("m", "state", Value::String("SAFE"));
+        rig.pass(100 * MS, Some(99.0));
+        assert_eq!(rig.alarms(), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_recorded_and_not_judged_before_a_kill_is_judged_at_the_start_and_told_once() {
+        let mut rig = Rig::new();
+        rig.pass(S, Some(1.0));
+        // A spike of one sample, and the kill before the limits' next turn.
+        rig.send("a", "x", Value::F64(99.0));
+        rig.send("a", "x", Value::F64(1.0));
+        let mut rig = start_again(rig);
+        let states = |rig: &Rig| rig.limits.alarms().iter().map(|alarm| alarm.state).collect::<Vec<_>>();
+        assert_eq!(states(&rig), ["cleared"]);
+        rig.pass(20 * MS, Some(1.0));
+        let steps = rig.limits.next_number.load(Relaxed);
+        assert_eq!(steps, 2, "raised and cleared");
+        // Killed at once again, with all of it still behind the mark: nothing is told twice.
+        let mut rig = start_again(rig);
+        assert_eq!(states(&rig), ["cleared"]);
+        rig.pass(100 * MS, Some(1.0));
+        assert_eq!(rig.limits.next_number.load(Relaxed), steps);
+        assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn what_was_put_aside_and_what_is_known_lives_through_a_failing_disk() {
+        let mut rig = Rig::new();
+        rig.pass(S, Some(1.0));
+        rig.pass(300 * MS, Some(99.0));
+        assert_eq!(rig.alarms(), ["high"]);
+        // Not judged yet when the store is opened again, and not in it.
+        rig.send("b", "x", Value::F64(99.0));
+        rig.pass(10 * MS, Some(99.0));
+        rig.disk.fail_syncs("log", 1);
+        rig.send("a", "x", Value::F64(99.0));
+        let (ingest, mut reopened) = (rig.ingest.clone(), rig.ingest.reopened());
+        let commits = std::thread::spawn(move || ingest.run_commits(Duration::from_millis(1)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(reopened.changed()).expect("opened again");
+        rig.ingest.stop();
+        commits.join().expect("ended");
+        // Behind it, and before the limits look.
+        rig.send("a", "x", Value::F64(99.0));
+        rig.pass(300 * MS, Some(99.0));
+        // What persisted before and behind it persisted; the stream that is gone with its only frame is looked after.
+        assert_eq!(rig.alarms(), ["high", "high b", "persists"]);
+        rig.pass(2 * S, None);
+        assert_eq!(rig.alarms(), ["high", "high b", "persists", "stale", "stale b"]);
+        assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn rows_of_a_new_stream_that_are_too_many_are_counted() {
+        let mut rig = Rig::on(RULES, FaultDisk::new(1), 0);
+        let rows = super::CATCH_UP_ROWS + 7;
+        rig.send_all("a", "x", (0..rows).map(|at| Value::F64(at as f64 / 1e6)));
+        rig.pass(10 * MS, None);
+        assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 7);
+    }
+}

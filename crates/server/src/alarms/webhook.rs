@@ -1,0 +1,232 @@
+//! Alarms over HTTP: each step that is heard is posted to the receivers of `[[webhook]]`, one after the other.
+//!
+//! ```text
+//! limits ─ offer ─> queue, one a receiver      bounded; the oldest goes, counted; nobody waits
+//!                ─> a thread of its own        post, again with growing pauses, next  [this file]
+//! ```
+//!
+//! A receiver gets steps in their order, each at least once while the server runs: the same `id` when it is tried again.
+//! A slow, dead or hostile receiver costs itself and its thread. Only what limits say of what comes now is offered: what
+//! they say of the past goes another way.
+
+pub mod message;
+pub mod post;
+pub mod queue;
+pub mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use strongback_query::{EventOrigin, EventRow};
+use strongback_store::let_run;
+
+use crate::alarms::limits::book::{Alarm, AlarmStep};
+use crate::alarms::limits::rule::Level;
+use crate::ingest::Ingest;
+use crate::process::clock::now_ns;
+use crate::sources::ledger::Ledger;
+
+use message::WebhookMessage;
+use post::{PostError, Poster};
+use queue::{Queue, QueuedStep};
+use table::Receiver;
+
+/// Longest time between two tries.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How long a stop waits for what is being sent.
+const STOP: Duration = Duration::from_secs(2);
+/// How many steps that were not sent are named in the log.
+const NAMED_MAX: usize = 20;
+/// Longest reason in an event, in bytes.
+const REASON_MAX: usize = 500;
+
+/// All receivers.
+#[derive(Debug, Default)]
+pub struct Webhooks {
+    /// What makes the ids of this start of this store.
+    prefix: String,
+    told: AtomicU64,
+    all: Vec<Arc<Webhook>>,
+}
+
+/// One receiver.
+#[derive(Debug)]
+pub struct Webhook {
+    receiver: Receiver,
+    poster: Poster,
+    queue: Queue<WebhookMessage>,
+    /// What counts.
+    pub counters: WebhookCounters,
+}
+
+/// What a receiver counts since start.
+#[derive(Debug, Default)]
+pub struct WebhookCounters {
+    /// Steps that were sent.
+    pub sent: AtomicU64,
+    /// Tries that failed and were, or may be, followed by another.
+    pub failed: AtomicU64,
+    /// Steps that the receiver refused.
+    pub refused: AtomicU64,
+    /// Steps that were tried for too long.
+    pub expired: AtomicU64,
+    /// Whether the last try failed.
+    pub is_failing: AtomicBool,
+}
+
+impl Webhooks {
+    /// Reads what receivers need. Nothing is sent before [`Webhooks::start`].
+    ///
+    /// # Errors
+    /// A file that cannot be read; in words.
+    pub fn new(receivers: Vec<Receiver>, origin: u128, epoch: u32) -> Result<Self, String> {
+        let all = receivers
+            .into_iter()
+            .map(|receiver| {
+                let (poster, queue) = (Poster::new(&receiver)?, Queue::new(receiver.queue));
+                Ok(Arc::new(Webhook { receiver, poster, queue, counters: WebhookCounters::default() }))
+            })
+            .collect::<Result<_, String>>()?;
+        Ok(Webhooks { prefix: format!("{origin:032x}-{epoch}"), told: AtomicU64::new(0), all })
+    }
+
+    /// Starts a thread for each receiver.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn start(&self, ingest: &Arc<Ingest>, ledger: &Arc<Ledger>) -> std::io::Result<()> {
+        for webhook in &self.all {
+            let (webhook, ingest, ledger) = (webhook.clone(), ingest.clone(), ledger.clone());
+            // Not joined: a receiver that does not answer must not hold up a stop.
+            let_run(std::thread::Builder::new().name("webhook".into()).spawn(move || webhook.run(&ingest, &ledger))?);
+        }
+        Ok(())
+    }
+
+    /// Offers a step, to be sent to whoever wants it. `worst`: level of its alarm, the worst since it was raised.
+    pub fn offer(&self, step: &AlarmStep, worst: Level, alarm: Option<&Alarm>) {
+        let wants = |webhook: &&Arc<Webhook>| {
+            let receiver = &webhook.receiver;
+            worst >= receiver.level && receiver.steps.iter().any(|name| name == step.kind.name())
+        };
+        let mut message = None;
+        for webhook in self.all.iter().filter(wants) {
+            let message = message.get_or_insert_with(|| {
+                let number = self.told.fetch_add(1, Relaxed) + 1;
+                WebhookMessage::new(format!("{}-{number}", self.prefix), step, alarm)
+            });
+            if let Some(dropped) = webhook.queue.push(message.clone()) {
+                let (id, name) = (&dropped.id, &webhook.receiver.name);
+                tracing::error!("webhook {name:?}: no room, not sent: {} ({id})", dropped.summary());
+            }
+        }
+    }
+
+    /// Ends all: what waits is tried once more; what is left is named in the log.
+    pub fn stop(&self) {
+        self.all.iter().for_each(|webhook| webhook.queue.stop());
+        let until = Instant::now() + STOP;
+        for webhook in &self.all {
+            webhook.leave(until);
+        }
+    }
+
+    /// Name and figures of each: its counters, how many steps wait, and how many were dropped.
+    pub fn figures(&self) -> impl Iterator<Item = (&str, &WebhookCounters, (u64, u64))> {
+        self.all.iter().map(|webhook| (webhook.receiver.name.as_str(), &webhook.counters, webhook.queue.counts()))
+    }
+}
+
+impl Webhook {
+    fn run(&self, ingest: &Ingest, ledger: &Ledger) {
+        while let Some(next) = self.queue.take() {
+            if let Some(next) = self.send(next, ingest, ledger) {
+                self.queue.put_back(next);
+                break;
+            }
+        }
+        self.queue.end();
+    }
+
+    /// Sends a step, or gives it up. What is given back is neither: it is stopping.
+    fn send(
+        &self,
+        next: QueuedStep<WebhookMessage>,
+        ingest: &Ingest,
+        ledger: &Ledger,
+    ) -> Option<QueuedStep<WebhookMessage>> {
+        let name = &self.receiver.name;
+        let mut pause = self.receiver.retry;
+        loop {
+            let (_, dropped) = self.queue.counts();
+            let body = next.item.body(name, next.number, dropped);
+            let reason = match self.poster.post(&next.item.id, &body) {
+                Ok(()) => {
+                    self.counters.sent.fetch_add(1, Relaxed);
+                    if self.counters.is_failing.swap(false, Relaxed) {
+                        self.tell(ingest, ledger, "info", "takes alarms again".into());
+                    }
+                    return None;
+                }
+                Err(PostError::Refused(reason)) => {
+                    self.counters.refused.fetch_add(1, Relaxed);
+                    tracing::error!("webhook {name:?} refused {}: {reason}", next.item.summary());
+                    if !self.counters.is_failing.swap(true, Relaxed) {
+                        self.tell(ingest, ledger, "warning", format!("refuses alarms: {reason}"));
+                    }
+                    return None;
+                }
+                Err(PostError::Again(reason)) => reason,
+            };
+            self.counters.failed.fetch_add(1, Relaxed);
+            if !self.counters.is_failing.swap(true, Relaxed) {
+                self.tell(ingest, ledger, "warning", format!("does not take alarms: {reason}"));
+            }
+            if next.since.elapsed() + pause > self.receiver.retry_for {
+                self.counters.expired.fetch_add(1, Relaxed);
+                tracing::error!("webhook {name:?}: given up, not sent: {}: {reason}", next.item.summary());
+                return None;
+            }
+            if self.queue.pause(pause) {
+                return Some(next);
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Says it in the log and among the events.
+    fn tell(&self, ingest: &Ingest, ledger: &Ledger, level: &str, what: String) {
+        let mut text = format!("webhook {:?} {what}", self.receiver.name);
+        while text.len() > REASON_MAX {
+            text.pop();
+        }
+        match level {
+            "info" => tracing::info!("{text}"),
+            _ => tracing::warn!("{text}"),
+        }
+        let event = EventRow {
+            time_ns: now_ns(),
+            level: level.to_owned(),
+            source: "webhook".to_owned(),
+            text,
+            origin: EventOrigin::Server,
+        };
+        ledger.record_or_say(ingest, &event);
+    }
+
+    fn leave(&self, until: Instant) {
+        let (left, is_sending) = self.queue.leave(until);
+        let name = &self.receiver.name;
+        if is_sending {
+            tracing::warn!("webhook {name:?}: one step was being sent; whether it arrived is not known");
+        }
+        if left.is_empty() {
+            return;
+        }
+        tracing::error!("webhook {name:?}: steps not sent before the stop: {}", left.len());
+        for waiting in left.iter().take(NAMED_MAX) {
+            tracing::error!("webhook {name:?}: not sent: {} ({})", waiting.item.summary(), waiting.item.id);
+        }
+    }
+}

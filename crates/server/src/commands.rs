@@ -1,0 +1,17 @@
+//! One module for each command of the program, and what several of them share.
+
+pub mod bench;
+pub mod check;
+pub mod client;
+pub mod demo;
+pub mod derived;
+pub mod doctor;
+pub mod export;
+pub mod import;
+pub mod outcome;
+pub mod playback;
+pub mod reach;
+pub mod run;
+pub mod serve;
+pub mod store;
+pub mod symbols;

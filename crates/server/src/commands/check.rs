@@ -1,0 +1,113 @@
+//! `strongback check`: is this configuration what its writer means?
+
+use std::io::ErrorKind;
+
+use anyhow::Context;
+use strongback_sources::config::SourceKind;
+use strongback_sources::{layout, multicast};
+
+use crate::alarms::webhook::Webhooks;
+use crate::alarms::webhook::table::receivers;
+use crate::cli::CheckArgs;
+use crate::commands::outcome::{Outcome, sentence};
+use crate::config::{Config, ConfigError};
+
+/// A configuration with every key.
+const EXAMPLE: &str = include_str!("../../../../examples/strongback.toml");
+
+/// Checks a configuration and says what it would do.
+///
+/// # Errors
+/// All that is wrong with it, each with its line where it has one.
+pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
+    if args.print_example {
+        print!("{EXAMPLE}");
+        return Ok(Outcome::Done);
+    }
+    let config = match Config::read(&args.config) {
+        Err(ConfigError::Read { path, source }) if source.kind() == ErrorKind::NotFound => {
+            let hint = "`strongback check --print-example` prints a configuration to begin with; none is needed";
+            return Err(ConfigError::Here { path, wrong: vec![format!("{source}; {hint}")] }.into());
+        }
+        read => read?,
+    };
+    let wrong = here(&config);
+    if !wrong.is_empty() {
+        let path = args.config.display().to_string();
+        return Err(ConfigError::Here { path, wrong }.into());
+    }
+    let streams: usize = config.source.iter().map(|s| s.stream.len()).sum();
+    let channels: usize = config.source.iter().flat_map(|s| &s.stream).map(|s| s.channel.len()).sum();
+    let plcs = config.source.iter().filter(|s| s.kind == SourceKind::Ads).count();
+    let packets = config.source.len() - plcs;
+    let groups: usize = config.source.iter().map(|s| s.group.len()).sum();
+    println!(
+        "{}: OK. {} with {} and {}; {} with {} of symbols; {} on channels; data in {}",
+        args.config.display(),
+        count(packets, "packet source"),
+        count(streams, "stream"),
+        count(channels, "channel"),
+        count(plcs, "PLC"),
+        count(groups, "group"),
+        count(config.channel.len(), "note"),
+        config.data_dir.display()
+    );
+    config.retention.iter().for_each(|group| println!("  {group}"));
+    for source in config.source.iter().filter(|source| source.stream.is_empty() && source.group.is_empty()) {
+        println!(
+            "  note: source {:?} has no streams: what it receives is counted by its id, and not stored",
+            source.name
+        );
+    }
+    Ok(Outcome::Done)
+}
+
+/// So many of a thing.
+fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// What is wrong with a configuration on this machine, beside what its text says.
+fn here(config: &Config) -> Vec<String> {
+    let listens = config.check_listens().err();
+    let token = config.token().err();
+    let mut wrong: Vec<String> = [listens, token].into_iter().flatten().map(|error| error.to_string()).collect();
+    match layout::compile_all(&config.source).context("source") {
+        Ok(layouts) => wrong.extend(layouts.packets.iter().flat_map(|source| {
+            let missing = source.listen.iter().filter_map(|listen| multicast::check_interface(listen).err());
+            missing.map(|error| format!("source {:?}: {error}", source.name))
+        })),
+        Err(error) => wrong.push(sentence(&error)),
+    }
+    // As the server reads them when it starts; the tables themselves were checked with the text.
+    let receivers = receivers(&config.webhook).unwrap_or_default();
+    wrong.extend(receivers.into_iter().filter_map(|receiver| Webhooks::new(vec![receiver], 0, 0).err()));
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|n| count(n, "PLC")), ["0 PLCs", "1 PLC", "2 PLCs"]);
+    }
+
+    #[test]
+    fn what_this_machine_has_not_is_told_all_of_it() {
+        let text = "auth_token_file = \"/nowhere/token\"\n[[source]]\nname = \"fti\"\nkind = \"inetx\"\n\
+                    listen = \"239.1.2.3:4440\"\ninterface = \"eth99\"\n\
+                    [[webhook]]\nname = \"ops\"\nurl = \"http://ops.example\"\ntoken_file = \"/nowhere/ops\"\n\
+                    [[webhook]]\nname = \"duty\"\nurl = \"https://duty.example\"\nca_file = \"/nowhere/ca.pem\"\n";
+        let wrong = here(&Config::parse(text, "x").unwrap());
+        assert_eq!(wrong.len(), 4, "{wrong:?}");
+        assert!(wrong[0].contains("auth_token_file = \"/nowhere/token\": cannot read the token"), "{wrong:?}");
+        assert!(
+            wrong[1].contains("eth99") && wrong[1].contains("its interfaces are") && wrong[1].contains("lo"),
+            "{wrong:?}"
+        );
+        assert!(wrong[2].contains("\"ops\": token_file: /nowhere/ops"), "{wrong:?}");
+        assert!(wrong[3].contains("\"duty\": ca_file: /nowhere/ca.pem"), "{wrong:?}");
+    }
+}

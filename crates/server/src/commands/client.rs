@@ -1,0 +1,187 @@
+//! A client of a running server, for commands that ask one.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+/// A server that sends nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A request that was sent.
+#[derive(Debug)]
+pub struct Asked {
+    answer: BufReader<TcpStream>,
+}
+
+/// Sends a request without a body to a server such as `127.0.0.1:8080`, with the token of a file.
+///
+/// # Errors
+/// If nothing listens there, or the token file cannot be read.
+pub fn ask(server: &str, method: &str, path: &str, token: Option<&Path>) -> anyhow::Result<Asked> {
+    ask_with(server, (method, path), token, "")
+}
+
+/// As [`ask`], with a body, which may be empty.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_with(server: &str, (method, path): (&str, &str), token: Option<&Path>, body: &str) -> anyhow::Result<Asked> {
+    let address = address_of(server);
+    let stream = TcpStream::connect(&address).with_context(|| format!("no server answers at {address}"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let length = body.len();
+    let mut head =
+        format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n");
+    if let Some(file) = token {
+        let token = std::fs::read_to_string(file)
+            .with_context(|| format!("--auth-token-file {}: cannot read the token", file.display()))?;
+        head.push_str(&format!("Authorization: Bearer {}\r\n", token.trim()));
+    }
+    head.push_str("\r\n");
+    head.push_str(body);
+    (&stream).write_all(head.as_bytes())?;
+    Ok(Asked { answer: BufReader::new(stream) })
+}
+
+impl Asked {
+    /// Copies the body of the answer.
+    ///
+    /// # Errors
+    /// The server refused, with what it says; or the answer ended early.
+    pub fn receive(self, output: &mut dyn Write) -> anyhow::Result<()> {
+        receive(self.answer, output)
+    }
+
+    /// The answer as JSON.
+    ///
+    /// # Errors
+    /// As [`Asked::receive`], or the answer is something else.
+    pub fn json(self) -> anyhow::Result<serde_json::Value> {
+        let mut body = Vec::new();
+        self.receive(&mut body)?;
+        serde_json::from_slice(&body).context("the answer is no JSON")
+    }
+}
+
+/// The address and port that a server was named by: a URL, an address and port, or the port alone of one on this machine.
+fn address_of(server: &str) -> String {
+    let address = server.trim_start_matches("http://").trim_end_matches('/');
+    match address.parse::<u16>() {
+        Ok(port) => format!("127.0.0.1:{port}"),
+        Err(_) => address.to_owned(),
+    }
+}
+
+/// What a server says against a request: the sentence of its error, or whatever it answered.
+fn refusal(status: &str, body: &str) -> String {
+    let status = status.split_once(' ').map_or(status, |(_, status)| status);
+    let error = serde_json::from_str::<serde_json::Value>(body).ok();
+    let sentence = error.as_ref().and_then(|error| error["error"].as_str());
+    format!("the server refuses ({status}): {}", sentence.unwrap_or(body.trim()))
+}
+
+/// Reads an answer and copies its body.
+fn receive(mut input: impl BufRead, output: &mut dyn Write) -> anyhow::Result<()> {
+    let status = line(&mut input)?;
+    let (mut chunked, mut length) = (false, None);
+    loop {
+        let header = line(&mut input)?.to_ascii_lowercase();
+        match header.split_once(':').map(|(key, value)| (key, value.trim())) {
+            None => break,
+            Some(("transfer-encoding", "chunked")) => chunked = true,
+            Some(("content-length", n)) => length = n.parse::<u64>().ok(),
+            _ => {}
+        }
+    }
+    if !matches!(status.split(' ').nth(1), Some("200" | "201")) {
+        let mut body = String::new();
+        // Errors are short.
+        let _ = input.take(length.unwrap_or(4096).min(4096)).read_to_string(&mut body);
+        bail!("{}", refusal(&status, &body));
+    }
+    if !chunked {
+        let length = length.context("an answer without a length")?;
+        let copied = std::io::copy(&mut input.take(length), output)?;
+        if copied < length {
+            bail!("{copied} of {length} bytes came");
+        }
+        return Ok(());
+    }
+    loop {
+        let size = line(&mut input)?;
+        let size = u64::from_str_radix(size.split(';').next().unwrap_or_default().trim(), 16)
+            .with_context(|| format!("{size:?} is not a valid chunk size"))?;
+        if std::io::copy(&mut input.by_ref().take(size), output)? < size {
+            bail!("the connection ended within a chunk");
+        }
+        line(&mut input)?;
+        if size == 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn line(input: &mut impl BufRead) -> anyhow::Result<String> {
+    let mut line = String::new();
+    if input.by_ref().take(64 << 10).read_line(&mut line)? == 0 {
+        bail!("the connection ended");
+    }
+    Ok(line.trim_end().to_owned())
+}
+
+/// The text of a field of an answer; empty if it is none.
+pub fn text(value: &serde_json::Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Text as a part of a path or query.
+pub fn percent_encoded(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    text.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(answer: &str) -> anyhow::Result<String> {
+        let mut out = Vec::new();
+        receive(answer.as_bytes(), &mut out)?;
+        Ok(String::from_utf8(out)?)
+    }
+
+    #[test]
+    fn a_part_is_never_taken_for_the_whole() {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(received(&format!("{head}3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")).unwrap(), "abcde");
+        assert!(received(&format!("{head}3\r\nabc\r\n2\r\nde\r\n")).is_err());
+        assert!(received(&format!("{head}3\r\nab")).is_err());
+        assert_eq!(received("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab").unwrap(), "ab");
+        assert!(received("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab").is_err());
+        let refused = received("HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno").unwrap_err().to_string();
+        assert!(refused.contains("400") && refused.ends_with("no"), "{refused}");
+        let body = r#"{"code":"conflict","error":"run \"a\" has begun"}"#;
+        let refused = received(&format!("HTTP/1.1 409 Conflict\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        assert_eq!(refused.unwrap_err().to_string(), "the server refuses (409 Conflict): run \"a\" has begun");
+    }
+
+    #[test]
+    fn a_server_is_named_by_url_address_or_port() {
+        for (named, address) in [
+            ("http://10.0.0.7:8080/", "10.0.0.7:8080"),
+            ("localhost:23281", "localhost:23281"),
+            ("[::1]:80", "[::1]:80"),
+            ("23281", "127.0.0.1:23281"),
+        ] {
+            assert_eq!(address_of(named), address);
+        }
+    }
+
+    #[test]
+    fn patterns_survive_the_address() {
+        assert_eq!(percent_encoded("a.*{k=1,l=ü}"), "a.%2A%7Bk%3D1%2Cl%3D%C3%BC%7D");
+    }
+}

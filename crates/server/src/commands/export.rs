@@ -1,0 +1,116 @@
+//! `strongback export`: stored data to standard output or a file, from a folder or from a running server.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
+
+use anyhow::Context;
+use strongback_query::{EventRow, ExportFormat, ExportRequest, GapRow, Query, QueryOptions, SourceRow, SystemRows};
+use strongback_store::Store;
+
+use crate::cli::{self, ExportArgs};
+use crate::commands::client;
+use crate::commands::outcome::{Outcome, check_times};
+use crate::commands::reach;
+use crate::commands::reach::{DataPlace, Flags};
+use crate::commands::serve::runtime;
+use crate::config::Config;
+use crate::http::{range, split_patterns};
+use crate::process::clock::now_ns;
+use crate::sources::ledger::{Ledger, ROWS_MAX};
+
+/// Exports.
+///
+/// # Errors
+/// What keeps the data from being read or written.
+pub fn run(args: &ExportArgs) -> anyhow::Result<Outcome> {
+    check_times(&[("--from", &args.from), ("--to", &args.to)])?;
+    let found = reach::find(&Flags {
+        config: args.config.as_deref(),
+        data: args.data.as_deref(),
+        server: args.server.as_deref(),
+        token: args.auth_token_file.as_deref(),
+    })?;
+    let mut output: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?)),
+        None => Box::new(BufWriter::new(std::io::stdout().lock())),
+    };
+    match found {
+        DataPlace::Server(server) => from_server(&server, args, &mut output)?,
+        DataPlace::Folder(found) => {
+            let (store, config) = *found;
+            let done = from_folder(&store, &config, args, &mut output);
+            store.close(now_ns()).context("the store did not close")?;
+            done?;
+        }
+    }
+    output.flush().context("the end of the export cannot be written")?;
+    Ok(Outcome::Done)
+}
+
+/// Gaps and events of a store without a server.
+struct StoreRows {
+    ledger: Ledger,
+    store: Store,
+}
+
+impl SystemRows for StoreRows {
+    fn sources(&self) -> Vec<SourceRow> {
+        Vec::new()
+    }
+
+    fn gaps(&self, time: std::ops::Range<i64>) -> Vec<GapRow> {
+        self.ledger.gaps(&time, ROWS_MAX)
+    }
+
+    fn gaps_known_from(&self) -> Option<i64> {
+        self.ledger.gaps_known_from(&self.store)
+    }
+
+    fn events(&self, time: std::ops::Range<i64>) -> Vec<EventRow> {
+        self.ledger.events(&time, ROWS_MAX)
+    }
+}
+
+fn from_folder(store: &Store, config: &Config, args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> {
+    let failed = |failure: crate::http::answer::Failure| anyhow::anyhow!(failure.message);
+    let request = ExportRequest {
+        time: range(args.from.as_deref(), args.to.as_deref(), i64::MIN).map_err(failed)?,
+        patterns: split_patterns(&args.channels).map_err(failed)?,
+        format: match args.format {
+            cli::ExportFormat::Csv => ExportFormat::Csv,
+            cli::ExportFormat::Jsonl => ExportFormat::Jsonl,
+            cli::ExportFormat::Parquet => ExportFormat::Parquet,
+        },
+    };
+    let ledger = Ledger::default();
+    if let Err(error) = ledger.load(store) {
+        tracing::error!(%error, "gaps cannot all be read");
+    }
+    runtime()?.block_on(async {
+        let options = QueryOptions { memory_bytes: config.query.memory_mib << 20, ..QueryOptions::default() };
+        let rows = StoreRows { ledger, store: store.clone() };
+        let engine = Query::new(store.clone(), Arc::new(rows), options)?;
+        let mut stream = engine.export(request).await?;
+        while let Some(chunk) = stream.next().await {
+            output.write_all(&chunk?).context("the export cannot be written")?;
+        }
+        anyhow::Ok(())
+    })
+}
+
+fn from_server(server: &str, args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> {
+    let format = match args.format {
+        cli::ExportFormat::Csv => "csv",
+        cli::ExportFormat::Jsonl => "jsonl",
+        cli::ExportFormat::Parquet => "parquet",
+    };
+    let mut path = format!("/api/export?format={format}&channels={}", client::percent_encoded(&args.channels));
+    for (key, value) in [("from", &args.from), ("to", &args.to)] {
+        if let Some(value) = value {
+            path.push_str(&format!("&{key}={}", client::percent_encoded(value)));
+        }
+    }
+    let asked = client::ask(server, "GET", &path, args.auth_token_file.as_deref())?;
+    asked.receive(output).with_context(|| format!("{server} broke the export off"))
+}

@@ -1,0 +1,84 @@
+//! What is said of an imported MCAP file.
+
+use serde_json::json;
+use strongback_sources::mcap::{McapReport, Numbering};
+use strongback_store::Store;
+
+use super::{ImportSummary, Losses};
+use crate::cli::ImportArgs;
+
+/// Says what became of a file.
+pub(super) fn tell(args: &ImportArgs, report: &McapReport, store: &Store) -> ImportSummary {
+    let losses: Vec<Option<Losses>> =
+        report.topics.iter().map(|topic| Some(Losses::of(store, &topic.key, topic.stream?))).collect();
+    let text = if args.json { format!("{}\n", card(args, report, &losses)) } else { lines(args, report, &losses) };
+    ImportSummary { text, is_whole: report.is_whole() }
+}
+
+fn card(args: &ImportArgs, report: &McapReport, losses: &[Option<Losses>]) -> serde_json::Value {
+    let topics: Vec<serde_json::Value> = report
+        .topics
+        .iter()
+        .zip(losses)
+        .map(|(topic, losses)| {
+            let count = |of: fn(&Losses) -> u64| losses.as_ref().map_or(0, of);
+            json!({
+                "topic": topic.topic, "schema": topic.schema, "stream": topic.key.to_string(),
+                "messages": topic.messages, "stored": topic.stored, "duplicate": topic.duplicate,
+                "rejected": topic.rejected, "lost": count(|l| l.lost), "filled": count(|l| l.filled),
+                "late": count(|l| l.late), "restarts": count(|l| l.restarts), "left_out": topic.left_out,
+                "from": topic.time.map(|t| t.0.to_string()), "to": topic.time.map(|t| t.1.to_string()),
+            })
+        })
+        .collect();
+    let damages: Vec<serde_json::Value> =
+        report.damages.iter().map(|damage| json!({ "offset": damage.offset, "what": damage.what })).collect();
+    json!({
+        "file": args.file.display().to_string(), "sha256": report.file_sha256, "run": args.run,
+        "messages": report.messages, "attachments": report.attachments, "numbering": report.numbering.words(),
+        "stored": report.stored(), "duplicate": report.duplicate(), "rejected": report.rejected,
+        "undecoded": report.undecoded, "damages": damages,
+        "cut": report.cut.as_ref().map(|damage| json!({ "offset": damage.offset, "what": damage.what })),
+        "topics": topics,
+    })
+}
+
+fn lines(args: &ImportArgs, report: &McapReport, losses: &[Option<Losses>]) -> String {
+    let mut out = format!(
+        "{}: {} messages; run {:?}: {} frames stored, {} duplicate\n",
+        args.file.display(),
+        report.messages,
+        args.run,
+        report.stored(),
+        report.duplicate()
+    );
+    for (topic, losses) in report.topics.iter().zip(losses) {
+        out += &format!("  {}: {} messages, {} stored", topic.key, topic.messages, topic.stored);
+        if let (Numbering::Channel(_), Some(losses)) = (&report.numbering, losses) {
+            out += &format!(
+                ", {} duplicate, {} lost, {} of them late after all, {} restarts",
+                topic.duplicate, losses.lost, losses.filled, losses.restarts
+            );
+        }
+        out.push('\n');
+        for (sentence, count) in &topic.left_out {
+            out += &format!("    left out: {count} of {sentence}\n");
+        }
+    }
+    for (reason, count) in &report.rejected {
+        out += &format!("  {count} rejected: {reason}\n");
+    }
+    for (sentence, count) in &report.undecoded {
+        out += &format!("  {count} messages: {sentence}\n");
+    }
+    if report.attachments > 0 {
+        out += &format!("  {} attached files, which are passed over\n", report.attachments);
+    }
+    for damage in &report.damages {
+        out += &format!("  at byte {}: {}\n", damage.offset, damage.what);
+    }
+    if let Some(cut) = &report.cut {
+        out += &format!("  stopped at byte {}, after {} messages: {}\n", cut.offset, report.messages, cut.what);
+    }
+    out
+}

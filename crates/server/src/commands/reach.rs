@@ -1,0 +1,82 @@
+//! Where a command finds stored data: in a folder that no server uses, or at the server that runs.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use strongback_store::inspect::{self, Depth};
+use strongback_store::{OpenError, Store};
+
+use crate::commands::client;
+use crate::config::Config;
+use crate::process::clock::now_ns;
+
+/// What the flags of a command say of where its data is.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags<'a> {
+    /// `--config`: its folder and the address of its server.
+    pub config: Option<&'a Path>,
+    /// `--data`.
+    pub data: Option<&'a Path>,
+    /// `--server`.
+    pub server: Option<&'a str>,
+    /// `--auth-token-file`.
+    pub token: Option<&'a Path>,
+}
+
+/// Where data was found.
+pub enum DataPlace {
+    /// In a store that is open now.
+    Folder(Box<(Store, Config)>),
+    /// At a server of this address.
+    Server(String),
+}
+
+/// Finds the data that a command is about: at the server that was named; else in the folder, or at its server if one uses
+/// it. Where no folder was named and the usual one is not there, the server at the usual address has it.
+///
+/// # Errors
+/// There is neither a store nor a server, or the store cannot be opened.
+pub fn find(flags: &Flags<'_>) -> anyhow::Result<DataPlace> {
+    if let Some(server) = flags.server {
+        return Ok(DataPlace::Server(server.to_owned()));
+    }
+    let config = match flags.config {
+        Some(file) => Config::read(file)?,
+        None => Config::default(),
+    };
+    let dir = flags.data.unwrap_or(&config.data_dir);
+    let server = config.http.listen.to_string();
+    if !dir.exists() {
+        if flags.data.is_some() {
+            bail!("{}: no such folder", dir.display());
+        }
+        client::ask(&server, "GET", "/ping", None).with_context(|| {
+            format!(
+                "{}: no such folder; name the folder of the store with --data, or its server with --server",
+                dir.display()
+            )
+        })?;
+        return Ok(DataPlace::Server(server));
+    }
+    match Store::open(dir, config.store_options(), now_ns()) {
+        Ok(store) => Ok(DataPlace::Folder(Box::new((store, config)))),
+        Err(OpenError::InUse { path }) => {
+            check_server_of(dir, &server, flags.token).with_context(|| {
+                format!("{path} is in use; say which server uses it with --server or its --config ({server} was asked)")
+            })?;
+            Ok(DataPlace::Server(server))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Checks that it is the server of this folder that answers there.
+fn check_server_of(dir: &Path, server: &str, token: Option<&Path>) -> anyhow::Result<()> {
+    let found = inspect::inspect(dir, Depth::Footers)?;
+    let health = client::ask(server, "GET", "/api/health", token)?.json()?;
+    let origin = found.identity.map(|identity| format!("{:032x}", identity.origin));
+    if origin.as_deref() != health["origin"].as_str() {
+        bail!("the server at {server} has another store, {}", health["store"]["path"]);
+    }
+    Ok(())
+}

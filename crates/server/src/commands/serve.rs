@@ -1,0 +1,561 @@
+//! `strongback serve`: starts the parts of a server in order, and stops them in reverse.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, RunRow, SourceRow, SystemRows};
+use strongback_sources::ilp::tcp::Listener;
+use strongback_sources::ilp::{IlpConfig, Ingress};
+use strongback_sources::{Sink, ads, inetx, layout, wall_clock};
+use strongback_store::StreamId;
+use tokio::sync::{Semaphore, watch};
+
+use crate::alarms::limits::{Limits, rule};
+use crate::alarms::webhook::Webhooks;
+use crate::alarms::webhook::table::receivers;
+use crate::cli::ServeArgs;
+use crate::commands::outcome::Outcome;
+use crate::config::Config;
+use crate::derived::Derived;
+use crate::derived::book::Definitions;
+use crate::http;
+use crate::ingest::Ingest;
+use crate::ingest::opening::Opening;
+use crate::live::Live;
+use crate::live::seats::Seats;
+use crate::playback::Playbacks;
+use crate::process::allowance::Allowance;
+use crate::process::budget::Budget;
+use crate::process::clock;
+use crate::process::clock::now_ns;
+use crate::process::connections::Connections;
+use crate::process::readers::Readers;
+use crate::process::viewers::Viewers;
+use crate::runs::cards;
+use crate::runs::log::RunLog;
+use crate::server::Server;
+use crate::server::descriptors;
+use crate::server::layouts::Layouts;
+use crate::server::pulse;
+use crate::server::sql::{Engine, Sql};
+use crate::sources::clocks::Clocks;
+use crate::sources::ledger::Ledger;
+use crate::sources::outages;
+use crate::sources::roster::{Own, Roster};
+
+/// Threads of the runtime for HTTP, and of that for live.
+const RUNTIME_THREADS: usize = 2;
+/// Requests that read at once at most.
+const READERS: usize = 4;
+/// Live subscriptions that are made at once at most.
+const MATCHERS: usize = 2;
+/// Threads for heartbeats, and for following gaps and events.
+const UPKEEP: usize = 2;
+/// Requests that judge or evaluate a span of the past at once at most.
+const SCANS: usize = 2;
+/// Bodies of lines that are written at once: fewer than the threads that may wait for a full log.
+const WRITERS: usize = 32;
+/// Threads of the runtime for HTTP that may block.
+const BLOCKING_THREADS: usize = 64;
+/// Rows of gaps or events that SQL reads at most: all that are kept.
+const LEDGER_ROWS: usize = crate::sources::ledger::ROWS_MAX;
+
+/// Runs a server until Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// What keeps it from starting, or the loss of its store.
+pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
+    let mut config = configuration(args)?;
+    let allowed = descriptors::allow(&config);
+    config.http.max_connections = allowed.http;
+    config.ilp.max_connections = allowed.ilp;
+    config.pg.max_connections = allowed.pg;
+    runtime()?.block_on(async {
+        // Before it answers anybody: who knows that it is up may stop it at once.
+        let stopped = stop_signal();
+        let running = Running::start(config).await?;
+        eprintln!("{}", running.banner());
+        running.until_ended(stopped).await
+    })
+}
+
+/// The runtime that HTTP runs on.
+///
+/// # Errors
+/// Where no threads can be had.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("server")
+        .enable_all()
+        .build()
+        .context("no threads for the server")
+}
+
+/// The configuration of a command line: its file, then its flags.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn configuration(args: &ServeArgs) -> anyhow::Result<Config> {
+    let config = match &args.config {
+        Some(file) => Config::read(file)?,
+        None => Config::default(),
+    };
+    let config = with_flags(config, args);
+    config.check_listens()?;
+    Ok(config)
+}
+
+/// Puts the flags over a configuration.
+pub fn with_flags(mut config: Config, args: &ServeArgs) -> Config {
+    if let Some(dir) = &args.data {
+        config.data_dir.clone_from(dir);
+    }
+    config.http.listen = args.http.unwrap_or(config.http.listen);
+    config.ilp.listen = args.ilp.unwrap_or(config.ilp.listen);
+    config.pg.listen = args.pg.unwrap_or(config.pg.listen);
+    if args.auth_token_file.is_some() {
+        config.auth_token_file.clone_from(&args.auth_token_file);
+    }
+    config.insecure_listen |= args.insecure_listen;
+    config
+}
+
+/// Catches Ctrl-C and SIGTERM from now on; completes when one has come.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn stop_signal() -> impl Future<Output = ()> {
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+    let catch = |name: &'static str, kind: SignalKind| {
+        signal(kind).inspect_err(|error| tracing::warn!("{name} cannot be caught: {error}")).ok()
+    };
+    async fn of(signal: Option<Signal>) {
+        match signal {
+            Some(mut signal) => _ = signal.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+    let (interrupt, terminate) = (catch("Ctrl-C", SignalKind::interrupt()), catch("SIGTERM", SignalKind::terminate()));
+    async {
+        tokio::select! {
+            () = of(interrupt) => {}
+            () = of(terminate) => {}
+        }
+    }
+}
+
+/// What the server knows beyond the store, for SQL.
+struct ServerRows {
+    ledger: Arc<Ledger>,
+    roster: Arc<Roster>,
+    runs: Arc<RunLog>,
+    ingest: Arc<Ingest>,
+}
+
+impl SystemRows for ServerRows {
+    fn sources(&self) -> Vec<SourceRow> {
+        self.roster.rows()
+    }
+
+    fn gaps(&self, time: Range<i64>) -> Vec<GapRow> {
+        self.ledger.gaps(&time, LEDGER_ROWS)
+    }
+
+    fn gaps_known_from(&self) -> Option<i64> {
+        self.ledger.gaps_known_from(&self.ingest.store())
+    }
+
+    fn events(&self, time: Range<i64>) -> Vec<EventRow> {
+        self.ledger.events(&time, LEDGER_ROWS)
+    }
+
+    fn runs(&self) -> Vec<RunRow> {
+        cards::rows(&self.ingest.store().runs(), &self.runs.runs(), now_ns())
+    }
+
+    fn learnt_period_ns(&self, stream: StreamId) -> Option<i64> {
+        self.roster.learnt_period_ns(stream)
+    }
+}
+
+/// A server at work.
+pub struct Running {
+    /// What its connections share.
+    pub server: Arc<Server>,
+    /// Where HTTP listens.
+    pub http: SocketAddr,
+    /// Where line protocol over TCP listens, if it does.
+    pub ilp: Option<SocketAddr>,
+    /// Where the PostgreSQL wire listens, if it does.
+    pub pg: Option<SocketAddr>,
+    /// Where packet sources listen, by name.
+    pub packets: Vec<(String, SocketAddr)>,
+    /// Where PLCs are that are read, by name.
+    pub plcs: Vec<(String, String)>,
+    sources: Vec<inetx::RunningReceiver>,
+    reading: Vec<ads::RunningPlc>,
+    listener: Option<Listener>,
+    threads: Vec<JoinHandle<()>>,
+    /// The thread of the limits, and what ends it.
+    limits: Option<JoinHandle<()>>,
+    judging: watch::Sender<bool>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    sql: tokio::task::JoinHandle<()>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts a server: store, SQL, sources, HTTP. When it returns, everything listens.
+    ///
+    /// # Errors
+    /// What cannot be had: the folder, a port, a thread.
+    pub async fn start(config: Config) -> anyhow::Result<Running> {
+        let dir = &config.data_dir;
+        if dir.exists() && !dir.is_dir() {
+            let what = "not a folder; a store in a single file can only be used by `strongback store`";
+            return Err(crate::commands::outcome::WrongFlag(format!("{}: {what}", dir.display())).into());
+        }
+        let opening = Opening::of_folder(config.data_dir.clone(), config.store_options());
+        Running::start_on(opening, config).await
+    }
+
+    /// As [`Running::start`], on the store that `opening` opens.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub async fn start_on(opening: Opening, config: Config) -> anyhow::Result<Running> {
+        let token = config.token()?;
+        let view = serde_json::to_value(&config.view)?;
+        let layouts = layout::compile_all(&config.source)?;
+        let live = Arc::new(Live::default());
+        let ingest = Ingest::open_by(opening, config.data_dir.clone(), config.channel_notes(), live.clone())?;
+        let ingest = Arc::new(ingest);
+        let ledger = Arc::new(Ledger::default());
+        if let Err(error) = ledger.load(&ingest.store()) {
+            tracing::error!(%error, "gaps and events of earlier openings cannot all be read");
+        }
+        let runs = Arc::new(RunLog::default());
+        if let Err(error) = runs.load(&ingest.store()) {
+            tracing::error!(%error, "what was done with runs cannot all be read");
+        }
+        let roster = Arc::new(Roster::default());
+        let options = QueryOptions {
+            memory_bytes: config.query.memory_mib << 20,
+            connections_max: config.pg.max_connections,
+            statement_timeout: (config.query.statement_timeout_s > 0)
+                .then(|| Duration::from_secs(config.query.statement_timeout_s)),
+            ..QueryOptions::default()
+        };
+        let rows: Arc<dyn SystemRows> = Arc::new(ServerRows {
+            ledger: ledger.clone(),
+            roster: roster.clone(),
+            runs: runs.clone(),
+            ingest: ingest.clone(),
+        });
+        let query = Engine::start(ingest.clone(), rows, options).context("no threads for queries")?;
+        let sink: Arc<dyn Sink> = ingest.clone();
+        let prefixes = config.ilp.source.iter().map(|s| (s.prefix.clone(), s.name.clone())).collect();
+        let ingress = Ingress::new(sink.clone(), line_config(&config, token.as_deref(), prefixes));
+
+        // Every port first: a taken one must not cost data.
+        let http_listener = http::bind(config.http.listen)
+            .with_context(|| format!("http cannot listen on {} (--http changes it)", config.http.listen))?;
+        let http = http_listener.local_addr()?;
+        let pg_listener = match config.pg.listen.address() {
+            Some(address) => Some(
+                std::net::TcpListener::bind(address)
+                    .with_context(|| format!("the PostgreSQL wire cannot listen on {address} (--pg changes it)"))?,
+            ),
+            None => None,
+        };
+        let pg = pg_listener.as_ref().map(|l| l.local_addr()).transpose()?;
+
+        // Checked when the file was read.
+        let rules = rule::rules(&config.limit).map_err(anyhow::Error::msg)?;
+        let receivers = receivers(&config.webhook).map_err(anyhow::Error::msg)?;
+        let (origin, epoch) = (ingest.store().origin(), ingest.store().epoch());
+        let webhooks = Webhooks::new(receivers, origin, epoch).map_err(anyhow::Error::msg)?;
+        let limits = Arc::new(Limits::new(rules, webhooks));
+        if let Err(error) = limits.load(&ingest.store()) {
+            tracing::error!(%error, "alarms of earlier openings cannot all be read");
+        }
+        let derived = Arc::new(Derived::new(Definitions::open(ingest.dir(), &config.derived, now_ns())?));
+        let (stopping, judging) = (watch::Sender::new(false), watch::Sender::new(false));
+
+        let commits = ingest.clone();
+        let interval = Duration::from_millis(config.commit_interval_ms);
+        let maintenance = ingest.clone();
+        let mut threads = vec![
+            std::thread::Builder::new().name("commit".into()).spawn(move || commits.run_commits(interval))?,
+            std::thread::Builder::new().name("maintain".into()).spawn(move || maintenance.run_maintenance())?,
+        ];
+
+        let store = ingest.store();
+        let last_commit = store.recovery().last_commit;
+        // What the server left that was cut off, if one was, and when that and the one before it started.
+        let outages = ledger.outages();
+        let start_before = |nth: usize| outages.iter().nth_back(nth).map(|outage| outage.1);
+        let before = (store.view(), (start_before(1), start_before(0).unwrap_or(i64::MIN)));
+        let cut_off = last_commit.filter(|_| !store.recovery().clean);
+        if let Some(last) = last_commit.filter(|_| store.stats().streams > 0) {
+            ledger.record_or_say(&ingest, &outages::event(store.epoch(), last, now_ns()));
+        }
+        drop(store);
+        limits.webhooks.start(&ingest, &ledger)?;
+        let judge = match limits.rules().is_empty() {
+            true => None,
+            false => Some(limits.clone().start(ingest.clone(), ledger.clone(), judging.subscribe())?),
+        };
+
+        threads.push(derived.clone().start(ingest.clone(), ledger.clone(), stopping.subscribe())?);
+
+        let listener = match config.ilp.listen.address() {
+            Some(address) => Some(
+                Listener::start(address, ingress.clone(), wall_clock())
+                    .with_context(|| format!("line protocol cannot listen on {address} (--ilp changes it)"))?,
+            ),
+            None => None,
+        };
+        let ilp = listener.as_ref().map(|l| l.address);
+        add_line_sources(&roster, &config, &ingress, ilp, http);
+        let mut sources = Vec::new();
+        for layout in layouts.packets {
+            let running = inetx::InetxSource::start(layout, sink.clone(), wall_clock())?;
+            let addresses: Vec<String> = running.addresses.iter().map(SocketAddr::to_string).collect();
+            roster.add(&running.name, "inetx", addresses.join(", "), Own::Packets(running.counts.clone()));
+            sources.push(running);
+        }
+        let addresses =
+            |s: &inetx::RunningReceiver| -> Vec<_> { s.addresses.iter().map(|a| (s.name.clone(), *a)).collect() };
+        let packets = sources.iter().flat_map(addresses).collect();
+        let mut reading = Vec::new();
+        for layout in layouts.plcs {
+            let running = ads::PlcSource::start(layout, sink.clone(), wall_clock())?;
+            roster.add(&running.name, "ads", running.address.clone(), Own::Plc(running.counts.clone()));
+            reading.push(running);
+        }
+        let plcs = reading.iter().map(|plc| (plc.name.clone(), plc.address.clone())).collect();
+
+        let server = Arc::new(Server {
+            token: token.clone(),
+            ingest: ingest.clone(),
+            ingress,
+            ledger,
+            runs,
+            roster,
+            limits,
+            derived,
+            clocks: Clocks::default(),
+            query,
+            readers: Readers::start("reader", READERS).context("no threads for readers")?,
+            matchers: Readers::start("matcher", MATCHERS).context("no threads for live subscriptions")?,
+            upkeep: Readers::start("upkeep", UPKEEP).context("no threads for heartbeats")?,
+            viewers: Viewers::start(RUNTIME_THREADS).context("no threads for live clients")?,
+            scans: Readers::start("scan", SCANS).context("no threads for scans")?,
+            exports: Arc::default(),
+            connections: Connections::new(config.http.max_connections, config.http.max_connections_per_address),
+            budget: Budget::new(
+                config.limits.client_memory_mib << 20,
+                config.limits.client_memory_per_address_mib << 20,
+            ),
+            writers: Semaphore::new(WRITERS),
+            allowance: Allowance::new(Instant::now()),
+            live_clients: Seats::new(config.live.max_clients, config.live.max_clients_per_address),
+            layouts: Arc::new(Layouts::of(&config.data_dir)),
+            playbacks: Playbacks::default(),
+            view,
+            started: Instant::now(),
+            heartbeat: watch::Sender::default(),
+            stopping,
+            config,
+        });
+        {
+            let (counting, (view, starts), start) = (server.clone(), before, now_ns());
+            // Beside what starts: of many quiet streams it may take a while.
+            drop(server.readers.spawn(move || {
+                let (roster, store) = (&counting.roster, counting.ingest.store());
+                let counted = cut_off.map_or(Ok(()), |until| roster.finish_cut_off(&store, &view, starts, until));
+                if let Err(error) = counted.and(roster.expect(&view, starts.1, start)) {
+                    tracing::error!(%error, "silences before and since this start cannot all be counted");
+                }
+            }));
+        }
+        // Who asks for the sources at once shall find them; there is nothing to tell yet.
+        server.roster.look(&ingest, clock::both());
+        let auth = match &token {
+            Some(token) => PgAuth::password(token).context("no randomness for passwords")?,
+            None => PgAuth::Trust,
+        };
+        let sql = Sql { server: server.clone(), auth, listener: pg_listener };
+        let serving = http::serve(http_listener, server.clone()).context("no thread for HTTP")?;
+        let tasks = vec![
+            tokio::spawn(pulse::beat(server.clone())),
+            tokio::spawn(pulse::follow(server.clone())),
+            tokio::spawn(pulse::look_at_own_clock(server.clone())),
+        ];
+        let sql = tokio::spawn(sql.serve());
+        let serving = tokio::spawn(serving);
+        Ok(Running {
+            server,
+            http,
+            ilp,
+            pg,
+            packets,
+            plcs,
+            sources,
+            reading,
+            listener,
+            threads,
+            limits: judge,
+            judging,
+            tasks,
+            sql,
+            serving,
+        })
+    }
+
+    /// Where everything is, for people.
+    pub fn banner(&self) -> String {
+        let mut lines = vec![format!("Strongback {}", env!("CARGO_PKG_VERSION"))];
+        lines.push(format!("  page, REST, WebSocket   http://{}", self.http));
+        lines.push(format!("  line protocol           http://{}/write", self.http));
+        if let Some(ilp) = self.ilp {
+            lines.push(format!("  line protocol over TCP  {ilp}"));
+        }
+        if let Some(pg) = self.pg {
+            lines.push(format!("  SQL                     psql -h {} -p {} strongback", pg.ip(), pg.port()));
+        }
+        for (name, address) in &self.packets {
+            lines.push(format!("  {name:22}  udp {address}"));
+        }
+        for (name, address) in &self.plcs {
+            lines.push(format!("  {name:22}  PLC at {address}"));
+        }
+        let store = self.server.ingest.store();
+        let recovery = store.recovery();
+        let found = match (recovery.clean, recovery.frames) {
+            (true, _) => String::new(),
+            (false, 0) => String::new(),
+            (false, frames) => format!(", {frames} frames recovered after an unclean end"),
+        };
+        lines.push(format!(
+            "  data                    {} (epoch {}, {} streams{found})",
+            self.server.ingest.dir().display(),
+            store.epoch(),
+            store.stats().streams,
+        ));
+        lines.push(format!("  durable every           {} ms", self.server.config.commit_interval_ms));
+        lines.join("\n")
+    }
+
+    /// Waits for `stop`, or for the loss of the store, which it returns.
+    pub async fn until_stopped(&self, stop: impl Future<Output = ()>) -> Option<crate::ingest::StoreLost> {
+        let mut lost = self.server.ingest.lost();
+        tokio::select! {
+            () = stop => None,
+            lost = lost.wait_for(Option::is_some) => lost.ok().and_then(|lost| lost.clone()),
+        }
+    }
+
+    /// Serves until `stop`, or until the store is lost, then stops.
+    ///
+    /// # Errors
+    /// [`crate::ingest::StoreLost`], or when the last commit fails.
+    pub async fn until_ended(self, stop: impl Future<Output = ()>) -> anyhow::Result<Outcome> {
+        let lost = self.until_stopped(stop).await;
+        let stopped = self.stop().await;
+        match lost {
+            // That a lost store cannot be closed either is no news.
+            Some(lost) => Err(lost.into()),
+            None => stopped.map(|()| Outcome::Done),
+        }
+    }
+
+    /// Stops sources, answers what is under way, commits, seals and closes.
+    ///
+    /// # Errors
+    /// When the last commit fails.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        let mut sources = std::mem::take(&mut self.sources);
+        let mut reading = std::mem::take(&mut self.reading);
+        let mut listener = self.listener.take();
+        let stopped = tokio::task::spawn_blocking(move || {
+            // All at once: each says goodbye to its PLC.
+            reading.iter_mut().for_each(ads::RunningPlc::begin_stop);
+            for source in &mut sources {
+                source.stop();
+            }
+            reading.iter_mut().for_each(ads::RunningPlc::stop);
+            if let Some(listener) = &mut listener {
+                listener.stop();
+            }
+        });
+        stopped.await.context("sources did not stop")?;
+        self.server.stopping.send_replace(true);
+        self.serving.await.context("HTTP did not stop")?;
+        self.sql.await.context("SQL did not stop")?;
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.server.roster.finish(&self.server.ingest, now_ns());
+        self.server.ingest.stop();
+        let threads = std::mem::take(&mut self.threads);
+        let (server, limits, judging) = (self.server.clone(), self.limits.take(), self.judging.clone());
+        let closed = tokio::task::spawn_blocking(move || {
+            server.playbacks.stop();
+            // Nothing comes in behind derived channels: limits judge to the end.
+            let limits = limits.into_iter().inspect(|_| _ = judging.send_replace(true));
+            for thread in threads.into_iter().chain(limits) {
+                if thread.join().is_err() {
+                    tracing::error!("a thread of the store ended by a defect");
+                }
+            }
+            server.ledger.finish(&server.ingest);
+            let closed = server.ingest.store().close(now_ns());
+            // What is recorded is safe first: a receiver may take its time.
+            server.limits.webhooks.stop();
+            closed
+        });
+        closed.await.context("the store did not close")?.context("the last commit failed")
+    }
+}
+
+/// The settings of line protocol.
+fn line_config(config: &Config, token: Option<&str>, source_prefixes: Vec<(String, String)>) -> IlpConfig {
+    let has_listener = config.ilp.listen.address().is_some();
+    if token.is_some() && has_listener && !config.ilp.token_required {
+        tracing::warn!(
+            "line protocol over TCP takes lines without the token from whoever reaches its port: set \
+             ilp.token_required = true, or ilp.listen = \"off\""
+        );
+    }
+    IlpConfig {
+        source_prefixes,
+        max_connections: config.ilp.max_connections,
+        max_connections_per_address: config.ilp.max_connections_per_address,
+        token: token.filter(|_| config.ilp.token_required).map(str::to_owned),
+        ..IlpConfig::default()
+    }
+}
+
+/// Names the sources that line protocol feeds.
+fn add_line_sources(roster: &Roster, config: &Config, ingress: &Ingress, ilp: Option<SocketAddr>, http: SocketAddr) {
+    let address = match ilp {
+        Some(ilp) => format!("tcp {ilp}, http {http}"),
+        None => format!("http {http}"),
+    };
+    roster.add(&ingress.config().source, "ilp", address.clone(), Own::Lines(ingress.counts().clone()));
+    let mut names: Vec<&str> = Vec::new();
+    for source in &config.ilp.source {
+        if !names.contains(&source.name.as_str()) {
+            names.push(&source.name);
+            roster.add(&source.name, "ilp", address.clone(), Own::Nothing);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `strongback store`: a store without a server, as an embedded recorder's owner uses it.
+
+mod append;
+mod blob;
+mod create;
+mod definitions;
+mod look;
+mod place;
+mod read;
+mod repair;
+mod stats;
+
+use strongback_store::Store;
+
+use crate::cli::StoreCommand;
+use crate::commands::export;
+use crate::commands::outcome::Outcome;
+
+/// Does what was asked of a store.
+///
+/// # Errors
+/// What kept it from being done.
+pub fn run(command: &StoreCommand) -> anyhow::Result<Outcome> {
+    match command {
+        StoreCommand::Create(args) => create::run(args),
+        StoreCommand::Append(args) => append::run(args),
+        StoreCommand::Read(args) => read::run(args),
+        StoreCommand::Export { .. } => match command.export_args() {
+            Some(args) => export::run(&args),
+            None => Ok(Outcome::Done),
+        },
+        StoreCommand::Blob(args) => blob::run(args),
+        StoreCommand::Stats(args) => stats::run(args),
+        StoreCommand::Inspect(args) => look::inspect(args),
+        StoreCommand::Verify(args) => look::verify(args),
+        StoreCommand::Repair(args) => repair::run(args),
+        StoreCommand::Bench(args) => crate::commands::bench::run_with(&["embedded"], args),
+        StoreCommand::Adopt { path } => {
+            let origin = Store::adopt(path)?;
+            println!("{}: its origin is now {origin:032x}", path.display());
+            Ok(Outcome::Done)
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `strongback store read`: frames as text, from a store that no server uses.
+
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::ops::Range;
+
+use anyhow::{Context, bail};
+use strongback_sources::rows::{self, Chosen, RowForm, RowSelection};
+use strongback_store::{Pattern, Store};
+
+use super::place;
+use crate::cli::{ReadArgs, Selection, TextForm, TimeForm};
+use crate::commands::outcome::{Outcome, WrongFlag};
+use crate::instant;
+use crate::process::clock::now_ns;
+
+/// Times that the flags name.
+pub(super) fn time_range(selection: &Selection) -> anyhow::Result<Range<i64>> {
+    let now = now_ns();
+    let read = |text: &Option<String>, flag: &str, open: i64| -> anyhow::Result<i64> {
+        match text {
+            Some(text) => instant::parse(text, now).map_err(|error| WrongFlag(format!("{flag}: {error}")).into()),
+            None => Ok(open),
+        }
+    };
+    Ok(read(&selection.from, "--from", i64::MIN)?..read(&selection.to, "--to", i64::MAX)?)
+}
+
+/// Channels that patterns name; there is at least one.
+pub(super) fn chosen(store: &Store, patterns: &str) -> anyhow::Result<Vec<Chosen>> {
+    let patterns = crate::http::split_patterns(patterns).map_err(|failure| anyhow::anyhow!(failure.message))?;
+    let catalog = store.catalog();
+    let chosen = rows::choose(&catalog, &patterns);
+    if chosen.is_empty() {
+        let text: Vec<&str> = patterns.iter().map(Pattern::as_str).collect();
+        match catalog.streams.iter().any(|stream| !stream.key.is_internal()) {
+            true => bail!("no channel matches {}; `strongback store stats` lists those there are", text.join(",")),
+            false => bail!("the store holds no stream"),
+        }
+    }
+    Ok(chosen)
+}
+
+/// Writes frames.
+///
+/// # Errors
+/// What keeps them from being read or written.
+pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
+    let time = time_range(&args.selection)?;
+    let (store, opened) = place::open_to_read(&args.path)?;
+    let read = (|| {
+        let reading = RowSelection {
+            chosen: chosen(&store, &args.selection.channels)?,
+            time,
+            limit: args.first.or(args.last),
+            from_newest: args.last.is_some(),
+            newest_first: args.newest_first,
+            form: match args.format {
+                TextForm::Csv => RowForm::Csv { time_ns: args.time == TimeForm::Ns },
+                TextForm::Jsonl => RowForm::Jsonl,
+            },
+        };
+        let mut output: Box<dyn Write> = match &args.output {
+            Some(path) => Box::new(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?)),
+            None => Box::new(BufWriter::new(std::io::stdout().lock())),
+        };
+        let mut damaged = 0;
+        let written = if args.intervals {
+            rows::write_intervals(&store.view(), &reading, &mut output)
+        } else {
+            rows::write(&store.view(), &reading, &mut output, |error| {
+                damaged += 1;
+                eprintln!("strongback: {error}");
+            })
+        };
+        match written.and_then(|_| output.flush()) {
+            // Whoever read it has enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            other => other.context("the frames cannot be written")?,
+        }
+        Ok(if damaged > 0 { Outcome::DataLost } else { opened })
+    })();
+    place::close(&store, read)
+}

@@ -1,0 +1,163 @@
+//! `strongback store repair`: mends what verify finds and can be mended, and says what it did; or, where that is not
+//! enough, builds a new store from whatever of the old one can be read.
+//!
+//! Mended are: a copy of the superblock, from the other one; a commit log that was cut (the torn end was never
+//! acknowledged); segments that lack a footer, from the blocks in them. Damaged blocks stay where they are, for whoever
+//! looks into them; nothing else is given up with them.
+
+use std::path::Path;
+
+use anyhow::bail;
+use serde_json::json;
+use strongback_store::inspect::{self, Damage, Depth, Inspection};
+use strongback_store::{RepairReport, repair};
+
+use super::{look, place};
+use crate::cli::RepairArgs;
+use crate::commands::outcome::Outcome;
+use crate::instant;
+use crate::process::clock::now_ns;
+
+/// Lost ranges that are printed.
+const LOST_SHOWN: usize = 20;
+
+/// What stands in the way of a sound store, as sentences.
+fn findings(found: &Inspection) -> Vec<String> {
+    let mut said: Vec<String> = found.damage.iter().map(told).collect();
+    if !found.log.clean {
+        said.push(format!(
+            "log: not ended cleanly; {} whole commits are taken back, and what is behind them is cut",
+            found.log.commits
+        ));
+    }
+    // A store of a fixed size goes on in the segment that was open.
+    let open =
+        found.segments.iter().filter(|segment| !segment.sealed && segment.blobs.is_none() && found.fixed.is_none());
+    said.extend(open.map(|segment| format!("{}: has no footer", segment.file)));
+    said
+}
+
+fn told(damage: &Damage) -> String {
+    format!("{}, offset {}: {}", damage.file, damage.offset, damage.reason)
+}
+
+fn look_at(path: &std::path::Path) -> anyhow::Result<Inspection> {
+    inspect::inspect(path, Depth::Everything).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+}
+
+/// Builds a new store, and says what is gone.
+fn rebuild(args: &RepairArgs, into: &Path) -> anyhow::Result<Outcome> {
+    let report = repair(&args.path, into, now_ns())?;
+    match args.json {
+        true => println!("{}", card(args, into, &report)),
+        false => print(args, into, &report),
+    }
+    Ok(if report.is_whole() { Outcome::Done } else { Outcome::DataLost })
+}
+
+fn card(args: &RepairArgs, into: &Path, report: &RepairReport) -> serde_json::Value {
+    let damage: Vec<serde_json::Value> = report
+        .damage
+        .iter()
+        .map(|d| json!({ "file": d.file, "offset": d.offset.to_string(), "reason": d.reason }))
+        .collect();
+    let lost: Vec<serde_json::Value> = report
+        .lost
+        .iter()
+        .map(|lost| {
+            json!({
+                "stream": lost.stream, "from_row": lost.rows.start.to_string(),
+                "to_row": (lost.rows.end - 1).to_string(), "rows": (lost.rows.end - lost.rows.start).to_string(),
+                "from": lost.time.0.to_string(), "to": lost.time.1.to_string(),
+            })
+        })
+        .collect();
+    json!({
+        "from": args.path, "into": into, "newest_checkpoint": report.newest_checkpoint,
+        "streams": report.streams, "segments_kept": report.segments_kept, "segments_rebuilt": report.segments_rebuilt,
+        "segments_lost": report.segments_lost, "rows": report.rows.to_string(), "log_commits": report.log_commits,
+        "log_frames": report.log_frames.to_string(), "lost_rows": report.lost_rows().to_string(), "lost": lost,
+        "damage": damage,
+    })
+}
+
+fn print(args: &RepairArgs, into: &Path, report: &RepairReport) {
+    report.damage.iter().for_each(|damage| println!("found    {}", told(damage)));
+    if !report.newest_checkpoint {
+        println!("found    the newest checkpoint is not whole: what segments and an older one say counts");
+    }
+    println!(
+        "kept     {} segments as they are, {} built anew of their whole blocks; {} rows",
+        report.segments_kept, report.segments_rebuilt, report.rows
+    );
+    println!("         {} commits of the log with {} frames", report.log_commits, report.log_frames);
+    if report.segments_lost > 0 {
+        println!("lost     {} segments", report.segments_lost);
+    }
+    for lost in report.lost.iter().take(LOST_SHOWN) {
+        let (from, to) = (instant::format(lost.time.0), instant::format(lost.time.1));
+        println!("lost     {}: rows {} to {}, from {from} to {to}", lost.stream, lost.rows.start, lost.rows.end - 1);
+    }
+    if report.lost.len() > LOST_SHOWN {
+        println!("lost     … and {} more; --json and strongback.gaps have all", report.lost.len() - LOST_SHOWN);
+    }
+    println!("{}: made from {}, which is as it was", into.display(), args.path.display());
+}
+
+/// Mends a store, if it is told to.
+pub(super) fn run(args: &RepairArgs) -> anyhow::Result<Outcome> {
+    if let Some(into) = &args.into {
+        return rebuild(args, into);
+    }
+    let path = args.path.display();
+    let before = look_at(&args.path)?;
+    let found = findings(&before);
+    if found.is_empty() {
+        match args.json {
+            true => println!("{}", json!({ "found": [], "mended": [], "left": [] })),
+            false => println!("{path}: nothing to repair"),
+        }
+        return Ok(Outcome::Done);
+    }
+    if !args.json {
+        found.iter().for_each(|finding| println!("found    {finding}"));
+    }
+    if !args.yes {
+        if args.json {
+            println!("{}", json!({ "found": found }));
+        }
+        bail!("{path}: nothing was changed; --yes mends what can be mended");
+    }
+    if before.identity.is_none() {
+        bail!(
+            "{path}: no copy of the superblock is whole; `strongback store repair {path} --into NEW` makes a new store"
+        );
+    }
+    let store = place::open(&args.path, None)?;
+    let report = store.recovery();
+    place::close(&store, Ok(()))?;
+    let after = look_at(&args.path)?;
+    let left = findings(&after);
+    let mended: Vec<&String> = found.iter().filter(|finding| !left.contains(finding)).collect();
+    if args.json {
+        println!(
+            "{}",
+            json!({
+                "found": found, "mended": mended, "left": left, "frames_taken_back": report.frames.to_string(),
+                "torn_bytes": report.torn_bytes.to_string(), "lost_rows": report.lost_rows.to_string(),
+                "verify": look::card(&after),
+            })
+        );
+    } else {
+        mended.iter().for_each(|finding| println!("mended   {finding}"));
+        println!(
+            "         {} frames taken back from the log, {} bytes of a torn end cut",
+            report.frames, report.torn_bytes
+        );
+        if report.lost_rows > 0 {
+            println!("         {} rows were in damaged blocks; strongback.gaps says which", report.lost_rows);
+        }
+        left.iter().for_each(|finding| println!("left     {finding}"));
+    }
+    Ok(if left.is_empty() && report.lost_rows == 0 { Outcome::Done } else { Outcome::DataLost })
+}

@@ -1,0 +1,143 @@
+//! `strongback store stats`: what each channel holds, mostly from the statistics of blocks.
+
+use serde_json::json;
+use strongback_store::{Bucket, Channel, Scan, Stream, StreamId, Value, View};
+
+use super::{place, read};
+use crate::cli::StatsArgs;
+use crate::commands::outcome::Outcome;
+use crate::instant;
+use crate::text::json::JsonCell;
+
+/// Prints a line for each channel. One whose blocks are damaged is named, and has no figures.
+///
+/// # Errors
+/// What keeps the store from being read.
+pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
+    let time = read::time_range(&args.selection)?;
+    let (store, opened) = place::open_to_read(&args.path)?;
+    let done = (|| {
+        let view = store.view();
+        let (mut found, mut outcome) = (Vec::new(), opened);
+        for (stream, channels) in read::chosen(&store, &args.selection.channels)? {
+            for index in channels {
+                let channel = stream.layout.channel(index).clone();
+                let bucket = view.reduce(stream.id, index, time.clone(), 1).map(|buckets| buckets.into_iter().next());
+                let bucket = bucket.unwrap_or_else(|error| {
+                    let name = stream.key.channel_name(&channel.name);
+                    eprintln!("strongback: {name} has no figures: {error}");
+                    outcome = Outcome::DataLost;
+                    None
+                });
+                found.push((stream.clone(), channel, bucket));
+            }
+        }
+        let stats = store.stats();
+        if args.json {
+            let channels: Vec<serde_json::Value> = found.iter().map(|(s, c, b)| card(s, c, b.as_ref())).collect();
+            let ranges = |id| time_range(&view, id).map(|(from, to)| [from.to_string(), to.to_string()]);
+            let mut streams: Vec<_> = found.iter().map(|(stream, ..)| stream.clone()).collect();
+            streams.dedup_by_key(|stream| stream.id);
+            let streams: Vec<serde_json::Value> = streams
+                .iter()
+                .map(|s| {
+                    let frames = view.next_row(s.id).to_string();
+                    json!({ "stream": s.key.to_string(), "frames": frames, "time": ranges(s.id) })
+                })
+                .collect();
+            println!(
+                "{}",
+                json!({
+                    "channels": channels, "streams": streams, "disk_bytes": stats.disk_bytes.to_string(),
+                    "block_bytes": stats.block_bytes.to_string(), "segments": stats.segments,
+                })
+            );
+            return Ok(outcome);
+        }
+        println!(
+            "{:6} {:>12} {:>14} {:>14} {:>14} {:>14} {:>14}  channel",
+            "type", "values", "first", "last", "least", "greatest", "mean"
+        );
+        for (stream, channel, bucket) in &found {
+            println!("{}  {}", line(channel, bucket.as_ref()), stream.key.channel_name(&channel.name));
+        }
+        if let Some((from, to)) =
+            found.iter().filter_map(|(s, ..)| time_range(&view, s.id)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        {
+            println!("from {} to {}", instant::format(from), instant::format(to));
+        }
+        println!(
+            "{} bytes on disk, {} of them blocks in {} segments",
+            stats.disk_bytes, stats.block_bytes, stats.segments
+        );
+        Ok(outcome)
+    })();
+    place::close(&store, done)
+}
+
+/// Smallest and largest `time` of the frames of a stream that are there: what was overwritten is not among them.
+fn time_range(view: &View, stream: StreamId) -> Option<(i64, i64)> {
+    let (from, to) = view.time_range(stream)?;
+    let oldest = view.scan(Scan::all(stream, Vec::new())).find_map(Result::ok)?;
+    let first = (0..oldest.len()).map(|row| oldest.time(row)).min()?;
+    // Where frames came out of order, an older one may follow.
+    Some((if view.time_sorted(stream) { first } else { from }, to))
+}
+
+fn card(stream: &Stream, channel: &Channel, bucket: Option<&Bucket>) -> serde_json::Value {
+    let cell = |value: Option<Value<'_>>| value.map(|value| json!(JsonCell(value)));
+    json!({
+        "channel": stream.key.channel_name(&channel.name), "type": channel.channel_type.name(), "unit": channel.unit,
+        "values": bucket.map_or(0, |b| b.count).to_string(),
+        "first": bucket.and_then(|b| cell(Some(b.first.as_value()))),
+        "last": bucket.and_then(|b| cell(Some(b.last.as_value()))),
+        "min": bucket.and_then(|b| cell(b.min)), "max": bucket.and_then(|b| cell(b.max)),
+        "mean": bucket.and_then(|b| b.mean),
+    })
+}
+
+/// The columns before the name.
+fn line(channel: &Channel, bucket: Option<&Bucket>) -> String {
+    let short = |value: Option<Value<'_>>| match value {
+        None => "–".to_owned(),
+        Some(Value::String(text)) => text.chars().take(14).collect(),
+        Some(Value::Bool(is)) => is.to_string(),
+        Some(Value::Blob(blob)) => format!("{} bytes", blob.length_bytes()),
+        Some(Value::Array(array)) => format!("{}[{}]", array.element().channel_type().name(), array.len()),
+        Some(value) => match value.as_f64() {
+            Some(number) if channel.channel_type.is_float() => float(number),
+            _ => json!(JsonCell(value)).to_string().trim_matches('"').to_owned(),
+        },
+    };
+    let Some(bucket) = bucket else {
+        return format!(
+            "{:6} {:>12} {:>14} {:>14} {:>14} {:>14} {:>14}",
+            channel.channel_type.name(),
+            0,
+            "–",
+            "–",
+            "–",
+            "–",
+            "–"
+        );
+    };
+    let values = [Some(bucket.first.as_value()), Some(bucket.last.as_value()), bucket.min, bucket.max].map(short);
+    let [first, last, min, max] = values;
+    let mean = bucket.mean.map_or("–".to_owned(), float);
+    format!(
+        "{:6} {:>12} {first:>14} {last:>14} {min:>14} {max:>14} {mean:>14}",
+        channel.channel_type.name(),
+        bucket.count
+    )
+}
+
+/// A float in at most 14 characters: as it is if that is short, with six digits behind the point where numbers are of the
+/// usual size, and by powers of ten where they are not.
+fn float(number: f64) -> String {
+    let plain = format!("{number}");
+    if plain.len() <= 14 {
+        return plain;
+    }
+    let size = number.abs();
+    if (1e-3..1e6).contains(&size) { format!("{number:.6}") } else { format!("{number:.6e}") }
+}

@@ -1,0 +1,58 @@
+//! How the server opens its store: at start, and again after the disk failed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use strongback_store::{OpenError, Store, StoreOptions};
+
+/// Waits before each attempt to open a poisoned store again.
+const REOPEN_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
+
+/// Opens the store of an origin, or whichever there is; the instant is nanoseconds since 1970 UTC.
+type OpenStore = dyn Fn(Option<u128>, i64) -> Result<Store, OpenError> + Send + Sync;
+
+/// How the store is opened.
+pub struct Opening {
+    open: Box<OpenStore>,
+    /// Waits before each attempt to open it again after the disk failed. When as many attempts in a row came to
+    /// nothing, the server ends.
+    pub reopen_waits: Vec<Duration>,
+}
+
+impl std::fmt::Debug for Opening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opening").field("reopen_waits", &self.reopen_waits).finish_non_exhaustive()
+    }
+}
+
+impl Opening {
+    /// Opens by a function of the instant, nanoseconds since 1970 UTC.
+    pub fn new(open: impl Fn(i64) -> Result<Store, OpenError> + Send + Sync + 'static) -> Opening {
+        Opening { open: Box::new(move |_, now| open(now)), reopen_waits: REOPEN_WAITS.to_vec() }
+    }
+
+    /// Opens the store of a folder.
+    pub fn of_folder(dir: PathBuf, options: StoreOptions) -> Opening {
+        let open = move |origin, now| match origin {
+            None => Store::open(&dir, options.clone(), now),
+            Some(origin) => Store::reopen(&dir, origin, options.clone(), now),
+        };
+        Opening { open: Box::new(open), reopen_waits: REOPEN_WAITS.to_vec() }
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open(&self, now: i64) -> Result<Store, OpenError> {
+        (self.open)(None, now)
+    }
+
+    /// Opens the store of this origin again.
+    ///
+    /// # Errors
+    /// As [`Store::reopen`].
+    pub fn reopen(&self, origin: u128, now: i64) -> Result<Store, OpenError> {
+        (self.open)(Some(origin), now)
+    }
+}

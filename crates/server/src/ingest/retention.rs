@@ -1,0 +1,106 @@
+//! `[[retention]]`: streams that are kept apart from others, so that nobody else's data drives theirs out.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use strongback_store::{Keep, Pattern, RetentionGroup};
+
+use crate::instant;
+
+/// `[[retention]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionTable {
+    /// Its name: letters, digits, `_`, `-`, `.`. `data` means what belongs to no other group.
+    pub name: String,
+    /// Streams that belong to it from when they are first seen: a glob over table and tags, as in `plc.*{unit=3}`.
+    /// Of several groups that match the first holds. Only `data` has none.
+    pub streams: Option<String>,
+    /// Guaranteed minimum: `"10%"` of the store's space, or `"20 GiB"`. While the group holds no more, nothing of it
+    /// goes to make space. Default 0.
+    #[serde(default)]
+    pub keep: KeepText,
+    /// Oldest age kept since it was stored, such as `"90d"`, whatever `keep` says. Default: `store.max_age_days`.
+    pub max_age: Option<String>,
+}
+
+/// A part of the store's space, as it is written.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(untagged)]
+pub enum KeepText {
+    /// Bytes.
+    Bytes(u64),
+    /// `"10%"`, `"20 GiB"`.
+    Text(String),
+}
+
+impl Default for KeepText {
+    fn default() -> Self {
+        KeepText::Bytes(0)
+    }
+}
+
+impl KeepText {
+    fn parse(&self) -> Result<Keep, String> {
+        let text = match self {
+            KeepText::Bytes(bytes) => return Ok(Keep::Bytes(*bytes)),
+            KeepText::Text(text) => text.trim(),
+        };
+        let wrong = || {
+            format!("keep = {text:?} is neither a share of the space, such as \"10%\", nor a size, such as \"20 GiB\"")
+        };
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
+        let unit = match text[digits..].trim() {
+            "%" => return Ok(Keep::Share(number / 100.0)),
+            "" | "B" => 1.0,
+            "KiB" => 1024.0,
+            "MiB" => 1_048_576.0,
+            "GiB" => 1_073_741_824.0,
+            "TiB" => 1_099_511_627_776.0,
+            _ => return Err(wrong()),
+        };
+        Ok(Keep::Bytes((number * unit) as u64))
+    }
+}
+
+impl RetentionTable {
+    /// What the store is told.
+    ///
+    /// # Errors
+    /// A sentence that names the group and the value that is wrong.
+    pub fn group(&self) -> Result<RetentionGroup, String> {
+        let name = &self.name;
+        let streams = self.streams.as_deref().map(Pattern::parse).transpose();
+        let age = |text: &String| match instant::span_ns(text).filter(|ns| *ns > 0) {
+            Some(ns) => Ok(Duration::from_nanos(ns.unsigned_abs())),
+            None => Err(format!("group {name:?}: max_age = {text:?} is not a time; \"90d\" and \"12h\" are")),
+        };
+        Ok(RetentionGroup {
+            name: name.clone(),
+            streams: streams.map_err(|error| format!("group {name:?}: {error}"))?,
+            keep: self.keep.parse().map_err(|error| format!("group {name:?}: {error}"))?,
+            max_age: self.max_age.as_ref().map(age).transpose()?,
+        })
+    }
+}
+
+impl fmt::Display for RetentionTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "retention group {}: ", self.name)?;
+        match &self.streams {
+            Some(streams) => write!(f, "streams {streams}")?,
+            None => write!(f, "all other streams")?,
+        }
+        match &self.keep {
+            KeepText::Bytes(0) => {}
+            KeepText::Bytes(bytes) => write!(f, ", keeps {bytes} bytes at least")?,
+            KeepText::Text(text) => write!(f, ", keeps {text} at least")?,
+        }
+        match &self.max_age {
+            Some(age) => write!(f, ", {age} at most"),
+            None => Ok(()),
+        }
+    }
+}

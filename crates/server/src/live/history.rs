@@ -1,0 +1,729 @@
+//! History reduced to a number of points: buckets with count, first, last, min, max and mean, so that a spike
+//! of one sample shows in a plot of a month.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use strongback_store::{Bucket, Channel, ChannelIndex, Pieces, Scan, Stream, StreamId, Value, View};
+
+use crate::live::cell_notes::CellNotes;
+use crate::live::window::ChannelWindow;
+use crate::process::readers::{Leave, ReadError};
+use crate::text::json;
+
+/// Most points a series is reduced to.
+pub const POINTS_MAX: usize = 20_000;
+
+/// From so many rows a point on, blocks are taken by their statistics where they lie in one bucket: with fewer hardly any
+/// does, and all channels of a stream are cheaper to read at once.
+const ROWS_PER_POINT_MIN: u64 = 2048;
+/// Most rows that are read for a request for the finite values beside infinite ones: statistics know no extremes of
+/// those. And for how long, at most.
+const BESIDE_ROWS_MAX: u64 = 4 << 20;
+const BESIDE_TIME_MAX: Duration = Duration::from_millis(200);
+/// Rows that are decoded with a run of pieces and lie beside it: those of the blocks at its two ends, at most. Runs
+/// that are nearer to one another are read as one.
+const SEAM_ROWS: u64 = 2 << 16;
+/// Rows of a run, unless it is one piece.
+const RUN_ROWS: u64 = 1 << 19;
+
+/// One channel over a time range.
+#[derive(Debug)]
+pub struct Series {
+    /// The channel.
+    pub channel: Channel,
+    /// Buckets by their start, nanoseconds since 1970 UTC, ascending; empty ones are left out.
+    pub buckets: Vec<(i64, ChannelWindow)>,
+}
+
+impl Series {
+    /// What there is to say of the buckets beside their values.
+    pub fn notes(&self) -> CellNotes {
+        CellNotes::of(self.buckets.iter().map(|(_, window)| window))
+    }
+
+    /// Appends `[[t0,count,first,last,min,max,mean],…]`.
+    pub fn write_buckets(&self, out: &mut Vec<u8>) {
+        out.push(b'[');
+        for (i, (t0, window)) in self.buckets.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            out.push(b'[');
+            json::push_big(out, t0);
+            out.push(b',');
+            window.write(out, self.channel.channel_type);
+            out.push(b']');
+        }
+        out.push(b']');
+    }
+}
+
+/// What stands for a piece of time, or for one sample.
+#[derive(Debug)]
+struct Piece {
+    /// Where it begins.
+    time: i64,
+    window: ChannelWindow,
+    /// Times of the first and the last value.
+    first_at: i64,
+    last_at: i64,
+}
+
+impl Piece {
+    fn of(start: i64, time: i64, value: Value<'_>) -> Piece {
+        let mut window = ChannelWindow::default();
+        window.add(value);
+        Piece { time: start, window, first_at: time, last_at: time }
+    }
+
+    /// Adds a value: of equal times the one that came later is the later one.
+    fn add(&mut self, time: i64, value: Value<'_>) {
+        self.window.add_at(value, time < self.first_at, time >= self.last_at);
+        self.first_at = self.first_at.min(time);
+        self.last_at = self.last_at.max(time);
+    }
+
+    /// Adds what is not before it.
+    fn append(&mut self, later: &Piece) {
+        self.window.append(&later.window);
+        self.last_at = later.last_at;
+    }
+}
+
+/// Gathers samples of one channel: as they are while there are few, else on a grid. Behind the grid there are at most as
+/// many buckets more: frames may be stamped ahead of the clock, however far. Those are as wide as they must be for it,
+/// the width of the grid's times a power of two, whatever the order in which samples come.
+#[derive(Debug)]
+struct Reducer {
+    from: i64,
+    width: i64,
+    points: usize,
+    on_grid: bool,
+    /// Where the buckets behind the grid begin, and their width.
+    beyond: (i64, u64),
+    /// Ascending in time.
+    pieces: Vec<Piece>,
+}
+
+impl Reducer {
+    fn new(time: &Range<i64>, points: usize) -> Self {
+        let points = points.clamp(1, POINTS_MAX);
+        let span = time.end.saturating_sub(time.start).max(1);
+        // Rounded up, so that a range never needs more buckets than points.
+        let width = (span / points as i64 + i64::from(span % points as i64 != 0)).max(1);
+        // The first start of a bucket that is not on the grid.
+        let length = (i128::from(time.end) - i128::from(time.start)).max(1) as u128;
+        let length = length.div_ceil(width as u128) * width as u128;
+        let beyond = i64::try_from(i128::from(time.start) + length as i128).unwrap_or(i64::MAX);
+        let pieces = Vec::new();
+        Reducer { from: time.start, width, points, on_grid: false, beyond: (beyond, width as u64), pieces }
+    }
+
+    fn start(&self, time: i64) -> i64 {
+        let (beyond, width) = self.beyond;
+        if time >= beyond {
+            return beyond.saturating_add_unsigned(time.abs_diff(beyond) / width * width);
+        }
+        let index = time.saturating_sub(self.from).div_euclid(self.width);
+        self.from.saturating_add(index.saturating_mul(self.width))
+    }
+
+    fn add(&mut self, time: i64, value: Value<'_>) {
+        let t0 = if self.on_grid { self.start(time) } else { time };
+        match self.pieces.last_mut() {
+            Some(last) if last.time == t0 && self.on_grid => return last.add(time, value),
+            Some(last) if last.time > t0 => {
+                // A late frame: rare.
+                let at = self.pieces.partition_point(|piece| piece.time <= t0);
+                match at.checked_sub(1).map(|i| &mut self.pieces[i]) {
+                    Some(piece) if piece.time == t0 && self.on_grid => piece.add(time, value),
+                    _ => self.pieces.insert(at, Piece::of(t0, time, value)),
+                }
+            }
+            _ => self.pieces.push(Piece::of(t0, time, value)),
+        }
+        if self.pieces.len() > self.points {
+            self.reduce();
+        }
+    }
+
+    /// Puts samples on the grid, and makes the buckets behind it as wide as they must be.
+    fn reduce(&mut self) {
+        if !std::mem::replace(&mut self.on_grid, true) {
+            self.put_in_buckets(0);
+        }
+        let within = self.pieces.partition_point(|piece| piece.time < self.beyond.0);
+        while self.pieces.len() - within > self.points {
+            self.beyond.1 = self.beyond.1.saturating_mul(2);
+            self.put_in_buckets(within);
+        }
+    }
+
+    /// Puts the pieces from one on into the buckets that they belong to.
+    fn put_in_buckets(&mut self, from: usize) {
+        for piece in self.pieces.split_off(from) {
+            let t0 = self.start(piece.time);
+            match self.pieces.last_mut() {
+                Some(last) if last.time == t0 => last.append(&piece),
+                _ => self.pieces.push(Piece { time: t0, ..piece }),
+            }
+        }
+    }
+
+    /// What it gathered: starts and windows.
+    fn buckets(self) -> Vec<(i64, ChannelWindow)> {
+        self.pieces.into_iter().map(|piece| (piece.time, piece.window)).collect()
+    }
+}
+
+/// What may still be read for the finite values beside infinite ones, over all streams and channels of a request: what
+/// is not read then stays unknown.
+#[derive(Debug)]
+pub struct Beside(Mutex<HistoryLeft>);
+
+#[derive(Clone, Copy, Debug)]
+struct HistoryLeft {
+    /// Rows to decode.
+    rows: u64,
+    /// Time to spend.
+    time: Duration,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        Beside(Mutex::new(HistoryLeft { rows: BESIDE_ROWS_MAX, time: BESIDE_TIME_MAX }))
+    }
+}
+
+impl HistoryLeft {
+    /// Takes rows of what is left; where they are too many, all of it, and answers no.
+    fn take(&mut self, rows: u64) -> bool {
+        let left = self.rows.checked_sub(rows);
+        self.rows = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
+/// What to read, and how far to reduce it.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// `time` of the samples, nanoseconds since 1970 UTC.
+    pub time: Range<i64>,
+    /// The range that `points` divide; samples behind it get buckets of the same width while they are few, then wider ones.
+    pub grid: Range<i64>,
+    /// Rows at and above are left out.
+    pub end_row: u64,
+    /// Most buckets over the grid, and most behind it.
+    pub points: usize,
+    /// How long it may be read.
+    pub leave: Leave,
+    /// What may be read for the finite values beside infinite ones.
+    pub beside: Arc<Beside>,
+}
+
+impl Extent {
+    /// Most buckets of a channel.
+    pub fn buckets_max(&self) -> usize {
+        if self.time.end > self.grid.end { 2 * self.points } else { self.points }
+    }
+}
+
+/// Reads channels of one stream.
+///
+/// # Errors
+/// When the scan ends early.
+pub fn read(view: &View, stream: &Stream, columns: &[ChannelIndex], extent: &Extent) -> Result<Vec<Series>, ReadError> {
+    let points = extent.points.clamp(1, POINTS_MAX) as u64;
+    let is_long = rows_about(view, stream.id, &extent.grid) / points >= ROWS_PER_POINT_MIN;
+    read_so(view, stream, columns, extent, is_long)
+}
+
+/// Reads them, a long history by the statistics of its blocks.
+fn read_so(
+    view: &View,
+    stream: &Stream,
+    columns: &[ChannelIndex],
+    extent: &Extent,
+    is_long: bool,
+) -> Result<Vec<Series>, ReadError> {
+    let by_statistics = is_long && extent.end_row >= view.next_row(stream.id) && extent.time.start == extent.grid.start;
+    let mut reducers: Vec<Reducer> = columns.iter().map(|_| Reducer::new(&extent.grid, extent.points)).collect();
+    // What the statistics of blocks cannot say is scanned: text, rows up to one within the view, what lies off the grid.
+    let (mut filled, mut scanned) = (Vec::new(), Vec::new());
+    for (at, column) in columns.iter().enumerate() {
+        extent.leave.check()?;
+        let told = by_statistics && fill(view, stream, *column, extent, &mut reducers[at])?;
+        if told { &mut filled } else { &mut scanned }.push(at);
+    }
+    let beyond = extent.grid.end..extent.time.end;
+    for (time, places) in [(&beyond, &filled), (&extent.time, &scanned)] {
+        scan(view, stream, columns, (time, extent), &mut reducers, places)?;
+    }
+    let series = |(index, reducer): (&ChannelIndex, Reducer)| Series {
+        channel: stream.layout.channel(*index).clone(),
+        buckets: reducer.buckets(),
+    };
+    Ok(columns.iter().zip(reducers).map(series).collect())
+}
+
+/// Rows of a stream within a time, if they came evenly.
+fn rows_about(view: &View, stream: StreamId, time: &Range<i64>) -> u64 {
+    let Some((first, last)) = view.time_range(stream) else { return 0 };
+    let within = time.end.min(last.saturating_add(1)).saturating_sub(time.start.max(first)).max(0);
+    let share = within as f64 / last.saturating_sub(first).max(1) as f64;
+    (view.next_row(stream) as f64 * share) as u64
+}
+
+/// Fills a channel's reducer over the grid by the statistics of its blocks; false: they do not tell. What they do not
+/// know of finite values is read as far as it may be.
+fn fill(
+    view: &View,
+    stream: &Stream,
+    column: ChannelIndex,
+    extent: &Extent,
+    reducer: &mut Reducer,
+) -> Result<bool, ReadError> {
+    let span_fits = extent.grid.end.checked_sub(extent.grid.start).is_some();
+    if !span_fits || !stream.layout.channel(column).channel_type.is_scalar() {
+        return Ok(false);
+    }
+    let time = extent.grid.start..extent.grid.end.min(extent.time.end);
+    let grid = Pieces { time, width_ns: reducer.width as u64, plain_max: reducer.points };
+    let found = view.reduce_to(stream.id, column, &grid)?;
+    // What is added later lies behind the grid.
+    let piece = |bucket: &Bucket| {
+        let window = ChannelWindow::of(bucket)?;
+        Some(Piece { time: bucket.time, window, first_at: bucket.time, last_at: bucket.time })
+    };
+    let Some(pieces) = found.buckets.iter().map(piece).collect() else { return Ok(false) };
+    (reducer.on_grid, reducer.pieces) = (!found.plain, pieces);
+    learn(view, Scan::all(stream.id, vec![column]), &grid, extent, &mut reducer.pieces)?;
+    Ok(true)
+}
+
+/// Reads the finite extremes of the pieces that have infinite values as well, run by run while anything is left.
+fn learn(view: &View, scan: Scan, grid: &Pieces, extent: &Extent, pieces: &mut [Piece]) -> Result<(), ReadError> {
+    let mut left = extent.beside.0.lock();
+    let until = Instant::now() + left.time;
+    let mut from = 0;
+    while let Some(run) = next_run(pieces, from) {
+        if Instant::now() >= until || !left.take(SEAM_ROWS) {
+            break;
+        }
+        from = run.end;
+        let pieces = &mut pieces[run];
+        if let Some(windows) = gather(view, &scan, grid, (extent, until), pieces, &mut left)? {
+            pieces.iter_mut().zip(&windows).for_each(|(piece, all)| piece.window.learn_finite_range(all));
+        }
+    }
+    left.time = until.saturating_duration_since(Instant::now());
+    Ok(())
+}
+
+/// The next pieces whose finite extremes are not known, with those between them where these have few rows.
+fn next_run(pieces: &[Piece], from: usize) -> Option<Range<usize>> {
+    let lacks = |piece: &Piece| piece.window.lacks_finite_range();
+    let start = from + pieces[from..].iter().position(lacks)?;
+    let (mut end, mut rows, mut between) = (start + 1, pieces[start].window.count(), 0);
+    for (at, piece) in pieces.iter().enumerate().skip(start + 1) {
+        between += piece.window.count();
+        if rows + between > RUN_ROWS || between > SEAM_ROWS && !lacks(piece) {
+            break;
+        }
+        if lacks(piece) {
+            (end, rows, between) = (at + 1, rows + between, 0);
+        }
+    }
+    Some(start..end)
+}
+
+/// Gathers the values of a channel by pieces that follow one another; `None`: there are more than may be read, or it
+/// takes too long.
+fn gather(
+    view: &View,
+    scan: &Scan,
+    grid: &Pieces,
+    (extent, until): (&Extent, Instant),
+    pieces: &[Piece],
+    left: &mut HistoryLeft,
+) -> Result<Option<Vec<ChannelWindow>>, ReadError> {
+    let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(None) };
+    let time = first.time..last.time.saturating_add_unsigned(grid.width_ns).min(grid.time.end);
+    let mut windows = vec![ChannelWindow::default(); pieces.len()];
+    for batch in view.scan(Scan { time, ..scan.clone() }) {
+        extent.leave.check()?;
+        let batch = batch?;
+        if !left.take(batch.len() as u64) || Instant::now() >= until {
+            return Ok(None);
+        }
+        let Some(column) = batch.columns.first() else { return Ok(None) };
+        let mut at = 0;
+        for (row, time) in batch.times().into_iter().enumerate() {
+            let is_in = |at: usize| pieces[at].time <= time && time.abs_diff(pieces[at].time) < grid.width_ns;
+            if !is_in(at) {
+                at = pieces.partition_point(|piece| piece.time <= time).saturating_sub(1);
+            }
+            if let (true, Ok(value)) = (is_in(at), column.cell(row)) {
+                windows[at].add(value);
+            }
+        }
+    }
+    Ok(Some(windows))
+}
+
+/// Adds what lies in a time, below a row, to the reducers of the columns at these places.
+fn scan(
+    view: &View,
+    stream: &Stream,
+    columns: &[ChannelIndex],
+    (time, extent): (&Range<i64>, &Extent),
+    reducers: &mut [Reducer],
+    places: &[usize],
+) -> Result<(), ReadError> {
+    if places.is_empty() || time.is_empty() {
+        return Ok(());
+    }
+    let columns = places.iter().map(|at| columns[*at]).collect();
+    let scan = Scan { time: time.clone(), rows: 0..extent.end_row, ..Scan::all(stream.id, columns) };
+    for batch in view.scan(scan) {
+        extent.leave.check()?;
+        let batch = batch?;
+        let times = batch.times();
+        for (column, at) in batch.columns.iter().zip(places) {
+            for (row, time) in times.iter().enumerate() {
+                if let Ok(value) = column.cell(row) {
+                    reducers[*at].add(*time, value);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Times of frames known missing, by stream: what plots leave open.
+pub type GapSpans<'a> = dyn Fn(StreamId, &Range<i64>) -> Vec<(i64, i64)> + 'a;
+
+/// Appends `[[from,to],…]`.
+pub fn write_gaps(out: &mut Vec<u8>, gaps: &[(i64, i64)]) {
+    out.push(b'[');
+    for (i, (from, to)) in gaps.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.push(b'[');
+        json::push_big(out, from);
+        out.push(b',');
+        json::push_big(out, to);
+        out.push(b']');
+    }
+    out.push(b']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strongback_store::{
+        ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, OwnedValue, Store, StoreOptions, StreamKey,
+        StreamSpec, Value,
+    };
+
+    fn reduced(points: usize, samples: &[(i64, f64)]) -> Vec<(i64, u64)> {
+        let mut reducer = Reducer::new(&(0..100), points);
+        for (t, v) in samples {
+            reducer.add(*t, Value::F64(*v));
+        }
+        reducer.buckets().iter().map(|(t, w)| (*t, w.count())).collect()
+    }
+
+    #[test]
+    fn few_samples_stay_what_they_are() {
+        assert_eq!(reduced(4, &[(3, 1.0), (7, 2.0), (7, 3.0)]), [(3, 1), (7, 1), (7, 1)]);
+    }
+
+    #[test]
+    fn many_samples_fall_into_buckets_and_none_is_lost() {
+        let samples: Vec<(i64, f64)> = (0..100).map(|t| (t, t as f64)).collect();
+        assert_eq!(reduced(4, &samples), [(0, 25), (25, 25), (50, 25), (75, 25)]);
+        assert_eq!(reduced(3, &samples).iter().map(|b| b.1).sum::<u64>(), 100);
+        let late = [(90, 1.0), (10, 2.0), (50, 3.0), (51, 3.0), (11, 1.0), (95, 1.0)];
+        assert_eq!(reduced(4, &late), [(0, 2), (50, 2), (75, 2)]);
+    }
+
+    /// First and last are those in time, in whatever order values come, of equal times in the order in which they came.
+    #[test]
+    fn first_and_last_follow_time_and_not_arrival() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for round in 0..300 {
+            let points = random.usize(1..12);
+            let samples: Vec<(i64, f64)> = (0..random.usize(1..60))
+                .map(|n| (random.i64(0..if round % 2 == 0 { 100 } else { 12 }), n as f64))
+                .collect();
+            for text in [false, true] {
+                let mut reducer = Reducer::new(&(0..100), points);
+                let words: Vec<String> = samples.iter().map(|(_, v)| v.to_string()).collect();
+                for ((time, number), word) in samples.iter().zip(&words) {
+                    reducer.add(*time, if text { Value::String(word) } else { Value::F64(*number) });
+                }
+                let (width, on_grid) = (reducer.width, reducer.on_grid);
+                let mut sorted = samples.clone();
+                sorted.sort_by_key(|(time, _)| *time);
+                for (t0, window) in reducer.buckets() {
+                    let end = if on_grid { t0 + width } else { t0 + 1 };
+                    let inside: Vec<f64> =
+                        sorted.iter().filter(|(time, _)| (t0..end).contains(time)).map(|(_, value)| *value).collect();
+                    if !on_grid {
+                        assert_eq!(window.count(), 1);
+                        continue;
+                    }
+                    assert_eq!(window.count(), inside.len() as u64, "round {round}");
+                    let (first, last) = (inside[0], inside[inside.len() - 1]);
+                    if text {
+                        let expected = (first.to_string(), last.to_string());
+                        assert_eq!(window.texts(), Some((&*expected.0, &*expected.1)), "round {round}");
+                    } else {
+                        let numbers = window.numbers(ChannelType::F64);
+                        let found = (f64::from_bits(numbers.first), f64::from_bits(numbers.last));
+                        assert_eq!(found, (first, last), "round {round}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whatever is stamped how far ahead of the clock, and in whatever order it comes.
+    #[test]
+    fn samples_behind_the_grid_have_a_bounded_number_of_exact_buckets() {
+        let mut random = fastrand::Rng::with_seed(2);
+        for round in 0..300 {
+            let points = random.usize(1..9);
+            let end = [101, 120, 4000, 1 << 40, i64::MAX][round % 5];
+            let mut samples: Vec<(i64, f64)> =
+                (0..random.usize(1..400)).map(|n| (random.i64(0..end), n as f64)).collect();
+            if round % 2 == 0 {
+                samples.sort_by_key(|(time, _)| *time);
+            }
+            let mut reducer = Reducer::new(&(0..100), points);
+            for (time, value) in &samples {
+                reducer.add(*time, Value::F64(*value));
+                assert!(reducer.pieces.len() <= 2 * points, "round {round}: {}", reducer.pieces.len());
+            }
+            if !reducer.on_grid {
+                continue;
+            }
+            let (width, (beyond, width_beyond)) = (reducer.width, reducer.beyond);
+            samples.sort_by_key(|(time, _)| *time);
+            let mut seen = 0;
+            for (t0, window) in reducer.buckets() {
+                let end = i128::from(t0) + if t0 < beyond { i128::from(width) } else { i128::from(width_beyond) };
+                let is_inside = |time: i64| time >= t0 && i128::from(time) < end;
+                let inside: Vec<f64> = samples.iter().filter(|(time, _)| is_inside(*time)).map(|s| s.1).collect();
+                seen += inside.len();
+                let numbers = window.numbers(ChannelType::F64);
+                let range = numbers.range.map(|(min, max)| (f64::from_bits(min), f64::from_bits(max)));
+                let (min, max) =
+                    (inside.iter().copied().fold(f64::MAX, f64::min), inside.iter().copied().fold(0.0, f64::max));
+                assert_eq!((window.count(), range), (inside.len() as u64, Some((min, max))), "round {round}");
+                let ends = (f64::from_bits(numbers.first), f64::from_bits(numbers.last));
+                assert_eq!(ends, (inside[0], inside[inside.len() - 1]), "round {round}");
+            }
+            assert_eq!(seen, samples.len(), "round {round}");
+            // No wider than they must be.
+            let behind = samples.iter().filter(|(time, _)| *time >= beyond);
+            let narrower: std::collections::BTreeSet<u64> =
+                behind.map(|(time, _)| time.abs_diff(beyond) / (width_beyond / 2).max(1)).collect();
+            assert!(width_beyond == width as u64 || narrower.len() > points, "round {round}: {width_beyond}");
+        }
+    }
+
+    const T0: i64 = 1_790_000_000_000_000_000;
+
+    /// 40,000 rows of numbers, of numbers that break, of rare ones and of text, most of them in sealed blocks.
+    fn store() -> (Store, Arc<Stream>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let options =
+            StoreOptions { log_bytes: 1 << 20, segment_bytes: 1 << 20, open_bytes: 64 << 10, ..Default::default() };
+        let store = Store::open(dir.path(), options, T0).unwrap();
+        let channel = |(name, kind)| ChannelSpec::new(name, kind);
+        let spec = StreamSpec {
+            key: StreamKey::new("t", []),
+            source: "test".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: [
+                ("steady", ChannelType::F64),
+                ("broken", ChannelType::F32),
+                ("rare", ChannelType::U16),
+                ("text", ChannelType::String),
+            ]
+            .map(channel)
+            .to_vec(),
+        };
+        let stream = store.resolve(&spec, T0).unwrap().0;
+        for block in 0..80_i64 {
+            let mut batch = FrameBatch::new();
+            for row in block * 500..(block + 1) * 500 {
+                let time = T0 + row * 1_000_000 + row % 7;
+                batch.begin(FrameHead { stream: stream.id, receive_time: time, source_time: None, sequence: None });
+                let spike = if row == 12_345 { 99.0 } else { 0.0 };
+                batch.push(ChannelIndex(0), Value::F64((row as f64 / 300.0).sin() + spike));
+                let broken = [f32::NAN, f32::INFINITY, row as f32][(row % 997).min(2) as usize];
+                batch.push(ChannelIndex(1), Value::F32(broken));
+                if row % 5_000 == 0 {
+                    batch.push(ChannelIndex(2), Value::U16(row as u16));
+                }
+                batch.push(ChannelIndex(3), Value::String(if row % 2 == 0 { "even" } else { "odd" }));
+                batch.end();
+            }
+            let now = T0 + (block + 1) * 500_000_000;
+            assert!(store.append(&batch, now).outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })));
+            store.commit(now).unwrap();
+            store.maintain(now).unwrap();
+        }
+        (store, stream, dir)
+    }
+
+    fn notes(series: &[Series]) -> Vec<CellNotes> {
+        series.iter().map(Series::notes).collect()
+    }
+
+    /// Buckets as they are told, with a mean to twelve digits.
+    fn told(series: &[Series]) -> Vec<Vec<serde_json::Value>> {
+        let of = |series: &Series| {
+            let mut out = Vec::new();
+            series.write_buckets(&mut out);
+            let mut buckets: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
+            for bucket in &mut buckets {
+                if let Some(mean) = bucket[6].as_f64() {
+                    bucket[6] = format!("{mean:.11e}").into();
+                }
+            }
+            buckets
+        };
+        series.iter().map(of).collect()
+    }
+
+    #[test]
+    fn statistics_of_blocks_say_what_a_scan_says() {
+        let (store, stream, _dir) = store();
+        let (view, columns) = (store.view(), [0, 1, 2, 3].map(ChannelIndex));
+        let all = T0..T0 + 40_000_000_000;
+        let (mut seen, mut seen_beside) = (0, 0);
+        for (grid, points) in [
+            (all.clone(), 4),
+            (all.clone(), 1),
+            (all.clone(), 333),
+            (all.start - 7_000_000_000..all.end + 90_000_000_000, 16),
+            (T0 + 3_333_333_333..T0 + 29_000_000_001, 3),
+            (T0 + 5_000_000_000..T0 + 5_000_000_001, 9),
+            (0..T0 + 20_000_000_000, 2),
+            (T0..T0 + 1_000_000_000, 4),
+            (T0..T0 + 1_000_000_000, 70),
+            (i64::MIN..i64::MAX, 5),
+        ] {
+            for end in [grid.end, i64::MAX, T0 + 17_777_777_777] {
+                for end_row in [u64::MAX, 40_000, 31_111] {
+                    let (leave, beside) = (Leave::unlimited(), beside(u64::MAX, 3_600));
+                    let extent = Extent { time: grid.start..end, grid: grid.clone(), end_row, points, leave, beside };
+                    let [long, short] =
+                        [true, false].map(|is_long| read_so(&view, &stream, &columns, &extent, is_long).unwrap());
+                    assert_eq!(notes(&long), notes(&short), "{extent:?}");
+                    seen_beside += notes(&long).iter().map(|notes| notes.finite.len()).sum::<usize>();
+                    let [long, short] = [told(&long), told(&short)];
+                    for (channel, (long, short)) in long.iter().zip(&short).enumerate() {
+                        assert_eq!(long, short, "channel {channel} of {extent:?}");
+                        assert!(long.len() <= extent.buckets_max(), "channel {channel} of {extent:?}");
+                    }
+                    seen += long.iter().map(Vec::len).sum::<usize>();
+                }
+            }
+        }
+        assert!(seen > 1_000 && seen_beside > 100, "{seen}, {seen_beside}");
+        let (leave, beside) = (Leave::unlimited(), Arc::default());
+        let extent = Extent { time: all.clone(), grid: all, end_row: u64::MAX, points: 4, leave, beside };
+        let spike = &told(&read_so(&view, &stream, &columns, &extent, true).unwrap())[0][1];
+        assert!(spike[5].as_f64().unwrap() > 98.0, "{spike}");
+    }
+
+    /// So many rows may be decoded, for so long.
+    fn beside(rows: u64, seconds: u64) -> Arc<Beside> {
+        Arc::new(Beside(Mutex::new(HistoryLeft { rows, time: Duration::from_secs(seconds) })))
+    }
+
+    #[test]
+    fn no_more_is_read_beside_infinite_values_than_may_be_over_a_request() {
+        let (store, stream, _dir) = store();
+        let (view, broken) = (store.view(), ChannelIndex(1));
+        let grid = T0..T0 + 40_000_000_000;
+        let known = |extent: &Extent| {
+            let mut reducer = Reducer::new(&extent.grid, extent.points);
+            assert!(fill(&view, &stream, broken, extent, &mut reducer).unwrap());
+            reducer.buckets().iter().filter(|(_, window)| window.finite_range().is_some()).count()
+        };
+        let extent = |beside: Arc<Beside>, leave: Leave| Extent {
+            time: T0..i64::MAX,
+            grid: grid.clone(),
+            end_row: u64::MAX,
+            points: 4,
+            leave,
+            beside,
+        };
+        let unlimited = Leave::unlimited;
+        // Enough for all of it once, with the blocks at its ends; what follows in the same request has what is left.
+        let enough = extent(beside(SEAM_ROWS + 60_000, 3_600), unlimited());
+        assert_eq!(known(&enough), 4);
+        assert_eq!(enough.beside.0.lock().rows, 20_000);
+        assert_eq!(known(&enough), 0);
+        assert_eq!(enough.beside.0.lock().rows, 0);
+        // Nothing is read any more then, not even to find that it is too much.
+        let over = extent(enough.beside.clone(), Leave::within(Duration::ZERO));
+        assert_eq!(known(&over), 0);
+        assert_eq!(known(&extent(beside(SEAM_ROWS + 39_000, 3_600), unlimited())), 0);
+        assert_eq!(known(&extent(beside(u64::MAX, 0), unlimited())), 0);
+    }
+
+    #[test]
+    fn pieces_that_are_near_one_another_are_read_as_one_run() {
+        let piece = |(lacks, rows): (bool, u64)| {
+            let bucket = Bucket {
+                time: 0,
+                count: rows,
+                first: OwnedValue::Plain(Value::F64(1.0)),
+                last: OwnedValue::Plain(Value::F64(1.0)),
+                min: Some(Value::F64(1.0)),
+                max: Some(Value::F64(if lacks { f64::INFINITY } else { 2.0 })),
+                finite: rows,
+                mean: Some(1.0),
+            };
+            Piece { time: 0, window: ChannelWindow::of(&bucket).unwrap(), first_at: 0, last_at: 0 }
+        };
+        let runs = |pieces: &[(bool, u64)]| {
+            let pieces: Vec<Piece> = pieces.iter().map(|of| piece(*of)).collect();
+            let (mut runs, mut from) = (Vec::new(), 0);
+            while let Some(run) = next_run(&pieces, from) {
+                from = run.end;
+                runs.push((run.start, run.end));
+            }
+            runs
+        };
+        assert!(runs(&[]).is_empty() && runs(&[(false, 9), (false, 9)]).is_empty());
+        assert_eq!(runs(&[(false, 9), (true, 9), (false, SEAM_ROWS), (true, 9), (false, 9)]), [(1, 4)]);
+        assert_eq!(runs(&[(true, 9), (false, SEAM_ROWS + 1), (true, 9)]), [(0, 1), (2, 3)]);
+        // A piece may be as large as it is; a run of several may not.
+        assert_eq!(runs(&[(true, 2 * RUN_ROWS), (true, 9), (true, RUN_ROWS - 9), (true, 1)]), [(0, 1), (1, 3), (3, 4)]);
+    }
+
+    #[test]
+    fn a_spike_is_the_maximum_of_its_bucket() {
+        let mut reducer = Reducer::new(&(0..1000), 2);
+        for t in 0..1000 {
+            reducer.add(t, Value::F64(if t == 700 { 99.0 } else { 1.0 }));
+        }
+        let mut out = Vec::new();
+        reducer.buckets()[1].1.write(&mut out, ChannelType::F64);
+        assert_eq!(String::from_utf8(out).unwrap(), "500,1.0,1.0,1.0,99.0,1.196");
+    }
+}

@@ -1,0 +1,12 @@
+//! What a process of many clients needs: clocks, threads, connections, and limits on memory.
+
+pub mod allowance;
+pub mod budget;
+pub mod clock;
+pub mod connections;
+pub mod exports;
+pub mod latency;
+pub mod logging;
+pub mod memory;
+pub mod readers;
+pub mod viewers;

@@ -1,0 +1,369 @@
+//! What was done with runs: rows of `strongback.runs`, and the clocks that come of them.
+//!
+//! The store is their home, in the group that never expires; this is its reading copy. A step is taken when the store
+//! takes its row, never before, and answered as taken when the row is durable. Where that cannot be said (the disk failed,
+//! or hangs) the step counts all the same: the row may be written later, and would else come into force with the next
+//! start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
+use strongback_sources::NAME_BYTES_MAX;
+use strongback_store::{
+    ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Pattern, Refusal, Reject, Scan,
+    ScanError, Store, StreamId, StreamKey, StreamSpec, Value,
+};
+
+use crate::runs::clock::{RunClock, RunState, RunStep, StepError};
+
+const RUNS: &str = "strongback.runs";
+/// Columns, in this order: the run, what was done, T-0 in ns, patterns of its channels one a line.
+const CHANNELS: [(&str, ChannelType); 4] = [
+    ("run", ChannelType::String),
+    ("step", ChannelType::String),
+    ("t0_ns", ChannelType::I64),
+    ("channels", ChannelType::String),
+];
+/// Most runs with a clock.
+const RUNS_MAX: usize = 10_000;
+/// Most patterns of a run, and bytes of them.
+const PATTERNS_MAX: usize = 100;
+const PATTERNS_BYTES_MAX: usize = 16 << 10;
+
+/// A run with a clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedRun {
+    /// Its clock.
+    pub clock: RunClock,
+    /// Patterns of the channels that belong to it; empty: all.
+    pub channels: Vec<String>,
+    /// Rises with each run that begins: the newest is shown.
+    order: usize,
+}
+
+impl TimedRun {
+    /// It as REST shows it, at an instant.
+    pub fn card(&self, at: i64) -> Json {
+        let ns = |time: Option<i64>| time.map(|time| time.to_string());
+        let holds: Vec<[Option<String>; 2]> =
+            self.clock.holds.iter().map(|(from, to)| [Some(from.to_string()), ns(*to)]).collect();
+        json!({
+            "state": self.clock.state().name(),
+            "started": self.clock.started.to_string(),
+            "stopped": ns(self.clock.stopped),
+            "t0": ns(self.clock.t0),
+            "t0_now": ns(self.clock.t0_now()),
+            "holds": holds,
+            "t": ns(self.clock.t(at)),
+            "channels": self.channels,
+        })
+    }
+}
+
+/// Why a step is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// There is no such run.
+    #[error("there is no run {0:?} with a clock; start one with `strongback run start`")]
+    Unknown(String),
+    /// The step cannot be.
+    #[error("run {name:?}: {why}")]
+    Step {
+        /// The run.
+        name: String,
+        /// Why.
+        why: StepError,
+    },
+    /// A name or pattern that cannot be.
+    #[error("{0}")]
+    Bad(String),
+    /// The store refused its row.
+    #[error("not written: {0}")]
+    Refused(#[from] Reject),
+    /// The store took its row, which counts, but did not say that it is durable.
+    #[error("accepted, but may not be durable: {0}")]
+    NotDurable(Refusal),
+}
+
+/// Whether a row that was appended is durable: else why that cannot be said.
+pub type Durability = Result<(), Refusal>;
+
+type Runs = BTreeMap<String, TimedRun>;
+
+/// Runs with clocks.
+#[derive(Debug, Default)]
+pub struct RunLog {
+    runs: ArcSwap<Runs>,
+    /// One step at a time.
+    stepping: Mutex<()>,
+}
+
+/// A row of `strongback.runs`, ready for a store.
+#[derive(Debug)]
+pub struct RunStepRow<'a> {
+    name: &'a str,
+    step: RunStep,
+    channels: &'a [String],
+    at: i64,
+}
+
+impl RunStepRow<'_> {
+    /// Its stream.
+    pub fn spec() -> StreamSpec {
+        StreamSpec {
+            key: StreamKey::new(RUNS, []),
+            source: "internal".to_owned(),
+            clock: Clock::Receive,
+            expected_period_ns: None,
+            sequence_modulus: None,
+            channels: CHANNELS.map(|(name, kind)| ChannelSpec::new(name, kind)).into(),
+        }
+    }
+
+    /// It as the only frame of a batch.
+    pub fn batch(&self, stream: StreamId, channels: &[ChannelIndex]) -> FrameBatch {
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream, receive_time: self.at, source_time: None, sequence: None });
+        batch.push(channels[0], Value::String(self.name));
+        batch.push(channels[1], Value::String(word(self.step)));
+        if let RunStep::T0(t0) = self.step {
+            batch.push(channels[2], Value::I64(t0));
+        }
+        if !self.channels.is_empty() {
+            batch.push(channels[3], Value::String(&self.channels.join("\n")));
+        }
+        batch.end();
+        batch
+    }
+}
+
+fn word(step: RunStep) -> &'static str {
+    match step {
+        RunStep::Start => "start",
+        RunStep::T0(_) => "t0",
+        RunStep::Hold => "hold",
+        RunStep::Resume => "resume",
+        RunStep::Stop => "stop",
+    }
+}
+
+/// The first outcome of a row that was appended.
+///
+/// # Errors
+/// It was rejected.
+pub fn stored(outcomes: Vec<Outcome>) -> Result<(), RunError> {
+    match outcomes.into_iter().next() {
+        Some(Outcome::Rejected(reject)) => Err(reject.into()),
+        _ => Ok(()),
+    }
+}
+
+impl RunLog {
+    /// Reads what a store has.
+    ///
+    /// # Errors
+    /// When the scan ends early; what was read until then is kept.
+    pub fn load(&self, store: &Store) -> Result<(), ScanError> {
+        let mut runs = Runs::new();
+        let done = read(store, &mut runs);
+        self.runs.store(Arc::new(runs));
+        done
+    }
+
+    /// All of them, by name.
+    pub fn runs(&self) -> Arc<BTreeMap<String, TimedRun>> {
+        self.runs.load_full()
+    }
+
+    /// The run that is shown: of those that have not ended the one that began last.
+    pub fn current(&self) -> Option<(String, TimedRun)> {
+        let runs = self.runs.load();
+        let going = runs.iter().filter(|(_, run)| run.clock.state() != RunState::Stopped);
+        going.max_by_key(|(_, run)| run.order).map(|(name, run)| (name.clone(), run.clone()))
+    }
+
+    /// Takes a step at an instant; `write` appends its row, and says whether that is durable. Returns the run as it is then,
+    /// and what `write` said.
+    ///
+    /// # Errors
+    /// The step cannot be, or its row was not appended; nothing changed.
+    pub fn step(
+        &self,
+        name: &str,
+        step: RunStep,
+        channels: &[String],
+        at: i64,
+        write: impl FnOnce(&RunStepRow<'_>) -> Result<Durability, RunError>,
+    ) -> Result<(TimedRun, Durability), RunError> {
+        let _one = self.stepping.lock();
+        let mut runs = (*self.runs.load_full()).clone();
+        let row = RunStepRow { name, step, channels, at };
+        apply(&mut runs, &row)?;
+        let durable = write(&row)?;
+        let run = runs.get(name).cloned().ok_or_else(|| RunError::Unknown(name.to_owned()))?;
+        self.runs.store(Arc::new(runs));
+        Ok((run, durable))
+    }
+}
+
+/// What a run may be called, and which patterns it may have.
+fn check(name: &str, channels: &[String], runs: usize) -> Result<(), RunError> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(RunError::Bad(format!(
+            "the name of a run has 1 to {NAME_BYTES_MAX} bytes, without control characters"
+        )));
+    }
+    if channels.len() > PATTERNS_MAX || channels.iter().any(|pattern| pattern.contains('\n')) {
+        return Err(RunError::Bad(format!("at most {PATTERNS_MAX} patterns, each one line")));
+    }
+    if channels.iter().map(String::len).sum::<usize>() > PATTERNS_BYTES_MAX {
+        return Err(RunError::Bad(format!("the patterns of a run have at most {PATTERNS_BYTES_MAX} bytes")));
+    }
+    for pattern in channels {
+        Pattern::parse(pattern).map_err(|error| RunError::Bad(format!("{pattern:?}: {error}")))?;
+    }
+    if runs >= RUNS_MAX {
+        return Err(RunError::Bad(format!("there are {RUNS_MAX} runs with a clock already, the most there can be")));
+    }
+    Ok(())
+}
+
+fn apply(runs: &mut Runs, row: &RunStepRow<'_>) -> Result<(), RunError> {
+    let wrong = |why| RunError::Step { name: row.name.to_owned(), why };
+    if let Some(run) = runs.get_mut(row.name) {
+        return run.clock.take(row.step, row.at).map_err(wrong);
+    }
+    if row.step != RunStep::Start {
+        return Err(RunError::Unknown(row.name.to_owned()));
+    }
+    // What a store of an earlier version holds beyond the bounds is left out.
+    check(row.name, row.channels, runs.len())?;
+    let order = runs.len();
+    let run = TimedRun { clock: RunClock::new(row.at), channels: row.channels.to_vec(), order };
+    runs.insert(row.name.to_owned(), run);
+    Ok(())
+}
+
+fn read(store: &Store, runs: &mut Runs) -> Result<(), ScanError> {
+    let catalog = store.catalog();
+    let Some(stream) = catalog.streams.iter().find(|stream| stream.key.table == RUNS) else { return Ok(()) };
+    let columns: Option<Vec<ChannelIndex>> = CHANNELS.iter().map(|(name, _)| stream.layout.index(name)).collect();
+    let Some(columns) = columns else { return Ok(()) };
+    for batch in store.view().scan(Scan::all(stream.id, columns)) {
+        let batch = batch?;
+        for row in 0..batch.len() {
+            let text = |column: usize| match batch.columns[column].cell(row) {
+                Ok(Value::String(text)) => text,
+                _ => "",
+            };
+            let step = match (text(1), batch.columns[2].cell(row)) {
+                ("start", _) => RunStep::Start,
+                ("t0", Ok(Value::I64(t0))) => RunStep::T0(t0),
+                ("hold", _) => RunStep::Hold,
+                ("resume", _) => RunStep::Resume,
+                ("stop", _) => RunStep::Stop,
+                // Of a newer version.
+                _ => continue,
+            };
+            let channels: Vec<String> = text(3).lines().map(str::to_owned).collect();
+            // What is written down could be done; if it cannot be, it changes nothing.
+            let _ = apply(runs, &RunStepRow { name: text(0), step, channels: &channels, at: batch.time(row) });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strongback_store::StoreOptions;
+
+    const S: i64 = 1_000_000_000;
+
+    /// Writes a row straight into a store.
+    fn write(store: &Store) -> impl Fn(&RunStepRow<'_>) -> Result<Durability, RunError> {
+        |row| {
+            let (stream, channels) = store.resolve_own(&RunStepRow::spec(), row.at)?;
+            stored(store.append(&row.batch(stream.id, &channels), row.at).outcomes)?;
+            Ok(store.commit(row.at).map(drop))
+        }
+    }
+
+    #[test]
+    fn steps_come_back_from_the_store_and_what_it_does_not_take_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), StoreOptions::default(), S).unwrap();
+        let log = RunLog::default();
+        log.load(&store).unwrap();
+        let channels = ["engine.*".to_owned(), "plc.*{acu=1}".to_owned()];
+        let step = |name: &str, step, at| log.step(name, step, &[], at * S, write(&store));
+        assert!(matches!(step("a", RunStep::Hold, 1), Err(RunError::Unknown(_))));
+        log.step("a", RunStep::Start, &channels, 2 * S, write(&store)).unwrap().1.unwrap();
+        step("a", RunStep::T0(100 * S), 3).unwrap().1.unwrap();
+        step("b", RunStep::Start, 4).unwrap().1.unwrap();
+        step("a", RunStep::Hold, 5).unwrap().1.unwrap();
+        step("a", RunStep::Resume, 7).unwrap().1.unwrap();
+        assert_eq!(log.current().unwrap().0, "b");
+        step("b", RunStep::Stop, 8).unwrap().1.unwrap();
+        assert_eq!(log.current().unwrap().0, "a");
+        let before = log.runs();
+        let lost = log.step("a", RunStep::Stop, &[], 9 * S, |_| Err(Reject::Refused(Refusal::DiskFull).into()));
+        assert_eq!(lost.unwrap_err().to_string(), format!("not written: {}", Reject::Refused(Refusal::DiskFull)));
+        let why = step("b", RunStep::Hold, 9).unwrap_err().to_string();
+        assert_eq!(why, "run \"b\": already stopped; start another run");
+        assert_eq!(log.runs(), before);
+        store.close(9 * S).unwrap();
+        drop(store);
+        let store = Store::open(folder.path(), StoreOptions::default(), 10 * S).unwrap();
+        let again = RunLog::default();
+        again.load(&store).unwrap();
+        assert_eq!(again.runs(), before);
+        let run = &before["a"];
+        assert_eq!((run.channels.as_slice(), run.clock.t(60 * S)), (&channels[..], Some(-42 * S)));
+        let card = run.card(60 * S);
+        assert_eq!((card["state"].as_str(), card["t"].as_str()), (Some("counting"), Some("-42000000000")));
+        assert_eq!(card["holds"], json!([["5000000000", "7000000000"]]));
+    }
+
+    #[test]
+    fn a_step_that_may_be_written_later_counts_at_once_and_after_a_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), StoreOptions::default(), S).unwrap();
+        let log = RunLog::default();
+        let step = |step, at| log.step("a", step, &[], at * S, write(&store));
+        step(RunStep::Start, 1).unwrap().1.unwrap();
+        step(RunStep::T0(100 * S), 2).unwrap().1.unwrap();
+        // The store takes the row, and its commit fails.
+        let fails = |row: &RunStepRow<'_>| {
+            write(&store)(row)?.unwrap();
+            Ok(Err(Refusal::DiskFull))
+        };
+        let (run, durable) = log.step("a", RunStep::Hold, &[], 3 * S, fails).unwrap();
+        assert_eq!((run.clock.state(), durable), (RunState::Held, Err(Refusal::DiskFull)));
+        assert_eq!(log.runs()["a"], run);
+        store.close(4 * S).unwrap();
+        drop(store);
+        let again = RunLog::default();
+        again.load(&Store::open(folder.path(), StoreOptions::default(), 5 * S).unwrap()).unwrap();
+        assert_eq!(again.runs(), log.runs());
+    }
+
+    #[test]
+    fn names_and_patterns_that_cannot_be_are_refused() {
+        let log = RunLog::default();
+        let start = |name: &str, channels: &[&str]| {
+            let channels: Vec<String> = channels.iter().map(|pattern| (*pattern).to_owned()).collect();
+            log.step(name, RunStep::Start, &channels, 1, |_| Ok(Ok(())))
+        };
+        for (name, channels) in
+            [("", vec![]), ("a\tb", vec![]), ("a", vec!["x\ny"]), ("a", vec!["t.*{acu}"]), ("a", vec!["x"; 101])]
+        {
+            assert!(matches!(start(name, &channels), Err(RunError::Bad(_))), "{name:?} {channels:?}");
+        }
+        start("hot fire/3", &["x"]).unwrap().1.unwrap();
+        assert!(matches!(start("hot fire/3", &[]), Err(RunError::Step { why: StepError::Begun, .. })));
+    }
+}

@@ -1,0 +1,8 @@
+//! What the server knows about its sources: their counters, expected rates, clocks, gaps and events.
+
+pub mod clocks;
+pub mod expectation;
+pub mod ledger;
+pub mod outages;
+pub mod roster;
+pub mod silences;

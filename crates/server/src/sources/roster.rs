@@ -1,0 +1,722 @@
+//! The sources: what they received and what became of it, how fast they are, and whether they are well.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use serde::Serialize;
+use strongback_query::{EventRow, SourceRow};
+use strongback_sources::ads::{AdsCounts, Trouble};
+use strongback_sources::counts::{self, PacketCounts, Rejected};
+use strongback_sources::ilp::IlpCounts;
+use strongback_sources::inetx::Tally;
+use strongback_sources::notes::Note;
+use strongback_store::{Clock, Counts, Gap, GapCause, Scan, ScanError, Store, Stream, StreamId, View};
+
+use crate::ingest::Ingest;
+use crate::live::NewestFrame;
+use crate::process::clock::{LEAP_NS, Leaps};
+use crate::sources::expectation::{EndedSilence, Expectation, Seen, StatusChanges};
+use crate::sources::ledger::LEVELS;
+use crate::sources::silences::Silences;
+use crate::text::json::Big;
+
+/// Name of the source of derived channels.
+pub const DERIVED_SOURCE: &str = "derived";
+/// A source without a fixed cycle is silent after this long.
+const SILENT_AFTER_NS: i64 = 2_000_000_000;
+/// Below this part of its expected rate a source is slow.
+const SLOW: f64 = 0.9;
+/// Notes of one source that are taken at once.
+const NOTES_AT_ONCE: usize = 16;
+/// How long a source shows that it dropped.
+const DROPPING_FOR: Duration = Duration::from_secs(5);
+
+/// Counters that a source keeps itself, beside the store's.
+#[derive(Clone, Debug)]
+pub enum Own {
+    /// A datagram source.
+    Packets(Arc<PacketCounts>),
+    /// Line protocol.
+    Lines(Arc<IlpCounts>),
+    /// A PLC.
+    Plc(Arc<AdsCounts>),
+    /// None: an import, or the server itself.
+    Nothing,
+}
+
+impl Own {
+    /// What the packets of each of its streams say of themselves; nothing where it receives no packets.
+    pub fn tallies(&self) -> &[Tally] {
+        match self {
+            Own::Packets(packets) => packets.tallies(),
+            _ => &[],
+        }
+    }
+
+    /// What was rejected, by reason, each with a sample.
+    pub fn rejected(&self) -> Vec<Rejected> {
+        match self {
+            Own::Packets(packets) => packets.rejected.samples(),
+            Own::Lines(lines) => lines.rejected.samples(),
+            Own::Plc(plc) => plc.rejected.samples(),
+            Own::Nothing => Vec::new(),
+        }
+    }
+
+    /// Packets that no layout is for, by stream id.
+    pub fn unknown_streams(&self) -> BTreeMap<String, u64> {
+        let Own::Packets(packets) = self else { return BTreeMap::new() };
+        let (known, others) = packets.unknown_streams.snapshot();
+        let known = known.into_iter().map(|(id, n)| (format!("{id:#010x}"), n));
+        known.chain((others > 0).then(|| ("others".to_owned(), others))).collect()
+    }
+}
+
+/// Whether a kind of source receives from outside while the server runs: of what is written once nothing is expected.
+pub fn is_live(kind: &str) -> bool {
+    !matches!(kind, "internal" | "import" | "derived")
+}
+
+#[derive(Debug)]
+struct SourceState {
+    name: String,
+    kind: &'static str,
+    address: String,
+    own: Own,
+    /// The newest that it said of itself and that is more than information.
+    trouble: parking_lot::Mutex<Option<String>>,
+}
+
+/// A source as `/api/sources` shows it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SourceCard {
+    /// Name.
+    pub name: String,
+    /// `inetx`, `ads`, `ilp`, `internal`, `import`.
+    pub kind: &'static str,
+    /// Where it listens, or the PLC is.
+    pub address: String,
+    /// Streams it feeds.
+    pub streams: u64,
+    /// Frames received.
+    pub received: Big<u64>,
+    /// Frames stored.
+    pub stored: Big<u64>,
+    /// Frames seen before.
+    pub duplicate: Big<u64>,
+    /// Frames and datagrams refused.
+    pub rejected: Big<u64>,
+    /// Frames found missing.
+    pub lost: Big<u64>,
+    /// Missing frames that came late after all.
+    pub filled: Big<u64>,
+    /// Frames after a later one.
+    pub late: Big<u64>,
+    /// Source restarts seen.
+    pub restarts: Big<u64>,
+    /// Stored frames whose `time` was more than `max_future_s` ahead of their reception.
+    pub future: Big<u64>,
+    /// What was refused, by reason.
+    pub rejected_by: BTreeMap<&'static str, u64>,
+    /// Frames a second now.
+    pub rate_hz: f64,
+    /// Frames a second by the periods of its streams, if all have one.
+    pub expected_rate_hz: Option<f64>,
+    /// Values a second now.
+    pub points_per_s: f64,
+    /// Newest reception.
+    pub last_receive_time: Option<Big<i64>>,
+    /// `ok`, `silent`, `slow`, `dropping`; of a PLC also `disconnected`.
+    pub status: &'static str,
+    /// Datagrams that the kernel dropped.
+    pub kernel_drops: Big<u64>,
+    /// Packets without a layout, by stream id.
+    pub unknown_streams: BTreeMap<String, u64>,
+    /// Values that went to a second column because their type did not fit the first.
+    pub type_conflicts: Big<u64>,
+    /// What packets say of themselves, over all streams of a packet source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<PacketCard>,
+    /// What only a PLC has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plc: Option<PlcCard>,
+    #[serde(skip)]
+    points: u64,
+}
+
+/// What packets say of themselves and of their chassis.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PacketCard {
+    /// Packets whose payload the chassis marked as erroneous.
+    pub payload_errors: Big<u64>,
+    /// Messages the chassis says it lost.
+    pub chassis_lost: Big<u64>,
+    /// Packets sent by a timeout of the chassis.
+    pub timeouts: Big<u64>,
+    /// Packets whose PTP stamp was no time.
+    pub bad_ptp: Big<u64>,
+    /// Packets with the stamp of a clock that was never set.
+    pub never_set: Big<u64>,
+    /// Blocks of parser-aligned payloads.
+    pub blocks: Big<u64>,
+    /// Those with an error.
+    pub block_errors: Big<u64>,
+    /// Those that made no frame, as the layout has no entry for their bus.
+    pub unmapped_blocks: Big<u64>,
+}
+
+impl PacketCard {
+    /// Of one stream id.
+    pub fn of(tally: &Tally) -> PacketCard {
+        let big = |counter| Big(counts::get(counter));
+        PacketCard {
+            payload_errors: big(&tally.payload_errors),
+            chassis_lost: big(&tally.chassis_lost),
+            timeouts: big(&tally.timeouts),
+            bad_ptp: big(&tally.bad_ptp),
+            never_set: big(&tally.never_set),
+            blocks: big(&tally.blocks),
+            block_errors: big(&tally.block_errors),
+            unmapped_blocks: big(&tally.unmapped_blocks),
+        }
+    }
+
+    /// The counters, each with its name.
+    pub fn counters(&self) -> [(&'static str, u64); 8] {
+        [
+            ("payload_errors", self.payload_errors.0),
+            ("chassis_lost", self.chassis_lost.0),
+            ("chassis_timeouts", self.timeouts.0),
+            ("bad_ptp", self.bad_ptp.0),
+            ("never_set", self.never_set.0),
+            ("blocks", self.blocks.0),
+            ("block_errors", self.block_errors.0),
+            ("unmapped_blocks", self.unmapped_blocks.0),
+        ]
+    }
+
+    fn add(&mut self, other: &PacketCard) {
+        self.payload_errors.0 += other.payload_errors.0;
+        self.chassis_lost.0 += other.chassis_lost.0;
+        self.timeouts.0 += other.timeouts.0;
+        self.bad_ptp.0 += other.bad_ptp.0;
+        self.never_set.0 += other.never_set.0;
+        self.blocks.0 += other.blocks.0;
+        self.block_errors.0 += other.block_errors.0;
+        self.unmapped_blocks.0 += other.unmapped_blocks.0;
+    }
+}
+
+/// What a source that reads a PLC counts beside frames.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PlcCard {
+    /// Whether it answers.
+    pub connected: bool,
+    /// Connections that answered.
+    pub connections: Big<u64>,
+    /// Symbols read now.
+    pub symbols: Big<u64>,
+    /// Symbols that give no values now.
+    pub missing: Big<u64>,
+    /// The first of them, and why.
+    pub troubles: Vec<Trouble>,
+    /// Notification handles now.
+    pub handles: Big<u64>,
+    /// Samples of notifications.
+    pub samples: Big<u64>,
+    /// Requests without an answer.
+    pub timeouts: Big<u64>,
+    /// Cycles of notifications that did not come.
+    pub dropped_cycles: Big<u64>,
+    /// Notifications that came long after their time.
+    pub late: Big<u64>,
+    /// Times its clock was set.
+    pub clock_sets: Big<u64>,
+    /// Times its program was looked at anew.
+    pub program_changes: Big<u64>,
+    /// Groups that came too fast.
+    pub rate_alarms: Big<u64>,
+}
+
+impl PlcCard {
+    fn of(plc: &AdsCounts) -> PlcCard {
+        let big = |counter| Big(counts::get(counter));
+        PlcCard {
+            connected: plc.connected.load(Relaxed),
+            connections: big(&plc.connections),
+            symbols: big(&plc.symbols),
+            missing: big(&plc.missing),
+            troubles: plc.troubles(),
+            handles: big(&plc.handles),
+            samples: big(&plc.samples),
+            timeouts: big(&plc.timeouts),
+            dropped_cycles: big(&plc.dropped_cycles),
+            late: big(&plc.late),
+            clock_sets: big(&plc.clock_sets),
+            program_changes: big(&plc.program_changes),
+            rate_alarms: big(&plc.rate_alarms),
+        }
+    }
+}
+
+/// Rates of one source.
+#[derive(Debug)]
+struct SourceRates {
+    received: u64,
+    points: u64,
+    drops: u64,
+    at: Instant,
+    rate_hz: f64,
+    points_per_s: f64,
+    dropped_at: Option<Instant>,
+    /// Frames received at the look that saw the newest, and when that was.
+    heard: (u64, Instant),
+}
+
+/// What is expected of each stream, by its number, and what is to be told of them.
+#[derive(Debug, Default)]
+struct Streams {
+    expectations: Vec<Expectation>,
+    silences: Silences,
+    clock: Leaps,
+}
+
+/// All sources.
+#[derive(Debug, Default)]
+pub struct Roster {
+    sources: RwLock<Vec<SourceState>>,
+    cards: RwLock<Arc<Vec<SourceCard>>>,
+    rates: parking_lot::Mutex<HashMap<String, SourceRates>>,
+    streams: parking_lot::Mutex<Streams>,
+}
+
+impl Roster {
+    /// Adds a source.
+    pub fn add(&self, name: &str, kind: &'static str, address: String, own: Own) {
+        let (name, trouble) = (name.to_owned(), parking_lot::Mutex::default());
+        self.sources.write().push(SourceState { name, kind, address, own, trouble });
+    }
+
+    /// The sources as last looked at.
+    pub fn cards(&self) -> Arc<Vec<SourceCard>> {
+        self.cards.read().clone()
+    }
+
+    /// Datagrams dropped by the kernel, over all sources.
+    pub fn kernel_drops(&self) -> u64 {
+        self.cards().iter().map(|c| c.kernel_drops.0).sum()
+    }
+
+    /// What sources have to say since this was last asked, by the name of the source.
+    pub fn take_notes(&self) -> Vec<(String, Note)> {
+        let mut taken = Vec::new();
+        for source in self.sources.read().iter() {
+            let notes = match &source.own {
+                Own::Plc(plc) => plc.notes.take(NOTES_AT_ONCE),
+                Own::Packets(packets) => packets.notes.take(NOTES_AT_ONCE),
+                Own::Lines(_) | Own::Nothing => continue,
+            };
+            if let Some(trouble) = notes.iter().rfind(|note| note.level != LEVELS[0]) {
+                *source.trouble.lock() = Some(trouble.text.clone());
+            }
+            taken.extend(notes.into_iter().map(|note| (source.name.clone(), note)));
+        }
+        taken
+    }
+
+    /// The newest trouble that a source told of itself.
+    pub fn newest_trouble(&self, source: &str) -> Option<String> {
+        self.sources.read().iter().find(|s| s.name == source)?.trouble.lock().clone()
+    }
+
+    /// The counters that a source keeps itself.
+    pub fn own(&self, source: &str) -> Own {
+        self.sources.read().iter().find(|s| s.name == source).map_or(Own::Nothing, |s| s.own.clone())
+    }
+
+    /// What is expected of streams, and how they do, as last looked at.
+    pub fn expectations(&self, streams: impl Iterator<Item = StreamId>) -> Vec<Expectation> {
+        let of = self.streams.lock();
+        streams.map(|stream| of.expectations.get(stream.0 as usize).cloned().unwrap_or_default()).collect()
+    }
+
+    /// Returns the period that was learnt of a stream, in nanoseconds.
+    pub fn learnt_period_ns(&self, stream: StreamId) -> Option<i64> {
+        self.streams.lock().expectations.get(stream.0 as usize)?.learnt_period_ns()
+    }
+
+    /// Counts what streams that are silent at the end of all missed until then.
+    pub fn finish(&self, ingest: &Ingest, now: i64) {
+        let store = ingest.store();
+        let mut streams = self.streams.lock();
+        for (stream, expectation) in store.catalog().streams.iter().zip(&mut streams.expectations) {
+            if let Some(ended) = expectation.finish(now) {
+                count_missing(&store, stream, &ended);
+            }
+        }
+    }
+
+    /// Counts what streams missed that were silent when the server before this one was cut off: as [`Roster::finish`]
+    /// does where a server ends by itself. `view` is of what that server left, which started at `began` and wrote its
+    /// newest commit at `until`; the one before it, if that is known, started at `before`. Reads the disk: for a reader
+    /// thread.
+    ///
+    /// # Errors
+    /// What keeps the newest frame of a stream from being read; the other streams are counted all the same.
+    pub fn finish_cut_off(
+        &self,
+        store: &Store,
+        view: &View,
+        (before, began): (Option<i64>, i64),
+        until: i64,
+    ) -> Result<(), ScanError> {
+        let live: Vec<String> =
+            self.sources.read().iter().filter(|s| is_live(s.kind)).map(|s| s.name.clone()).collect();
+        let mut done = Ok(());
+        for stream in view.catalog().streams.iter().filter(|s| !counts_itself(s) && live.contains(&s.source)) {
+            let newest = Scan { newest_first: true, batch_rows: 1, ..Scan::all(stream.id, Vec::new()) };
+            let batch = match view.scan(newest).next() {
+                None => continue,
+                Some(Ok(batch)) => batch,
+                Some(Err(error)) => {
+                    done = done.and(Err(error));
+                    continue;
+                }
+            };
+            // What did not come since the start before, either, that server did not wait for.
+            let waited_for = before.unwrap_or(began)..until;
+            let Some(received) = batch.receive_time.first().copied().filter(|at| waited_for.contains(at)) else {
+                continue;
+            };
+            let seen = Seen {
+                now: received,
+                frames: 1,
+                received: Some(received),
+                source: None,
+                time: Some(batch.time(0)),
+                given_ns: stream.expected_period_ns,
+                may_learn: false,
+            };
+            let ended = match received < began {
+                true => Expectation::missed_since(began, &seen, until),
+                false => Expectation::missed_until(&seen, until),
+            };
+            if let Some(ended) = ended {
+                count_missing(store, stream, &ended);
+            }
+        }
+        done
+    }
+
+    /// Waits from `start` on for each stream with a given period that came since the server before started, at `began`: a
+    /// silence that goes on over a start is told and counted on both sides.
+    ///
+    /// # Errors
+    /// What keeps the newest frame of a stream from being read; the other streams are waited for all the same.
+    pub fn expect(&self, view: &View, began: i64, start: i64) -> Result<(), ScanError> {
+        let live: Vec<String> =
+            self.sources.read().iter().filter(|s| is_live(s.kind)).map(|s| s.name.clone()).collect();
+        let mut done = Ok(());
+        for stream in view.catalog().streams.iter().filter(|s| live.contains(&s.source)) {
+            if stream.expected_period_ns.is_none_or(|period| period <= 0) {
+                continue;
+            }
+            let newest = Scan { newest_first: true, batch_rows: 1, ..Scan::all(stream.id, Vec::new()) };
+            match view.scan(newest).next() {
+                Some(Ok(batch)) if batch.receive_time.first().is_some_and(|at| *at >= began) => {
+                    let mut streams = self.streams.lock();
+                    let at = stream.id.0 as usize;
+                    if streams.expectations.len() <= at {
+                        streams.expectations.resize_with(at + 1, Expectation::default);
+                    }
+                    streams.expectations[at].begin(start);
+                }
+                Some(Err(error)) => done = done.and(Err(error)),
+                _ => {}
+            }
+        }
+        done
+    }
+
+    /// Looks at one stream of a kind of source.
+    fn look_at(
+        streams: &mut Streams,
+        store: &Store,
+        stream: &Stream,
+        kind: &str,
+        newest: Option<NewestFrame>,
+        now: i64,
+    ) {
+        if !is_live(kind) {
+            return;
+        }
+        let at = stream.id.0 as usize;
+        if streams.expectations.len() <= at {
+            streams.expectations.resize_with(at + 1, Expectation::default);
+        }
+        let source = newest.and_then(|newest| newest.source_time);
+        let received = newest.map(|newest| newest.receive_time);
+        let turn = streams.expectations[at].look(&Seen {
+            now,
+            frames: newest.map_or(0, |newest| newest.frames),
+            received,
+            source,
+            time: source.filter(|_| stream.clock == Clock::Source).or(received),
+            given_ns: stream.expected_period_ns,
+            // What a PLC has no period for it sends when something changes.
+            may_learn: kind != "ads",
+        });
+        if let Some(ended) = &turn.ended {
+            count_missing(store, stream, ended);
+        }
+        if turn != StatusChanges::default() {
+            streams.silences.add(&stream.source, &stream.key.to_string(), &turn, now);
+        }
+    }
+
+    /// Checks all streams and sources again, and returns what there is to tell. The clocks are those of
+    /// [`crate::process::clock::both`].
+    pub fn look(&self, ingest: &Ingest, (now, steady): (i64, Duration)) -> Vec<EventRow> {
+        let store = ingest.store();
+        let catalog = store.catalog();
+        let mut cards: Vec<SourceCard> = Vec::new();
+        let mut index: HashMap<String, usize> = HashMap::new();
+        for source in self.sources.read().iter() {
+            index.insert(source.name.clone(), cards.len());
+            let mut card = SourceCard {
+                name: source.name.clone(),
+                kind: source.kind,
+                address: source.address.clone(),
+                ..SourceCard::default()
+            };
+            add_own(&mut card, &source.own);
+            cards.push(card);
+        }
+        let mut expected: Vec<Option<f64>> = vec![Some(0.0); cards.len()];
+        let mut longest_period: Vec<i64> = vec![0; cards.len()];
+        let newest: Vec<Option<NewestFrame>> = {
+            let fanout = ingest.live().fanout();
+            catalog.streams.iter().map(|s| fanout.newest_of(s.id)).collect()
+        };
+        let mut streams = self.streams.lock();
+        if let Some(by_ns) = streams.clock.look((now, steady)) {
+            streams.expectations.iter_mut().for_each(|expectation| expectation.leap(by_ns));
+            streams.silences.leap(by_ns);
+        }
+        for (stream, newest) in catalog.streams.iter().zip(newest) {
+            let at = *index.entry(stream.source.clone()).or_insert_with(|| {
+                let kind = match (stream.key.is_internal(), stream.source == DERIVED_SOURCE) {
+                    (true, _) => "internal",
+                    (_, true) => "derived",
+                    _ => "import",
+                };
+                cards.push(SourceCard { name: stream.source.clone(), kind, ..SourceCard::default() });
+                expected.push(Some(0.0));
+                longest_period.push(0);
+                cards.len() - 1
+            });
+            let card = &mut cards[at];
+            add_counts(card, &store.counts(stream.id));
+            card.last_receive_time = card.last_receive_time.map(|t| t.0).max(newest.map(|n| n.receive_time)).map(Big);
+            Roster::look_at(&mut streams, &store, stream, card.kind, newest, now);
+            let period = stream.expected_period_ns.filter(|p| *p > 0);
+            expected[at] = expected[at].zip(period).map(|(sum, p)| sum + 1e9 / p as f64);
+            // A learnt period is an estimate, so a source waits longer for it, as its streams do.
+            let learnt = || streams.expectations.get(stream.id.0 as usize)?.learnt_period_ns();
+            let period = period.or_else(|| learnt().map(|period| period / 3 * 5)).unwrap_or(0);
+            longest_period[at] = longest_period[at].max(period);
+        }
+        for ((card, expected), period) in cards.iter_mut().zip(expected).zip(longest_period) {
+            card.expected_rate_hz = expected.filter(|rate| *rate > 0.0);
+            self.judge(card, now, period);
+        }
+        *self.cards.write() = Arc::new(cards);
+        streams.silences.take_due(now)
+    }
+
+    fn judge(&self, card: &mut SourceCard, now: i64, period: i64) {
+        let mut rates = self.rates.lock();
+        let at = Instant::now();
+        let rate = rates.entry(card.name.clone()).or_insert_with(|| SourceRates {
+            received: card.received.0,
+            points: card.points,
+            drops: card.kernel_drops.0,
+            at,
+            rate_hz: 0.0,
+            points_per_s: 0.0,
+            dropped_at: None,
+            heard: (card.received.0, at),
+        });
+        if card.received.0 != rate.heard.0 {
+            rate.heard = (card.received.0, at);
+        }
+        let seconds = at.duration_since(rate.at).as_secs_f64();
+        if seconds >= 0.9 {
+            rate.rate_hz = card.received.0.saturating_sub(rate.received) as f64 / seconds;
+            rate.points_per_s = card.points.saturating_sub(rate.points) as f64 / seconds;
+            (rate.received, rate.points, rate.at) = (card.received.0, card.points, at);
+        }
+        if card.kernel_drops.0 > rate.drops {
+            rate.drops = card.kernel_drops.0;
+            rate.dropped_at = Some(at);
+        }
+        card.rate_hz = round(rate.rate_hz);
+        card.points_per_s = round(rate.points_per_s);
+        let dropping = rate.dropped_at.is_some_and(|t| at.duration_since(t) < DROPPING_FOR);
+        let silent_after = SILENT_AFTER_NS.max(period.saturating_mul(3));
+        let silent = card.last_receive_time.is_none_or(|last| match now.saturating_sub(last.0) {
+            // Received by a clock that has been set back since.
+            ago if ago < -LEAP_NS => at.duration_since(rate.heard.1).as_nanos() > silent_after as u128,
+            ago => ago > silent_after,
+        });
+        let slow = card.expected_rate_hz.is_some_and(|expected| rate.rate_hz < expected * SLOW);
+        card.status = match () {
+            // What comes only when something happens is not late.
+            () if !is_live(card.kind) => "ok",
+            () if card.plc.as_ref().is_some_and(|plc| !plc.connected) => "disconnected",
+            () if dropping => "dropping",
+            // Where nothing is expected and nothing ever came, nothing is missed.
+            () if card.last_receive_time.is_none() && card.expected_rate_hz.is_none() => "ok",
+            () if silent => "silent",
+            () if slow => "slow",
+            () => "ok",
+        };
+    }
+
+    /// The rows of `strongback.sources`.
+    pub fn rows(&self) -> Vec<SourceRow> {
+        let row = |card: &SourceCard| SourceRow {
+            name: card.name.clone(),
+            kind: card.kind.to_owned(),
+            address: card.address.clone(),
+            status: card.status.to_owned(),
+            streams: card.streams,
+            received: card.received.0,
+            stored: card.stored.0,
+            duplicate: card.duplicate.0,
+            rejected: card.rejected.0,
+            lost: card.lost.0,
+            filled: card.filled.0,
+            late: card.late.0,
+            restarts: card.restarts.0,
+            future: card.future.0,
+            kernel_drops: card.kernel_drops.0,
+            last_receive_time_ns: card.last_receive_time.map(|t| t.0),
+        };
+        self.cards().iter().map(row).collect()
+    }
+}
+
+/// Whether what a silence of a stream cost is no gap of its own: a sequence counts it, and what is learnt is an estimate.
+fn counts_itself(stream: &Stream) -> bool {
+    stream.sequence_modulus.is_some() || stream.expected_period_ns.is_none()
+}
+
+/// Adds the row of `strongback.gaps` for what a silence cost, where nothing else counts that.
+fn count_missing(store: &Store, stream: &Stream, ended: &EndedSilence) {
+    let Some((count, from, to)) = ended.missing.filter(|_| !counts_itself(stream)) else { return };
+    store.report_gap(Gap {
+        id: 0,
+        stream: Some(stream.id.0),
+        cause: GapCause::Silence,
+        source: stream.source.clone(),
+        name: stream.key.to_string(),
+        session: None,
+        sequence: None,
+        rows: None,
+        time: (from, to),
+        count,
+    });
+}
+
+fn round(rate: f64) -> f64 {
+    (rate * 10.0).round() / 10.0
+}
+
+/// What never became a frame is known to the source alone; frames are counted by the store.
+fn add_own(card: &mut SourceCard, own: &Own) {
+    match own {
+        Own::Packets(packets) => {
+            card.kernel_drops = Big(counts::get(&packets.kernel_drops));
+            card.rejected_by = packets.rejected.snapshot().into_iter().collect();
+            card.unknown_streams = own.unknown_streams();
+            let mut said = PacketCard::default();
+            packets.tallies().iter().for_each(|tally| said.add(&PacketCard::of(tally)));
+            card.packets = Some(said);
+        }
+        Own::Lines(lines) => {
+            card.rejected_by = lines.rejected.snapshot().into_iter().collect();
+            card.type_conflicts = Big(counts::get(&lines.type_conflicts));
+        }
+        Own::Plc(plc) => {
+            card.rejected_by = plc.rejected.snapshot().into_iter().collect();
+            card.plc = Some(PlcCard::of(plc));
+        }
+        Own::Nothing => {}
+    }
+    // Datagrams and lines that made no frame; frames that the store refused are in its counts.
+    let frameless: u64 = card.rejected_by.iter().filter(|(reason, _)| !is_store_reason(reason)).map(|(_, n)| n).sum();
+    card.rejected = Big(frameless);
+    card.received = Big(frameless);
+}
+
+/// Whether a reason is the store's: see `Reject::reason`.
+fn is_store_reason(reason: &str) -> bool {
+    matches!(
+        reason,
+        "too_large"
+            | "bad_time"
+            | "bad_type"
+            | "bad_length"
+            | "arrays_too_large"
+            | "disk_full"
+            | "not_recorded"
+            | "log_full"
+            | "short_payload"
+            | "bad_block"
+    )
+}
+
+fn add_counts(card: &mut SourceCard, counts: &Counts) {
+    card.streams += 1;
+    card.received.0 += counts.received;
+    // What a reduction left out is kept by what is stored.
+    card.stored.0 += counts.stored + counts.reduced;
+    card.duplicate.0 += counts.duplicate;
+    card.rejected.0 += counts.rejected;
+    card.lost.0 += counts.lost;
+    card.filled.0 += counts.filled;
+    card.late.0 += counts.late;
+    card.restarts.0 += counts.restarts;
+    card.future.0 += counts.future;
+    card.points += counts.points;
+}
+
+#[cfg(test)]
+mod tests {
+    use strongback_sources::ilp::Fault;
+
+    use super::*;
+
+    /// Lines that the parser refuses made no frame: the store has not counted them.
+    #[test]
+    fn reasons_of_lines_are_none_of_the_store() {
+        for fault in [
+            Fault::InvalidUtf8,
+            Fault::IntegerOutOfRange,
+            Fault::NumberOutOfRange,
+            Fault::BadTime,
+            Fault::TimeOutOfRange,
+            Fault::TooLong,
+            Fault::NoMemory,
+            Fault::Truncated,
+            Fault::AfterTime,
+        ] {
+            assert!(!is_store_reason(fault.reason()), "{fault:?}");
+        }
+        assert!(is_store_reason(strongback_store::Reject::BadTime { stream: "m".into() }.reason()));
+    }
+}

@@ -1,0 +1,4 @@
+//! The forms that values take in JSON.
+
+pub mod channel;
+pub mod json;
