@@ -2,12 +2,12 @@
 
 use crate::{crash, embedded, faults, hostile, ingest, live, query, soak, sources};
 
-/// Benchmarks. Each prints its tables, the machine, and what its figures were worth on disk.
+/// Benchmarks. Each prints its tables, the machine it ran on, and the sizes on disk.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum BenchCommand {
-    /// Durable ingest: the embedded store beside SQLite, line protocol into servers
+    /// Measure durable ingest: the embedded store against SQLite, and line protocol into servers
     Ingest(ingest::IngestArguments),
-    /// The store as a recorder beside SQLite, H2, Derby, DuckDB, RocksDB and MariaDB: load, size, recovery, reads
+    /// Measure the store as a recorder against SQLite, H2, Derby, DuckDB, RocksDB and MariaDB: load, size, recovery, reads
     Embedded(embedded::EmbeddedArguments),
     /// One engine of `bench embedded`, in its own process
     #[command(hide = true)]
@@ -15,19 +15,19 @@ pub enum BenchCommand {
     /// One store of `bench embedded --only scale`, in its own process
     #[command(hide = true)]
     EmbeddedScale(embedded::ScaleArguments),
-    /// Latency from the stamp in the payload to after decoding at 20 subscribers
+    /// Measure the latency from the timestamp in the payload to decoded values at 20 subscribers
     Live(live::LiveArguments),
-    /// The last 500 ms of 8 channels over the PostgreSQL wire
+    /// Measure queries for the last 500 ms of 8 channels over the PostgreSQL protocol
     Query(query::QueryArguments),
-    /// Decoding alone, packets at rising rates, a PLC at 1 kHz, kernel stamps
+    /// Measure decoding, packets at rising rates, a PLC at 1 kHz, and kernel timestamps
     Sources(sources::SourcesArguments),
-    /// Kills the server again and again while it writes, and compares every row
+    /// Kill the server repeatedly while it writes, and compare every row
     Crash(crash::CrashArguments),
-    /// The server while its disk fills and empties, its clock leaps and it is killed, and compares the books
+    /// Run the server while its disk fills and empties, its clock leaps and it is killed, and check that counts agree
     Soak(soak::SoakArguments),
-    /// The whole simulated pad through processes that lose, double, delay and cut, and compares the books
+    /// Run the simulated pad through a faulty network that loses, duplicates, delays and cuts, and check that counts agree
     Faults(faults::FaultsArguments),
-    /// Clients that try to end the server, to fill its memory or to keep others out, beside well-behaved ones
+    /// Attack the server with clients that try to crash it, exhaust its memory or starve others, beside well-behaved clients
     Hostile(hostile::HostileArguments),
 }
 

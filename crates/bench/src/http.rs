@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 /// Longest body of an answer that is read, in bytes.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// One connection to one server.
 pub struct HttpConnection {
@@ -108,7 +108,7 @@ impl HttpConnection {
                 length = value.trim().parse().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
             }
         }
-        if length > MAX_ANSWER_BYTES {
+        if length > ANSWER_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {length} bytes")));
         }
         let mut body = vec![0; length];

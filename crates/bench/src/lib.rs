@@ -1,4 +1,21 @@
-//! Figures and proofs from outside: `strongback bench` talks to the server as its clients do.
+//! The program behind `strongback bench`: measurements against other engines, and tests that kill, starve and attack the
+//! server.
+//!
+//! It starts the server as a process of its own and talks to it as clients do; only the store and the decoders are also
+//! called directly. Every benchmark prints its tables, the machine it ran on, and with `--json` one object for scripts.
+//! Read first: [`command::BenchCommand`], the list of benchmarks.
+//!
+//! ```
+//! use clap::Parser;
+//! use strongback_bench::BenchCommand;
+//!
+//! #[derive(Parser)]
+//! struct Arguments {
+//!     #[command(subcommand)]
+//!     command: BenchCommand,
+//! }
+//! assert!(Arguments::try_parse_from(["bench", "ingest", "--quick"]).is_ok());
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use strongback_sources::Sink;
-use strongback_sources::ads::value::Kind;
+use strongback_sources::ads::value::ValueKind;
 use strongback_sources::ads::wire::Notification;
 use strongback_sources::config::SourceConfig;
 use strongback_sources::ilp::{IlpConfig, Ingress, Precision};
@@ -115,7 +115,7 @@ fn notifications(what: &str, values: usize, span: Duration) -> DecodeRate {
     data.extend_from_slice(&(4 * values as u32).to_le_bytes());
     data.extend((0..values).flat_map(|n| (n as f32).to_le_bytes()));
     let message: Vec<u8> = (data.len() as u32).to_le_bytes().into_iter().chain(data).collect();
-    let kind = Kind::Plain(ElementType::F32);
+    let kind = ValueKind::Plain(ElementType::F32);
     let mut batch = FrameBatch::new();
     measure(what, span, || {
         batch.clear();
