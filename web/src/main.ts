@@ -1,13 +1,13 @@
 // Starts the page.
 import { mount } from "svelte";
-import App from "./App.svelte";
-import { desk } from "./desk.svelte";
-import { live } from "./live.svelte";
-import { setTheme } from "./theme";
+import App from "./shell/App.svelte";
+import { desk } from "./layout/desk.svelte";
+import { live } from "./state/live.svelte";
+import { setTheme } from "./plot/theme";
 import "uplot/dist/uPlot.min.css";
-import "./fonts.css";
-import "./tokens.css";
-import "./base.css";
+import "./style/fonts.css";
+import "./style/tokens.css";
+import "./style/base.css";
 
 if (localStorage.getItem("strongback.theme") === "light") setTheme("light");
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the fonts of the page, src/fonts/*.woff2, from the packages of Inter and JetBrains Mono: Latin-1 and the signs
+# Makes the fonts of the page, src/style/fonts/*.woff2, from the packages of Inter and JetBrains Mono: Latin-1 and the signs
 # that the page writes, weights 400 to 700, without ligatures and stylistic sets. Half the bytes of the packages' own
 # Latin subsets. Run it when a package is updated; needs fonttools with brotli (pip install fonttools brotli).
 set -euo pipefail
@@ -10,8 +10,8 @@ trap 'rm -rf "$temporary"' EXIT
 subset() {
   fonttools varLib.instancer --quiet "$1" wght=400:700 -o "$temporary/font.ttf"
   pyftsubset "$temporary/font.ttf" --unicodes="$unicodes" --layout-features="$2" --flavor=woff2 --no-hinting \
-    --desubroutinize --name-IDs='0,1,2,13,14' --output-file="src/fonts/$3"
+    --desubroutinize --name-IDs='0,1,2,13,14' --output-file="src/style/fonts/$3"
 }
 subset node_modules/@fontsource-variable/inter/files/inter-latin-wght-normal.woff2 "kern,tnum,calt,ccmp,mark,locl" inter.woff2
 subset node_modules/@fontsource-variable/jetbrains-mono/files/jetbrains-mono-latin-wght-normal.woff2 "zero,ccmp,mark,locl" jetbrains-mono.woff2
-ls -l src/fonts
+ls -l src/style/fonts
