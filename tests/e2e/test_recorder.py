@@ -188,8 +188,8 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: pathlib.Path) -> None:
     said = store("append", path, table, code=3)
     assert "6 rows, 3 frames stored with 4 values" in said, said
     for complaint in (
-        f"{table}:3:3: v: \"two\" is no f32",
-        f"{table}:4:7: n: \"999\" is no u8",
+        f"{table}:3:3: v: \"two\" is not a valid f32",
+        f"{table}:4:7: n: \"999\" is not a valid u8",
         f"{table}:5:1: \"four\" is not a time",
         f"{table}:6:4: v of stream A has no value, and is not NULL in its definition",
     ):
