@@ -20,8 +20,8 @@ pub mod listed;
 pub mod outgoing;
 pub mod outlet;
 pub mod pace;
-pub mod place;
 pub mod resume;
+pub mod round;
 pub mod seats;
 pub mod slot;
 pub mod snapshot;
@@ -38,7 +38,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::ws::Utf8Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use strongback_store::{Appended, Batch, ChannelIndex, FrameBatch, Outcome, Reject, Store, Stream, StreamId, View};
+use strongback_store::{
+    Appended, Batch, ChannelIndex, FrameBatch, FramePosition, Outcome, Reject, Store, Stream, StreamId, View,
+};
 use tokio::sync::{broadcast, watch};
 
 use crate::process::clock::LEAP_NS;
@@ -46,7 +48,7 @@ use crate::reception::arrival::Arrivals;
 use crate::reception::tap::Tap;
 use crate::reception::value::{InputValue, LimitValue};
 
-use place::{Place, Round};
+use round::Round;
 use subscription::{Match, Subscription};
 use tail::{Arrived, Fresh, Refusal, Tail, TailReader};
 use texts::Texts;
@@ -115,7 +117,7 @@ pub struct Fanout {
     /// Those of frames refused.
     pub points_rejected: u64,
     /// Of a playback: where it stands, and since when.
-    playing: Option<(Place, Round)>,
+    playing: Option<(FramePosition, Round)>,
     /// Rises whenever other streams or channels are wanted.
     interest: u64,
 }
@@ -271,13 +273,13 @@ impl Fanout {
     }
 
     /// Of a playback: all that lies before the place has been played.
-    pub fn stand_at(&mut self, place: Place) {
+    pub fn stand_at(&mut self, place: FramePosition) {
         let round = self.playing.map_or_else(Round::default, |(_, round)| round);
         self.playing = Some((place, round));
     }
 
     /// Of a playback: it jumps to a time, which is a place. `lost` as in [`Subscription::begin_round`].
-    pub fn jump_to(&mut self, at: i64, place: Place, lost: bool) -> Round {
+    pub fn jump_to(&mut self, at: i64, place: FramePosition, lost: bool) -> Round {
         let number = self.playing.map_or(0, |(_, round)| round.number) + 1;
         let round = Round { number, at };
         self.playing = Some((place, round));
@@ -355,14 +357,14 @@ impl Default for Live {
 
 impl Live {
     /// Of a playback, which stands at a place: a fan-out of its own, whose clients count among those of `other`.
-    pub fn beside(other: &Live, place: Place) -> Live {
+    pub fn beside(other: &Live, place: FramePosition) -> Live {
         let live = Live { counters: other.counters.clone(), ..Live::default() };
         live.fanout.lock().stand_at(place);
         live
     }
 
     /// Of a playback: it jumps to a place; what was shown is not part of what comes.
-    pub fn jump_to(&self, at: i64, place: Place, lost: bool) -> Round {
+    pub fn jump_to(&self, at: i64, place: FramePosition, lost: bool) -> Round {
         let round = self.fanout.lock().jump_to(at, place, lost);
         self.rounds.send_replace(round);
         round

@@ -1,7 +1,7 @@
 //! Playback: any interval of the record through the same subscriptions as live, with a clock.
 //!
 //! ```text
-//!  store ─> Track, Replay (one order) ─> [Deck: the clock] ─> Fanout of its own ─> Subscription windows ─> viewers
+//!  store ─> Replay (one order) ─> [Deck: the clock] ─> Fanout of its own ─> Subscription windows ─> viewers
 //!                                             ^ Wish of the director
 //! ```
 //! A playback has a fan-out of its own, so that nothing of it can reach limits, alarms or the record, and its viewers
@@ -9,15 +9,12 @@
 //!
 //! Invariants:
 //! - every frame of the interval reaches the windows once in a round, at any speed;
-//! - a snapshot and the windows behind it divide the record at a [`crate::live::place::Place`];
+//! - a snapshot and the windows behind it divide the record at a [`strongback_store::FramePosition`];
 //! - no thread but its own waits for its reads.
 
 pub mod deck;
 pub mod replay;
 pub mod session;
-pub mod track;
-
-pub use track::channel_bytes;
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};

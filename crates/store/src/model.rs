@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod counts;
 pub(crate) mod damage;
 pub mod frame;
+pub(crate) mod frame_position;
 pub(crate) mod large_sum;
 pub mod limits;
 pub(crate) mod mutant;

@@ -4,6 +4,8 @@ pub(crate) mod buckets;
 pub(crate) mod elements;
 pub(crate) mod grid;
 pub(crate) mod intervals;
+pub(crate) mod ordered;
+pub(crate) mod ordered_stream;
 pub(crate) mod parts;
 pub(crate) mod points;
 pub(crate) mod pyramid;

@@ -13,6 +13,7 @@ mod leftovers;
 mod losses;
 mod lossless;
 mod model;
+mod ordered;
 mod owner;
 mod parts;
 mod pyramid;

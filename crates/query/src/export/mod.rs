@@ -15,12 +15,9 @@
 //!   own types. Units and descriptions are metadata of the fields (`unit`, `description`), and the first line
 //!   of the JSON form is metadata of the file (`strongback.channels`).
 
-mod head;
 mod parquet;
 mod text;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +25,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::Stream as FuturesStream;
-use strongback_store::{Batch, ChannelIndex, Chosen, Pattern, Scan, Stream, View, matching};
+use strongback_store::{
+    Batch, ChannelIndex, Chosen, NextFrame, OrderedFrames, OrderedScan, Pattern, Stream, View, matching,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -36,8 +35,6 @@ use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
 use crate::query::answer::put_text;
 use crate::system::GapRow;
-
-use head::ExportHead;
 
 /// Most channels of one export: each is a column.
 pub const EXPORT_CHANNELS_MAX: usize = 10_000;
@@ -283,31 +280,32 @@ async fn write(
         .collect();
     gaps.sort_by_key(|gap| gap.from_time_ns);
     let mut gaps = gaps.iter().peekable();
-    let mut heads = Vec::new();
-    let mut order = BinaryHeap::new();
-    for (stream, first, channels) in &columns.streams {
-        let mut scan = Scan::all(stream.id, channels.clone());
-        scan.time = request.time.clone();
-        let mut head = ExportHead::new(&view, stream.clone(), *first, scan, columns.streams.len());
-        if let Some(time) = head.time()? {
-            order.push(Reverse((time, heads.len())));
-        }
-        heads.push(head);
-    }
+    let streams = columns.streams.iter().map(|(stream, _, channels)| (stream.id, channels.clone())).collect();
+    let scan = OrderedScan { time: request.time, ..OrderedScan::all(streams) };
+    let mut frames = OrderedFrames::new(&view, &scan);
     let mut rows = 0u32;
-    while let Some(Reverse((time, at))) = order.pop() {
+    loop {
+        let next = frames.peek(i64::MAX)?;
+        if let Some((_, error)) = frames.take_troubles().into_iter().next() {
+            return Err(error.into());
+        }
+        let time = match next {
+            NextFrame::At(position) => position.time,
+            NextFrame::None => break,
+            NextFrame::Unsure => {
+                tokio::task::consume_budget().await;
+                continue;
+            }
+        };
         while let Some(gap) = gaps.next_if(|gap| gap.from_time_ns < time) {
             writer.row(&columns, ExportRow::Gap(gap))?;
         }
-        let head = &mut heads[at];
-        if let Some((batch, row)) = head.frame() {
-            let frame = ExportRow::Frame { stream: &head.stream, first: head.first, batch, row };
+        if let Some(frame) = frames.frame() {
+            let (stream, first, _) = &columns.streams[frame.stream];
+            let frame = ExportRow::Frame { stream, first: *first, batch: frame.batch, row: frame.row };
             writer.row(&columns, frame)?;
         }
-        head.advance();
-        if let Some(time) = head.time()? {
-            order.push(Reverse((time, at)));
-        }
+        frames.advance();
         rows = rows.wrapping_add(1);
         if rows.is_multiple_of(64) || writer.is_full() {
             let chunk = writer.take();

@@ -1,15 +1,17 @@
 //! Rows of many streams, one stream after the other or all in the order of time, reading no more of each stream
 //! than is needed for the rows taken.
 //!
+//! Equal times come in the order of streams, then of rows, or all of it reversed; late frames come in their place.
+//!
 //! In the order of time each stream waits at the first time that it can have: at the start what the store knows
 //! of all its rows, then that of its next row. It is read when no other stream waits at an earlier time.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use strongback_store::{Batch, Scan, Scanner, Stream, View};
+use strongback_store::{Batch, OrderedBatches, OrderedRun, OrderedRuns, OrderedScan, Scan, Scanner, Stream, View};
 
 use crate::error::QueryError;
 use crate::table::StoreTable;
@@ -43,7 +45,7 @@ impl TimeOrder {
 pub(crate) struct Wanted {
     pub(crate) columns: Arc<Vec<TableColumn>>,
     pub(crate) time: Range<i64>,
-    /// None: one stream after the other. Otherwise the streams' frames must ascend in time.
+    /// None: one stream after the other, rows as they were stored.
     pub(crate) order: Option<TimeOrder>,
     /// Most rows that will be taken.
     pub(crate) most: usize,
@@ -105,8 +107,12 @@ pub(crate) struct Merge<M> {
 }
 
 impl<M> Merge<M> {
-    pub(crate) fn new(view: View, streams: Vec<Arc<Stream>>, wanted: Wanted) -> Self {
+    pub(crate) fn new(view: View, mut streams: Vec<Arc<Stream>>, wanted: Wanted) -> Self {
         let mut waiting = BinaryHeap::new();
+        if wanted.order == Some(TimeOrder::Descending) {
+            // The order in which the oldest come first, reversed.
+            streams.reverse();
+        }
         if let Some(order) = wanted.order {
             for (at, stream) in streams.iter().enumerate() {
                 let Some((first, last)) = view.time_range(stream.id) else { continue };
@@ -135,12 +141,13 @@ impl<M> Merge<M> {
     /// # Errors
     /// If the store cannot be read, or `prepare` says so.
     pub(crate) fn next<P: Prepare<Made = M>>(&mut self, prepare: &P, most: usize) -> Result<Found<'_, M>, QueryError> {
+        let share = (self.batch_rows, self.heads.len());
         let Some(order) = self.wanted.order else { return self.next_unordered(prepare, most) };
         while let Some(Reverse((_, at))) = self.waiting.pop() {
             let head = &mut self.heads[at];
             if head.rows.is_empty() {
                 // Only now is its next row known; another stream may come before it.
-                if head.read(&self.view, &self.wanted, self.batch_rows, prepare)?
+                if head.read(&self.view, &self.wanted, share, prepare)?
                     && let Some(time) = head.time_ahead(0)
                 {
                     self.waiting.push(Reverse((order.key(time), at)));
@@ -168,8 +175,9 @@ impl<M> Merge<M> {
     }
 
     fn next_unordered<P: Prepare<Made = M>>(&mut self, prepare: &P, most: usize) -> Result<Found<'_, M>, QueryError> {
+        let share = (self.batch_rows, self.heads.len());
         while let Some(head) = self.heads.get_mut(self.current) {
-            if !head.rows.is_empty() || head.read(&self.view, &self.wanted, self.batch_rows, prepare)? {
+            if !head.rows.is_empty() || head.read(&self.view, &self.wanted, share, prepare)? {
                 let run = head.take(head.most(prepare).min(most).max(1));
                 return Ok(self.heads.get_mut(self.current).map(|head| (head, run)));
             }
@@ -183,64 +191,114 @@ impl<M> Merge<M> {
 /// The place in one stream.
 pub(crate) struct StreamHead<M> {
     stream: Arc<Stream>,
-    scanner: Option<Scanner>,
+    source: Option<RowSource>,
     positions: Vec<Option<usize>>,
-    batch: Option<(Batch, M)>,
-    /// Rows of the batch that are still to come.
+    /// What was read last, and what was made of it.
+    batches: Vec<(Arc<Batch>, M)>,
+    /// Rows of these batches that come after those of `rows`.
+    runs: VecDeque<OrderedRun>,
+    /// The batch whose rows come now, and those of them that are still to come.
+    batch: usize,
     rows: Range<usize>,
     descending: bool,
 }
 
+/// Where a stream's rows come from.
+enum RowSource {
+    /// As they are stored: without an order, or because they ascend in time.
+    Stored(Box<Scanner>),
+    /// Some are late.
+    Ordered(Box<OrderedRuns>),
+}
+
+impl RowSource {
+    /// Reads on; none at the end.
+    fn read(&mut self) -> Result<Option<OrderedBatches>, QueryError> {
+        match self {
+            RowSource::Ordered(runs) => Ok(runs.next().transpose()?),
+            RowSource::Stored(scanner) => loop {
+                let Some(batch) = scanner.next().transpose()? else { return Ok(None) };
+                if !batch.is_empty() {
+                    let run = OrderedRun { batch: 0, rows: 0..batch.len() };
+                    return Ok(Some(OrderedBatches { batches: vec![Arc::new(batch)], runs: vec![run] }));
+                }
+            },
+        }
+    }
+}
+
 impl<M> StreamHead<M> {
     fn new(stream: Arc<Stream>) -> Self {
-        StreamHead { stream, scanner: None, positions: Vec::new(), batch: None, rows: 0..0, descending: false }
+        StreamHead {
+            stream,
+            source: None,
+            positions: Vec::new(),
+            batches: Vec::new(),
+            runs: VecDeque::new(),
+            batch: 0,
+            rows: 0..0,
+            descending: false,
+        }
     }
 
-    /// Reads the next batch; false if there is none.
+    /// Goes on to the next run; false if there is none.
     fn read<P: Prepare<Made = M>>(
         &mut self,
         view: &View,
         wanted: &Wanted,
-        batch_rows: usize,
+        (batch_rows, streams): (usize, usize),
         prepare: &P,
     ) -> Result<bool, QueryError> {
-        let scanner = match &mut self.scanner {
-            Some(scanner) => scanner,
-            none => {
-                self.descending = wanted.order == Some(TimeOrder::Descending);
-                let (channels, positions) = StoreTable::channels_of(&wanted.columns, &self.stream, view);
-                self.positions = positions;
-                let mut scan = Scan::all(self.stream.id, channels);
-                scan.time = wanted.time.clone();
-                scan.newest_first = self.descending;
-                scan.batch_rows = batch_rows;
-                none.insert(view.scan(scan))
+        if self.runs.is_empty() {
+            let source = match &mut self.source {
+                Some(source) => source,
+                none => {
+                    self.descending = wanted.order == Some(TimeOrder::Descending);
+                    let (channels, positions) = StoreTable::channels_of(&wanted.columns, &self.stream, view);
+                    self.positions = positions;
+                    none.insert(if wanted.order.is_none() || view.time_sorted(self.stream.id) {
+                        let mut scan = Scan::all(self.stream.id, channels);
+                        scan.time = wanted.time.clone();
+                        scan.newest_first = self.descending;
+                        scan.batch_rows = batch_rows;
+                        RowSource::Stored(Box::new(view.scan(scan)))
+                    } else {
+                        let scan = OrderedScan {
+                            time: wanted.time.clone(),
+                            newest_first: self.descending,
+                            memory_bytes: BATCHES_BYTES / streams,
+                            ..OrderedScan::all(Vec::new())
+                        };
+                        RowSource::Ordered(Box::new(OrderedRuns::new(view, &scan, self.stream.id, &channels)))
+                    })
+                }
+            };
+            let Some(found) = source.read()? else { return Ok(false) };
+            self.runs = found.runs.into();
+            self.batches.clear();
+            for batch in found.batches {
+                let (stream, positions) = (&*self.stream, &self.positions[..]);
+                let from = StoredRows { columns: &wanted.columns, stream, batch: &batch, positions };
+                let made = prepare.prepare(from)?;
+                self.batches.push((batch, made));
             }
-        };
-        loop {
-            let Some(batch) = scanner.next().transpose()? else { return Ok(false) };
-            if batch.is_empty() {
-                continue;
-            }
-            self.rows = 0..batch.len();
-            let (stream, positions) = (&*self.stream, &self.positions[..]);
-            let made = prepare.prepare(StoredRows { columns: &wanted.columns, stream, batch: &batch, positions })?;
-            self.batch = Some((batch, made));
-            return Ok(true);
         }
+        let Some(run) = self.runs.pop_front() else { return Ok(false) };
+        (self.batch, self.rows) = (run.batch, run.rows);
+        Ok(true)
     }
 
     fn most<P: Prepare<Made = M>>(&self, prepare: &P) -> usize {
-        self.batch.as_ref().map_or(1, |(_, made)| prepare.most(made))
+        self.batches.get(self.batch).map_or(1, |(_, made)| prepare.most(made))
     }
 
-    /// The time of the row of the batch that comes after that many others.
+    /// The time of the row of the run that comes after that many others.
     fn time_ahead(&self, rows: usize) -> Option<i64> {
-        let (batch, _) = self.batch.as_ref().filter(|_| rows < self.rows.len())?;
+        let (batch, _) = self.batches.get(self.batch).filter(|_| rows < self.rows.len())?;
         Some(batch.time(if self.descending { self.rows.end - 1 - rows } else { self.rows.start + rows }))
     }
 
-    /// Takes rows of the batch, as many as it still has.
+    /// Takes rows of the run, as many as it still has.
     fn take(&mut self, most: usize) -> Run {
         let Range { start, end } = self.rows;
         let count = most.min(end - start);
@@ -251,12 +309,12 @@ impl<M> StreamHead<M> {
 
     /// What was made of its batch.
     pub(crate) fn made(&mut self) -> Option<&mut M> {
-        self.batch.as_mut().map(|(_, made)| made)
+        self.batches.get_mut(self.batch).map(|(_, made)| made)
     }
 
     /// Its batch, and what was made of it.
     pub(crate) fn stored<'a>(&'a self, columns: &'a [TableColumn]) -> Option<(StoredRows<'a>, &'a M)> {
-        let (batch, made) = self.batch.as_ref()?;
+        let (batch, made) = self.batches.get(self.batch)?;
         Some((StoredRows { columns, stream: &self.stream, batch, positions: &self.positions }, made))
     }
 }

@@ -74,16 +74,13 @@ impl StoreScan {
         StoreScan { view, partitions, time, columns, schema, order: None, fetch, properties, metrics }
     }
 
-    /// The same in one partition and in an order, at most `fetch` rows of it. None if that cannot be had without
-    /// sorting.
+    /// The same in one partition and in an order, at most `fetch` rows of it. None if that cannot be had without a sort.
+    /// What of streams with late frames is sorted on the way is sorted slice by slice of time.
     pub(crate) fn merged(&self, order: &[PhysicalSortExpr], fetch: Option<usize>) -> Option<StoreScan> {
         let [key] = order else { return None };
         let column = self.columns.get(key.expr.downcast_ref::<ColumnExpr>()?.index())?;
         // A limit of its own chose its rows without the order.
-        if self.fetch.is_some()
-            || !follows_time(column, self.streams())
-            || !self.streams().all(|stream| self.view.time_sorted(stream.id))
-        {
+        if self.fetch.is_some() || !follows_time(column, self.streams()) {
             return None;
         }
         let merged = if key.options.descending { TimeOrder::Descending } else { TimeOrder::Ascending };

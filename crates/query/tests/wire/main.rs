@@ -368,7 +368,8 @@ async fn sessions_keep_their_settings_and_transactions_to_themselves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_too_long_is_stopped_and_others_go_on() {
     let fixture = Fixture::start().await;
-    fixture.pad(3_000);
+    // Pairs of rows, which the join holds, fit in the memory of the queries.
+    fixture.pad(2_000);
     let (client, other) = (fixture.client().await, fixture.client().await);
     let endless = "select count(*) from pad a, pad b, pad c where a.x + b.x + c.x = -1";
     client.batch_execute("set statement_timeout = 100").await.unwrap();
@@ -379,7 +380,7 @@ async fn what_runs_too_long_is_stopped_and_others_go_on() {
     let short = format!("select x from pad where time_ns < {} order by time", T0 + 2 * MS);
     for _ in 0..20 {
         assert_eq!(texts(&other, &short).await.len(), 2);
-        assert_eq!(text(&other, "select max(x) from pad").await, "2999");
+        assert_eq!(text(&other, "select max(x) from pad").await, "1999");
     }
     assert!(!running.is_finished(), "it ended by itself: {:?}", running.await.unwrap().0);
     cancel.cancel_query(NoTls).await.unwrap();

@@ -519,7 +519,7 @@ pub fn moment(frame: &TappedFrame<InputValue>, inputs: &Inputs, kinds: &[Kind], 
     for (_, channels) in inputs.iter().filter(|(stream, _)| *stream == frame.stream) {
         for (channel, place) in channels {
             let seen = frame.readings.iter().find(|(of, _)| of == channel);
-            cells.extend(seen.and_then(|(_, seen)| Some((*place, seen.clone().as_kind(kinds[*place])?))));
+            cells.extend(seen.and_then(|(_, seen)| Some((*place, seen.clone().into_kind(kinds[*place])?))));
         }
     }
     Moment { time: frame.time, is_trigger, cells }

@@ -303,5 +303,5 @@ pub fn late(view: &View, label: &str) -> Result<HashSet<(StreamId, u64)>, ScanEr
 
 /// A value as a cell of a kind, from before the first frame of an evaluation.
 pub fn cell_of(value: Value<'_>, kind: Kind) -> Option<strongback_query::Cell> {
-    InputValue::from_value(value)?.as_kind(kind)
+    InputValue::from_value(value)?.into_kind(kind)
 }

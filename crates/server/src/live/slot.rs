@@ -3,10 +3,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use strongback_store::{CellState, ChannelId, ChannelIndex, ChannelType, Stream, StreamId, Value};
+use strongback_store::{CellState, ChannelId, ChannelIndex, ChannelType, FramePosition, Stream, StreamId, Value};
 
 use super::pace::Pace;
-use super::place::Place;
 use super::subscription::Subscription;
 use super::tail::{Arrived, Fresh, Tail, TailReader};
 use super::texts::Texts;
@@ -26,7 +25,7 @@ pub struct Slot {
     /// Row after the last that the client was told of.
     pub told_row: u64,
     /// Of a playback: the place behind which the window begins while it is held.
-    pub since: Place,
+    pub since: FramePosition,
     /// Whether the client knows of the stream.
     pub announced: bool,
     /// No update leaves while what precedes it is still being read.
@@ -51,7 +50,7 @@ const NONE: u32 = u32::MAX;
 
 impl Slot {
     /// Without channels. It begins where the tail ends, if there is one: the tail tells of its next frame.
-    pub fn new(stream: StreamId, told_row: u64, since: Place, tail: Option<Arc<Tail>>) -> Slot {
+    pub fn new(stream: StreamId, told_row: u64, since: FramePosition, tail: Option<Arc<Tail>>) -> Slot {
         Slot {
             stream,
             places: Vec::new(),

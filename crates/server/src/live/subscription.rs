@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use strongback_store::{
-    CellState, ChannelId, ChannelIndex, Pattern, Steps, Stream, StreamId, StreamList, TooCostly, Value,
+    CellState, ChannelId, ChannelIndex, FramePosition, Pattern, Steps, Stream, StreamId, StreamList, TooCostly, Value,
 };
 use tokio::sync::Notify;
 
 use super::pace::Rhythm;
-use super::place::{Place, Round};
+use super::round::Round;
 use super::slot::Slot;
 use super::tail::{Arrived, Fresh, Tail};
 use super::texts::Texts;
@@ -207,7 +207,7 @@ pub struct HeldStream {
     /// The stream.
     pub stream: StreamId,
     /// The place behind which its window begins.
-    pub since: Place,
+    pub since: FramePosition,
     /// Its channels that are wanted.
     pub channels: Vec<(ChannelIndex, ChannelId)>,
 }
@@ -315,14 +315,14 @@ impl Subscription {
         found.start_row = start_row;
         let lacks_before = found.lacks_before;
         self.take_in(found, hold, |stream| {
-            let slot = Slot::new(stream, start_row, Place::START, Some(tail));
+            let slot = Slot::new(stream, start_row, FramePosition::START, Some(tail));
             slot.lacks_before.set(lacks_before);
             slot
         });
     }
 
     /// As [`Subscription::adopt`], of a playback that stands at a place: what is played after it reaches the windows.
-    pub fn adopt_at(&self, found: &mut Match, place: Place) {
+    pub fn adopt_at(&self, found: &mut Match, place: FramePosition) {
         (found.start_row, found.end_time) = (u64::MAX, place.last_time_of(found.stream.id).saturating_add(1));
         self.take_in(found, true, |stream| Slot::new(stream, 0, place, None));
     }
@@ -361,7 +361,7 @@ impl Subscription {
 
     /// A playback jumps to a place: what was gathered is not part of what comes, which is held until the client was
     /// told. `lost` says whether windows that wait count as dropped.
-    pub fn begin_round(&self, round: Round, place: Place, lost: bool) {
+    pub fn begin_round(&self, round: Round, place: FramePosition, lost: bool) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         (pending.round, pending.hurried) = (round, false);

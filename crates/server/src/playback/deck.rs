@@ -6,13 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strongback_store::{ChannelIndex, Scan, ScanError, Store, StreamId, View};
+use strongback_store::{ChannelIndex, FramePosition, NextFrame, Scan, ScanError, Store, StreamId, View};
 
-use super::replay::{Next, Replay};
-use super::track::Trouble;
+use super::replay::Replay;
 use super::{ControlCommand, Refused};
 use crate::live::Live;
-use crate::live::place::Place;
 
 /// How long it plays before it looks at what else there is to do.
 const TURN_NS: i64 = 50_000_000;
@@ -79,7 +77,7 @@ pub struct Deck {
     /// `time` up to which all was played.
     at: i64,
     /// Where that is in the order of frames.
-    place: Place,
+    place: FramePosition,
     /// `time` and steady clock from which the clock runs.
     base: (i64, i64),
     step: Option<StepSpan>,
@@ -352,13 +350,13 @@ impl Deck {
         let until = self.now().steady + TURN_NS;
         loop {
             match self.next(last) {
-                Next::Nothing if !self.pass_to(last) => {}
-                Next::Nothing => {
+                NextFrame::None if !self.pass_to(last) => {}
+                NextFrame::None => {
                     self.stand_behind(last);
                     return PlayEnd::All;
                 }
-                Next::Unsure => {}
-                Next::Frame(place) => self.play_one(place),
+                NextFrame::Unsure => {}
+                NextFrame::At(place) => self.play_one(place),
             }
             if self.now().steady >= until {
                 self.at = self.at.max(self.place.time);
@@ -374,13 +372,13 @@ impl Deck {
         let mut left = frames;
         while left > 0 {
             match self.next(last) {
-                Next::Nothing if !self.pass_to(last) => {}
-                Next::Nothing => {
+                NextFrame::None if !self.pass_to(last) => {}
+                NextFrame::None => {
                     self.stand_behind(last);
                     left = 0;
                 }
-                Next::Unsure => {}
-                Next::Frame(place) => {
+                NextFrame::Unsure => {}
+                NextFrame::At(place) => {
                     let before = self.place;
                     self.play_one(place);
                     left -= u64::from(self.place != before);
@@ -419,18 +417,18 @@ impl Deck {
     }
 
     /// What comes next up to and with a `time`.
-    fn next(&mut self, last: i64) -> Next {
+    fn next(&mut self, last: i64) -> NextFrame {
         self.reader();
-        let Some(reader) = &mut self.reader else { return Next::Unsure };
+        let Some(reader) = &mut self.reader else { return NextFrame::Unsure };
         let next = reader.replay.peek(last);
-        let troubles = std::mem::take(&mut reader.replay.troubles);
+        let troubles = reader.replay.take_troubles();
         self.tell(troubles);
         next.unwrap_or_else(|error| {
             if !matches!(error, ScanError::ViewTooOld) {
                 self.told.push(format!("playback cannot read: {error}"));
             }
             self.reader = None;
-            Next::Unsure
+            NextFrame::Unsure
         })
     }
 
@@ -452,7 +450,7 @@ impl Deck {
         if end < self.interval.end || !self.seen.is_empty() {
             self.note_late(&view, &wanted);
         }
-        let mut replay = Replay::new(view, wanted, self.place, end);
+        let mut replay = Replay::new(&view, wanted, self.place, end);
         replay.note_gaps((self.machine.gaps)(&(self.place.time..end)));
         DeckReader { replay, store, interest, taken: now.steady }
     }
@@ -466,7 +464,7 @@ impl Deck {
             return false;
         }
         if last > self.place.time {
-            self.place = Place::after(last);
+            self.place = FramePosition::after(last);
             fanout.stand_at(self.place);
         }
         true
@@ -492,7 +490,7 @@ impl Deck {
     }
 
     /// Plays the frame at a place with those of its stream and time, unless other channels are wanted meanwhile.
-    fn play_one(&mut self, place: Place) {
+    fn play_one(&mut self, place: FramePosition) {
         let Some(reader) = &mut self.reader else { return };
         let mut fanout = self.live.fanout();
         if fanout.interest() != reader.interest {
@@ -504,21 +502,21 @@ impl Deck {
         let mut whole = true;
         loop {
             reader.replay.take(|frame| {
-                played = frame.place();
+                played = frame.position();
                 fanout.play(frame.stream, &frame.played(), wall);
             });
             let next = loop {
                 match reader.replay.peek(place.time) {
-                    Ok(Next::Unsure) => {}
+                    Ok(NextFrame::Unsure) => {}
                     Ok(next) => break next,
                     Err(_) => {
                         whole = false;
-                        break Next::Nothing;
+                        break NextFrame::None;
                     }
                 }
             };
             match next {
-                Next::Frame(next) if (next.time, next.stream) == (place.time, place.stream) => {}
+                NextFrame::At(next) if (next.time, next.stream) == (place.time, place.stream) => {}
                 _ => break,
             }
         }
@@ -558,8 +556,8 @@ impl Deck {
         }
     }
 
-    fn tell(&mut self, troubles: Vec<Trouble>) {
-        for Trouble { stream, error } in troubles {
+    fn tell(&mut self, troubles: Vec<(StreamId, ScanError)>) {
+        for (stream, error) in troubles {
             let name = self.name_of(stream);
             self.tell_once(format!("playback passes over a part of {name}: {error}"));
         }
@@ -580,8 +578,8 @@ impl Deck {
 }
 
 /// Where a playback stands at a time: behind its frames, at the beginning of the interval before them.
-fn place_of(interval: &Range<i64>, at: i64) -> Place {
-    if at <= interval.start || at >= interval.end { Place::before(at) } else { Place::after(at) }
+fn place_of(interval: &Range<i64>, at: i64) -> FramePosition {
+    if at <= interval.start || at >= interval.end { FramePosition::before(at) } else { FramePosition::after(at) }
 }
 
 #[cfg(test)]

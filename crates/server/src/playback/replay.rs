@@ -1,116 +1,126 @@
-//! The streams of a playback in one order, whatever the order their rows came in: `time`, stream, row.
+//! The frames of a playback, in the store's order of `time`, stream and row.
 //!
 //! ```text
-//!  blocks and open rows ─> Track: slices of time, sorted ─> [Replay: the least head] ─> Deck ─> Fanout
+//!  blocks and open rows ─> OrderedFrames (store): one order ─> [Replay: gaps] ─> Deck ─> Fanout
 //! ```
-//! A stream is looked at only as far as the playback is: of one that is quiet for hours nothing is read in advance.
+//! A stream is read only as far as the playback has come: of one that is quiet for hours nothing is read in advance.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::sync::Arc;
 
-use strongback_store::{ChannelIndex, ScanError, StreamId, View};
+use strongback_store::{
+    Batch, ChannelIndex, FramePosition, NextFrame, OrderedFrames, OrderedScan, ScanError, StreamId, View,
+};
 
-use super::track::{Frame, Track, Trouble};
-use crate::live::place::Place;
+use crate::live::PlayedFrame;
+use crate::live::tail::Arrived;
 
-/// Slices that are read before it is asked whether to go on.
-const SLICES: usize = 16;
-
-/// What comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// A frame that stands here.
-    Frame(Place),
-    /// No frame that is due.
-    Nothing,
-    /// It is not known yet: ask again.
-    Unsure,
-}
+/// Memory of all slices that are held, about: most of [`super::PLAYBACK_BYTES`].
+const BYTES: usize = super::PLAYBACK_BYTES / 8 * 7;
+/// Maximum number of rows of a slice.
+const SLICE_ROWS: usize = 4096;
 
 /// Reads streams in their order.
 pub struct Replay {
-    view: View,
-    tracks: Vec<Track>,
-    /// Heads of the tracks; of one whose head is not known, the place that no frame of it precedes.
-    heads: BinaryHeap<Reverse<(Place, usize)>>,
-    /// No frame of this `time` or later is wanted, or complete.
+    frames: OrderedFrames,
+    /// Streams, in the order of their numbers, and the channels that are read.
+    streams: Vec<(StreamId, Vec<ChannelIndex>)>,
+    /// For each stream the ends of the gaps that are still to be marked, nanoseconds since 1970 UTC, the last first.
+    gaps: Vec<Vec<i64>>,
+    after: FramePosition,
+    /// Frames of this `time` or later are not wanted, or not complete.
     end: i64,
-    /// What could not be read.
-    pub troubles: Vec<Trouble>,
 }
 
 impl Replay {
-    /// Streams in the order of their numbers, with their channels, from behind a place on, frames before `end` (`time`, nanoseconds since 1970 UTC).
-    pub fn new(view: View, wanted: Vec<(StreamId, Vec<ChannelIndex>)>, place: Place, end: i64) -> Replay {
-        let streams = wanted.len();
-        let tracks: Vec<Track> =
-            wanted.into_iter().map(|(stream, channels)| Track::new(stream, channels, place, streams)).collect();
-        let mut replay = Replay { view, tracks, heads: BinaryHeap::new(), end, troubles: Vec::new() };
-        for track in 0..streams {
-            replay.note(track);
-        }
-        replay
+    /// Reads streams, in the order of their numbers, and their channels: frames that come after a position and before
+    /// `end` (`time`, nanoseconds since 1970 UTC).
+    pub fn new(view: &View, streams: Vec<(StreamId, Vec<ChannelIndex>)>, after: FramePosition, end: i64) -> Replay {
+        let scan = OrderedScan {
+            time: i64::MIN..end,
+            after: Some(after),
+            reads_ahead: false,
+            memory_bytes: BYTES,
+            slice_rows: SLICE_ROWS,
+            ..OrderedScan::all(streams)
+        };
+        let frames = OrderedFrames::new(view, &scan);
+        Replay { frames, gaps: vec![Vec::new(); scan.streams.len()], streams: scan.streams, after, end }
     }
 
     /// Notes frames known missing: streams, and the `time` before which they are.
     pub fn note_gaps(&mut self, mut gaps: Vec<(StreamId, i64)>) {
-        // The last first: each is put behind those that are there.
         gaps.sort_unstable_by(|a, b| b.cmp(a));
         for (stream, to) in gaps {
-            // Tracks are in the order of their streams.
-            if let Ok(at) = self.tracks.binary_search_by_key(&stream, |track| track.stream) {
-                self.tracks[at].note_gap(to);
+            let Ok(at) = self.streams.binary_search_by_key(&stream, |(stream, _)| *stream) else { continue };
+            // Before the first frame to be read: marked already.
+            let is_within = stream == self.after.stream && self.after.row < u64::MAX;
+            let read_to = self.after.last_time_of(stream);
+            if to > read_to || (is_within && to == read_to) {
+                self.gaps[at].push(to);
             }
         }
     }
 
-    /// No frame of this `time` or later is given.
+    /// No frame of this `time` or later is returned.
     pub fn end(&self) -> i64 {
         self.end
     }
 
-    fn note(&mut self, number: usize) {
-        let track = &self.tracks[number];
-        let unknown = Place { time: track.known_to(), stream: StreamId(0), row: 0 };
-        let head = track.head().unwrap_or(unknown);
-        if head.time < self.end {
-            self.heads.push(Reverse((head, number)));
-        }
-    }
-
-    /// What comes next of the frames up to and with a `time`.
+    /// Looks for the next frame up to and including a `time`.
     ///
     /// # Errors
-    /// The view is too old: another replay must go on.
-    pub fn peek(&mut self, due: i64) -> Result<Next, ScanError> {
-        for _ in 0..SLICES {
-            let Some(&Reverse((place, number))) = self.heads.peek().filter(|head| head.0.0.time <= due) else {
-                return Ok(Next::Nothing);
-            };
-            let track = &mut self.tracks[number];
-            if track.head().is_some() {
-                return Ok(Next::Frame(place));
-            }
-            track.read(&self.view, self.end, &mut self.troubles)?;
-            self.heads.pop();
-            self.note(number);
-        }
-        Ok(Next::Unsure)
+    /// The view is too old: another replay must continue.
+    pub fn peek(&mut self, due: i64) -> Result<NextFrame, ScanError> {
+        self.frames.peek(due)
     }
 
     /// Hands out the frame that [`Replay::peek`] found.
     pub fn take(&mut self, give: impl FnOnce(&Frame<'_>)) {
-        let Some(Reverse((_, number))) = self.heads.pop() else { return };
-        if let Some(frame) = self.tracks[number].take() {
-            give(&frame);
-        }
-        self.note(number);
+        let Some(found) = self.frames.frame() else { return };
+        let (stream, channels) = &self.streams[found.stream];
+        let gaps = &mut self.gaps[found.stream];
+        let left = gaps.partition_point(|to| *to > found.position.time);
+        let gap = left < gaps.len();
+        gaps.truncate(left);
+        let receive_time = found.batch.receive_time[found.row];
+        let arrived = Arrived { time: found.position.time, receive_time, row: Some(found.position.row), gap };
+        give(&Frame { stream: *stream, arrived, batch: found.batch, at: found.row, channels });
+        self.frames.advance();
+    }
+
+    /// Takes what could not be read since the last call; those frames are left out.
+    pub fn take_troubles(&mut self) -> Vec<(StreamId, ScanError)> {
+        self.frames.take_troubles()
     }
 }
 
 impl std::fmt::Debug for Replay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Replay").field("tracks", &self.tracks.len()).field("end", &self.end).finish_non_exhaustive()
+        f.debug_struct("Replay").field("streams", &self.streams.len()).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+/// A stored frame, in its turn.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    /// Its stream.
+    pub stream: StreamId,
+    /// Its times and row.
+    pub arrived: Arrived,
+    batch: &'a Arc<Batch>,
+    at: usize,
+    channels: &'a [ChannelIndex],
+}
+
+impl Frame<'_> {
+    /// Returns its position.
+    pub fn position(&self) -> FramePosition {
+        FramePosition { time: self.arrived.time, stream: self.stream, row: self.arrived.row.unwrap_or_default() }
+    }
+
+    /// Returns it as the fan-out takes it.
+    pub fn played(&self) -> PlayedFrame<'_> {
+        PlayedFrame { arrived: self.arrived, batch: (self.batch, self.at), channels: self.channels }
     }
 }
 

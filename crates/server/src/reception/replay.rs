@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use strongback_store::{Batch, ChannelIndex, ColumnValues, Scan, ScanError, Scanner, StreamId, View};
+use strongback_store::{Batch, ChannelIndex, Scan, ScanError, Scanner, StreamId, View};
 
 use super::TappedFrame;
 use super::value::FromValue;
@@ -13,15 +13,6 @@ const SLICE_FRAMES: Range<usize> = 2_000..50_000;
 const SLICE_TEXT_BYTES: usize = 64 << 20;
 /// Span of the first slice, and of the longest.
 const SLICE_NS: Range<i64> = 1_000_000_000..86_400_000_000_000;
-
-/// Bytes of the texts and arrays in a batch.
-pub fn varying_bytes(batch: &Batch) -> usize {
-    let of_column = |values: &ColumnValues| match values {
-        ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
-        _ => 0,
-    };
-    batch.columns.iter().map(|column| of_column(&column.values)).sum()
-}
 
 /// The frame of a row of a batch whose columns are these channels.
 pub fn sighting<R: FromValue>(batch: &Batch, channels: &[ChannelIndex], row: usize) -> TappedFrame<R> {
@@ -146,7 +137,7 @@ impl ByTime {
                     Scan { time: time.clone(), rows: of.rows.clone(), ..Scan::all(of.stream, of.channels.clone()) };
                 for batch in view.scan(scan) {
                     let batch = batch?;
-                    text_bytes += varying_bytes(&batch);
+                    text_bytes += batch.varying_bytes();
                     let all = (0..batch.len()).map(|row| sighting(&batch, &of.channels, row));
                     frames.extend(all.filter(|frame| of.every || !frame.readings.is_empty()));
                     if is_large(&frames, text_bytes) {

@@ -46,7 +46,7 @@ pub struct InputValue(pub Cell);
 
 impl InputValue {
     /// As one of a kind: a frame may hold a narrower number than its channel.
-    pub fn as_kind(self, kind: Kind) -> Option<Cell> {
+    pub fn into_kind(self, kind: Kind) -> Option<Cell> {
         Some(match (self.0, kind) {
             (Cell::I64(value), Kind::F64) => Cell::F64(value as f64),
             (Cell::U64(value), Kind::F64) => Cell::F64(value as f64),

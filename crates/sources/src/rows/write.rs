@@ -5,15 +5,14 @@
 //! `{"time","time_ns","stream","values":{channel: value}}`; 64-bit integers are strings, and so are `NaN`, `Infinity`,
 //! `-Infinity`. `unknown` is what is known to be unknown.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
 use strongback_store::{
-    ArrayRef, Batch, Catalog, CellState, ChannelIndex, Pattern, Scan, ScanError, Scanner, Stream, Value, View,
+    ArrayRef, Batch, Catalog, CellState, ChannelIndex, Column, Grid, NextFrame, OrderedFrames, OrderedScan, Pattern,
+    Resample, ScanError, Stream, Value, View,
 };
 
 use crate::instant;
@@ -69,53 +68,11 @@ pub fn choose(catalog: &Catalog, patterns: &[Pattern]) -> Vec<Chosen> {
     chosen
 }
 
-/// The next frame of one stream.
-struct Head {
-    scanner: Scanner,
-    batch: Option<Batch>,
-    /// Rows of the batch that are left, and the one at hand.
-    left: usize,
-    newest_first: bool,
-}
-
-impl Head {
-    /// Goes on to the next frame with a value; its time.
-    fn advance(&mut self, damaged: &mut dyn FnMut(&ScanError)) -> Result<Option<i64>, ScanError> {
-        loop {
-            let Some(batch) = self.batch.as_ref().filter(|_| self.left > 0) else {
-                match self.scanner.next() {
-                    None => return Ok(None),
-                    Some(Ok(batch)) => {
-                        self.left = batch.len();
-                        self.batch = Some(batch);
-                    }
-                    Some(Err(error @ ScanError::Damaged { .. })) => damaged(&error),
-                    Some(Err(error)) => return Err(error),
-                }
-                continue;
-            };
-            self.left -= 1;
-            let row = self.row();
-            let there = |c: &strongback_store::Column| matches!(c.cell(row), Ok(_) | Err(CellState::Unknown));
-            if batch.columns.iter().any(there) {
-                return Ok(Some(batch.time(row)));
-            }
-        }
-    }
-
-    fn row(&self) -> usize {
-        match self.newest_first {
-            true => self.left,
-            false => self.batch.as_ref().map_or(0, Batch::len) - 1 - self.left,
-        }
-    }
-}
-
-/// Writes frames, merged by `time`; a frame that came late stays where it came. Damaged blocks are told of and passed
-/// over. Returns the number of frames written.
+/// Writes frames in the order of `time`, stream and row; frames without a value are passed over. Damaged blocks are
+/// reported and passed over. Returns the number of frames written.
 ///
 /// # Errors
-/// Where the output or the store ends it.
+/// If the output or the store fails.
 pub fn write(
     view: &View,
     reading: &RowSelection,
@@ -124,28 +81,18 @@ pub fn write(
 ) -> io::Result<u64> {
     let backwards = if reading.limit.is_some() { reading.from_newest } else { reading.newest_first };
     let failed = |error: ScanError| io::Error::other(error.to_string());
-    let mut heads = Vec::new();
-    let mut next = BinaryHeap::new();
-    // The largest goes first: forwards the earliest time, backwards the latest.
-    let rank = |time: i64, at: usize| match backwards {
-        true => (i128::from(time), Reverse(0), at),
-        false => (-i128::from(time), Reverse(at), 0),
+    let streams = reading.chosen.iter().map(|(stream, channels)| (stream.id, channels.clone())).collect();
+    let scan = OrderedScan {
+        time: reading.time.clone(),
+        newest_first: backwards,
+        limit: reading.limit.unwrap_or(usize::MAX),
+        ..OrderedScan::all(streams)
     };
-    for (stream, columns) in &reading.chosen {
-        let scan = Scan {
-            time: reading.time.clone(),
-            newest_first: backwards,
-            batch_rows: reading.limit.unwrap_or(usize::MAX).max(1),
-            ..Scan::all(stream.id, columns.clone())
-        };
-        let mut head = Head { scanner: view.scan(scan), batch: None, left: 0, newest_first: backwards };
-        if let Some(time) = head.advance(&mut damaged).map_err(failed)? {
-            next.push((rank(time, heads.len()), heads.len()));
-        }
-        heads.push(head);
-    }
+    let mut frames = OrderedFrames::new(view, &scan);
+    let due = if backwards { i64::MIN } else { i64::MAX };
     let mut text = String::new();
-    header(reading, &mut text);
+    let with_stream = reading.chosen.len() > 1;
+    header(reading, with_stream, &mut text);
     let mut kept = Vec::new();
     let keeps = backwards != reading.newest_first;
     let (mut written, columns) = (0, reading.chosen.iter().map(|(_, channels)| channels.len()).sum());
@@ -155,34 +102,44 @@ pub fn write(
         .scan(0, |sum, (_, channels)| Some(std::mem::replace(sum, *sum + channels.len())))
         .collect();
     while reading.limit.is_none_or(|limit| written < limit as u64) {
-        let Some((_, at)) = next.pop() else { break };
-        let head = &mut heads[at];
-        if let Some(batch) = &head.batch {
-            let stream = &reading.chosen[at];
+        let next = frames.peek(due).map_err(failed)?;
+        for (_, error) in frames.take_troubles() {
+            match error {
+                error @ ScanError::Damaged { .. } => damaged(&error),
+                error => return Err(failed(error)),
+            }
+        }
+        match next {
+            NextFrame::At(_) => {}
+            NextFrame::Unsure => continue,
+            NextFrame::None => break,
+        }
+        let Some(frame) = frames.frame() else { break };
+        let is_there = |column: &Column| matches!(column.cell(frame.row), Ok(_) | Err(CellState::Unknown));
+        if frame.batch.columns.iter().any(is_there) {
+            let stream = &reading.chosen[frame.stream];
             match reading.form {
                 RowForm::Csv { time_ns } => {
-                    let place = (reading.chosen.len() > 1, first_column[at], columns);
-                    csv_row(&mut text, stream, batch, head.row(), time_ns, place);
+                    let place = (with_stream, first_column[frame.stream], columns);
+                    csv_row(&mut text, stream, frame.batch, frame.row, time_ns, place);
                 }
-                RowForm::Jsonl => json_row(&mut text, stream, batch, head.row()),
+                RowForm::Jsonl => json_row(&mut text, stream, frame.batch, frame.row),
             }
             written += 1;
+            if keeps {
+                // The header is the first of all.
+                kept.push(std::mem::take(&mut text));
+            } else if text.len() >= 64 << 10 {
+                out.write_all(text.as_bytes())?;
+                text.clear();
+            }
         }
-        if let Some(time) = head.advance(&mut damaged).map_err(failed)? {
-            next.push((rank(time, at), at));
-        }
-        if keeps {
-            // The header is the first of all.
-            kept.push(std::mem::take(&mut text));
-        } else if text.len() >= 64 << 10 {
-            out.write_all(text.as_bytes())?;
-            text.clear();
-        }
+        frames.advance();
     }
     out.write_all(text.as_bytes())?;
     if let Some(first) = kept.first_mut() {
         let mut head = String::new();
-        header(reading, &mut head);
+        header(reading, with_stream, &mut head);
         *first = first.split_off(head.len());
         out.write_all(head.as_bytes())?;
     }
@@ -236,6 +193,71 @@ pub fn write_intervals(view: &View, reading: &RowSelection, out: &mut dyn Write)
     Ok(written)
 }
 
+/// Instants of a grid whose values are held at a time.
+const GRID_INSTANTS: usize = 4096;
+
+/// Writes all channels side by side at equal distances of time, as CSV: from the beginning of the range (that of the data,
+/// at a multiple of the distance, where the range has none) to its end or that of the data. A cell is empty before the
+/// first value and where frames are missing. Returns the number of rows.
+///
+/// # Errors
+/// If the output or the store fails.
+pub fn write_grid(
+    view: &View,
+    reading: &RowSelection,
+    (step_ns, how): (u64, Resample),
+    out: &mut dyn Write,
+) -> io::Result<u64> {
+    let failed = |error: ScanError| io::Error::other(error.to_string());
+    let RowForm::Csv { time_ns } = reading.form else {
+        return Err(io::Error::other("a grid is written as CSV"));
+    };
+    let step_ns = step_ns.clamp(1, i64::MAX as u64);
+    let ranges = reading.chosen.iter().filter_map(|(stream, _)| view.time_range(stream.id));
+    let known = ranges.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let (mut start, end) = match (known, reading.time.start) {
+        (None, _) => (0, 0),
+        (Some((first, last)), i64::MIN) => {
+            let start = first - first.rem_euclid(step_ns as i64);
+            (start, reading.time.end.min(last.saturating_add(1)))
+        }
+        (Some((_, last)), start) => (start, reading.time.end.min(last.saturating_add(1))),
+    };
+    let mut text = String::new();
+    header(reading, false, &mut text);
+    let mut left = reading.limit.unwrap_or(usize::MAX);
+    let mut written = 0;
+    while start < end && left > 0 {
+        let instants = end.abs_diff(start).div_ceil(step_ns);
+        let count = usize::try_from(instants).unwrap_or(usize::MAX).min(GRID_INSTANTS).min(left);
+        let grid = Grid { start, step_ns, count };
+        let mut columns = Vec::new();
+        for (stream, channels) in &reading.chosen {
+            for channel in channels {
+                columns.push(view.resample(stream.id, *channel, grid, how).map_err(failed)?);
+            }
+        }
+        for row in 0..count {
+            put_time(&mut text, start, time_ns);
+            for column in &columns {
+                text.push(',');
+                match column[row].as_ref().map(|reading| reading.value.as_ref()) {
+                    None => {}
+                    Some(None) => text.push_str("unknown"),
+                    Some(Some(value)) => put_cell(&mut text, value.as_value()),
+                }
+            }
+            text.push('\n');
+            start = start.saturating_add_unsigned(step_ns);
+        }
+        (left, written) = (left - count, written + count as u64);
+        out.write_all(text.as_bytes())?;
+        text.clear();
+    }
+    out.write_all(text.as_bytes())?;
+    Ok(written)
+}
+
 fn put_time(out: &mut String, time: i64, ns: bool) {
     match ns {
         true => drop(write!(out, "{time}")),
@@ -243,7 +265,7 @@ fn put_time(out: &mut String, time: i64, ns: bool) {
     }
 }
 
-fn header(reading: &RowSelection, out: &mut String) {
+fn header(reading: &RowSelection, with_stream: bool, out: &mut String) {
     let channels = || {
         reading.chosen.iter().flat_map(|(stream, channels)| {
             channels.iter().map(|index| {
@@ -255,7 +277,7 @@ fn header(reading: &RowSelection, out: &mut String) {
     match reading.form {
         RowForm::Csv { time_ns } => {
             out.push_str(if time_ns { "time_ns" } else { "time" });
-            if reading.chosen.len() > 1 {
+            if with_stream {
                 out.push_str(",stream");
             }
             for (name, channel) in channels() {

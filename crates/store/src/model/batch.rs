@@ -289,6 +289,15 @@ impl Batch {
         }
     }
 
+    /// Bytes of its texts and arrays.
+    pub fn varying_bytes(&self) -> usize {
+        let of_column = |values: &ColumnValues| match values {
+            ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        self.columns.iter().map(|column| of_column(&column.values)).sum()
+    }
+
     /// The `time` of every frame.
     pub fn times(&self) -> Vec<i64> {
         (0..self.len()).map(|row| self.time(row)).collect()

@@ -5,7 +5,7 @@ use tokio::sync::{broadcast, watch};
 use super::scene::Scene;
 use crate::live::Notice;
 use crate::live::heartbeat::Beat;
-use crate::live::place::Round;
+use crate::live::round::Round;
 use crate::server::{Server, stopped};
 
 /// What happened.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Deserialize;
-use strongback_store::{Steps, StreamId, View};
+use strongback_store::{OrderedScan, Steps, StreamId, View};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -15,11 +15,10 @@ use super::backlog::Backlog;
 use super::scene::Scene;
 use crate::live::listed::Listed;
 use crate::live::outgoing::{Form, Outgoing};
-use crate::live::place::Round;
 use crate::live::resume::Resume;
+use crate::live::round::Round;
 use crate::live::snapshot;
 use crate::live::subscription::{HeldStream, Match, PatternSet, Subscription, TakenUpdate, UpdateTurn};
-use crate::playback::channel_bytes;
 use crate::process::budget::Reservation;
 use crate::process::clock::now_ns;
 use crate::process::readers::Leave;
@@ -361,7 +360,7 @@ fn let_go(view: &View, scene: &Scene, subscription: &Arc<Subscription>, found: &
 fn window_bytes(scene: &Scene, subscription: &Subscription, found: &[Match]) -> usize {
     let channels: usize = found.iter().map(|found| found.channels.len()).sum();
     let tables = subscription.table_bytes(found);
-    channels * WINDOW_BYTES + tables + scene.playback().map_or(0, |_| channel_bytes(channels, found.len()))
+    channels * WINDOW_BYTES + tables + scene.playback().map_or(0, |_| OrderedScan::memory_min(channels, found.len()))
 }
 
 fn allow(server: &Server, channels: u64, budget: u64) -> Result<(), String> {

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use super::super::replay::tests::{append, options, store_of};
 use super::super::session::Patience;
 use super::*;
-use crate::live::place::Round;
+use crate::live::round::Round;
 use crate::live::subscription::{PatternSet, Subscription, TakenUpdate};
 
 const T0: i64 = 1_790_000_000_000_000_000;
@@ -198,7 +198,10 @@ fn who_joins_late_is_held_at_the_place_and_misses_nothing_behind_it() {
     bench.deck.live().add(other.clone());
     bench.deck.live().adopt(&other, &mut found, true, || bench.store.clone());
     let (_, held) = other.held();
-    assert_eq!((held.len(), held[0].since, found[0].end_time), (1, Place::after(T0 + 1_150 * MS), T0 + 1_150 * MS + 1));
+    assert_eq!(
+        (held.len(), held[0].since, found[0].end_time),
+        (1, FramePosition::after(T0 + 1_150 * MS), T0 + 1_150 * MS + 1)
+    );
     bench.run(S);
     let frames: u64 = bench.seen().iter().map(|seen| seen.3).sum();
     assert_eq!(frames, 10 + 1);
@@ -213,7 +216,7 @@ fn a_seek_takes_away_what_was_not_shown_and_holds_what_comes() {
     bench.run(150 * MS);
     assert_eq!(bench.seen(), [], "the client was not told of the jump");
     let (round, held) = bench.viewer.held();
-    assert_eq!((round.number, held.len(), held[0].since), (1, 2, Place::after(T0 + 5 * S)));
+    assert_eq!((round.number, held.len(), held[0].since), (1, 2, FramePosition::after(T0 + 5 * S)));
     // What was asked for before another jump lets nothing go.
     bench.viewer.release([0, 1], Round::default());
     assert_eq!(bench.seen(), []);

@@ -1,0 +1,235 @@
+//! Frames of several streams in one order: `time`, stream, row.
+//!
+//! Exports, printed frames and playbacks all read through here, so that one interval has one order everywhere. Late
+//! frames come in their place, whatever row they were stored in.
+//!
+//! ```text
+//!  blocks and open rows ─> OrderedStream: one stream, (time, row) ─> [OrderedFrames: the stream that is next]
+//! ```
+//! A stream is read only when no frame of another stream can come before its next one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::model::batch::Batch;
+use crate::model::frame_position::FramePosition;
+use crate::model::refusal::ScanError;
+use crate::model::stream::{ChannelIndex, StreamId};
+use crate::read::ordered_stream::{CELL_BYTES, OrderedStream, ROW_BYTES, SLICE_ROWS_MIN};
+use crate::read::view::View;
+
+/// Batches or slices read by one [`OrderedFrames::peek`] before it returns to its caller.
+const READS_PER_PEEK: usize = 16;
+
+/// What is read in order.
+#[derive(Clone, Debug)]
+pub struct OrderedScan {
+    /// Streams, and the channels of each that are read.
+    pub streams: Vec<(StreamId, Vec<ChannelIndex>)>,
+    /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
+    pub time: Range<i64>,
+    /// Only frames that come after this position, in the direction of reading.
+    pub after: Option<FramePosition>,
+    /// Reverses the order.
+    pub newest_first: bool,
+    /// Whether a stream may be read ahead by a block where its rows ascend in `time`. Otherwise it is read in slices of
+    /// time, no further than asked for.
+    pub reads_ahead: bool,
+    /// Frames that will be taken at most: sizes the first reads.
+    pub limit: usize,
+    /// Memory for the slices of all streams, in bytes, beside one batch each.
+    pub memory_bytes: usize,
+    /// Maximum number of rows of a slice, where its memory allows.
+    pub slice_rows: usize,
+}
+
+impl OrderedScan {
+    /// All frames of some streams, oldest first, in at most 128 MiB.
+    pub fn all(streams: Vec<(StreamId, Vec<ChannelIndex>)>) -> OrderedScan {
+        OrderedScan {
+            streams,
+            time: i64::MIN..i64::MAX,
+            after: None,
+            newest_first: false,
+            reads_ahead: true,
+            limit: usize::MAX,
+            memory_bytes: 128 << 20,
+            slice_rows: 1 << 16,
+        }
+    }
+
+    /// Returns the memory, in bytes, that this many channels of this many streams may take whatever `memory_bytes` says.
+    pub fn memory_min(channels: usize, streams: usize) -> usize {
+        SLICE_ROWS_MIN * (channels * CELL_BYTES + streams * ROW_BYTES)
+    }
+}
+
+/// What [`OrderedFrames::peek`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextFrame {
+    /// The next frame stands here.
+    At(FramePosition),
+    /// No further frame is due.
+    None,
+    /// Not known yet: peek again.
+    Unsure,
+}
+
+/// A frame in its turn.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderedFrame<'a> {
+    /// Index of its stream in [`OrderedScan::streams`].
+    pub stream: usize,
+    /// Its position.
+    pub position: FramePosition,
+    /// The batch that holds it; columns in the order of the channels asked for.
+    pub batch: &'a Arc<Batch>,
+    /// Its row in the batch.
+    pub row: usize,
+}
+
+/// Sorts positions in the direction of reading.
+type OrderKey = (i64, u32, u64);
+
+/// Reads frames of several streams in order.
+pub struct OrderedFrames {
+    view: View,
+    streams: Vec<OrderedStream>,
+    /// For each stream that is not at its end: the key of its next frame or, where that is not known, the least key that
+    /// it can have.
+    heads: BinaryHeap<Reverse<(OrderKey, usize)>>,
+    newest_first: bool,
+    troubles: Vec<(StreamId, ScanError)>,
+}
+
+impl OrderedFrames {
+    /// Begins to read; nothing is read before the first [`OrderedFrames::peek`].
+    pub fn new(view: &View, scan: &OrderedScan) -> OrderedFrames {
+        let streams = scan.streams.iter().map(|(stream, columns)| OrderedStream::new(view, scan, *stream, columns));
+        let mut frames = OrderedFrames {
+            view: view.clone(),
+            streams: streams.collect(),
+            heads: BinaryHeap::new(),
+            newest_first: scan.newest_first,
+            troubles: Vec::new(),
+        };
+        (0..frames.streams.len()).for_each(|at| frames.push(at));
+        frames
+    }
+
+    fn key(&self, position: FramePosition) -> OrderKey {
+        let FramePosition { time, stream, row } = position;
+        if self.newest_first { (!time, !stream.0, !row) } else { (time, stream.0, row) }
+    }
+
+    fn push(&mut self, at: usize) {
+        if let Some(position) = self.streams[at].head().or_else(|| self.streams[at].bound()) {
+            self.heads.push(Reverse((self.key(position), at)));
+        }
+    }
+
+    /// Looks for the next frame up to and including a `time` (down to it, newest first).
+    ///
+    /// # Errors
+    /// [`ScanError::ViewTooOld`], or elements that cannot be read so. Other failures concern one block each:
+    /// [`OrderedFrames::take_troubles`].
+    pub fn peek(&mut self, due: i64) -> Result<NextFrame, ScanError> {
+        let due = if self.newest_first { !due } else { due };
+        for _ in 0..READS_PER_PEEK {
+            let Some(&Reverse((key, at))) = self.heads.peek().filter(|head| head.0.0.0 <= due) else {
+                return Ok(NextFrame::None);
+            };
+            let stream = &mut self.streams[at];
+            if let Some(position) = stream.head() {
+                debug_assert_eq!(key, self.key(position));
+                return Ok(NextFrame::At(position));
+            }
+            stream.read(&self.view, &mut self.troubles)?;
+            self.heads.pop();
+            self.push(at);
+        }
+        Ok(NextFrame::Unsure)
+    }
+
+    /// Returns the frame that [`OrderedFrames::peek`] found.
+    pub fn frame(&self) -> Option<OrderedFrame<'_>> {
+        let Reverse((_, at)) = *self.heads.peek()?;
+        let (position, batch, row) = self.streams[at].frame()?;
+        Some(OrderedFrame { stream: at, position, batch, row })
+    }
+
+    /// Passes over the frame that [`OrderedFrames::peek`] found.
+    pub fn advance(&mut self) {
+        let Some(Reverse((_, at))) = self.heads.pop() else { return };
+        self.streams[at].advance();
+        self.push(at);
+    }
+
+    /// Takes what could not be read since the last call: blocks that are damaged or have expired. Their frames are left
+    /// out.
+    pub fn take_troubles(&mut self) -> Vec<(StreamId, ScanError)> {
+        std::mem::take(&mut self.troubles)
+    }
+
+    /// Frames held in memory.
+    pub fn held_frames(&self) -> usize {
+        self.streams.iter().map(OrderedStream::held_frames).sum()
+    }
+}
+
+/// Consecutive rows of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderedRun {
+    /// Index of the batch.
+    pub batch: usize,
+    /// Its rows; newest first, the last comes first.
+    pub rows: Range<usize>,
+}
+
+/// Batches of a stream, and the order of their rows.
+#[derive(Debug, Default)]
+pub struct OrderedBatches {
+    /// The batches.
+    pub batches: Vec<Arc<Batch>>,
+    /// Their rows, run by run.
+    pub runs: Vec<OrderedRun>,
+}
+
+/// Reads one stream in order, run by run: for those who take whole columns. An error ends nothing: it concerns one block,
+/// or every further call returns it, too.
+pub struct OrderedRuns {
+    view: View,
+    stream: OrderedStream,
+}
+
+impl OrderedRuns {
+    /// Begins to read a stream; those of the scan are not regarded.
+    pub fn new(view: &View, scan: &OrderedScan, stream: StreamId, columns: &[ChannelIndex]) -> OrderedRuns {
+        OrderedRuns { view: view.clone(), stream: OrderedStream::new(view, scan, stream, columns) }
+    }
+
+    fn read(&mut self) -> Result<OrderedBatches, ScanError> {
+        let mut troubles = Vec::new();
+        self.stream.read(&self.view, &mut troubles)?;
+        match troubles.pop() {
+            Some((_, error)) => Err(error),
+            None => Ok(self.stream.take_runs()),
+        }
+    }
+}
+
+impl Iterator for OrderedRuns {
+    type Item = Result<OrderedBatches, ScanError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.stream.bound().is_some() {
+            match self.read() {
+                Ok(found) if found.runs.is_empty() => {}
+                found => return Some(found),
+            }
+        }
+        None
+    }
+}
