@@ -1,13 +1,14 @@
 //! `strongback store`: every command and flag once, with its help.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use strongback_sources::rows::TimeUnit;
 use strongback_store::ChannelType;
 use strongback_store::rdl::{size_bytes, type_of};
 
-use super::{BenchArgs, ExportArgs, ExportFormat};
+use super::{BenchArgs, ExportArgs, ExportFormat, parse_span};
 
 /// Commands on a store.
 #[derive(Clone, Debug, Subcommand)]
@@ -97,7 +98,10 @@ const READ_EXAMPLES: &str = "\
 Examples:
   strongback store read car --channels 'CarSnapshots.*' --last 20
   strongback store read car --from 2026-11-20T17:00:00Z --to 2026-11-20T18:00:00Z --format jsonl
-  strongback store read car --time ns > car.csv            # can be appended again as it is";
+  strongback store read car --every 100ms --interpolate    # all channels side by side, ten rows a second
+  strongback store read car --time ns > car.csv            # can be appended again as it is
+
+Frames are printed in the order of time, then of streams, then as they were stored; late frames are in their place.";
 
 const BLOB_EXAMPLES: &str = "\
 Examples:
@@ -244,7 +248,7 @@ pub struct ReadArgs {
     /// Channels and times
     #[command(flatten)]
     pub selection: Selection,
-    /// Print only the N oldest frames
+    /// Print only the N oldest frames; with --every, the first N rows
     #[arg(long, value_name = "N", conflicts_with = "last")]
     pub first: Option<usize>,
     /// Print only the N newest frames
@@ -256,6 +260,13 @@ pub struct ReadArgs {
     /// Print intervals of constant value as CSV: start, end, channel, value, end_value, open
     #[arg(long, conflicts_with_all = ["last", "newest_first", "format"])]
     pub intervals: bool,
+    /// Print all channels side by side as CSV, one row every TIME: the newest value at that instant; 10ms, 1s, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_span,
+        conflicts_with_all = ["last", "newest_first", "format", "intervals"])]
+    pub every: Option<Duration>,
+    /// With --every: interpolate linearly between values of channels that are not steps
+    #[arg(long, requires = "every")]
+    pub interpolate: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = TextForm::Csv)]
     pub format: TextForm,

@@ -439,6 +439,49 @@ fn intervals_say_from_when_to_when() {
 }
 
 #[test]
+fn a_grid_has_all_channels_side_by_side() {
+    let sink = StoreSink::new();
+    let report = sink.csv("time_ns,a.x [bar],b{k=1}.n\n12,1.5,\n15,,7\n21,3.5,8\n38,unknown,\n");
+    assert!(report.is_whole(), "{report:?}");
+    let grid = |sink: &StoreSink, time, limit, step_ns, how| {
+        let all = [Pattern::parse("*").unwrap()];
+        let reading = RowSelection {
+            chosen: choose(&sink.store.catalog(), &all),
+            time,
+            limit,
+            from_newest: false,
+            newest_first: false,
+            form: RowForm::Csv { time_ns: true },
+        };
+        let mut out = Vec::new();
+        let rows = write_grid(&sink.store.view(), &reading, (step_ns, how), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let (header, rest) = text.split_once('\n').unwrap();
+        assert!(header.starts_with("time_ns,a.x [bar]"), "{header}");
+        assert_eq!(rest.lines().count() as u64, rows);
+        rest.to_owned()
+    };
+    let all = i64::MIN..i64::MAX;
+    assert_eq!(
+        grid(&sink, all.clone(), None, 5, Resample::AsOf),
+        "10,,\n15,1.5,7\n20,1.5,7\n25,3.5,8\n30,3.5,8\n35,3.5,8\n"
+    );
+    assert_eq!(
+        grid(&sink, 13..25, None, 6, Resample::Interpolated),
+        "13,1.7222222222222223,\n19,3.0555555555555554,7\n"
+    );
+    assert_eq!(grid(&sink, all.clone(), Some(2), 100, Resample::AsOf), "0,,\n");
+    assert_eq!(grid(&sink, 39..60, None, 7, Resample::AsOf), "");
+    assert!(grid(&sink, all.clone(), None, 1, Resample::AsOf).ends_with("37,3.5,8\n38,unknown,8\n"));
+    // More than are held at a time.
+    let long = StoreSink::new();
+    long.csv("time_ns,a.x [bar]\n0,1\n9000,2\n");
+    let found = grid(&long, all, None, 1, Resample::AsOf);
+    let want = (0..=9000).map(|time| format!("{time},{}\n", if time < 9000 { 1 } else { 2 }));
+    assert!(found == want.collect::<String>());
+}
+
+#[test]
 fn what_stays_in_its_band_is_counted_as_reduced() {
     let sink = StoreSink::new();
     sink.define("CREATE STREAM S WITH ID 1 { rpm float WITH CODEC DeadbandAlgorithm PARAMS (deadband=50) }");

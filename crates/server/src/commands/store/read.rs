@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use anyhow::{Context, bail};
 use strongback_sources::rows::{self, Chosen, RowForm, RowSelection};
-use strongback_store::{Pattern, Store};
+use strongback_store::{Pattern, Resample, Store};
 
 use super::place;
 use crate::cli::{ReadArgs, Selection, TextForm, TimeForm};
@@ -67,6 +67,10 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
         let mut damaged = 0;
         let written = if args.intervals {
             rows::write_intervals(&store.view(), &reading, &mut output)
+        } else if let Some(every) = args.every {
+            let step_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+            let how = if args.interpolate { Resample::Interpolated } else { Resample::AsOf };
+            rows::write_grid(&store.view(), &reading, (step_ns, how), &mut output)
         } else {
             rows::write(&store.view(), &reading, &mut output, |error| {
                 damaged += 1;
