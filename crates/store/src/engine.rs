@@ -30,9 +30,9 @@ pub(crate) struct Engine {
     pub(crate) epoch: u32,
     pub(crate) report: RecoveryReport,
     pub(crate) writer: Mutex<Writer>,
-    /// Held by whoever commits.
+    /// Held during a commit.
     pub(crate) log: Mutex<Committer>,
-    /// Held, together with others, by whoever writes or syncs a blob; alone by whoever closes the store.
+    /// Held shared while a blob is written or synced, and exclusively while the store is closed.
     pub(crate) blob_gate: RwLock<()>,
     /// Where each unit of the log begins, oldest first: where its tail can move to.
     pub(crate) links: Mutex<VecDeque<Link>>,
@@ -47,7 +47,7 @@ pub(crate) struct Engine {
     pub(crate) condition: Condvar,
     /// Being closed, or closed: nobody but who closes it writes any more.
     pub(crate) closed: AtomicBool,
-    /// Held by whoever closes it.
+    /// Held while the store is closed.
     pub(crate) closing: Mutex<()>,
     /// Keeps other processes out until the store is closed or dropped.
     pub(crate) lock: Mutex<Option<Box<dyn Send + Sync>>>,

@@ -1,4 +1,4 @@
-//! One interval has one order, whoever reads it: `time`, stream, row.
+//! Every reader gives one interval in one order: `time`, stream, row.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -510,7 +510,7 @@ fn resume_open(
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => (None, Vec::new()),
         };
-    // A damaged file stays, for whoever looks into it, even if no block of it is left.
+    // A damaged file stays for inspection, even if no block of it is left.
     let mut file = file.filter(|file| !file.is_empty() || !damage.is_empty());
     let blocks = file.as_mut().map_or_else(Vec::new, |file| file.list());
     let mut lost = Vec::new();

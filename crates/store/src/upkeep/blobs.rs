@@ -23,7 +23,8 @@ pub(crate) fn writers_max(engine: &Engine) -> usize {
 }
 
 impl Sealer {
-    /// An open segment of a group with room for so many bytes of chunks; none: too many are being written to.
+    /// Takes an open segment of a group with room for `padded` bytes of chunks, or returns `None` if too many are being
+    /// written to.
     pub(crate) fn take_blobs(&mut self, engine: &Engine, group: Group, padded: u64) -> io::Result<Option<BlobFile>> {
         if self.blobs.busy >= writers_max(engine) {
             return Ok(None);

@@ -61,7 +61,7 @@ pub(crate) fn ledger_slots(slots: u64) -> u64 {
 }
 
 /// Slots without which some group could hold others up: what each keeps and the segment that it is writing, at least
-/// two; those of the store's own tables; and one more, for whoever needs it.
+/// two; those of the store's own tables; and one more for any of them.
 pub(crate) fn slots_needed(groups: &[RetentionGroup], slots: u64, segment_bytes: u64) -> u64 {
     let space = slots.saturating_mul(segment_bytes);
     let of = |group: &RetentionGroup| group.keep.of(space).div_ceil(segment_bytes).saturating_add(1).max(2);

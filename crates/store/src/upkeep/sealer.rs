@@ -99,7 +99,7 @@ pub(crate) struct EncodedRows {
 pub(crate) struct SettleCounts {
     /// Segments that others were put in the place of.
     pub(crate) segments: u64,
-    /// Bytes written, those in vain counted.
+    /// Bytes written, including output that was abandoned.
     pub(crate) written_bytes: u64,
     /// Bytes of what was replaced, less those of what stands for it.
     pub(crate) saved_bytes: u64,
