@@ -24,7 +24,7 @@ pub struct ChannelWindow {
     last: Packed,
     /// None until a value that is not NaN came; never for text.
     range: Option<(Packed, Packed)>,
-    /// The least and the greatest finite value where the range has an infinite one; none if no value is finite, or
+    /// Smallest and largest finite value where the range has an infinite one; none if no value is finite, or
     /// where that is not known.
     finite_range: Option<Box<(Packed, Packed)>>,
     text: Option<Box<TextWindow>>,
@@ -94,47 +94,20 @@ impl Packed {
             ChannelType::F32 if self.code == other.code => {
                 f32::from_bits(self.bits as u32) < f32::from_bits(other.bits as u32)
             }
-            _ => self.value().zip(other.value()).is_some_and(|(a, b)| below(a, b)),
+            _ => self.value().zip(other.value()).is_some_and(|(a, b)| a.is_less(&b)),
         }
-    }
-}
-
-/// Whether `a` is below `b`; exact within a type and between integers.
-fn below(a: Value<'_>, b: Value<'_>) -> bool {
-    match (a, b) {
-        (Value::F32(a), Value::F32(b)) => a < b,
-        (Value::F64(a), Value::F64(b)) => a < b,
-        (Value::Bool(a), Value::Bool(b)) => !a & b,
-        _ => match (integer(a), integer(b)) {
-            (Some(a), Some(b)) => a < b,
-            _ => a.as_f64() < b.as_f64(),
-        },
     }
 }
 
 /// Takes a range into another one.
 fn widen(range: &mut (Packed, Packed), other: (Packed, Packed)) {
-    let is_less = |a: Packed, b: Packed| a.value().zip(b.value()).is_some_and(|(a, b)| below(a, b));
+    let is_less = |a: Packed, b: Packed| a.value().zip(b.value()).is_some_and(|(a, b)| a.is_less(&b));
     if is_less(other.0, range.0) {
         range.0 = other.0;
     }
     if is_less(range.1, other.1) {
         range.1 = other.1;
     }
-}
-
-fn integer(value: Value<'_>) -> Option<i128> {
-    Some(match value {
-        Value::I8(v) => v as i128,
-        Value::I16(v) => v as i128,
-        Value::I32(v) => v as i128,
-        Value::I64(v) => v as i128,
-        Value::U8(v) => v as i128,
-        Value::U16(v) => v as i128,
-        Value::U32(v) => v as i128,
-        Value::U64(v) => v as i128,
-        _ => return None,
-    })
 }
 
 /// What a window holds of a channel of numbers or truth values, all in one type.
@@ -146,7 +119,7 @@ pub struct Numbers {
     pub first: u64,
     /// The last value.
     pub last: u64,
-    /// The least and the greatest; none where only NaN came.
+    /// Smallest and largest value; none where only NaN came.
     pub range: Option<(u64, u64)>,
     /// Mean of the finite values, if there are any.
     pub mean: Option<f64>,
@@ -317,7 +290,7 @@ impl ChannelWindow {
         self.finite_range = if self.has_infinite() { finite_range.map(Box::new) } else { None };
     }
 
-    /// The least and the greatest finite value, and none if there is none; none if that is not known.
+    /// Smallest and largest finite value, and none if there is none; none if that is not known.
     fn extremes(&self) -> Option<Option<(Packed, Packed)>> {
         match &self.finite_range {
             Some(range) => Some(Some(**range)),
@@ -341,7 +314,7 @@ impl ChannelWindow {
         self.range.is_some_and(|(min, max)| min.is_infinite() || max.is_infinite())
     }
 
-    /// The least and the greatest finite value where the range says an infinite one.
+    /// Smallest and largest finite value where the range says an infinite one.
     pub fn finite_range(&self) -> Option<(Value<'static>, Value<'static>)> {
         let (min, max) = **self.finite_range.as_ref()?;
         let (min, max) = (min.value()?, max.value()?);

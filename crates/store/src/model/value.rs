@@ -336,6 +336,37 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// Returns whether it is less than `other`: exact within a type and between integers, as f64 otherwise. False for
+    /// NaN, texts, blobs and arrays.
+    #[inline]
+    pub fn is_less(&self, other: &Value<'_>) -> bool {
+        match (self, other) {
+            (Value::F32(a), Value::F32(b)) => a < b,
+            (Value::F64(a), Value::F64(b)) => a < b,
+            _ => match (self.as_integer(), other.as_integer()) {
+                (Some(a), Some(b)) => a < b,
+                _ => self.as_f64().zip(other.as_f64()).is_some_and(|(a, b)| a < b),
+            },
+        }
+    }
+
+    /// Returns the value of an integer or a truth value.
+    #[inline]
+    fn as_integer(&self) -> Option<i128> {
+        Some(match *self {
+            Value::Bool(v) => v.into(),
+            Value::I8(v) => v.into(),
+            Value::I16(v) => v.into(),
+            Value::I32(v) => v.into(),
+            Value::I64(v) => v.into(),
+            Value::U8(v) => v.into(),
+            Value::U16(v) => v.into(),
+            Value::U32(v) => v.into(),
+            Value::U64(v) => v.into(),
+            _ => return None,
+        })
+    }
+
     /// The same number in another type, if that is exact (see [`ChannelType::widen`]).
     pub fn convert(self, to: ChannelType) -> Option<Value<'a>> {
         if self.channel_type() == to {

@@ -74,24 +74,6 @@ struct Filling {
     sum: LargeSum,
 }
 
-/// Whether `a` is less than `b`, exactly, for values of one type; false for NaN and text.
-pub(crate) fn less(a: &Value<'_>, b: &Value<'_>) -> bool {
-    match (a, b) {
-        (Value::Bool(a), Value::Bool(b)) => a < b,
-        (Value::I8(a), Value::I8(b)) => a < b,
-        (Value::I16(a), Value::I16(b)) => a < b,
-        (Value::I32(a), Value::I32(b)) => a < b,
-        (Value::I64(a), Value::I64(b)) => a < b,
-        (Value::U8(a), Value::U8(b)) => a < b,
-        (Value::U16(a), Value::U16(b)) => a < b,
-        (Value::U32(a), Value::U32(b)) => a < b,
-        (Value::U64(a), Value::U64(b)) => a < b,
-        (Value::F32(a), Value::F32(b)) => a < b,
-        (Value::F64(a), Value::F64(b)) => a < b,
-        _ => false,
-    }
-}
-
 fn is_nan(value: &Value<'_>) -> bool {
     match value {
         Value::F32(v) => v.is_nan(),
@@ -152,10 +134,10 @@ impl Filling {
     }
 
     fn enclose(&mut self, min: Value<'static>, max: Value<'static>) {
-        if self.bucket.min.as_ref().is_none_or(|m| less(&min, m)) {
+        if self.bucket.min.as_ref().is_none_or(|m| min.is_less(m)) {
             self.bucket.min = Some(min);
         }
-        if self.bucket.max.as_ref().is_none_or(|m| less(m, &max)) {
+        if self.bucket.max.as_ref().is_none_or(|m| m.is_less(&max)) {
             self.bucket.max = Some(max);
         }
     }

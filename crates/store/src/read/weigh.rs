@@ -1,4 +1,4 @@
-//! Weighing a channel over a span by time: integral, mean, least and greatest value, exact at the span's edges.
+//! Weighing a channel over a span by time: integral, mean, min and max, exact at the span's edges.
 //!
 //! Blocks that lie wholly inside are answered from their statistics.
 
@@ -9,7 +9,6 @@ use crate::model::large_sum::{LargeSum, on_way};
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, Interpolation, StreamId};
 use crate::model::value::Value;
-use crate::read::buckets::less;
 use crate::read::intervals::between;
 use crate::read::points::{Point, PointOrBlock, Points};
 use crate::read::state::OwnedValue;
@@ -20,10 +19,10 @@ use crate::read::view::View;
 pub struct Weight {
     /// Values stored within the span.
     pub count: u64,
-    /// The least value within the span, NaN apart: of those stored, and at its edges as read back; the earliest of
+    /// Smallest value within the span, NaN apart: of those stored, and at its edges as read back; the earliest of
     /// equals. None for text, or if there is none.
     pub min: Option<Sample>,
-    /// The greatest value, as `min`.
+    /// Largest value, as `min`.
     pub max: Option<Sample>,
     /// Value over time, where it is known within the span: by the channel's interpolation between two values, and held up
     /// to the newest frame that has the channel. Not where frames are known missing, nor from or (on a line) to what is
@@ -192,10 +191,10 @@ impl Scale {
         let beats = |best: &Option<Sample>, wins: &dyn Fn(&Value<'_>, &Value<'_>) -> bool| {
             best.is_none_or(|best| wins(&value, &best.value) || !wins(&best.value, &value) && time < best.time)
         };
-        if beats(min, &|a, b| less(a, b)) {
+        if beats(min, &|a, b| a.is_less(b)) {
             *min = Some(Sample { value, time });
         }
-        if beats(max, &|a, b| less(b, a)) {
+        if beats(max, &|a, b| b.is_less(a)) {
             *max = Some(Sample { value, time });
         }
     }
