@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use futures::SinkExt;
 use strongback_sim::{Cell, CellType, Pad, PadOptions, PadStream, STEP_NS};
+use strongback_store::CivilTime;
 use tokio_postgres::{Client, NoTls};
 
 /// Steps of the pad in one transaction.
@@ -106,16 +107,8 @@ async fn create(client: &Client, streams: &[PadStream]) -> anyhow::Result<()> {
 fn line(stream: &PadStream, time_ns: i64, cells: &[Cell], out: &mut String) {
     // Microseconds are what a timestamptz holds. Writing to a String cannot fail.
     let micros = time_ns.div_euclid(1000);
-    let seconds = micros.div_euclid(1_000_000);
-    let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, date) = civil(day);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    let _ = write!(
-        out,
-        "{year:04}-{month:02}-{date:02} {hour:02}:{minute:02}:{:02}.{:06}+00",
-        second % 60,
-        micros.rem_euclid(1_000_000)
-    );
+    let CivilTime { date, hour, minute, second, .. } = CivilTime::of(time_ns);
+    let _ = write!(out, "{date} {hour:02}:{minute:02}:{second:02}.{:06}+00", micros.rem_euclid(1_000_000));
     for (_, tag) in &stream.tags {
         let _ = write!(out, "\t{tag}");
     }
@@ -129,30 +122,4 @@ fn line(stream: &PadStream, time_ns: i64, cells: &[Cell], out: &mut String) {
         };
     }
     out.push('\n');
-}
-
-/// Year, month and day of a day number since 1970, by the 400-year cycle of the Gregorian calendar.
-fn civil(day: i64) -> (i64, i64, i64) {
-    let shifted = day + 719_468; // days since 0000-03-01
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let date = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, date)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_have_dates() {
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(20_777), (2026, 11, 20));
-        assert_eq!(civil(11_016), (2000, 2, 29));
-        assert_eq!(civil(-1), (1969, 12, 31));
-    }
 }

@@ -1,5 +1,7 @@
 //! Times as people and programs write them: nanoseconds, RFC 3339, `now-30s`.
 
+use strongback_store::{CivilTime, Date};
+
 /// Reads a time: an integer of nanoseconds since 1970 UTC, RFC 3339, `now`, or `now` with an offset such as
 /// `now-30s`, `now-1.5h`, `now+10ms`.
 ///
@@ -47,29 +49,6 @@ pub fn span_ns(text: &str) -> Option<i64> {
     (ns.is_finite() && ns < i64::MAX as f64).then_some(ns as i64)
 }
 
-/// Days from 1970-01-01 of a date of the proleptic Gregorian calendar (Howard Hinnant, "chrono-compatible
-/// low-level date algorithms", days_from_civil).
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-}
-
-/// Year, month and day of days since 1970-01-01 (the same source, civil_from_days).
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let of_era = z.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
-}
-
 /// Reads RFC 3339; digits beyond the ninth of a fraction are left out.
 pub fn rfc3339(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
@@ -83,8 +62,8 @@ pub fn rfc3339(text: &str) -> Option<i64> {
     }
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    let days = days_from_civil(year, month, day);
-    if civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 60 {
+    let days = Date { year, month, day }.days()?;
+    if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
     let mut at = 19;
@@ -114,11 +93,8 @@ pub fn rfc3339(text: &str) -> Option<i64> {
 
 /// A time as RFC 3339 in UTC with nanoseconds.
 pub fn format(ns: i64) -> String {
-    let (seconds, nanos) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
-    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil_from_days(days);
-    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
+    let time = CivilTime::of(ns);
+    format!("{time}.{:09}Z", time.nanosecond)
 }
 
 #[cfg(test)]

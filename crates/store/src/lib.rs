@@ -82,6 +82,7 @@ mod repair;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod text;
 mod unattended;
 mod upkeep;
 
@@ -95,6 +96,7 @@ pub use disk::volume::MemoryRegion;
 pub use model::array::{ArrayRef, ArrayType, Element, ElementType};
 pub use model::batch::{Batch, Column, ColumnValues, OptionalTimes};
 pub use model::blob_ref::BlobRef;
+pub use model::calendar::{CivilTime, Date};
 pub use model::clock::{ClockLeap, ClockTrust};
 pub use model::counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
 pub use model::frame::{FrameBatch, FrameHead, FrameRef};

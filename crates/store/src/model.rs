@@ -3,6 +3,7 @@
 pub(crate) mod array;
 pub mod batch;
 pub(crate) mod blob_ref;
+pub(crate) mod calendar;
 pub(crate) mod clock;
 pub(crate) mod counts;
 pub(crate) mod damage;

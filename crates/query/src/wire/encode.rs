@@ -13,7 +13,7 @@ use pgwire::api::Type;
 use pgwire::api::results::{DataRowEncoder, FieldFormat, FieldInfo};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use strongback_store::{Batch, ChannelType, ElementType, Stream, Value};
+use strongback_store::{Batch, ChannelType, Date, ElementType, Stream, Value};
 
 use crate::error::{QueryError, sqlstate};
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, floor_micros};
@@ -217,6 +217,23 @@ pub(crate) fn put_f64(out: &mut BytesMut, value: f64, binary: bool) {
     }
 }
 
+/// Returns a number as text.
+pub(crate) fn f32_text(value: f32) -> String {
+    sized_text(|out| put_f32(out, value, false))
+}
+
+/// Returns a number as text.
+pub(crate) fn f64_text(value: f64) -> String {
+    sized_text(|out| put_f64(out, value, false))
+}
+
+/// Returns the text of a value that is written behind its size.
+fn sized_text(write: impl FnOnce(&mut BytesMut)) -> String {
+    let mut out = BytesMut::new();
+    write(&mut out);
+    String::from_utf8_lossy(out.get(4..).unwrap_or_default()).into_owned()
+}
+
 /// A number without an exponent; PostgreSQL writes `1`, not `1.0`.
 fn put_plain(out: &mut BytesMut, text: &str) {
     put_bytes(out, text.strip_suffix(".0").unwrap_or(text).as_bytes());
@@ -351,17 +368,8 @@ fn put_two(out: &mut BytesMut, value: i64) {
 }
 
 /// `2026-11-20` of a day since 1970 in the proleptic Gregorian calendar; returns whether it lies before Christ.
-/// The algorithm counts from 0000-03-01 in eras of 400 years (146,097 days).
 fn write_date(out: &mut BytesMut, days: i64) -> bool {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let Date { year, month, day } = Date::of_days(days);
     let shown = if year > 0 { year } else { 1 - year };
     if shown < 10_000 {
         put_two(out, shown / 100);

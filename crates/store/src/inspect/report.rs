@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Inspection;
+use crate::model::calendar::CivilTime;
 use crate::segment;
 
 /// Bytes with a unit.
@@ -15,25 +16,10 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// UTC to the millisecond: civil date by the days since 1970 (Gregorian, eras of 400 years from 1 March).
+/// Returns an instant in UTC, to the millisecond.
 pub(super) fn instant(ns: i64) -> String {
-    let (days, in_day) = (ns.div_euclid(86_400_000_000_000), ns.rem_euclid(86_400_000_000_000));
-    let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let in_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * in_year + 2) / 153;
-    let civil_month = if month < 10 { month + 3 } else { month - 9 };
-    let civil_year = year + era * 400 + i64::from(civil_month <= 2);
-    let ms = in_day / 1_000_000;
-    format!(
-        "{civil_year:04}-{civil_month:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-        in_year - (153 * month + 2) / 5 + 1,
-        ms / 3_600_000,
-        ms / 60_000 % 60,
-        ms / 1_000 % 60,
-        ms % 1_000
-    )
+    let time = CivilTime::of(ns);
+    format!("{time}.{:03}Z", time.nanosecond / 1_000_000)
 }
 
 fn span(time: Option<(i64, i64)>) -> String {
