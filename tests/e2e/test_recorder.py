@@ -285,7 +285,7 @@ def test_blobs_go_in_and_come_out(tmp_path: pathlib.Path) -> None:
     names = [frame[-1] for frame in frames]
     assert [name.split(",")[0] for name in names] == ["blob(3000000 bytes", "blob(0 bytes", "blob(131008 bytes"]
     lines = [json.loads(line) for line in store("read", path, "--format", "jsonl").splitlines()[1:]]
-    assert [line["values"]["image"] for line in lines] == names
+    assert [line["values"]["CAM.image"] for line in lines] == names
     assert names[0] in store("export", path, "--format", "jsonl")
     out = tmp_path / "out.raw"
     for row, content in enumerate(contents):

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The wings of the store, each of which may import those before it.
-const STORE: [&str; 19] = [
+const STORE: [&str; 20] = [
     "unattended",
     "model",
     "bytes",
@@ -14,6 +14,7 @@ const STORE: [&str; 19] = [
     "codec",
     "block",
     "catalog",
+    "text",
     "segment",
     "log",
     "append",

@@ -37,7 +37,7 @@ pub(crate) use intake::RowReceiver;
 pub(crate) use lines::Lines;
 pub use stamp::{TimeUnit, parse as parse_time, time_column};
 pub(crate) use target::ChannelRequest;
-pub use write::{Chosen, RowForm, RowSelection, choose, write, write_grid, write_intervals};
+pub use write::{RowSelection, choose, write, write_grid, write_intervals};
 
 /// Most bytes of a row: those of a frame.
 pub const ROW_BYTES_MAX: usize = 1 << 20;

@@ -5,12 +5,7 @@
 //! the time of the last frame before it: it has no values, and its column `gap` says in words what is missing. Where
 //! not all gaps are known, one without a stream says before which time.
 //!
-//! - **CSV**: columns `time` (RFC 3339, nanoseconds), `time_ns`, `stream`, `gap`, then one for each channel,
-//!   named `channel [unit]` (`channel` alone if it has no unit). Empty: no value; `""`: an empty text. Numbers have
-//!   their shortest exact form; `NaN`, `Infinity`, `-Infinity`.
-//! - **JSON lines**: first `{"type":"channels","channels":[{"name","type","unit","description"}]}`, then
-//!   `{"type":"frame","time","time_ns","stream","values":{channel: value}}` and
-//!   `{"type":"gap","stream","from_time_ns","to_time_ns","count","cause","words"}`. 64-bit integers are strings.
+//! - **CSV** and **JSON lines**: see [`strongback_store::text`].
 //! - **Parquet**: columns `time` (timestamp of nanoseconds, UTC), `stream`, `gap`, then the channels in their
 //!   own types. Units and descriptions are metadata of the fields (`unit`, `description`), and the first line
 //!   of the JSON form is metadata of the file (`strongback.channels`).
@@ -20,21 +15,19 @@ mod text;
 
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::Stream as FuturesStream;
-use strongback_store::{
-    Batch, ChannelIndex, Chosen, NextFrame, OrderedFrames, OrderedScan, Pattern, Stream, View, matching,
-};
+use strongback_store::text::{CsvLead, FrameColumns, TextForm, put_time};
+use strongback_store::{Batch, Chosen, NextFrame, OrderedFrames, OrderedScan, Pattern, View, matching};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
-use crate::query::answer::put_text;
 use crate::system::GapRow;
+use text::TextRows;
 
 /// Most channels of one export: each is a column.
 pub const EXPORT_CHANNELS_MAX: usize = 10_000;
@@ -141,7 +134,7 @@ impl Query {
         let (of, patterns) = (view.clone(), request.patterns.clone());
         let chosen = self.inner.spawn_heavy(async move { matching(of.catalog(), &patterns) }).await;
         let chosen = chosen.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))?;
-        let columns = ExportColumns::new(chosen?)?;
+        let columns = columns_of(&chosen?)?;
         let system = self.inner.system.clone();
         let (sender, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let task = self.inner.spawn_heavy(async move {
@@ -157,77 +150,24 @@ impl Query {
     }
 }
 
-/// A channel of an export.
-struct ExportColumn {
-    stream: Arc<Stream>,
-    channel: ChannelIndex,
-    name: String,
-}
-
-impl ExportColumn {
-    fn channel(&self) -> &strongback_store::Channel {
-        self.stream.layout.channel(self.channel)
-    }
-}
-
-/// The channels of an export; those of a stream lie side by side.
-struct ExportColumns {
-    all: Vec<ExportColumn>,
-    /// Each stream with its first column and its channels.
-    streams: Vec<(Arc<Stream>, usize, Vec<ChannelIndex>)>,
-}
-
-impl ExportColumns {
-    fn new(chosen: Vec<Chosen>) -> Result<ExportColumns, QueryError> {
-        let mut all = Vec::new();
-        let mut streams = Vec::new();
-        for (stream, channels) in chosen {
-            let first = all.len();
-            all.extend(channels.iter().map(|channel| ExportColumn {
-                stream: stream.clone(),
-                channel: *channel,
-                name: stream.key.channel_name(&stream.layout.channel(*channel).name),
-            }));
-            streams.push((stream, first, channels));
-        }
-        match all.len() {
-            0 => Err(QueryError::new(sqlstate::UNDEFINED_COLUMN, "no channel matches")),
-            count if count > EXPORT_CHANNELS_MAX => Err(QueryError::new(
-                sqlstate::PROGRAM_LIMIT_EXCEEDED,
-                format!("{count} channels match, at most {EXPORT_CHANNELS_MAX} fit one export"),
-            )
-            .with_hint("Narrow the pattern.")),
-            _ => Ok(ExportColumns { all, streams }),
-        }
-    }
-
-    /// `{"type":"channels","channels":[…]}`.
-    fn describe(&self) -> String {
-        let mut json = String::from("{\"type\":\"channels\",\"channels\":[");
-        for (at, column) in self.all.iter().enumerate() {
-            let channel = column.channel();
-            json.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
-            put_text(&mut json, &column.name);
-            let kind = channel.channel_type.name();
-            for (key, value) in [
-                (",\"type\":", &*kind),
-                (",\"unit\":", channel.unit.as_str()),
-                (",\"description\":", channel.description.as_str()),
-            ] {
-                json.push_str(key);
-                put_text(&mut json, value);
-            }
-            json.push('}');
-        }
-        json.push_str("]}");
-        json
+/// Makes the columns of an export.
+fn columns_of(chosen: &[Chosen]) -> Result<FrameColumns, QueryError> {
+    let columns = FrameColumns::new(chosen);
+    match columns.all.len() {
+        0 => Err(QueryError::new(sqlstate::UNDEFINED_COLUMN, "no channel matches")),
+        count if count > EXPORT_CHANNELS_MAX => Err(QueryError::new(
+            sqlstate::PROGRAM_LIMIT_EXCEEDED,
+            format!("{count} channels match, at most {EXPORT_CHANNELS_MAX} fit one export"),
+        )
+        .with_hint("Narrow the pattern.")),
+        _ => Ok(columns),
     }
 }
 
 /// A row of an export.
 enum ExportRow<'a> {
-    /// Row `row` of a batch whose first channel is column `first`.
-    Frame { stream: &'a Stream, first: usize, batch: &'a Batch, row: usize },
+    /// Row `row` of a batch of stream number `stream`.
+    Frame { stream: usize, batch: &'a Batch, row: usize },
     /// Frames missing.
     Gap(&'a GapRow),
 }
@@ -235,7 +175,7 @@ enum ExportRow<'a> {
 /// Writes rows in one of the formats.
 trait RowWriter: Send {
     /// Appends a row.
-    fn row(&mut self, columns: &ExportColumns, row: ExportRow<'_>) -> Result<(), QueryError>;
+    fn row(&mut self, columns: &FrameColumns, row: ExportRow<'_>) -> Result<(), QueryError>;
     /// Whether so much is ready that it should be sent at once.
     fn is_full(&self) -> bool;
     /// Takes what is ready to be sent.
@@ -255,7 +195,7 @@ fn unlisted(known_from: i64, time: &Range<i64>) -> Option<GapRow> {
         words.push_str("of any time");
     } else {
         words.push_str("before ");
-        text::put_time(&mut words, known_from);
+        put_time(&mut words, known_from);
     }
     words.push_str(" are not all listed: there are more than are kept at hand");
     Some(GapRow { from_time_ns: at, to_time_ns: at, cause: "not listed".into(), words, ..GapRow::default() })
@@ -263,24 +203,24 @@ fn unlisted(known_from: i64, time: &Range<i64>) -> Option<GapRow> {
 
 async fn write(
     view: View,
-    columns: ExportColumns,
+    columns: FrameColumns,
     (gaps, unlisted): (Vec<GapRow>, Option<GapRow>),
     request: ExportRequest,
     sender: &mpsc::Sender<Result<Bytes, QueryError>>,
 ) -> Result<(), QueryError> {
     let mut writer: Box<dyn RowWriter> = match request.format {
-        ExportFormat::Csv => Box::new(text::CsvWriter::new(&columns)),
-        ExportFormat::Jsonl => Box::new(text::JsonlWriter::new(&columns)),
+        ExportFormat::Csv => Box::new(TextRows::new(TextForm::Csv(CsvLead::ALL), &columns)),
+        ExportFormat::Jsonl => Box::new(TextRows::new(TextForm::Jsonl, &columns)),
         ExportFormat::Parquet => Box::new(parquet::ParquetRows::new(&columns)?),
     };
     let mut gaps: Vec<GapRow> = gaps
         .into_iter()
-        .filter(|gap| columns.streams.iter().any(|(stream, ..)| gap.stream == Some(stream.id)))
+        .filter(|gap| columns.streams.iter().any(|of| gap.stream == Some(of.stream.id)))
         .chain(unlisted)
         .collect();
     gaps.sort_by_key(|gap| gap.from_time_ns);
     let mut gaps = gaps.iter().peekable();
-    let streams = columns.streams.iter().map(|(stream, _, channels)| (stream.id, channels.clone())).collect();
+    let streams = columns.streams.iter().map(|of| (of.stream.id, of.channels.clone())).collect();
     let scan = OrderedScan { time: request.time, ..OrderedScan::all(streams) };
     let mut frames = OrderedFrames::new(&view, &scan);
     let mut rows = 0u32;
@@ -301,9 +241,7 @@ async fn write(
             writer.row(&columns, ExportRow::Gap(gap))?;
         }
         if let Some(frame) = frames.frame() {
-            let (stream, first, _) = &columns.streams[frame.stream];
-            let frame = ExportRow::Frame { stream, first: *first, batch: frame.batch, row: frame.row };
-            writer.row(&columns, frame)?;
+            writer.row(&columns, ExportRow::Frame { stream: frame.stream, batch: frame.batch, row: frame.row })?;
         }
         frames.advance();
         rows = rows.wrapping_add(1);
@@ -327,6 +265,8 @@ async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use crate::{EventRow, NoSystemRows, QueryOptions, SourceRow, SystemRows};
     use strongback_store::*;
 

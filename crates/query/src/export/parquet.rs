@@ -16,9 +16,10 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
 use parking_lot::Mutex;
+use strongback_store::text::FrameColumns;
 use strongback_store::{ChannelType, Value};
 
-use super::{ExportColumns, ExportRow, RowWriter};
+use super::{ExportRow, RowWriter};
 use crate::error::{QueryError, sqlstate};
 
 /// Cells of a batch handed to the writer.
@@ -68,7 +69,7 @@ fn failed(error: impl std::fmt::Display) -> QueryError {
 }
 
 impl ParquetRows {
-    pub(super) fn new(columns: &ExportColumns) -> Result<Self, QueryError> {
+    pub(super) fn new(columns: &FrameColumns) -> Result<Self, QueryError> {
         let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
         let mut fields = vec![
             Field::new("time", DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())), false),
@@ -131,15 +132,16 @@ impl ParquetRows {
 }
 
 impl RowWriter for ParquetRows {
-    fn row(&mut self, _: &ExportColumns, row: ExportRow<'_>) -> Result<(), QueryError> {
+    fn row(&mut self, columns: &FrameColumns, row: ExportRow<'_>) -> Result<(), QueryError> {
         match row {
-            ExportRow::Frame { stream, first, batch, row } => {
+            ExportRow::Frame { stream, batch, row } => {
+                let of = &columns.streams[stream];
                 self.times.append_value(batch.time(row));
-                self.streams.append(stream.key.to_string()).map_err(failed)?;
+                self.streams.append(&of.name).map_err(failed)?;
                 self.gaps.append_null();
-                let own = first..first + batch.columns.len();
+                let own = of.first..of.first + batch.columns.len();
                 for (at, builder) in self.channels.iter_mut().enumerate() {
-                    let cell = own.contains(&at).then(|| batch.columns[at - first].cell(row).ok()).flatten();
+                    let cell = own.contains(&at).then(|| batch.columns[at - of.first].cell(row).ok()).flatten();
                     match cell {
                         Some(Value::Array(array)) => self.cells += array.len(),
                         Some(Value::String(text)) => self.text_bytes += text.len(),
@@ -328,11 +330,11 @@ mod tests {
         frames.end();
         store.append(&frames, T0);
         let batch = store.view().scan(Scan::all(stream.id, vec![ChannelIndex(0)])).next().unwrap().unwrap();
-        let columns = ExportColumns::new(vec![(stream.clone(), vec![ChannelIndex(0)])]).unwrap();
+        let columns = FrameColumns::new(&[(stream.clone(), vec![ChannelIndex(0)])]);
         let mut rows = ParquetRows::new(&columns).unwrap();
         let mut batches = 0;
         for row in 1..=GROUP_TEXT_BYTES / TEXT_BYTES {
-            rows.row(&columns, ExportRow::Frame { stream: &stream, first: 0, batch: &batch, row: 0 }).unwrap();
+            rows.row(&columns, ExportRow::Frame { stream: 0, batch: &batch, row: 0 }).unwrap();
             assert_eq!(rows.rows, row % (BATCH_TEXT_BYTES / TEXT_BYTES), "rows held after row {row}");
             batches += usize::from(rows.rows == 0);
         }

@@ -12,6 +12,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type};
 use datafusion::arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
 use futures::future::BoxFuture;
+use strongback_store::text::put_json_text;
 use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
@@ -134,9 +135,9 @@ impl Query {
                 json.push(',');
             }
             json.push_str("{\"name\":");
-            put_text(json, field.name());
+            put_json_text(json, field.name());
             json.push_str(",\"type\":");
-            put_text(json, encode::wire_type(field)?.name());
+            put_json_text(json, encode::wire_type(field)?.name());
             json.push('}');
         }
         json.push_str("],\"rows\":[");
@@ -252,14 +253,14 @@ fn put_cell(json: &mut String, array: &ArrayRef, row: usize, field: &Field) -> R
         DataType::UInt32 => number!(UInt32Type),
         DataType::Float32 if array.as_primitive::<Float32Type>().value(row).is_finite() => number!(Float32Type),
         DataType::Float64 if array.as_primitive::<Float64Type>().value(row).is_finite() => number!(Float64Type),
-        DataType::Utf8 if field.metadata().is_empty() => put_text(json, array.as_string::<i32>().value(row)),
+        DataType::Utf8 if field.metadata().is_empty() => put_json_text(json, array.as_string::<i32>().value(row)),
         DataType::Timestamp(_, Some(_)) => {
             // RFC 3339, as everywhere in JSON; the wire's form has a blank.
             let text = wire_text(array, row, field)?;
             let text = text.replacen(' ', "T", 1).replace("+00", "Z");
-            put_text(json, &text);
+            put_json_text(json, &text);
         }
-        _ => put_text(json, &wire_text(array, row, field)?),
+        _ => put_json_text(json, &wire_text(array, row, field)?),
     }
     Ok(())
 }
@@ -272,23 +273,4 @@ fn wire_text(array: &ArrayRef, row: usize, field: &Field) -> Result<String, Quer
     out.advance(out.len().min(4));
     // Its own memory, unless it is no UTF-8.
     Ok(String::from_utf8(out.into()).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
-}
-
-/// Writes a JSON string.
-pub(crate) fn put_text(json: &mut String, text: &str) {
-    json.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\n' => json.push_str("\\n"),
-            '\r' => json.push_str("\\r"),
-            '\t' => json.push_str("\\t"),
-            c if (c as u32) < 0x20 => {
-                let _ = write!(json, "\\u{:04x}", c as u32);
-            }
-            c => json.push(c),
-        }
-    }
-    json.push('"');
 }

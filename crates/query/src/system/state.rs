@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use strongback_store::text::put_plain;
 use strongback_store::{ChannelIndex, Clock, OwnedValue, Pattern, StateCell, Stream, Value, View, matching};
 
 use crate::error::QueryError;
 use crate::system::SystemRows;
+use crate::wire::encode::{f32_text, f64_text};
 
 /// Age beyond which a value of a stream without a fixed cycle is stale.
 pub const STALE_AFTER_NS: i64 = 2_000_000_000;
@@ -72,45 +74,30 @@ impl StateRow {
         }
     }
 
-    /// The value as text: numbers in their shortest exact form.
+    /// The value as text: numbers as PostgreSQL writes them.
     pub fn text(&self) -> Option<String> {
-        Some(match self.value.as_ref()? {
-            OwnedValue::String(text) => text.clone(),
-            value => plain_text(&value.as_value()),
-        })
+        let mut text = String::new();
+        put_text(&mut text, self.value.as_ref()?.as_value());
+        Some(text)
     }
 }
 
-/// A value as text: numbers in their shortest exact form, arrays as `[1,2]`.
-pub(crate) fn plain_text(value: &Value<'_>) -> String {
+/// Appends a value as text: numbers as PostgreSQL writes them, arrays as `[1,2]`.
+fn put_text(out: &mut String, value: Value<'_>) {
     match value {
-        Value::Bool(v) => v.to_string(),
-        Value::I8(v) => v.to_string(),
-        Value::I16(v) => v.to_string(),
-        Value::I32(v) => v.to_string(),
-        Value::I64(v) => v.to_string(),
-        Value::U8(v) => v.to_string(),
-        Value::U16(v) => v.to_string(),
-        Value::U32(v) => v.to_string(),
-        Value::U64(v) => v.to_string(),
-        Value::F32(v) => float_text(*v as f64, v.to_string()),
-        Value::F64(v) => float_text(*v, v.to_string()),
-        Value::String(v) => (*v).to_owned(),
-        Value::Blob(blob) => blob.to_string(),
+        Value::F32(v) => out.push_str(&f32_text(v)),
+        Value::F64(v) => out.push_str(&f64_text(v)),
         Value::Array(array) => {
-            let elements: Vec<String> = array.iter().map(|element| plain_text(&element)).collect();
-            format!("[{}]", elements.join(","))
+            out.push('[');
+            for (at, element) in array.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                put_text(out, element);
+            }
+            out.push(']');
         }
-    }
-}
-
-fn float_text(value: f64, finite: String) -> String {
-    if value.is_nan() {
-        "NaN".to_owned()
-    } else if value.is_infinite() {
-        if value > 0.0 { "Infinity".to_owned() } else { "-Infinity".to_owned() }
-    } else {
-        finite
+        value => put_plain(out, value),
     }
 }
 

@@ -1,5 +1,6 @@
 use std::io::Write as _;
 
+use strongback_store::text::{CsvLead, TextForm};
 use strongback_store::*;
 
 // The store has another of this name.
@@ -7,6 +8,8 @@ use super::RowSelection;
 use super::*;
 use crate::rows::target::stream_key;
 
+const CSV_NS: TextForm = TextForm::Csv(CsvLead { time: false, gap: false, ..CsvLead::ALL });
+const CSV_UTC: TextForm = TextForm::Csv(CsvLead { time_ns: false, gap: false, ..CsvLead::ALL });
 const T0: i64 = 1_790_000_000_000_000_000;
 
 /// A store as a sink: what is appended is committed when somebody waits for it.
@@ -296,7 +299,7 @@ fn written(sink: &StoreSink, change: impl FnOnce(&mut RowSelection)) -> String {
         limit: None,
         from_newest: false,
         newest_first: false,
-        form: RowForm::Csv { time_ns: true },
+        form: CSV_NS,
     };
     change(&mut reading);
     let mut out = Vec::new();
@@ -348,17 +351,17 @@ fn what_is_written_is_taken_again_as_the_same() {
     assert!(sink.csv(rows).is_whole());
     let frames = sink.frames("a.b");
     assert_eq!(frames.len(), 3);
-    for form in [RowForm::Csv { time_ns: true }, RowForm::Csv { time_ns: false }, RowForm::Jsonl] {
+    for form in [CSV_NS, CSV_UTC, TextForm::Csv(CsvLead::ALL), TextForm::Jsonl] {
         let text = written(&sink, |r| r.form = form);
         let again = StoreSink::new();
         // CSV does not say types: the streams are there.
         again.define("CREATE STREAM \"a.b\" WITH ID 1 { o boolean, i int64, u uint64, f float, d double, t string, small uint8 }");
-        let report = if form == RowForm::Jsonl { again.jsonl(&text) } else { again.csv(&text) };
+        let report = if form == TextForm::Jsonl { again.jsonl(&text) } else { again.csv(&text) };
         assert!(report.is_whole(), "{text} {report:?}");
         assert_eq!(again.frames("a.b"), frames, "{text}");
     }
     // JSON lines say types.
-    let text = written(&sink, |r| r.form = RowForm::Jsonl);
+    let text = written(&sink, |r| r.form = TextForm::Jsonl);
     let again = StoreSink::new();
     again.jsonl(&text);
     assert_eq!(again.frames("a.b"), frames);
@@ -387,10 +390,10 @@ fn streams_and_texts_that_look_odd_are_taken_again_as_they_were() {
     assert_eq!(all.len(), 5, "{all:?}");
     assert_eq!(all[0], ("p{site=\"Berlin,Mitte\"}".to_owned(), vec!["1 v=I64(1)".to_owned()]));
     assert_eq!(all[3].1[1..3], ["5 s=String(\"\") n=I64(2)", "6 n=I64(3)"]);
-    for form in [RowForm::Csv { time_ns: true }, RowForm::Csv { time_ns: false }, RowForm::Jsonl] {
+    for form in [CSV_NS, CSV_UTC, TextForm::Csv(CsvLead::ALL), TextForm::Jsonl] {
         let text = written(&sink, |r| r.form = form);
         let again = StoreSink::new();
-        let report = if form == RowForm::Jsonl { again.jsonl(&text) } else { again.csv(&text) };
+        let report = if form == TextForm::Jsonl { again.jsonl(&text) } else { again.csv(&text) };
         assert!(report.is_whole(), "{text} {report:?}");
         assert_eq!(frames(&again), all, "{text}");
     }
@@ -428,7 +431,7 @@ fn intervals_say_from_when_to_when() {
         limit: None,
         from_newest: false,
         newest_first: false,
-        form: RowForm::Csv { time_ns: true },
+        form: CSV_NS,
     };
     let mut out = Vec::new();
     write_intervals(&sink.store.view(), &reading, &mut out).unwrap();
@@ -451,7 +454,7 @@ fn a_grid_has_all_channels_side_by_side() {
             limit,
             from_newest: false,
             newest_first: false,
-            form: RowForm::Csv { time_ns: true },
+            form: CSV_NS,
         };
         let mut out = Vec::new();
         let rows = write_grid(&sink.store.view(), &reading, (step_ns, how), &mut out).unwrap();
@@ -509,7 +512,7 @@ fn arrays_come_as_lists_and_go_out_as_lists() {
         "5:8 w: no array, expected u64[]",
     ];
     assert_eq!(complaints(&report), want);
-    let json = "{\"time\":\"1970-01-01T00:00:00.000000001Z\",\"time_ns\":\"1\",\"stream\":\"a\",\"values\":{\"s\":[1.0,2.5,\"NaN\"],\"w\":[],\"f\":[true,false]}}";
+    let json = "{\"type\":\"frame\",\"time\":\"1970-01-01T00:00:00.000000001Z\",\"time_ns\":\"1\",\"stream\":\"a\",\"values\":{\"a.s\":[1.0,2.5,\"NaN\"],\"a.w\":[],\"a.f\":[true,false]}}";
     let written = |form| {
         let reading = RowSelection {
             chosen: choose(&sink.store.catalog(), &[Pattern::parse("a.*").unwrap()]),
@@ -523,11 +526,11 @@ fn arrays_come_as_lists_and_go_out_as_lists() {
         write(&sink.store.view(), &reading, &mut out, |error| panic!("{error}")).unwrap();
         String::from_utf8(out).unwrap()
     };
-    assert!(written(RowForm::Jsonl).contains(json), "{}", written(RowForm::Jsonl));
-    let csv = written(RowForm::Csv { time_ns: true });
+    assert!(written(TextForm::Jsonl).contains(json), "{}", written(TextForm::Jsonl));
+    let csv = written(CSV_NS);
     assert!(csv.contains("\n1,\"[1.0,2.5,NaN]\",[],\"[true,false]\"\n"), "{csv}");
     // What was written is taken again, as either.
-    for again in [written(RowForm::Jsonl), csv] {
+    for again in [written(TextForm::Jsonl), csv] {
         let other = StoreSink::new();
         other.define("CREATE STREAM a WITH ID 1 { s float[3], w uint64[], f boolean[] }");
         let report = if again.starts_with('{') { other.jsonl(&again) } else { other.csv(&again) };

@@ -1,36 +1,15 @@
-//! Frames of a store as rows of text: what [`super::run`] takes again.
-//!
-//! **CSV**: `time` (RFC 3339) or `time_ns`, then, where there is more than one, `stream`, then each channel as
-//! `STREAM.CHANNEL [unit]`; an empty text is `""`. **JSON lines**: a line that describes the channels, then
-//! `{"time","time_ns","stream","values":{channel: value}}`; 64-bit integers are strings, and so are `NaN`, `Infinity`,
-//! `-Infinity`. `unknown` is what is known to be unknown.
+//! Frames of a store as rows of text: what [`super::run`] takes again. Their form is that of
+//! [`strongback_store::text`].
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::sync::Arc;
 
+use strongback_store::text::{CsvLead, FrameColumns, FrameText, TextForm, put_cell, put_field, put_time};
 use strongback_store::{
-    ArrayRef, Batch, Catalog, CellState, ChannelIndex, Column, Grid, NextFrame, OrderedFrames, OrderedScan, Pattern,
-    Resample, ScanError, Stream, Value, View,
+    Catalog, CellState, ChannelIndex, Chosen, Column, Grid, NextFrame, OrderedFrames, OrderedScan, Pattern, Resample,
+    ScanError, View,
 };
-
-use crate::instant;
-
-/// A stream and those of its channels that are wanted.
-pub type Chosen = (Arc<Stream>, Vec<ChannelIndex>);
-
-/// What frames are written as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowForm {
-    /// Comma-separated values.
-    Csv {
-        /// Whether times are nanoseconds since 1970, else RFC 3339.
-        time_ns: bool,
-    },
-    /// A JSON object a line.
-    Jsonl,
-}
 
 /// Which frames, and in which order.
 #[derive(Clone, Debug)]
@@ -45,8 +24,25 @@ pub struct RowSelection {
     pub from_newest: bool,
     /// Whether the newest come first.
     pub newest_first: bool,
-    /// What they are written as.
-    pub form: RowForm,
+    /// What they are written as. A column `stream` is left out where there is one stream.
+    pub form: TextForm,
+}
+
+impl RowSelection {
+    fn columns(&self) -> FrameColumns {
+        FrameColumns::new(&self.chosen)
+    }
+
+    /// Returns what CSV has ahead of its channels.
+    ///
+    /// # Errors
+    /// If it is written as something else.
+    fn csv_lead(&self, what: &str) -> io::Result<CsvLead> {
+        match self.form {
+            TextForm::Csv(lead) => Ok(lead),
+            TextForm::Jsonl => Err(io::Error::other(format!("{what} are written as CSV"))),
+        }
+    }
 }
 
 /// Channels that match any of some patterns; the store's own tables only where a pattern names them.
@@ -91,16 +87,16 @@ pub fn write(
     let mut frames = OrderedFrames::new(view, &scan);
     let due = if backwards { i64::MIN } else { i64::MAX };
     let mut text = String::new();
-    let with_stream = reading.chosen.len() > 1;
-    header(reading, with_stream, &mut text);
+    let form = match reading.form {
+        TextForm::Csv(lead) => TextForm::Csv(CsvLead { stream: lead.stream && reading.chosen.len() > 1, ..lead }),
+        TextForm::Jsonl => TextForm::Jsonl,
+    };
+    let writer = FrameText { form, columns: reading.columns() };
+    writer.header(&mut text);
+    let head_bytes = text.len();
     let mut kept = Vec::new();
     let keeps = backwards != reading.newest_first;
-    let (mut written, columns) = (0, reading.chosen.iter().map(|(_, channels)| channels.len()).sum());
-    let first_column: Vec<usize> = reading
-        .chosen
-        .iter()
-        .scan(0, |sum, (_, channels)| Some(std::mem::replace(sum, *sum + channels.len())))
-        .collect();
+    let mut written = 0;
     while reading.limit.is_none_or(|limit| written < limit as u64) {
         let next = frames.peek(due).map_err(failed)?;
         for (_, error) in frames.take_troubles() {
@@ -117,14 +113,7 @@ pub fn write(
         let Some(frame) = frames.frame() else { break };
         let is_there = |column: &Column| matches!(column.cell(frame.row), Ok(_) | Err(CellState::Unknown));
         if frame.batch.columns.iter().any(is_there) {
-            let stream = &reading.chosen[frame.stream];
-            match reading.form {
-                RowForm::Csv { time_ns } => {
-                    let place = (with_stream, first_column[frame.stream], columns);
-                    csv_row(&mut text, stream, frame.batch, frame.row, time_ns, place);
-                }
-                RowForm::Jsonl => json_row(&mut text, stream, frame.batch, frame.row),
-            }
+            writer.frame(&mut text, frame.stream, frame.batch, frame.row);
             written += 1;
             if keeps {
                 // The header is the first of all.
@@ -138,10 +127,8 @@ pub fn write(
     }
     out.write_all(text.as_bytes())?;
     if let Some(first) = kept.first_mut() {
-        let mut head = String::new();
-        header(reading, with_stream, &mut head);
-        *first = first.split_off(head.len());
-        out.write_all(head.as_bytes())?;
+        let rows = first.split_off(head_bytes);
+        out.write_all(std::mem::replace(first, rows).as_bytes())?;
     }
     kept.iter().rev().try_for_each(|line| out.write_all(line.as_bytes()))?;
     Ok(written)
@@ -154,11 +141,9 @@ pub fn write(
 /// Where the output or the store ends it.
 pub fn write_intervals(view: &View, reading: &RowSelection, out: &mut dyn Write) -> io::Result<u64> {
     let failed = |error: ScanError| io::Error::other(error.to_string());
-    let RowForm::Csv { time_ns } = reading.form else {
-        return Err(io::Error::other("intervals are written as CSV"));
-    };
+    let lead = reading.csv_lead("intervals")?;
     let mut written = 0;
-    let mut text = String::from(if time_ns { "start_ns,end_ns" } else { "start,end" });
+    let mut text = String::from(if lead.time { "start,end" } else { "start_ns,end_ns" });
     text.push_str(",channel,value,end_value,open\n");
     for (stream, channels) in &reading.chosen {
         for index in channels {
@@ -168,9 +153,9 @@ pub fn write_intervals(view: &View, reading: &RowSelection, out: &mut dyn Write)
                 if reading.limit.is_some_and(|limit| written >= limit as u64) {
                     break;
                 }
-                put_time(&mut text, interval.start, time_ns);
+                put_instant(&mut text, interval.start, lead);
                 text.push(',');
-                put_time(&mut text, interval.end, time_ns);
+                put_instant(&mut text, interval.end, lead);
                 text.push(',');
                 put_field(&mut text, &name);
                 for value in [&interval.value, &interval.end_value] {
@@ -209,9 +194,7 @@ pub fn write_grid(
     out: &mut dyn Write,
 ) -> io::Result<u64> {
     let failed = |error: ScanError| io::Error::other(error.to_string());
-    let RowForm::Csv { time_ns } = reading.form else {
-        return Err(io::Error::other("a grid is written as CSV"));
-    };
+    let lead = CsvLead { stream: false, ..reading.csv_lead("equal distances of time")? };
     let step_ns = step_ns.clamp(1, i64::MAX as u64);
     let ranges = reading.chosen.iter().filter_map(|(stream, _)| view.time_range(stream.id));
     let known = ranges.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
@@ -224,7 +207,7 @@ pub fn write_grid(
         (Some((_, last)), start) => (start, reading.time.end.min(last.saturating_add(1))),
     };
     let mut text = String::new();
-    header(reading, false, &mut text);
+    FrameText { form: TextForm::Csv(lead), columns: reading.columns() }.header(&mut text);
     let mut left = reading.limit.unwrap_or(usize::MAX);
     let mut written = 0;
     while start < end && left > 0 {
@@ -238,7 +221,7 @@ pub fn write_grid(
             }
         }
         for row in 0..count {
-            put_time(&mut text, start, time_ns);
+            put_instant(&mut text, start, lead);
             for column in &columns {
                 text.push(',');
                 match column[row].as_ref().map(|reading| reading.value.as_ref()) {
@@ -258,190 +241,9 @@ pub fn write_grid(
     Ok(written)
 }
 
-fn put_time(out: &mut String, time: i64, ns: bool) {
-    match ns {
-        true => drop(write!(out, "{time}")),
-        false => out.push_str(&instant::format(time)),
+fn put_instant(out: &mut String, time: i64, lead: CsvLead) {
+    match lead.time {
+        true => put_time(out, time),
+        false => drop(write!(out, "{time}")),
     }
-}
-
-fn header(reading: &RowSelection, with_stream: bool, out: &mut String) {
-    let channels = || {
-        reading.chosen.iter().flat_map(|(stream, channels)| {
-            channels.iter().map(|index| {
-                let channel = stream.layout.channel(*index);
-                (stream.key.channel_name(&channel.name), channel)
-            })
-        })
-    };
-    match reading.form {
-        RowForm::Csv { time_ns } => {
-            out.push_str(if time_ns { "time_ns" } else { "time" });
-            if with_stream {
-                out.push_str(",stream");
-            }
-            for (name, channel) in channels() {
-                out.push(',');
-                match channel.unit.as_str() {
-                    "" => put_field(out, &name),
-                    unit => put_field(out, &format!("{name} [{unit}]")),
-                }
-            }
-            out.push('\n');
-        }
-        RowForm::Jsonl => {
-            out.push_str("{\"type\":\"channels\",\"channels\":[");
-            for (at, (name, channel)) in channels().enumerate() {
-                out.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
-                put_text(out, &name);
-                let _ = write!(out, ",\"type\":\"{}\",\"unit\":", channel.channel_type.name());
-                put_text(out, &channel.unit);
-                out.push_str(",\"description\":");
-                put_text(out, &channel.description);
-                out.push('}');
-            }
-            out.push_str("]}\n");
-        }
-    }
-}
-
-fn csv_row(
-    out: &mut String,
-    (stream, channels): &Chosen,
-    batch: &Batch,
-    row: usize,
-    time_ns: bool,
-    (with_stream, first, columns): (bool, usize, usize),
-) {
-    let time = batch.time(row);
-    put_time(out, time, time_ns);
-    if with_stream {
-        out.push(',');
-        put_field(out, &stream.key.to_string());
-    }
-    out.extend(std::iter::repeat_n(',', first));
-    for column in &batch.columns {
-        out.push(',');
-        match column.cell(row) {
-            Ok(value) => put_cell(out, value),
-            Err(CellState::Unknown) => out.push_str("unknown"),
-            Err(_) => {}
-        }
-    }
-    out.extend(std::iter::repeat_n(',', columns - first - channels.len()));
-    out.push('\n');
-}
-
-fn json_row(out: &mut String, (stream, channels): &Chosen, batch: &Batch, row: usize) {
-    let time = batch.time(row);
-    let _ = write!(out, "{{\"time\":\"{}\",\"time_ns\":\"{time}\",\"stream\":", instant::format(time));
-    put_text(out, &stream.key.to_string());
-    out.push_str(",\"values\":{");
-    let mut separator = "";
-    for (column, index) in batch.columns.iter().zip(channels) {
-        let cell = column.cell(row);
-        if !matches!(cell, Ok(_) | Err(CellState::Unknown)) {
-            continue;
-        }
-        out.push_str(separator);
-        separator = ",";
-        put_text(out, &stream.layout.channel(*index).name);
-        out.push(':');
-        match cell {
-            Ok(value) => put_json(out, value),
-            Err(_) => out.push_str("\"unknown\""),
-        }
-    }
-    out.push_str("}}\n");
-}
-
-/// A value as JSON has it.
-fn put_json(out: &mut String, value: Value<'_>) {
-    match value {
-        Value::String(text) => put_text(out, text),
-        Value::I64(_) | Value::U64(_) => {
-            out.push('"');
-            put_plain(out, value);
-            out.push('"');
-        }
-        Value::F32(v) if !v.is_finite() => put_text(out, not_finite(v.into())),
-        Value::F64(v) if !v.is_finite() => put_text(out, not_finite(v)),
-        Value::Array(array) => put_list(out, array, put_json),
-        Value::Blob(blob) => put_text(out, &blob.to_string()),
-        value => put_plain(out, value),
-    }
-}
-
-/// A value as a field of CSV.
-fn put_cell(out: &mut String, value: Value<'_>) {
-    match value {
-        // Without quotes it is no value.
-        Value::String("") => out.push_str("\"\""),
-        Value::String(text) => put_field(out, text),
-        Value::Array(array) => {
-            let mut list = String::new();
-            put_list(&mut list, array, put_plain);
-            put_field(out, &list);
-        }
-        Value::Blob(blob) => put_field(out, &blob.to_string()),
-        value => put_plain(out, value),
-    }
-}
-
-fn put_list(out: &mut String, array: ArrayRef<'_>, put: impl Fn(&mut String, Value<'_>)) {
-    out.push('[');
-    for (at, element) in array.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        put(out, element);
-    }
-    out.push(']');
-}
-
-fn not_finite(value: f64) -> &'static str {
-    match value {
-        v if v.is_nan() => "NaN",
-        v if v > 0.0 => "Infinity",
-        _ => "-Infinity",
-    }
-}
-
-/// A number in its shortest exact form, or a truth value.
-fn put_plain(out: &mut String, value: Value<'_>) {
-    let _ = match value {
-        Value::Bool(v) => write!(out, "{v}"),
-        Value::I8(v) => write!(out, "{v}"),
-        Value::I16(v) => write!(out, "{v}"),
-        Value::I32(v) => write!(out, "{v}"),
-        Value::I64(v) => write!(out, "{v}"),
-        Value::U8(v) => write!(out, "{v}"),
-        Value::U16(v) => write!(out, "{v}"),
-        Value::U32(v) => write!(out, "{v}"),
-        Value::U64(v) => write!(out, "{v}"),
-        Value::F32(v) if !v.is_finite() => write!(out, "{}", not_finite(v.into())),
-        Value::F64(v) if !v.is_finite() => write!(out, "{}", not_finite(v)),
-        Value::F32(v) => write!(out, "{v:?}"),
-        Value::F64(v) => write!(out, "{v:?}"),
-        Value::String(v) => write!(out, "{v}"),
-        Value::Blob(v) => write!(out, "{v}"),
-        Value::Array(array) => {
-            put_list(out, array, put_plain);
-            Ok(())
-        }
-    };
-}
-
-fn put_field(out: &mut String, text: &str) {
-    if !text.contains([',', '"', '\n', '\r']) {
-        return out.push_str(text);
-    }
-    out.push('"');
-    out.push_str(&text.replace('"', "\"\""));
-    out.push('"');
-}
-
-fn put_text(out: &mut String, text: &str) {
-    // No value of this type fails to be written.
-    out.push_str(&serde_json::to_string(text).unwrap_or_default());
 }

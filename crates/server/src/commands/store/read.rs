@@ -5,8 +5,9 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::ops::Range;
 
 use anyhow::{Context, bail};
-use strongback_sources::rows::{self, Chosen, RowForm, RowSelection};
-use strongback_store::{Pattern, Resample, Store};
+use strongback_sources::rows::{self, RowSelection};
+use strongback_store::text::{self, CsvLead};
+use strongback_store::{Chosen, Pattern, Resample, Store};
 
 use super::place;
 use crate::cli::{ReadArgs, Selection, TextForm, TimeForm};
@@ -49,6 +50,8 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
     let time = time_range(&args.selection)?;
     let (store, opened) = place::open_to_read(&args.path)?;
     let read = (|| {
+        let is_ns = args.time == TimeForm::Ns;
+        let lead = CsvLead { time: !is_ns, time_ns: is_ns, stream: true, gap: false };
         let reading = RowSelection {
             chosen: chosen(&store, &args.selection.channels)?,
             time,
@@ -56,8 +59,8 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
             from_newest: args.last.is_some(),
             newest_first: args.newest_first,
             form: match args.format {
-                TextForm::Csv => RowForm::Csv { time_ns: args.time == TimeForm::Ns },
-                TextForm::Jsonl => RowForm::Jsonl,
+                TextForm::Csv => text::TextForm::Csv(lead),
+                TextForm::Jsonl => text::TextForm::Jsonl,
             },
         };
         let mut output: Box<dyn Write> = match &args.output {

@@ -1,0 +1,301 @@
+//! Frames and values as text, CSV or JSON lines: what exports and `store read` write, and `store append` takes again.
+//!
+//! **CSV** (RFC 4180): `time` (RFC 3339, nanoseconds), `time_ns`, `stream`, `gap`, or those of them that are asked for,
+//! then a column for each channel, named `channel [unit]` (`channel` alone if it has no unit). An empty cell has no
+//! value; `""` is an empty text; `unknown` is known to be unknown. **JSON lines**: first
+//! `{"type":"channels","channels":[{"name","type","unit","description"}]}`, then
+//! `{"type":"frame","time","time_ns","stream","values":{channel: value}}` and
+//! `{"type":"gap","stream","from_time_ns","to_time_ns","count","cause","words"}`. 64-bit integers are strings, and so are
+//! `NaN`, `Infinity` and `-Infinity`. Floats have their shortest exact form, with a point or an exponent.
+
+mod value;
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+pub use value::{put_cell, put_field, put_json, put_json_text, put_plain};
+
+use crate::model::batch::Batch;
+use crate::model::calendar::CivilTime;
+use crate::model::pattern::Chosen;
+use crate::model::stream::{Channel, ChannelIndex, Stream};
+use crate::model::value::CellState;
+
+/// A channel as a column.
+#[derive(Clone, Debug)]
+pub struct FrameColumn {
+    /// Full name of the channel.
+    pub name: String,
+    stream: Arc<Stream>,
+    index: ChannelIndex,
+}
+
+impl FrameColumn {
+    /// The channel.
+    pub fn channel(&self) -> &Channel {
+        self.stream.layout.channel(self.index)
+    }
+}
+
+/// A stream whose channels are columns that lie side by side.
+#[derive(Clone, Debug)]
+pub struct FrameStream {
+    /// The stream.
+    pub stream: Arc<Stream>,
+    /// Its name, tags included.
+    pub name: String,
+    /// The first of its columns.
+    pub first: usize,
+    /// Its channels, in the order of their columns.
+    pub channels: Vec<ChannelIndex>,
+}
+
+/// Channels as columns.
+#[derive(Clone, Debug, Default)]
+pub struct FrameColumns {
+    /// All columns.
+    pub all: Vec<FrameColumn>,
+    /// The streams they are of.
+    pub streams: Vec<FrameStream>,
+}
+
+impl FrameColumns {
+    /// Makes a column for each channel.
+    pub fn new(chosen: &[Chosen]) -> FrameColumns {
+        let mut columns = FrameColumns::default();
+        for (stream, channels) in chosen {
+            let first = columns.all.len();
+            columns.all.extend(channels.iter().map(|&index| FrameColumn {
+                name: stream.key.channel_name(&stream.layout.channel(index).name),
+                stream: stream.clone(),
+                index,
+            }));
+            let (name, channels) = (stream.key.to_string(), channels.clone());
+            columns.streams.push(FrameStream { stream: stream.clone(), name, first, channels });
+        }
+        columns
+    }
+
+    /// Returns `{"type":"channels","channels":[…]}`.
+    pub fn describe(&self) -> String {
+        let mut json = String::from("{\"type\":\"channels\",\"channels\":[");
+        for (at, column) in self.all.iter().enumerate() {
+            let channel = column.channel();
+            json.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
+            put_json_text(&mut json, &column.name);
+            let kind = channel.channel_type.name();
+            for (key, text) in [
+                (",\"type\":", &*kind),
+                (",\"unit\":", channel.unit.as_str()),
+                (",\"description\":", channel.description.as_str()),
+            ] {
+                json.push_str(key);
+                put_json_text(&mut json, text);
+            }
+            json.push('}');
+        }
+        json.push_str("]}");
+        json
+    }
+}
+
+/// Columns of CSV ahead of those of the channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CsvLead {
+    /// Whether there is `time`.
+    pub time: bool,
+    /// Whether there is `time_ns`.
+    pub time_ns: bool,
+    /// Whether there is `stream`.
+    pub stream: bool,
+    /// Whether there is `gap`.
+    pub gap: bool,
+}
+
+impl CsvLead {
+    /// All of them.
+    pub const ALL: CsvLead = CsvLead { time: true, time_ns: true, stream: true, gap: true };
+}
+
+/// What frames are written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextForm {
+    /// Comma-separated values.
+    Csv(CsvLead),
+    /// A JSON object a line.
+    Jsonl,
+}
+
+/// Frames that are missing.
+#[derive(Clone, Copy, Debug)]
+pub struct GapText<'a> {
+    /// Name of the stream.
+    pub stream: &'a str,
+    /// `time` of the frame before them and of the one after them, nanoseconds since 1970 UTC.
+    pub time: (i64, i64),
+    /// How many are still missing.
+    pub count: u64,
+    /// Why, as a word.
+    pub cause: &'a str,
+    /// What is missing, in words.
+    pub words: &'a str,
+}
+
+/// Writes rows of the same columns.
+#[derive(Clone, Debug)]
+pub struct FrameText {
+    /// What they are written as.
+    pub form: TextForm,
+    /// The columns.
+    pub columns: FrameColumns,
+}
+
+impl FrameText {
+    /// Appends what stands ahead of all rows.
+    pub fn header(&self, out: &mut String) {
+        let TextForm::Csv(lead) = self.form else {
+            out.push_str(&self.columns.describe());
+            return out.push('\n');
+        };
+        let lead = [(lead.time, "time"), (lead.time_ns, "time_ns"), (lead.stream, "stream"), (lead.gap, "gap")];
+        let names = lead.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name);
+        let mut separator = "";
+        for name in names {
+            let _ = write!(out, "{separator}{name}");
+            separator = ",";
+        }
+        for column in &self.columns.all {
+            out.push_str(separator);
+            separator = ",";
+            match column.channel().unit.as_str() {
+                "" => put_field(out, &column.name),
+                unit => put_field(out, &format!("{} [{unit}]", column.name)),
+            }
+        }
+        out.push('\n');
+    }
+
+    /// Appends row `row` of a batch with the channels of stream number `stream`.
+    pub fn frame(&self, out: &mut String, stream: usize, batch: &Batch, row: usize) {
+        let stream = &self.columns.streams[stream];
+        match self.form {
+            TextForm::Csv(lead) => {
+                csv_lead(out, lead, batch.time(row), (&stream.name, ""));
+                blank(out, stream.first);
+                for column in &batch.columns {
+                    out.push(',');
+                    match column.cell(row) {
+                        Ok(value) => put_cell(out, value),
+                        Err(CellState::Unknown) => out.push_str("unknown"),
+                        Err(_) => {}
+                    }
+                }
+                blank(out, self.columns.all.len() - stream.first - batch.columns.len());
+                out.push('\n');
+            }
+            TextForm::Jsonl => self.json_frame(out, stream, batch, row),
+        }
+    }
+
+    fn json_frame(&self, out: &mut String, stream: &FrameStream, batch: &Batch, row: usize) {
+        let time_ns = batch.time(row);
+        out.push_str("{\"type\":\"frame\",\"time\":\"");
+        put_time(out, time_ns);
+        let _ = write!(out, "\",\"time_ns\":\"{time_ns}\",\"stream\":");
+        put_json_text(out, &stream.name);
+        out.push_str(",\"values\":{");
+        let mut separator = "";
+        for (column, named) in batch.columns.iter().zip(&self.columns.all[stream.first..]) {
+            let cell = column.cell(row);
+            if !matches!(cell, Ok(_) | Err(CellState::Unknown)) {
+                continue;
+            }
+            out.push_str(separator);
+            separator = ",";
+            put_json_text(out, &named.name);
+            out.push(':');
+            match cell {
+                Ok(value) => put_json(out, value),
+                Err(_) => out.push_str("\"unknown\""),
+            }
+        }
+        out.push_str("}}\n");
+    }
+
+    /// Appends a row that says which frames are missing.
+    pub fn gap(&self, out: &mut String, gap: &GapText<'_>) {
+        match self.form {
+            TextForm::Csv(lead) => {
+                csv_lead(out, lead, gap.time.0, (gap.stream, gap.words));
+                blank(out, self.columns.all.len());
+                out.push('\n');
+            }
+            TextForm::Jsonl => {
+                out.push_str("{\"type\":\"gap\",\"stream\":");
+                put_json_text(out, gap.stream);
+                let ((from, to), count) = (gap.time, gap.count);
+                let _ = write!(out, ",\"from_time_ns\":\"{from}\",\"to_time_ns\":\"{to}\",\"count\":\"{count}\"");
+                out.push_str(",\"cause\":");
+                put_json_text(out, gap.cause);
+                out.push_str(",\"words\":");
+                put_json_text(out, gap.words);
+                out.push_str("}\n");
+            }
+        }
+    }
+}
+
+fn csv_lead(out: &mut String, lead: CsvLead, time_ns: i64, (stream, gap): (&str, &str)) {
+    let start = out.len();
+    let separate = |out: &mut String| {
+        if out.len() > start {
+            out.push(',');
+        }
+    };
+    if lead.time {
+        put_time(out, time_ns);
+    }
+    if lead.time_ns {
+        separate(out);
+        let _ = write!(out, "{time_ns}");
+    }
+    if lead.stream {
+        separate(out);
+        put_field(out, stream);
+    }
+    if lead.gap {
+        separate(out);
+        put_field(out, gap);
+    }
+}
+
+fn blank(out: &mut String, columns: usize) {
+    out.extend(std::iter::repeat_n(',', columns));
+}
+
+/// Appends an instant in RFC 3339, UTC, with all nine digits of the fraction.
+pub fn put_time(out: &mut String, time_ns: i64) {
+    let time = CivilTime::of(time_ns);
+    let _ = write!(out, "{time}.{:09}Z", time.nanosecond);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_right_to_both_ends_of_their_range() {
+        for (time_ns, want) in [
+            (i64::MIN, "1677-09-21T00:12:43.145224192Z"),
+            (i64::MIN + 1, "1677-09-21T00:12:43.145224193Z"),
+            (i64::MIN + 854_775_808, "1677-09-21T00:12:44.000000000Z"),
+            (-1, "1969-12-31T23:59:59.999999999Z"),
+            (0, "1970-01-01T00:00:00.000000000Z"),
+            (i64::MAX, "2262-04-11T23:47:16.854775807Z"),
+        ] {
+            let mut out = String::new();
+            put_time(&mut out, time_ns);
+            assert_eq!(out, want);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Values as text.
+
+use std::fmt::Write;
+
+use crate::model::array::ArrayRef;
+use crate::model::value::Value;
+
+/// Appends a value: numbers in their shortest exact form, arrays as `[1,2]`, texts as they are.
+pub fn put_plain(out: &mut String, value: Value<'_>) {
+    // Writing to a String cannot fail.
+    let _ = match value {
+        Value::Bool(v) => write!(out, "{v}"),
+        Value::I8(v) => write!(out, "{v}"),
+        Value::I16(v) => write!(out, "{v}"),
+        Value::I32(v) => write!(out, "{v}"),
+        Value::I64(v) => write!(out, "{v}"),
+        Value::U8(v) => write!(out, "{v}"),
+        Value::U16(v) => write!(out, "{v}"),
+        Value::U32(v) => write!(out, "{v}"),
+        Value::U64(v) => write!(out, "{v}"),
+        Value::F32(v) if v.is_finite() => write!(out, "{v:?}"),
+        Value::F64(v) if v.is_finite() => write!(out, "{v:?}"),
+        Value::F32(v) => write!(out, "{}", not_finite(v.into())),
+        Value::F64(v) => write!(out, "{}", not_finite(v)),
+        Value::String(v) => write!(out, "{v}"),
+        Value::Blob(v) => write!(out, "{v}"),
+        Value::Array(array) => {
+            put_list(out, array, put_plain);
+            Ok(())
+        }
+    };
+}
+
+/// Appends a value as a field of CSV.
+pub fn put_cell(out: &mut String, value: Value<'_>) {
+    match value {
+        // Without quotes it is no value.
+        Value::String("") => out.push_str("\"\""),
+        Value::String(text) => put_field(out, text),
+        Value::Array(array) => {
+            let mut list = String::new();
+            put_list(&mut list, array, put_plain);
+            put_field(out, &list);
+        }
+        Value::Blob(blob) => put_field(out, &blob.to_string()),
+        value => put_plain(out, value),
+    }
+}
+
+/// Appends a text as a field of CSV, in quotes where it needs them.
+pub fn put_field(out: &mut String, text: &str) {
+    if !text.contains([',', '"', '\n', '\r']) {
+        return out.push_str(text);
+    }
+    out.push('"');
+    out.push_str(&text.replace('"', "\"\""));
+    out.push('"');
+}
+
+/// Appends a value as JSON: 64-bit integers, `NaN`, `Infinity` and `-Infinity` are strings.
+pub fn put_json(out: &mut String, value: Value<'_>) {
+    match value {
+        Value::String(text) => put_json_text(out, text),
+        Value::Array(array) => put_list(out, array, put_json),
+        Value::Blob(blob) => put_json_text(out, &blob.to_string()),
+        Value::I64(_) | Value::U64(_) => put_quoted(out, value),
+        Value::F32(v) if !v.is_finite() => put_quoted(out, value),
+        Value::F64(v) if !v.is_finite() => put_quoted(out, value),
+        value => put_plain(out, value),
+    }
+}
+
+/// Appends a text as a string of JSON (RFC 8259).
+pub fn put_json_text(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if (c as u32) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+fn put_quoted(out: &mut String, value: Value<'_>) {
+    out.push('"');
+    put_plain(out, value);
+    out.push('"');
+}
+
+fn put_list(out: &mut String, array: ArrayRef<'_>, put: impl Fn(&mut String, Value<'_>)) {
+    out.push('[');
+    for (at, element) in array.iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        put(out, element);
+    }
+    out.push(']');
+}
+
+fn not_finite(value: f64) -> &'static str {
+    match value {
+        v if v.is_nan() => "NaN",
+        v if v > 0.0 => "Infinity",
+        _ => "-Infinity",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_their_shortest_exact_form() {
+        let forms = |value| {
+            let mut forms = [const { String::new() }; 3];
+            put_plain(&mut forms[0], value);
+            put_cell(&mut forms[1], value);
+            put_json(&mut forms[2], value);
+            forms
+        };
+        for (value, plain, cell, json) in [
+            (Value::F64(1.0), "1.0", "1.0", "1.0"),
+            (Value::F64(-0.0), "-0.0", "-0.0", "-0.0"),
+            (Value::F64(1e300), "1e300", "1e300", "1e300"),
+            (Value::F64(5e-324), "5e-324", "5e-324", "5e-324"),
+            (Value::F32(0.1), "0.1", "0.1", "0.1"),
+            (Value::F64(f64::NAN), "NaN", "NaN", "\"NaN\""),
+            (Value::F32(f32::NEG_INFINITY), "-Infinity", "-Infinity", "\"-Infinity\""),
+            (Value::U64(u64::MAX), "18446744073709551615", "18446744073709551615", "\"18446744073709551615\""),
+            (Value::U32(7), "7", "7", "7"),
+            (Value::Bool(true), "true", "true", "true"),
+            (Value::String(""), "", "\"\"", "\"\""),
+            (Value::String("a,\"b\"\u{1}\n"), "a,\"b\"\u{1}\n", "\"a,\"\"b\"\"\u{1}\n\"", "\"a,\\\"b\\\"\\u0001\\n\""),
+        ] {
+            assert_eq!(forms(value), [plain, cell, json], "{value:?}");
+        }
+    }
+}
