@@ -67,4 +67,4 @@ pub use query::{Query, QueryOptions};
 pub use running::runtime::let_end;
 pub use system::catalog::DATABASE;
 pub use system::state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
-pub use system::{EventOrigin, EventRow, GapRow, NoSystemRows, RunRow, SourceRow, SystemRows};
+pub use system::{EventOrigin, EventRow, GapRow, NoSystemRows, RunRow, SourceCounters, SourceRow, SystemRows};

@@ -2,6 +2,7 @@
 //! `strongback.runs`.
 
 pub(crate) mod catalog;
+pub(crate) mod counters;
 pub(crate) mod function;
 pub(crate) mod pg_catalog;
 pub(crate) mod state;
@@ -10,6 +11,8 @@ pub(crate) mod tables;
 use std::ops::Range;
 
 use strongback_store::StreamId;
+
+pub use counters::SourceCounters;
 
 /// One row of `strongback.sources`. Counters count since the start of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,26 +27,8 @@ pub struct SourceRow {
     pub status: String,
     /// Streams it feeds.
     pub streams: u64,
-    /// Frames received.
-    pub received: u64,
-    /// Frames stored.
-    pub stored: u64,
-    /// Frames seen before.
-    pub duplicate: u64,
-    /// Frames refused.
-    pub rejected: u64,
-    /// Frames found missing.
-    pub lost: u64,
-    /// Missing frames that came late after all.
-    pub filled: u64,
-    /// Frames that came after a later one.
-    pub late: u64,
-    /// Source restarts seen.
-    pub restarts: u64,
-    /// Stored frames whose time was too far ahead of their reception.
-    pub future: u64,
-    /// Datagrams that the kernel dropped.
-    pub kernel_drops: u64,
+    /// What was counted of it.
+    pub counters: SourceCounters,
     /// Newest `receive_time`, nanoseconds since 1970 UTC.
     pub last_receive_time_ns: Option<i64>,
 }

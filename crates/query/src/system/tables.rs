@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use strongback_store::{Channel, Interpolation, Store, Stream};
 
-use crate::system::SystemRows;
+use crate::system::{SourceCounters, SystemRows};
 use crate::table::column::{UTC, floor_micros, timestamp_type};
 use crate::table::filter::ALL_TIMES;
 use crate::table::planned;
@@ -72,25 +72,16 @@ impl SystemTableName {
                 ("expected_period_ns", int8),
                 ("interpolation", text),
             ],
-            SystemTableName::Sources => vec![
-                ("name", text.clone()),
-                ("kind", text.clone()),
-                ("address", text.clone()),
-                ("status", text),
-                ("streams", int8.clone()),
-                ("received", int8.clone()),
-                ("stored", int8.clone()),
-                ("duplicate", int8.clone()),
-                ("rejected", int8.clone()),
-                ("lost", int8.clone()),
-                ("filled", int8.clone()),
-                ("late", int8.clone()),
-                ("restarts", int8.clone()),
-                ("future", int8.clone()),
-                ("kernel_drops", int8.clone()),
-                ("last_receive_time", timestamp_type()),
-                ("last_receive_time_ns", int8),
-            ],
+            SystemTableName::Sources => {
+                let counters = SourceCounters::ALL.iter().map(|(name, _)| (*name, int8.clone()));
+                ["name", "kind", "address", "status"]
+                    .map(|name| (name, text.clone()))
+                    .into_iter()
+                    .chain([("streams", int8.clone())])
+                    .chain(counters)
+                    .chain([("last_receive_time", timestamp_type()), ("last_receive_time_ns", int8.clone())])
+                    .collect()
+            }
             SystemTableName::Gaps => vec![
                 ("id", int8.clone()),
                 ("stream", int4),
@@ -203,25 +194,17 @@ impl SystemTable {
 
     fn sources(&self) -> Vec<ArrayRef> {
         let rows = self.system.sources();
-        vec![
+        let mut columns = vec![
             text(rows.iter().map(|r| r.name.as_str())),
             text(rows.iter().map(|r| r.kind.as_str())),
             text(rows.iter().map(|r| r.address.as_str())),
             text(rows.iter().map(|r| r.status.as_str())),
             count(rows.iter().map(|r| r.streams)),
-            count(rows.iter().map(|r| r.received)),
-            count(rows.iter().map(|r| r.stored)),
-            count(rows.iter().map(|r| r.duplicate)),
-            count(rows.iter().map(|r| r.rejected)),
-            count(rows.iter().map(|r| r.lost)),
-            count(rows.iter().map(|r| r.filled)),
-            count(rows.iter().map(|r| r.late)),
-            count(rows.iter().map(|r| r.restarts)),
-            count(rows.iter().map(|r| r.future)),
-            count(rows.iter().map(|r| r.kernel_drops)),
-            micros(rows.iter().map(|r| r.last_receive_time_ns)),
-            int8(rows.iter().map(|r| r.last_receive_time_ns)),
-        ]
+        ];
+        columns.extend((0..SourceCounters::ALL.len()).map(|at| count(rows.iter().map(|r| r.counters.values()[at]))));
+        columns.push(micros(rows.iter().map(|r| r.last_receive_time_ns)));
+        columns.push(int8(rows.iter().map(|r| r.last_receive_time_ns)));
+        columns
     }
 
     fn gaps(&self) -> Vec<ArrayRef> {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use strongback_query::{
-    EventRow, ExportFormat, ExportRequest, GapRow, PgAuth, Query, QueryOptions, SourceRow, Status, SystemRows,
+    EventRow, ExportFormat, ExportRequest, GapRow, PgAuth, Query, QueryOptions, SourceCounters, SourceRow, Status,
+    SystemRows,
 };
 use strongback_store::{
     ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Pattern, Store, StoreOptions,
@@ -37,7 +38,8 @@ struct Rows;
 
 impl SystemRows for Rows {
     fn sources(&self) -> Vec<SourceRow> {
-        vec![SourceRow { name: "fti".into(), kind: "inetx".into(), received: 7, ..SourceRow::default() }]
+        let counters = SourceCounters { received: 7, ..SourceCounters::default() };
+        vec![SourceRow { name: "fti".into(), kind: "inetx".into(), counters, ..SourceRow::default() }]
     }
     fn gaps(&self, time: Range<i64>) -> Vec<GapRow> {
         let gap = GapRow {

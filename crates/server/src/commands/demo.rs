@@ -187,7 +187,7 @@ async fn demo(args: &DemoArgs, config: Config, plc: Option<SocketAddr>) -> anyho
         let fanout = server.ingest.live().fanout();
         DemoSummary {
             duration_s,
-            frames_in: cards.iter().filter(|c| c.kind != "internal").map(|c| c.received.0).sum(),
+            frames_in: cards.iter().filter(|c| c.kind != "internal").map(|c| c.counters.received).sum(),
             points_in: fanout.points,
             points_stored: fanout.points - fanout.points_duplicate - fanout.points_rejected,
             points_duplicate: fanout.points_duplicate,
@@ -195,7 +195,7 @@ async fn demo(args: &DemoArgs, config: Config, plc: Option<SocketAddr>) -> anyho
             missing_found: cards
                 .iter()
                 .filter(|c| c.kind == "inetx")
-                .map(|c| c.lost.0.saturating_sub(c.filled.0))
+                .map(|c| c.counters.lost.saturating_sub(c.counters.filled))
                 .sum(),
             missing_made: missing_made(&faults),
             bytes_per_point: (stats.block_points > 0).then(|| stats.block_bytes as f64 / stats.block_points as f64),
@@ -203,7 +203,7 @@ async fn demo(args: &DemoArgs, config: Config, plc: Option<SocketAddr>) -> anyho
             rss_mb_max: memory::resident_peak_bytes() as f64 / 1e6,
             cpu_s: memory::cpu_time().as_secs_f64(),
             commit_latency_ms: server.ingest.commit_latency().quantiles(),
-            kernel_drops: cards.iter().map(|c| c.kernel_drops.0).sum(),
+            kernel_drops: cards.iter().map(|c| c.counters.kernel_drops).sum(),
             not_recorded: fanout.not_recorded,
             simulator,
             faults,

@@ -138,7 +138,7 @@ fn of_source(server: &Server, card: &SourceCard) -> SourceFacts {
         troubles: troubles.map(|t| (t.stream.clone(), t.symbol.clone(), t.why.clone())).collect(),
         unknown,
         rejected: rejected.collect(),
-        kernel_drops: (card.kernel_drops.0, card.status == "dropping"),
+        kernel_drops: (card.counters.kernel_drops, card.status == "dropping"),
     }
 }
 

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, TextEncoder};
+use strongback_query::SourceCounters;
 
 use super::answer::Failure;
 use crate::alarms::webhook::WebhookCounters;
@@ -108,28 +109,17 @@ fn plcs(all: &mut Families, cards: &[SourceCard]) -> prometheus::Result<()> {
 
 /// What packets say of themselves, by stream id.
 fn packets(all: &mut Families, server: &Server, cards: &[SourceCard]) -> prometheus::Result<()> {
-    let mut counted: BTreeMap<&'static str, Vec<(Vec<String>, u64)>> = BTreeMap::new();
+    let mut counted: BTreeMap<(&'static str, &'static str), Vec<(Vec<String>, u64)>> = BTreeMap::new();
     for card in cards {
         for tally in server.roster.own(&card.name).tallies() {
-            for (name, count) in PacketCard::of(tally).counters() {
+            for (name, help, count) in PacketCard::of(tally).counters() {
                 let labels = vec![card.name.clone(), format!("{:#010x}", tally.id)];
-                counted.entry(name).or_default().push((labels, count));
+                counted.entry((name, help)).or_default().push((labels, count));
             }
         }
     }
-    let help = |name: &str| match name {
-        "payload_errors" => "Packets whose payload the chassis marked as erroneous.",
-        "chassis_lost" => "Messages the chassis says it lost.",
-        "chassis_timeouts" => "Packets sent by a timeout of the chassis.",
-        "bad_ptp" => "Packets whose PTP stamp was no time.",
-        "never_set" => "Packets with the stamp of a clock that was never set.",
-        "blocks" => "Blocks of parser-aligned payloads.",
-        "block_errors" => "Blocks with an error.",
-        _ => "Blocks of a bus that the layout has no entry for.",
-    };
-    for (name, values) in counted {
-        let full = format!("strongback_packet_{name}_total");
-        all.add(true, &full, help(name), &["source", "stream_id"], values)?;
+    for ((name, help), values) in counted {
+        all.add(true, &format!("strongback_packet_{name}_total"), help, &["source", "stream_id"], values)?;
     }
     Ok(())
 }
@@ -264,40 +254,17 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     let mut all = Families(server.ingest.commit_histogram().collect());
     clients(&mut all, server)?;
     let cards = server.roster.cards();
-    let by_source = [
-        ("received", "Frames received, and datagrams and lines that made none."),
-        ("stored", "Frames stored."),
-        ("duplicate", "Frames seen before, not stored again."),
-        ("lost", "Frames found missing."),
-        ("filled", "Missing frames that came late after all."),
-        ("late", "Frames that came after a later one."),
-        ("restarts", "Restarts of the source."),
-        ("future", "Stored frames whose time was more than max_future_s ahead of their reception."),
-        ("kernel_drops", "Datagrams dropped by the kernel."),
-        ("type_conflicts", "Values that went to a second column because their type did not fit the first."),
-    ];
-    for (name, help) in by_source {
-        let values = cards.iter().map(|card| {
-            let value = match name {
-                "received" => card.received.0,
-                "stored" => card.stored.0,
-                "duplicate" => card.duplicate.0,
-                "lost" => card.lost.0,
-                "filled" => card.filled.0,
-                "late" => card.late.0,
-                "restarts" => card.restarts.0,
-                "future" => card.future.0,
-                "kernel_drops" => card.kernel_drops.0,
-                _ => card.type_conflicts.0,
-            };
-            (vec![card.name.clone()], value)
-        });
-        all.add(true, &format!("strongback_source_{name}_total"), help, &["source"], values)?;
+    for (at, (name, help)) in SourceCounters::ALL.iter().enumerate() {
+        // What is refused is told by reason.
+        if *name != "rejected" {
+            let values = cards.iter().map(|card| (vec![card.name.clone()], card.counters.values()[at]));
+            all.add(true, &format!("strongback_source_{name}_total"), help, &["source"], values)?;
+        }
     }
     let rejected = cards.iter().flat_map(|card| {
         let known: u64 = card.rejected_by.values().sum();
         let by = card.rejected_by.iter().map(|(reason, n)| (vec![card.name.clone(), (*reason).to_owned()], *n));
-        let other = card.rejected.0.saturating_sub(known);
+        let other = card.counters.rejected.saturating_sub(known);
         by.chain((other > 0).then(|| (vec![card.name.clone(), "other".to_owned()], other)))
     });
     all.add(

@@ -180,7 +180,7 @@ pub(super) async fn source(State(server): State<Arc<Server>>, Path(name): Path<S
             "streams": cards,
             "rejected": rejected,
             "unknown_streams": own.unknown_streams(),
-            "kernel_drops": card.kernel_drops,
+            "kernel_drops": Big(card.counters.kernel_drops),
         })))
     };
     let found = server.readers.spawn(read).await.map_err(Failure::internal)?;

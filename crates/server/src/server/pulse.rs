@@ -59,7 +59,7 @@ pub async fn beat(server: Arc<Server>) {
             name: &card.name,
             status: card.status,
             rate_hz: card.rate_hz,
-            lost: card.lost.0.saturating_sub(card.filled.0),
+            lost: card.counters.lost.saturating_sub(card.counters.filled),
         });
         let heartbeat = Heartbeat {
             time: now_ns(),

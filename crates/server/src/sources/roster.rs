@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use serde::Serialize;
-use strongback_query::{EventRow, SourceRow};
+use serde::{Serialize, Serializer};
+use strongback_query::{EventRow, SourceCounters, SourceRow};
 use strongback_sources::ads::{AdsCounts, Trouble};
 use strongback_sources::counts::{self, PacketCounts, Rejected};
 use strongback_sources::ilp::IlpCounts;
@@ -101,24 +101,9 @@ pub struct SourceCard {
     pub address: String,
     /// Streams it feeds.
     pub streams: u64,
-    /// Frames received.
-    pub received: Big<u64>,
-    /// Frames stored.
-    pub stored: Big<u64>,
-    /// Frames seen before.
-    pub duplicate: Big<u64>,
-    /// Frames and datagrams refused.
-    pub rejected: Big<u64>,
-    /// Frames found missing.
-    pub lost: Big<u64>,
-    /// Missing frames that came late after all.
-    pub filled: Big<u64>,
-    /// Frames after a later one.
-    pub late: Big<u64>,
-    /// Source restarts seen.
-    pub restarts: Big<u64>,
-    /// Stored frames whose `time` was more than `max_future_s` ahead of their reception.
-    pub future: Big<u64>,
+    /// What was counted of it.
+    #[serde(flatten, serialize_with = "counters_as_text")]
+    pub counters: SourceCounters,
     /// What was refused, by reason.
     pub rejected_by: BTreeMap<&'static str, u64>,
     /// Frames a second now.
@@ -131,12 +116,8 @@ pub struct SourceCard {
     pub last_receive_time: Option<Big<i64>>,
     /// `ok`, `silent`, `slow`, `dropping`; of a PLC also `disconnected`.
     pub status: &'static str,
-    /// Datagrams that the kernel dropped.
-    pub kernel_drops: Big<u64>,
     /// Packets without a layout, by stream id.
     pub unknown_streams: BTreeMap<String, u64>,
-    /// Values that went to a second column because their type did not fit the first.
-    pub type_conflicts: Big<u64>,
     /// What packets say of themselves, over all streams of a packet source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<PacketCard>,
@@ -145,6 +126,11 @@ pub struct SourceCard {
     pub plc: Option<PlcCard>,
     #[serde(skip)]
     points: u64,
+}
+
+/// Writes each counter as a member with its name.
+fn counters_as_text<S: Serializer>(counters: &SourceCounters, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(SourceCounters::ALL.iter().map(|(name, _)| name).zip(counters.values().map(Big)))
 }
 
 /// What packets say of themselves and of their chassis.
@@ -184,17 +170,17 @@ impl PacketCard {
         }
     }
 
-    /// The counters, each with its name.
-    pub fn counters(&self) -> [(&'static str, u64); 8] {
+    /// Returns name, meaning and value of each counter.
+    pub fn counters(&self) -> [(&'static str, &'static str, u64); 8] {
         [
-            ("payload_errors", self.payload_errors.0),
-            ("chassis_lost", self.chassis_lost.0),
-            ("chassis_timeouts", self.timeouts.0),
-            ("bad_ptp", self.bad_ptp.0),
-            ("never_set", self.never_set.0),
-            ("blocks", self.blocks.0),
-            ("block_errors", self.block_errors.0),
-            ("unmapped_blocks", self.unmapped_blocks.0),
+            ("payload_errors", "Packets whose payload the chassis marked as erroneous.", self.payload_errors.0),
+            ("chassis_lost", "Messages the chassis says it lost.", self.chassis_lost.0),
+            ("chassis_timeouts", "Packets sent by a timeout of the chassis.", self.timeouts.0),
+            ("bad_ptp", "Packets whose PTP stamp was no time.", self.bad_ptp.0),
+            ("never_set", "Packets with the stamp of a clock that was never set.", self.never_set.0),
+            ("blocks", "Blocks of parser-aligned payloads.", self.blocks.0),
+            ("block_errors", "Blocks with an error.", self.block_errors.0),
+            ("unmapped_blocks", "Blocks of a bus that the layout has no entry for.", self.unmapped_blocks.0),
         ]
     }
 
@@ -307,7 +293,7 @@ impl Roster {
 
     /// Datagrams dropped by the kernel, over all sources.
     pub fn kernel_drops(&self) -> u64 {
-        self.cards().iter().map(|c| c.kernel_drops.0).sum()
+        self.cards().iter().map(|c| c.counters.kernel_drops).sum()
     }
 
     /// What sources have to say since this was last asked, by the name of the source.
@@ -541,26 +527,26 @@ impl Roster {
         let mut rates = self.rates.lock();
         let at = Instant::now();
         let rate = rates.entry(card.name.clone()).or_insert_with(|| SourceRates {
-            received: card.received.0,
+            received: card.counters.received,
             points: card.points,
-            drops: card.kernel_drops.0,
+            drops: card.counters.kernel_drops,
             at,
             rate_hz: 0.0,
             points_per_s: 0.0,
             dropped_at: None,
-            heard: (card.received.0, at),
+            heard: (card.counters.received, at),
         });
-        if card.received.0 != rate.heard.0 {
-            rate.heard = (card.received.0, at);
+        if card.counters.received != rate.heard.0 {
+            rate.heard = (card.counters.received, at);
         }
         let seconds = at.duration_since(rate.at).as_secs_f64();
         if seconds >= 0.9 {
-            rate.rate_hz = card.received.0.saturating_sub(rate.received) as f64 / seconds;
+            rate.rate_hz = card.counters.received.saturating_sub(rate.received) as f64 / seconds;
             rate.points_per_s = card.points.saturating_sub(rate.points) as f64 / seconds;
-            (rate.received, rate.points, rate.at) = (card.received.0, card.points, at);
+            (rate.received, rate.points, rate.at) = (card.counters.received, card.points, at);
         }
-        if card.kernel_drops.0 > rate.drops {
-            rate.drops = card.kernel_drops.0;
+        if card.counters.kernel_drops > rate.drops {
+            rate.drops = card.counters.kernel_drops;
             rate.dropped_at = Some(at);
         }
         card.rate_hz = round(rate.rate_hz);
@@ -594,16 +580,7 @@ impl Roster {
             address: card.address.clone(),
             status: card.status.to_owned(),
             streams: card.streams,
-            received: card.received.0,
-            stored: card.stored.0,
-            duplicate: card.duplicate.0,
-            rejected: card.rejected.0,
-            lost: card.lost.0,
-            filled: card.filled.0,
-            late: card.late.0,
-            restarts: card.restarts.0,
-            future: card.future.0,
-            kernel_drops: card.kernel_drops.0,
+            counters: card.counters,
             last_receive_time_ns: card.last_receive_time.map(|t| t.0),
         };
         self.cards().iter().map(row).collect()
@@ -640,7 +617,7 @@ fn round(rate: f64) -> f64 {
 fn add_own(card: &mut SourceCard, own: &Own) {
     match own {
         Own::Packets(packets) => {
-            card.kernel_drops = Big(counts::get(&packets.kernel_drops));
+            card.counters.kernel_drops = counts::get(&packets.kernel_drops);
             card.rejected_by = packets.rejected.snapshot().into_iter().collect();
             card.unknown_streams = own.unknown_streams();
             let mut said = PacketCard::default();
@@ -649,7 +626,7 @@ fn add_own(card: &mut SourceCard, own: &Own) {
         }
         Own::Lines(lines) => {
             card.rejected_by = lines.rejected.snapshot().into_iter().collect();
-            card.type_conflicts = Big(counts::get(&lines.type_conflicts));
+            card.counters.type_conflicts = counts::get(&lines.type_conflicts);
         }
         Own::Plc(plc) => {
             card.rejected_by = plc.rejected.snapshot().into_iter().collect();
@@ -659,8 +636,7 @@ fn add_own(card: &mut SourceCard, own: &Own) {
     }
     // Datagrams and lines that made no frame; frames that the store refused are in its counts.
     let frameless: u64 = card.rejected_by.iter().filter(|(reason, _)| !is_store_reason(reason)).map(|(_, n)| n).sum();
-    card.rejected = Big(frameless);
-    card.received = Big(frameless);
+    (card.counters.rejected, card.counters.received) = (frameless, frameless);
 }
 
 /// Whether a reason is the store's: see `Reject::reason`.
@@ -682,17 +658,18 @@ fn is_store_reason(reason: &str) -> bool {
 
 fn add_counts(card: &mut SourceCard, counts: &Counts) {
     card.streams += 1;
-    card.received.0 += counts.received;
-    // What a reduction left out is kept by what is stored.
-    card.stored.0 += counts.stored + counts.reduced;
-    card.duplicate.0 += counts.duplicate;
-    card.rejected.0 += counts.rejected;
-    card.lost.0 += counts.lost;
-    card.filled.0 += counts.filled;
-    card.late.0 += counts.late;
-    card.restarts.0 += counts.restarts;
-    card.future.0 += counts.future;
     card.points += counts.points;
+    let counters = &mut card.counters;
+    counters.received += counts.received;
+    // What a reduction left out is kept by what is stored.
+    counters.stored += counts.stored + counts.reduced;
+    counters.duplicate += counts.duplicate;
+    counters.rejected += counts.rejected;
+    counters.lost += counts.lost;
+    counters.filled += counts.filled;
+    counters.late += counts.late;
+    counters.restarts += counts.restarts;
+    counters.future += counts.future;
 }
 
 #[cfg(test)]
