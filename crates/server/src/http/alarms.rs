@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::answer::{self, Failure, Parameters};
+use super::answer::{self, Failure, JsonBody, Parameters};
 use super::reading::range;
 use crate::alarms::limits::book::{ActError, AlarmList, AlarmStep};
 use crate::alarms::limits::{ActFailure, past};
@@ -30,7 +29,7 @@ pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
 /// Body of what someone says of an alarm.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Word {
+pub(super) struct Word {
     limit: String,
     channel: String,
     by: String,
@@ -40,12 +39,11 @@ struct Word {
 }
 
 impl Word {
-    fn read(body: &[u8], wants_minutes: bool) -> Result<Word, Failure> {
-        let word: Word = serde_json::from_slice(body).map_err(|e| Failure::bad_request(e.to_string()))?;
-        match (wants_minutes, word.minutes) {
+    fn check(self, wants_minutes: bool) -> Result<Word, Failure> {
+        match (wants_minutes, self.minutes) {
             (true, None) => Err(Failure::bad_request("minutes: for how long")),
             (false, Some(_)) => Err(Failure::bad_request("minutes are for shelving alone")),
-            _ => Ok(word),
+            _ => Ok(self),
         }
     }
 }
@@ -79,30 +77,40 @@ async fn act(
 }
 
 /// `POST /api/alarms/acknowledge`; answered when it is durable.
-pub(super) async fn acknowledge(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+pub(super) async fn acknowledge(
+    State(server): State<Arc<Server>>,
+    JsonBody(word): JsonBody<Word>,
+) -> Result<Response, Failure> {
     let step = |book: &AlarmList, word: &Word, now| {
         book.acknowledge((&word.limit, &word.channel), (&word.by, &word.note), now)
     };
-    act(server, Word::read(&body, false)?, step).await
+    act(server, word.check(false)?, step).await
 }
 
 /// `POST /api/alarms/shelve`; answered when it is durable.
-pub(super) async fn shelve(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+pub(super) async fn shelve(
+    State(server): State<Arc<Server>>,
+    JsonBody(word): JsonBody<Word>,
+) -> Result<Response, Failure> {
     let step = |book: &AlarmList, word: &Word, now| {
         let span_ns = (word.minutes.unwrap_or_default() * 60e9) as i64;
         book.shelve((&word.limit, &word.channel), (&word.by, &word.note), span_ns, now)
     };
-    act(server, Word::read(&body, true)?, step).await
+    act(server, word.check(true)?, step).await
 }
 
 /// `POST /api/alarms/unshelve`; answered when it is durable.
-pub(super) async fn unshelve(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
+pub(super) async fn unshelve(
+    State(server): State<Arc<Server>>,
+    JsonBody(word): JsonBody<Word>,
+) -> Result<Response, Failure> {
     let step = |book: &AlarmList, word: &Word, now| book.unshelve((&word.limit, &word.channel), &word.by, now);
-    act(server, Word::read(&body, false)?, step).await
+    act(server, word.check(false)?, step).await
 }
 
 /// Parameters of `/api/limits/past`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct LimitsPastQuery {
     from: Option<String>,
     to: Option<String>,

@@ -1,6 +1,7 @@
 //! Answers: JSON bodies, errors as `{"error", "code"}`, and the headers that all answers carry.
 
-use axum::extract::{FromRequestParts, Query};
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -111,6 +112,27 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
             Ok(Query(parameters)) => Ok(Parameters(parameters)),
             Err(error) => Err(Failure::bad_request(error.to_string())),
         }
+    }
+}
+
+/// A JSON body; an empty one counts as `{}`. A wrong one, or one that is too large, is answered in JSON.
+#[derive(Debug)]
+pub struct JsonBody<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
+            status @ StatusCode::PAYLOAD_TOO_LARGE => {
+                let message = "the body is larger than 2 MiB".to_owned();
+                Failure { status, code: "too_large", message }
+            }
+            _ => Failure::bad_request(format!("the body cannot be read: {}", rejection.body_text())),
+        })?;
+        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        let read = serde_json::from_slice(text);
+        read.map(JsonBody).map_err(|error| Failure::bad_request(format!("invalid body: {error}")))
     }
 }
 

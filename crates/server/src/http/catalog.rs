@@ -19,6 +19,7 @@ const CHANNELS_MAX: usize = 100_000;
 
 /// Parameters of `/api/channels`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ChannelsQuery {
     pattern: Option<String>,
     limit: Option<usize>,

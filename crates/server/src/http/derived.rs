@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, Failure, Parameters};
+use super::answer::{self, Failure, JsonBody, Parameters};
 use super::reading::range;
 use crate::alarms::limits::history;
 use crate::derived::backfill::{self, BackfillHost, StartError};
@@ -101,7 +100,7 @@ pub(super) async fn one(State(server): State<Arc<Server>>, Path(name): Path<Stri
 /// Body of a PUT.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DerivedRequest {
+pub(super) struct DerivedRequest {
     trigger: String,
     expression: String,
     #[serde(default)]
@@ -118,10 +117,8 @@ struct DerivedRequest {
 pub(super) async fn put(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
-    body: Bytes,
+    JsonBody(wish): JsonBody<DerivedRequest>,
 ) -> Result<Response, Failure> {
-    let wish: DerivedRequest =
-        serde_json::from_slice(&body).map_err(|error| Failure::bad_request(error.to_string()))?;
     let DerivedRequest { trigger, expression, unit, description, align_ms, wait } = wish;
     let table = DerivedTable { name, trigger, expression, unit, description, align_ms };
     let putting = server.clone();
@@ -164,7 +161,7 @@ pub(super) async fn remove(State(server): State<Arc<Server>>, Path(name): Path<S
 /// Body of a backfill.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Span {
+pub(super) struct Span {
     from: Option<String>,
     to: Option<String>,
     #[serde(default = "yes")]
@@ -179,9 +176,8 @@ fn yes() -> bool {
 pub(super) async fn backfill(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
-    body: Bytes,
+    JsonBody(span): JsonBody<Span>,
 ) -> Result<Response, Failure> {
-    let span: Span = serde_json::from_slice(&body).map_err(|error| Failure::bad_request(error.to_string()))?;
     let time = range(span.from.as_deref(), span.to.as_deref(), i64::MIN)?;
     let time = time.start..time.end.min(now_ns());
     let host = BackfillHost {
@@ -203,6 +199,7 @@ pub(super) async fn backfill(
 
 /// Parameters of `/api/derived/{name}/past`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct DerivedPastQuery {
     from: Option<String>,
     to: Option<String>,

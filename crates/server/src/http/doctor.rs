@@ -14,6 +14,7 @@ use crate::server::Server;
 
 /// Parameters of `/api/doctor`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct DoctorQuery {
     channel: Option<String>,
     at: Option<String>,

@@ -19,6 +19,7 @@ use crate::server::Server;
 
 /// Parameters of `/api/export`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ExportQuery {
     from: Option<String>,
     to: Option<String>,

@@ -19,6 +19,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::answer::Failure;
 use super::playbacks;
@@ -92,13 +93,21 @@ fn scene(server: &Server, playback: Option<&str>) -> Result<Scene, Failure> {
 
 /// Parameters of `/api/live` over a WebSocket.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct SceneQuery {
+    /// Looked at before, see `guard`.
+    #[serde(rename = "access_token")]
+    _token: Option<IgnoredAny>,
     playback: Option<String>,
 }
 
 /// Parameters of `/api/live` without a WebSocket.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct LiveQuery {
+    /// Looked at before, see `guard`.
+    #[serde(rename = "access_token")]
+    _token: Option<IgnoredAny>,
     channels: Option<String>,
     max_rate_hz: Option<f64>,
     history_s: Option<f64>,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
@@ -12,7 +11,7 @@ use serde::Deserialize;
 use strongback_query::{EventOrigin, EventRow, GapRow};
 use strongback_store::{Pattern, Reject, StreamKey};
 
-use super::answer::{self, Failure, Parameters};
+use super::answer::{self, Failure, JsonBody, Parameters};
 use super::reading::{patterns, range};
 use crate::instant;
 use crate::process::clock::now_ns;
@@ -28,6 +27,7 @@ const ROWS_MAX: usize = 100_000;
 
 /// Parameters of `/api/gaps`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct GapsQuery {
     from: Option<String>,
     to: Option<String>,
@@ -38,6 +38,7 @@ pub(super) struct GapsQuery {
 
 /// Parameters of `/api/events`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct EventsQuery {
     from: Option<String>,
     to: Option<String>,
@@ -122,7 +123,7 @@ pub(super) async fn events(
 /// Body of `POST /api/events`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewEvent {
+pub(super) struct NewEvent {
     time: Option<TimeText>,
     text: String,
     level: Option<String>,
@@ -132,14 +133,16 @@ struct NewEvent {
 /// A time as a number or as text.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum TimeText {
+pub(super) enum TimeText {
     Number(i64),
     Text(String),
 }
 
 /// `POST /api/events`; answered when the event is durable.
-pub(super) async fn add_event(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
-    let new: NewEvent = serde_json::from_slice(&body).map_err(|e| Failure::bad_request(e.to_string()))?;
+pub(super) async fn add_event(
+    State(server): State<Arc<Server>>,
+    JsonBody(new): JsonBody<NewEvent>,
+) -> Result<Response, Failure> {
     let now = now_ns();
     let time_ns = match new.time {
         None => now,

@@ -4,16 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use strongback_sources::instant;
 
-use super::answer::{self, Failure, Parameters};
+use super::answer::{self, Failure, JsonBody, Parameters};
 use crate::live::heartbeat::PlaybackState;
 use crate::playback::session::PlaybackHost;
 use crate::playback::{
@@ -39,7 +37,7 @@ pub(super) fn failure(refused: Refused) -> Failure {
 /// What begins a playback.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Start {
+pub(super) struct Start {
     from: Option<String>,
     to: Option<String>,
     run: Option<String>,
@@ -55,7 +53,7 @@ struct Start {
 /// What a director says.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Control {
+pub(super) struct Control {
     #[serde(default)]
     director: String,
     #[serde(rename = "do")]
@@ -71,13 +69,10 @@ struct Control {
 }
 
 /// Who ends a playback.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct EndRequest {
     director: Option<String>,
-}
-
-fn body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("invalid message: {error}")))
 }
 
 fn time(field: &str, text: Option<&str>) -> Result<Option<i64>, Failure> {
@@ -89,9 +84,8 @@ fn time(field: &str, text: Option<&str>) -> Result<Option<i64>, Failure> {
 pub(super) async fn start(
     State(server): State<Arc<Server>>,
     Extension(connection): Extension<Arc<Connection>>,
-    text: Bytes,
+    JsonBody(asked): JsonBody<Start>,
 ) -> Result<Response, Failure> {
-    let asked: Start = body(&text)?;
     let starting = server.clone();
     let reserved = server.budget.take(connection.address().ip(), PLAYBACK_BYTES)?;
     // Runs are read from the store.
@@ -165,9 +159,8 @@ pub(super) async fn state(State(server): State<Arc<Server>>, Path(id): Path<Stri
 pub(super) async fn control(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,
-    text: Bytes,
+    JsonBody(asked): JsonBody<Control>,
 ) -> Result<Response, Failure> {
-    let asked: Control = body(&text)?;
     let playback = server.playbacks.get(&id).map_err(failure)?;
     if asked.word == "take" {
         let director = playback.take().map_err(failure)?;
@@ -218,9 +211,8 @@ pub(super) async fn end(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,
     Parameters(query): Parameters<EndRequest>,
-    text: Bytes,
+    JsonBody(asked): JsonBody<EndRequest>,
 ) -> Result<Response, Failure> {
-    let asked: EndRequest = if text.is_empty() { EndRequest::default() } else { body(&text)? };
     let playback = server.playbacks.get(&id).map_err(failure)?;
     let director = query.director.or(asked.director).unwrap_or_default();
     playback.check_director(&director).map_err(failure)?;

@@ -36,6 +36,7 @@ const DEFAULT_SPAN_NS: i64 = 60_000_000_000;
 
 /// Parameters of `/api/history`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
     channels: String,
     from: Option<String>,
@@ -168,6 +169,7 @@ fn read_history(
 
 /// Parameters of `/api/state`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct StateQuery {
     at: Option<String>,
     channels: Option<String>,

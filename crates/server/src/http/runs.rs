@@ -21,12 +21,14 @@ use crate::server::Server;
 
 /// Parameters of the list.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     at: Option<String>,
 }
 
 /// Parameters of a step.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct StepQuery {
     at: Option<String>,
     channels: Option<String>,

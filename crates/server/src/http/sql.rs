@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::answer::{self, Failure};
+use super::answer::{self, Failure, JsonBody};
 use crate::server::Server;
 
 /// Rows of an answer unless `limit` says otherwise.
@@ -18,14 +18,16 @@ const ROWS_MAX: usize = 100_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
+pub(super) struct Question {
     sql: String,
     limit: Option<usize>,
 }
 
 /// `POST /api/sql`
-pub(super) async fn sql(State(server): State<Arc<Server>>, body: Bytes) -> Result<Response, Failure> {
-    let question: Question = serde_json::from_slice(&body).map_err(|e| Failure::bad_request(e.to_string()))?;
+pub(super) async fn sql(
+    State(server): State<Arc<Server>>,
+    JsonBody(question): JsonBody<Question>,
+) -> Result<Response, Failure> {
     let limit = question.limit.unwrap_or(ROWS).min(ROWS_MAX);
     let patience = server.patience();
     let engine = server.query.now();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use strongback_server::commands::serve::Running;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -109,4 +110,28 @@ async fn half_open_connections_and_large_headers_hold_nobody_up() {
     // Connections in the middle of a body do not keep the server from stopping.
     tokio::time::timeout(Duration::from_secs(20), server.stop()).await.expect("it does not stop");
     drop(idle);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_in_parameters_and_bodies_is_said_in_json() {
+    let server = TestServer::start().await;
+    for path in ["/api/export?chanels=a", "/api/channels?patern=a", "/api/live?channels=a&rate=5", "/api/state?when=1"]
+    {
+        let answer = server.get(path).await;
+        assert_eq!((answer.status, &answer.json()["code"]), (400, &json!("bad_request")), "{path}");
+        let error = answer.json()["error"].as_str().unwrap().to_owned();
+        assert!(error.contains("unknown field"), "{path}: {error}");
+    }
+    let large = format!("{{\"sql\": \"{}\"}}", "x".repeat(2 << 20));
+    for (body, status, code, said) in [
+        ("", 400, "bad_request", "missing field `sql`"),
+        ("[", 400, "bad_request", "invalid body: EOF"),
+        ("{\"sql\": \"select 1\", \"limits\": 1}", 400, "bad_request", "unknown field `limits`"),
+        (large.as_str(), 413, "too_large", "larger than 2 MiB"),
+    ] {
+        let answer = server.post("/api/sql", body).await;
+        assert_eq!((answer.status, &answer.json()["code"]), (status, &json!(code)), "{body:.40}");
+        assert!(answer.json()["error"].as_str().unwrap().contains(said), "{}", answer.text());
+    }
+    server.stop().await;
 }
