@@ -48,8 +48,9 @@ pub const ALIGN_NS: i64 = 20_000_000;
 const CATCH_UP_ROWS: u64 = 65_536;
 /// Steps that wait for a store that refuses, at most.
 const WAITING_MAX: usize = 10_000;
-/// Time between two events that say that frames came late.
+/// Time between two events that say that frames came late: where some were not judged at all, and where all were.
 const TELL_EACH_NS: i64 = 60_000_000_000;
+const TELL_LATE_EACH_NS: i64 = 3_600_000_000_000;
 /// Time between two marks of what was judged, while values come and while none do.
 const MARK_EACH_NS: i64 = 1_000_000_000;
 const MARK_IDLE_NS: i64 = 60_000_000_000;
@@ -469,7 +470,8 @@ impl Limits {
             work.late.clear();
         }
         work.late.truncate(WAITING_MAX);
-        if work.not_told == (0, 0) || now.saturating_sub(work.told_at) < TELL_EACH_NS {
+        let tell_each_ns = if work.not_told.1 > 0 { TELL_EACH_NS } else { TELL_LATE_EACH_NS };
+        if work.not_told == (0, 0) || now.saturating_sub(work.told_at) < tell_each_ns {
             return;
         }
         let (late, unjudged) = std::mem::take(&mut work.not_told);
