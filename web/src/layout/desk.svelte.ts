@@ -1,6 +1,8 @@
 // The operator's desk: the layout in use, what is selected in it, and where it is kept: on the server under a name, and
 // in this browser until it is saved there.
+import { type Aim, aimAt } from "./aim";
 import * as api from "../state/api";
+import { readDraft, writeDraft } from "./draft";
 import { address, valueOf, withValue } from "../text/hash";
 import { EMPTY, freeze, fromServer, type Layout, pick, thaw, withMoved, withoutPanel, withPanel } from "./layout";
 import { live } from "../state/live.svelte";
@@ -9,23 +11,12 @@ import type { Channel } from "../connection/message";
 import { hasStates } from "../connection/message";
 import { KIND_NAMES, MAX_PANELS, type Panel, panel, type PanelKind, shows } from "./panel";
 import { matching } from "../text/pattern";
-import { places, show, type Side } from "./split";
+import { show, type Side } from "./split";
 import { told } from "../text/told";
 
 const UNDO_MAX = 30;
 const STATE_PATIENCE_MS = 3000;
-/** Shares of a panel's place from its edge in that dropping puts a panel beside it instead of over it. */
-const EDGE = 0.28;
-/** Pixels from the edge of all panels in that dropping puts a panel beside all of them. */
-const OUTER_PX = 14;
-
-/** Where a dragged panel would come to lie, as shares of the area. */
-export interface Aim {
-  beside: string | null;
-  side: Side;
-}
-
-class Desk {
+export class Desk {
   layout = $state.raw<Layout | null>(null);
   selectedId = $state<string | null>(null);
   /** Name that the layout has on the server; null: the operator's own, or what was prepared. */
@@ -35,8 +26,8 @@ class Desk {
   saved = $state.raw<api.LayoutEntry[]>([]);
   /** What went wrong with layouts, in words. */
   problem = $state<string | null>(null);
-  /** Somebody else saved under this name since it was read here. */
-  conflict = $state(false);
+  /** Name under which somebody else saved what was not read here; null: there is none. */
+  conflict = $state<string | null>(null);
   /** A panel that is being dragged, and where to. */
   drag = $state.raw<{ id: string; aim: Aim | null } | null>(null);
   /** Shows the state at an instant; set by the page. */
@@ -46,6 +37,12 @@ class Desk {
   private base = "";
   private undoable: Layout[] = [];
   private loading: string | null = null;
+  /** Name that the address had when it was looked at last. */
+  private linked: string | null = null;
+  /** Rises whenever another layout is taken. */
+  private takes = 0;
+  /** One after the other: each save names the tag that the one before it was given. */
+  private saving: Promise<void> = Promise.resolve();
   private picking = false;
   /** Linked, and not to be had. */
   private unreadable: string | null = null;
@@ -63,7 +60,7 @@ class Desk {
   /** The first layout: the linked one at once; without, when server and catalog have spoken, the operator's own, the prepared one, or what the page picks. */
   begin(): void {
     if (this.layout !== null || this.loading !== null) return;
-    const linked = valueOf(location.hash, "layout");
+    const linked = (this.linked = valueOf(location.hash, "layout"));
     if (linked !== null && linked !== this.unreadable) void this.open(linked);
     else if (live.ready) this.own();
   }
@@ -112,8 +109,10 @@ class Desk {
     this.tag = tag;
     this.layout = layout;
     this.selectedId = null;
-    this.changed = this.conflict = false;
+    this.changed = false;
+    this.conflict = null;
     this.undoable = [];
+    this.takes++;
     this.base = layout ? freeze(layout) : "";
   }
 
@@ -141,14 +140,19 @@ class Desk {
   }
 
   /** Goes on with a draft; if the layout was saved by someone since, that is said and both are kept. */
-  private resume(draft: string): void {
+  private resume(kept: string): void {
     try {
-      const kept = JSON.parse(draft) as { tag: string | null; text: string };
-      this.layout = thaw(kept.text);
-      this.changed = freeze(this.layout) !== this.base;
-      this.conflict = this.changed && kept.tag !== this.tag;
-      this.tag = kept.tag;
-    } catch {
+      const draft = readDraft(kept, this.base, this.tag);
+      if (draft === null) {
+        localStorage.removeItem(this.draftKey());
+        return;
+      }
+      this.layout = draft.layout;
+      this.changed = true;
+      this.conflict = draft.conflict ? this.name : null;
+      this.tag = draft.tag;
+    } catch (e) {
+      this.problem = `what was changed in layout ${this.name} and not saved cannot be read: ${told(e)}`;
       localStorage.removeItem(this.draftKey());
     }
   }
@@ -163,6 +167,7 @@ class Desk {
 
   /** Leaves the saved layout for the operator's own. */
   close(): void {
+    this.loading = null;
     this.layout = null;
     this.problem = null;
     this.own();
@@ -171,6 +176,7 @@ class Desk {
 
   /** Keeps the name of the layout in the address. */
   private link(): void {
+    this.linked = this.name;
     const hash = withValue(location.hash, "layout", this.name);
     if (hash !== location.hash) history.pushState(null, "", address(hash));
   }
@@ -178,7 +184,10 @@ class Desk {
   /** The address changed: by a link or by going back. */
   follow(): void {
     const name = valueOf(location.hash, "layout");
-    if (name === this.name) return;
+    // Something else in the address changed: a layout that is being opened is opened all the same.
+    if (name === this.linked) return;
+    this.linked = name;
+    if (name === this.name && this.loading === null) return;
     if (name === null) this.close();
     else void this.open(name);
   }
@@ -192,26 +201,43 @@ class Desk {
   }
 
   /** Saves under a name. What someone else saved there meanwhile is only written over if `over` says so. */
-  async save(name: string, over = false): Promise<void> {
-    if (this.layout === null) return;
-    const text = freeze(this.layout);
+  save(name: string, over = false): Promise<void> {
+    const next = () => this.saveNow(name, over);
+    return (this.saving = this.saving.then(next, next));
+  }
+
+  private async saveNow(name: string, over: boolean): Promise<void> {
+    const { layout, takes } = this;
+    if (layout === null) return;
+    const text = freeze(layout);
+    const draft = this.draftKey();
+    const kept = localStorage.getItem(draft);
     const known = name === this.name && !over ? this.tag : null;
     try {
       const tag = await api.saveLayout(name, text, over ? "any" : known);
-      localStorage.removeItem(this.draftKey());
-      const layout = this.layout;
-      const selected = this.selectedId;
-      this.take(name, layout, tag);
-      this.base = text;
-      this.selectedId = selected;
-      this.changed = freeze(this.layout) !== text;
-      this.problem = null;
-      this.link();
+      // Another layout is in use by now: this one is saved, and that is all.
+      if (takes !== this.takes) {
+        if (localStorage.getItem(draft) === kept) localStorage.removeItem(draft);
+      } else {
+        localStorage.removeItem(draft);
+        this.settled(name, text, tag);
+      }
     } catch (e) {
-      this.conflict = e instanceof api.ApiError && e.status === 412;
+      if (takes === this.takes) this.conflict = e instanceof api.ApiError && e.status === 412 ? name : null;
       this.problem = told(e);
     }
     await this.list();
+  }
+
+  /** The layout in use is now what the server has under a name, but for what was changed since. */
+  private settled(name: string, text: string, tag: string): void {
+    const { layout, selectedId } = this;
+    this.take(name, layout, tag);
+    this.base = text;
+    this.selectedId = selectedId;
+    this.problem = null;
+    if (layout !== null && freeze(layout) !== text) this.keep(layout);
+    this.link();
   }
 
   async remove(name: string): Promise<void> {
@@ -236,8 +262,12 @@ class Desk {
     this.layout = next;
     const text = freeze(next);
     this.changed = text !== this.base;
-    if (this.name !== null) localStorage.setItem(this.draftKey(), JSON.stringify({ tag: this.tag, text }));
-    else localStorage.setItem(this.ownKey(), text);
+    try {
+      localStorage.setItem(this.draftKey(), this.name === null ? text : writeDraft(this.tag, text));
+    } catch (e) {
+      // Full, or forbidden: the panels are changed all the same.
+      this.problem = `this browser does not keep what is changed here: ${told(e)}`;
+    }
   }
 
   /** While a divider is dragged: one step to undo, and nothing is kept before the end. */
@@ -286,17 +316,7 @@ class Desk {
 
   /** What lies at a point of the area, given as shares of it. */
   aimAt(x: number, y: number, widthPx: number, heightPx: number): Aim | null {
-    if (x < 0 || y < 0 || x > 1 || y > 1) return null;
-    if (x * widthPx < OUTER_PX) return { beside: null, side: "left" };
-    if ((1 - x) * widthPx < OUTER_PX) return { beside: null, side: "right" };
-    if (y * heightPx < OUTER_PX) return { beside: null, side: "top" };
-    if ((1 - y) * heightPx < OUTER_PX) return { beside: null, side: "bottom" };
-    const place = places(this.layout?.root ?? null).find((p) => x >= p.x && x <= p.x + p.width && y >= p.y && y <= p.y + p.height);
-    if (!place) return null;
-    const [u, v] = [(x - place.x) / place.width, (y - place.y) / place.height];
-    const edges = [[u, "left"], [1 - u, "right"], [v, "top"], [1 - v, "bottom"]] as const;
-    const [near, side] = edges.reduce((a, b) => (b[0] < a[0] ? b : a));
-    return { beside: place.stack.shown, side: near < EDGE ? side : "middle" };
+    return aimAt(this.layout?.root ?? null, x, y, widthPx, heightPx);
   }
 
   /** A channel picked in the tree joins the selected panel, leaves it if it is there, or gets a panel of its own. */

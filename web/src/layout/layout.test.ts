@@ -3,7 +3,7 @@ import { toCsv } from "../text/csv";
 import { EMPTY, freeze, fromServer, type Layout, pick, thaw, withMoved, withoutPanel, withPanel } from "./layout";
 import type { Channel, ChannelType } from "../connection/message";
 import { panel } from "./panel";
-import type { Node, Split } from "./split";
+import { type Node, panelsOf, type Split } from "./split";
 import { troubles } from "../state/trouble";
 
 
@@ -55,6 +55,10 @@ describe("layout", () => {
     for (const [text, why] of cases) expect(() => thaw(text), text).toThrow(why);
     const odd = thaw('{"version":2,"title":"t","panels":[{"id":"a","kind":"sql","title":"A"},{"id":"b","kind":"gaps","title":"B"}],"root":{"tabs":["a","a","ghost"],"shown":"ghost"}}');
     expect(words(odd)).toBe("(A B)");
+    // Two with one id, and two without any: each has a place.
+    const twins = thaw(JSON.stringify({ version: 2, panels: [..."ABCD"].map((title, i) => ({ kind: "sql", title, ...(i < 2 ? { id: "a" } : {}) })), root: { tabs: ["a"], shown: "a" } }));
+    expect(panelsOf(twins.root).sort()).toEqual(twins.panels.map((p) => p.id).sort());
+    expect(thaw(freeze(twins)).panels.map((p) => p.title).sort()).toEqual(["A", "B", "C", "D"]);
   });
   it("picks lines by unit, states and values where the server prepared nothing", () => {
     const view = pick([channel(1, "f64", "bar"), channel(2, "f64", "bar"), channel(3, "f64", "V"), channel(4, "string", "")]);

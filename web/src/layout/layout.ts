@@ -119,14 +119,15 @@ export function thaw(text: string): Layout {
   const ids = new Map<string, string>();
   const panels = layout.panels.map((p: unknown) => {
     const read = readPanel(p);
-    ids.set(String((p as { id?: unknown }).id), read.id);
+    const id = String((p as { id?: unknown }).id);
+    if (!ids.has(id)) ids.set(id, read.id);
     return read;
   });
-  const left = new Set(ids.keys());
-  const named = readTree(layout.root ?? null, left);
+  const named = readTree(layout.root ?? null, new Set(ids.keys()));
   let root = named && renamed(named, ids);
-  // A panel without a place (a file edited by hand) gets one rather than being lost in silence.
-  for (const id of left) root = insert(root, ids.get(id)!, largest(root), "right");
+  // A panel without a place, or with the id of another (a file edited by hand), gets one: none is lost in silence.
+  const placed = new Set(panelsOf(root));
+  for (const { id } of panels) if (!placed.has(id)) root = insert(root, id, largest(root), "right");
   return { title, panels, root };
 }
 

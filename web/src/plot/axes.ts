@@ -1,5 +1,6 @@
-// Which value axis a channel is drawn on.
+// Which value axis a channel is drawn on, and what stands on each.
 import type { Channel } from "../connection/message";
+import type { Series } from "../state/series";
 
 /** Side by the channel's name, where it is not the unit's. */
 export type Sides = Readonly<Record<string, "left" | "right">>;
@@ -8,4 +9,25 @@ export type Sides = Readonly<Record<string, "left" | "right">>;
 export function axesOf(channels: Channel[], sides: Sides): Map<number, number> {
   const units = [...new Set(channels.filter((c) => sides[c.name] === undefined).map((c) => c.unit))];
   return new Map(channels.map((c) => [c.id, sides[c.name] === "left" ? 0 : sides[c.name] === "right" ? 1 : units.indexOf(c.unit)]));
+}
+
+/** What stands above each axis: the units of its channels. There is one axis at least. */
+export function unitsOf(channels: Channel[], axisOf: ReadonlyMap<number, number>): string[] {
+  const count = Math.max(1, ...[...axisOf.values()].map((axis) => axis + 1));
+  return Array.from({ length: count }, (_, axis) =>
+    [...new Set(channels.filter((c) => axisOf.get(c.id) === axis).map((c) => c.unit))].filter((u) => u !== "").join(", "));
+}
+
+/** Min and max that an axis must show between two times; min is above max where there is nothing to show. */
+export function extentOn(
+  axis: number, axisOf: ReadonlyMap<number, number>, series: ReadonlyMap<number, Series>, from: number, to: number,
+): { min: number; max: number } {
+  let [min, max] = [Infinity, -Infinity];
+  for (const [id, of] of axisOf) {
+    const extent = of === axis ? series.get(id)?.extent(from, to) : null;
+    if (!extent) continue;
+    min = Math.min(min, extent.min);
+    max = Math.max(max, extent.max);
+  }
+  return { min, max };
 }

@@ -1,16 +1,18 @@
 // One plot: lines with their min/max band, gaps as shaded breaks, events as named lines, the newest value as a
 // dot, and a cursor shared by all plots. uPlot owns scales, axes and cursor; the drawing is ours, from the rings.
 import uPlot from "uplot";
-import { axesOf, type Sides } from "./axes";
+import { axesOf, extentOn, type Sides, unitsOf } from "./axes";
 import type { Countdown } from "../text/countdown";
-import { DISPLAY_PERIOD_S, type Feed, type Shade } from "../state/feed";
+import type { Feed } from "../state/feed";
 import { type Bound, type Bounded, boundLines, type Box, paintBounds } from "./limits";
+import { eventLabels, eventLines, joinedShades } from "./marks";
 import type { Event } from "../connection/message";
 import { reach, ValueRange } from "./range";
+import { type CursorReading, readingAt } from "./reading";
 import type { Series } from "../state/series";
-import { secondsBetween } from "../text/time";
 import { theme } from "./theme";
-import { type Tick, timeTicks, valueTicks, withoutOverlap } from "./ticks";
+import { type Tick, timeTicks, valueTicks, withinEdges } from "./ticks";
+import { newestPoint, traceBand, traceLine, type View } from "./trace";
 
 const AXIS_PX = 54;
 /** Between the numbers of an axis and the plot. */
@@ -39,12 +41,6 @@ export interface Frame {
   names: ReadonlyMap<number, string>;
   /** Channels whose newest value is stale: drawn grey. */
   stale: ReadonlySet<number>;
-}
-
-export interface CursorReading {
-  /** s from the feed's origin. */
-  at: number;
-  values: Map<number, number>;
 }
 
 /** Colour of the i-th series; from the seventh on the line is dashed. */
@@ -117,9 +113,8 @@ export class Plot {
   private takeUnits({ feed, axes }: Frame): void {
     const before = this.units.join("\n");
     this.axisOf = axesOf(feed.channels, axes);
-    const count = Math.max(1, ...[...this.axisOf.values()].map((axis) => axis + 1));
-    this.units = Array.from({ length: count }, (_, axis) =>
-      [...new Set(feed.channels.filter((c) => this.axisOf.get(c.id) === axis).map((c) => c.unit))].filter((u) => u !== "").join(", "));
+    this.units = unitsOf(feed.channels, this.axisOf);
+    const count = this.units.length;
     const rebuild = Math.min(count, 2) !== Math.min(this.ranges.length || 1, 2);
     // The same channels over another time keep their axes: nothing jumps while one moves through the past.
     if (before !== this.units.join("\n") || this.ranges.length !== count) {
@@ -136,15 +131,7 @@ export class Plot {
   private fit(): void {
     const { now, spanS } = this.frame!;
     for (let axis = 0; axis < this.units.length; axis++) {
-      let min = Infinity;
-      let max = -Infinity;
-      for (const c of this.feed.channels) {
-        if (this.axisOf.get(c.id) !== axis) continue;
-        const extent = this.feed.series.get(c.id)?.extent(now - spanS, now);
-        if (!extent) continue;
-        min = Math.min(min, extent.min);
-        max = Math.max(max, extent.max);
-      }
+      const { min, max } = extentOn(axis, this.axisOf, this.feed.series, now - spanS, now);
       this.ranges[axis]!.fit(min, max);
     }
   }
@@ -228,14 +215,9 @@ export class Plot {
 
   private timeSplits(u: uPlot): Tick[] {
     const [from, to] = this.xRange();
-    const ticks = timeTicks(from, to, this.feed?.origin ?? 0n, this.frame?.run ?? null, u.bbox.width / devicePixelRatio, CHAR_PX);
-    // A label centred on a tick near an edge would leave the plot.
-    const half = ((ticks[0]?.label.length ?? 0) * CHAR_PX) / 2;
     const width = u.bbox.width / devicePixelRatio;
-    return ticks.filter((tick) => {
-      const px = ((tick.at - from) / (to - from)) * width;
-      return px >= Math.min(half, 12) && px <= width - half + 10;
-    });
+    const ticks = timeTicks(from, to, this.feed?.origin ?? 0n, this.frame?.run ?? null, width, CHAR_PX);
+    return withinEdges(ticks, from, to, width, CHAR_PX);
   }
 
   private valueSplits(u: uPlot, index: number): Tick[] {
@@ -254,7 +236,7 @@ export class Plot {
     ctx.clip();
     ctx.fillStyle = theme().faint;
     ctx.globalAlpha = 0.26;
-    for (const shade of this.merged()) {
+    for (const shade of joinedShades(this.feed.shades)) {
       const a = u.valToPos(shade.from, "x", true);
       const b = u.valToPos(shade.to, "x", true);
       if (b < bbox.left || a > bbox.left + bbox.width) continue;
@@ -263,17 +245,6 @@ export class Plot {
       ctx.fillRect((a + b - width) / 2, bbox.top, width, bbox.height);
     }
     ctx.restore();
-  }
-
-  /** Shades of all streams, joined where they touch so that two are not darker than one. */
-  private merged(): Shade[] {
-    const out: Shade[] = [];
-    for (const shade of [...this.feed.shades].sort((a, b) => a.from - b.from)) {
-      const last = out.at(-1);
-      if (last && shade.from <= last.to) last.to = Math.max(last.to, shade.to);
-      else out.push({ ...shade });
-    }
-    return out;
   }
 
   private paint(u: uPlot): void {
@@ -299,6 +270,7 @@ export class Plot {
         dashed: i >= 6,
         colour: frame.live && !frame.stale.has(channel.id) ? seriesColour(i) : theme().stale,
         right: bbox.left + bbox.width,
+        ratio: devicePixelRatio,
         x: (t) => bbox.left + ((t - frame.now) / frame.spanS + 1) * bbox.width,
         y: (v) => bbox.top + ((range.max - reach(v)) / (range.max - range.min)) * bbox.height,
       };
@@ -342,30 +314,20 @@ export class Plot {
     const ratio = devicePixelRatio;
     ctx.font = `${LABEL_PX * ratio}px ${t.ui}`;
     ctx.textBaseline = "top";
-    const labels: { at: number; width: number; x: number; text: string; colour: string }[] = [];
-    for (const event of frame.events) {
-      const s = secondsBetween(this.feed.origin, BigInt(event.time));
-      if (s < frame.now - frame.spanS || s > frame.now) continue;
-      const x = u.valToPos(s, "x", true);
-      const colour = eventColour(event.level);
-      ctx.strokeStyle = colour;
-      ctx.globalAlpha = 0.85;
-      ctx.lineWidth = ratio;
+    const lines = eventLines(frame.events, this.feed.origin, frame.now - frame.spanS, frame.now, (s) => u.valToPos(s, "x", true));
+    ctx.globalAlpha = 0.85;
+    ctx.lineWidth = ratio;
+    for (const { event, x } of lines) {
+      ctx.strokeStyle = eventColour(event.level);
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      const text = event.text.length > 28 ? `${event.text.slice(0, 27)}…` : event.text;
-      const width = ctx.measureText(text).width;
-      const right = x + 4 * ratio + width <= bbox.left + bbox.width;
-      labels.push({ at: right ? x + 4 * ratio : x - 4 * ratio - width, width, x, text, colour });
     }
     ctx.globalAlpha = 1;
     ctx.textAlign = "left";
     const names: Box[] = [];
-    // Newest first: where two labels would touch, the older one gives way.
-    for (const label of withoutOverlap(labels.sort((a, b) => b.x - a.x), 6 * ratio)) {
-      if (label.at < bbox.left) continue;
+    for (const label of eventLabels(lines, bbox.left, bbox.left + bbox.width, (text) => ctx.measureText(text).width, ratio)) {
       names.push({ left: label.at - 2 * ratio, top: bbox.top, width: label.width + 4 * ratio, height: (LABEL_PX + 5) * ratio });
       ctx.fillStyle = t.bg;
       ctx.globalAlpha = 0.7;
@@ -384,100 +346,43 @@ export class Plot {
 
   /** What each channel was at an instant. */
   reading(at: number): CursorReading {
-    const values = new Map<number, number>();
-    for (const channel of this.feed.channels) {
-      const series = this.feed.series.get(channel.id);
-      const i = series?.indexAt(at) ?? -1;
-      if (!series || i < 0) continue;
-      const k = series.slot(i);
-      // Nothing is read out of a silence or from beyond the newest value.
-      if (at - series.t1[k]! > this.feed.silenceS(channel) + DISPLAY_PERIOD_S) continue;
-      values.set(channel.id, series.count[k]! > 1 ? series.mean[k]! : series.last[k]!);
-    }
-    return { at, values };
+    return readingAt(this.feed, at);
   }
 }
 
 /** How one series is drawn. */
-interface Pen {
-  /** First entry in sight. */
-  begin: number;
-  /** Seconds without data over which no line is drawn. */
-  silence: number;
-  /** The value holds until the next: steps. */
-  hold: boolean;
+interface Pen extends View {
   dashed: boolean;
   colour: string;
   /** Right edge of the plot. */
   right: number;
-  x: (t: number) => number;
-  y: (value: number) => number;
 }
 
-/** The band: everything between min and max of each bucket. */
-function paintBand(ctx: CanvasRenderingContext2D, series: Series, { begin, silence, colour, x, y }: Pen): void {
-  const ratio = devicePixelRatio;
-  ctx.fillStyle = colour;
+function paintBand(ctx: CanvasRenderingContext2D, series: Series, pen: Pen): void {
+  ctx.fillStyle = pen.colour;
   ctx.globalAlpha = 0.3;
-  // One path for all: hundreds of rectangles a line, five times a second, filled each by itself, cost more than the line.
+  // One path for all: hundreds of rectangles a line, five times a second, filled one by one, cost more than the line.
   ctx.beginPath();
-  for (let i = begin; i < series.length; i++) {
-    const k = series.slot(i);
-    if (series.count[k]! < 2 || series.min[k]! === series.max[k]!) continue;
-    const a = x(series.t0[k]!);
-    // A bucket reaches to the next one, unless something is missing between them.
-    const next = i + 1 < series.length ? series.slot(i + 1) : -1;
-    const joined = next >= 0 && series.broken[next] === 0 && series.t0[next]! - series.t1[k]! <= silence;
-    const width = Math.max(1.2 * ratio, x(joined ? series.t0[next]! : series.t1[k]!) - a);
-    const top = y(series.max[k]!);
-    ctx.rect(a, top, width, Math.max(ratio, y(series.min[k]!) - top));
-  }
+  traceBand(ctx, series, pen);
   ctx.fill();
   ctx.globalAlpha = 1;
 }
 
-/** The line: the mean of each bucket, or a step for values that hold; the newest value is a dot. */
+/** The line, points that stand alone, and the newest value as a dot. */
 function paintLine(ctx: CanvasRenderingContext2D, series: Series, pen: Pen): void {
-  const { begin, silence, hold, colour, x, y } = pen;
-  const ratio = devicePixelRatio;
+  const { colour, ratio } = pen;
   ctx.strokeStyle = colour;
   ctx.lineWidth = 1.5 * ratio;
   ctx.lineJoin = "round";
   ctx.setLineDash(pen.dashed ? [5 * ratio, 4 * ratio] : []);
   ctx.beginPath();
-  let lastT = -Infinity;
-  let lastX = 0;
-  let lastY = 0;
-  let run = 0;
-  // Points between two breaks have no line: they are drawn as points.
-  const alone: [number, number][] = [];
-  for (let i = begin; i < series.length; i++) {
-    const k = series.slot(i);
-    const many = series.count[k]! > 1;
-    const px = x(many ? (series.t0[k]! + series.t1[k]!) / 2 : series.t0[k]!);
-    const py = y(many ? series.mean[k]! : series.last[k]!);
-    if (i === begin || series.broken[k] === 1 || series.t0[k]! - lastT > silence) {
-      if (run === 1) alone.push([lastX, lastY]);
-      ctx.moveTo(px, py);
-      run = 1;
-    } else {
-      if (hold && !many) ctx.lineTo(px, lastY);
-      ctx.lineTo(px, py);
-      run++;
-    }
-    lastT = series.t1[k]!;
-    lastX = px;
-    lastY = py;
-  }
-  if (run === 1) alone.push([lastX, lastY]);
+  const alone = traceLine(ctx, series, pen);
   ctx.stroke();
   ctx.setLineDash([]);
   ctx.fillStyle = colour;
-  for (const [px, py] of alone) dot(ctx, px, py, 1.5 * ratio);
-  const k = series.newest();
-  // A look at the past goes on beyond its right edge: there is no newest value in sight.
-  const end = x(series.t1[k]!);
-  if (end <= pen.right + 3 * ratio) dot(ctx, Math.min(end, pen.right), y(series.last[k]!), 3 * ratio);
+  for (const [x, y] of alone) dot(ctx, x, y, 1.5 * ratio);
+  const newest = newestPoint(series, pen, pen.right);
+  if (newest) dot(ctx, newest[0], newest[1], 3 * ratio);
 }
 
 export function eventColour(level: Event["level"]): string {

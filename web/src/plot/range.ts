@@ -3,6 +3,8 @@
 const MARGIN = 0.08;
 /** The axis shrinks only when the data fill less than this part of it. */
 const SHRINK_BELOW = 0.4;
+/** And only to less than this part of what it was: two roundings of one span differ by a step. */
+const SHRINK_TO = 0.75;
 /** An axis goes no further: beyond, its span would be no number. */
 const FAR = Number.MAX_VALUE / 16;
 
@@ -27,13 +29,15 @@ export class ValueRange {
     const inside = this.known && low >= this.min && high <= this.max;
     const filled = (high - low) / (this.max - this.min);
     const room = leastSpan(low, high);
-    if (inside && (filled >= SHRINK_BELOW || this.max - this.min <= room * 1.01)) return;
+    if (inside && filled >= SHRINK_BELOW) return;
     const span = Math.max(high - low, room / (1 + 2 * MARGIN));
     const middle = (low + high) / 2;
     const step = niceStep(span, 8);
-    this.min = Math.floor((middle - span * (0.5 + MARGIN)) / step) * step;
-    this.max = Math.ceil((middle + span * (0.5 + MARGIN)) / step) * step;
-    this.known = true;
+    const min = Math.floor((middle - span * (0.5 + MARGIN)) / step) * step;
+    const max = Math.ceil((middle + span * (0.5 + MARGIN)) / step) * step;
+    // Around a value that hardly changes the axis has more room than its noise fills: it does not follow the noise.
+    if (inside && max - min >= (this.max - this.min) * SHRINK_TO) return;
+    [this.min, this.max, this.known] = [min, max, true];
   }
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { Countdown } from "../text/countdown";
 import { niceStep, reach, ValueRange } from "./range";
-import { timeTicks, valueTicks, withoutOverlap } from "./ticks";
+import { timeTicks, valueTicks, withinEdges, withoutOverlap } from "./ticks";
 
 const ORIGIN = 1_795_192_867_482_000_000n; // 16:41:07.482
 
@@ -72,6 +72,14 @@ describe("ticks", () => {
         }
       }
     }
+  });
+  it("leaves out a label that would leave the plot at an edge", () => {
+    const ticks = [0, 1, 5, 9, 10].map((at) => ({ at, label: "12:34" }));
+    // Five characters of 6 px: 15 on either side, of which 10 may hang over at the right.
+    expect(withinEdges(ticks, 0, 10, 100, 6).map((t) => t.at)).toEqual([5, 9]);
+    expect(withinEdges(ticks, 0, 10, 1000, 6).map((t) => t.at)).toEqual([1, 5, 9]);
+    expect(withinEdges([{ at: 0, label: "" }, { at: 10, label: "" }], 0, 10, 100, 6).map((t) => t.at)).toEqual([0, 10]);
+    expect(withinEdges([], 0, 10, 100, 6)).toEqual([]);
   });
   it("drops the less important of two labels that would touch", () => {
     const kept = withoutOverlap([{ at: 50, width: 40, n: "new" }, { at: 20, width: 40, n: "old" }, { at: 0, width: 15, n: "far" }], 4);

@@ -71,6 +71,15 @@ export function timeTicks(
   return [];
 }
 
+/** Ticks whose labels, centred on them, stay on an axis from `from` to `to`: one near an edge would leave the plot. */
+export function withinEdges(ticks: Tick[], from: number, to: number, widthPx: number, charPx: number): Tick[] {
+  const half = ((ticks[0]?.label.length ?? 0) * charPx) / 2;
+  return ticks.filter((tick) => {
+    const px = ((tick.at - from) / (to - from)) * widthPx;
+    return px >= Math.min(half, 12) && px <= widthPx - half + 10;
+  });
+}
+
 function clockLabel(origin: bigint, s: number, digits: number, step: number): string {
   const ns = origin + BigInt(Math.round(s * 1e9));
   if (step >= 2_592_000) return utc(ns).slice(0, 10);

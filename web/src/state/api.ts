@@ -33,13 +33,19 @@ async function send(path: string, init: RequestInit = {}): Promise<{ answer: Res
   try {
     body = text === "" ? null : JSON.parse(text);
   } catch {
-    throw new ApiError(answer.status, text.slice(0, 300) || answer.statusText, null, null);
+    throw new ApiError(answer.status, text.trim().slice(0, 300) || withoutWords(answer), null, null);
   }
   if (!answer.ok) {
-    const e = (body ?? {}) as { error?: string; code?: string; sqlstate?: string };
-    throw new ApiError(answer.status, e.error ?? answer.statusText, e.code ?? null, e.sqlstate ?? null);
+    const e = (body ?? {}) as { error?: unknown; code?: string; sqlstate?: string };
+    const said = typeof e.error === "string" ? e.error : "";
+    throw new ApiError(answer.status, said || withoutWords(answer), e.code ?? null, e.sqlstate ?? null);
   }
   return { answer, text, body };
+}
+
+/** Names an error whose body says nothing; over HTTP/2 there is no text beside the status either. */
+function withoutWords({ status, statusText }: Response): string {
+  return statusText || `the server answered with status ${status}`;
 }
 
 async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
@@ -64,15 +70,21 @@ export function liveUrl(playback?: string): string {
 
 const PAGE = 5000;
 
-/** Every channel, page by page, and the version of the catalog they belong to. */
+/**
+ * Reads every channel, page by page. Where the catalog changes between two pages, channels move from one to the other:
+ * each is kept once, and the version is that of the first page, so that the next check loads what was missed.
+ */
 export async function allChannels(): Promise<{ version: string; channels: Channel[] }> {
-  const channels: Channel[] = [];
-  for (;;) {
+  const channels = new Map<number, Channel>();
+  let version: string | null = null;
+  for (let offset = 0; ; ) {
     const page = await call<{ version: string; total: number; channels: Channel[] }>(
-      "api/channels" + query({ limit: PAGE, offset: channels.length }),
+      "api/channels" + query({ limit: PAGE, offset }),
     );
-    channels.push(...page.channels);
-    if (page.channels.length === 0 || channels.length >= page.total) return { version: page.version, channels };
+    version ??= page.version;
+    offset += page.channels.length;
+    for (const channel of page.channels) channels.set(channel.id, channel);
+    if (page.channels.length === 0 || offset >= page.total) return { version, channels: [...channels.values()] };
   }
 }
 

@@ -1,6 +1,9 @@
 // The clock of a playback as a screen needs it: where it is between two words of the server, and what can be jumped to.
-import { eventKey } from "./lately";
+import type { PlaybackCommand } from "./api";
 import type { Event, PlaybackState } from "../connection/message";
+import type { Countdown } from "../text/countdown";
+import { notTime, parseTime } from "../text/time";
+import { eventKey } from "./lately";
 
 /** Longest wall time that is gone on without a word of the server, ms. */
 const AHEAD_MS = 400;
@@ -53,6 +56,50 @@ export function jumpFrom(times: readonly bigint[], at: bigint, way: 1 | -1): big
     if (best === null || (way === 1 ? time < best : time > best)) best = time;
   }
   return best;
+}
+
+/** So long after an event, as a viewer sees it, going back still means the one before it. */
+const JUST_AFTER_NS = 1_000_000_000;
+
+/** Finds where a jump from `at` leads: to the next event of the interval, or the one before, or its beginning. */
+export function eventBeside(times: readonly bigint[], state: PlaybackState, at: bigint, way: 1 | -1): bigint | null {
+  const [from, to] = [BigInt(state.from), BigInt(state.to)];
+  const within = times.filter((time) => time >= from && time < to);
+  if (way === 1) return jumpFrom(within, at, 1);
+  // While it runs, the event that was jumped to is behind by the time that one goes back again.
+  const passed = isRunning(state) ? BigInt(Math.round(JUST_AFTER_NS * Math.max(1, state.speed))) : 0n;
+  return jumpFrom(within, at - passed, -1) ?? from;
+}
+
+/** Whether a playback moves on by itself. */
+export function isRunning(state: PlaybackState): boolean {
+  return !state.paused && !state.ended;
+}
+
+/** The commands behind the play button, in order: pause, or play, from the beginning where the end was reached. */
+export function playOrPause(state: PlaybackState): PlaybackCommand[] {
+  if (state.ended) return [{ do: "seek", at: state.from }, { do: "play" }];
+  return [{ do: isRunning(state) ? "pause" : "play" }];
+}
+
+/** The command of a key; `null`: it has none. */
+export function commandOfKey(key: string, state: PlaybackState): PlaybackCommand | null {
+  if (key === ".") return { do: "step", frames: 1 };
+  if (key === "<" || key === ">") return { do: "speed", speed: faster(state.speed, key === ">" ? 1 : -1) };
+  return null;
+}
+
+/** Speeds to choose from, the one that is set among them. */
+export function speedsWith(speed: number): number[] {
+  return SPEEDS.includes(speed) ? SPEEDS : [...SPEEDS, speed].sort((a, b) => a - b);
+}
+
+/** Reads the interval that an operator typed; returns why it is none, in words. */
+export function intervalOf(from: string, to: string, now: bigint | null, run: Countdown | null): { from: bigint; to: bigint } | string {
+  if (now === null) return "the time of the server is not known yet";
+  const [a, b] = [parseTime(from, now, run), parseTime(to, now, run)];
+  if (a === null || b === null) return notTime(a === null ? from : to, run);
+  return a >= b ? "from must be before to" : { from: a, to: b };
 }
 
 /** Events, newest first and each once, with others of which some may be among them. */

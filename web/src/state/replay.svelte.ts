@@ -4,8 +4,8 @@ import * as api from "./api";
 import { alarmsAt, type AlarmStep } from "./alarmbook";
 import { eventsKnownFrom, knownFrom } from "./gaps";
 import type { Alarm, Event, Gap, PlaybackState, ServerMessage } from "../connection/message";
-import { joined, jumpFrom, PlaybackClock } from "./playback";
-import { countdownOf, type ShownRun } from "./runs";
+import { eventBeside, joined, PlaybackClock, playOrPause } from "./playback";
+import { countdownOf, runWithin, type ShownRun } from "./runs";
 import { overWebSocket } from "../connection/socket";
 import type { Stream } from "../connection/stream";
 import { told } from "../text/told";
@@ -124,6 +124,11 @@ export class Replay {
     }
   }
 
+  /** Pauses or plays, from the beginning where the end was reached. */
+  async toggle(): Promise<void> {
+    for (const what of playOrPause(this.state)) if (!(await this.command(what))) return;
+  }
+
   /** Takes the direction over; who had it is a viewer from then on. */
   async take(): Promise<void> {
     try {
@@ -184,12 +189,7 @@ export class Replay {
       if (this.refusal !== null) this.problem = this.refusal;
       return;
     }
-    const { paused, ended } = this.state;
-    // Going back just after an event means the one before it.
-    const at = this.now() - (way === -1 && !paused && !ended ? 1_000_000_000n : 0n);
-    const [from, to] = [BigInt(this.state.from), BigInt(this.state.to)];
-    const times = this.events.map((e) => BigInt(e.time)).filter((t) => t >= from && t < to);
-    const found = jumpFrom(times, at, way) ?? (way === -1 ? from : null);
+    const found = eventBeside(this.events.map((e) => BigInt(e.time)), this.state, this.now(), way);
     if (found !== null) await this.command({ do: "seek", at: found.toString() });
   }
 
@@ -237,9 +237,7 @@ export class Replay {
       this.gapsFrom = knownFrom(gaps, GAPS_MAX) ?? from;
       this.alarmsKnown = steps.length < api.STEPS_MAX;
       [this.events, this.gaps, this.steps] = [joined(events.reverse(), late), gaps, steps];
-      // The run that began last before the end of the interval and has a T-0.
-      const run = runs.filter((r) => r.clock?.t0 != null && BigInt(r.clock.started) < to && (r.clock.stopped === null || BigInt(r.clock.stopped) > from))
-        .sort((a, b) => (BigInt(a.clock!.started) < BigInt(b.clock!.started) ? 1 : -1))[0];
+      const run = runWithin(runs, from, to);
       this.run = run ? { name: run.name, countdown: countdownOf(run), clock: null } : null;
       this.late = null;
       this.forgive();

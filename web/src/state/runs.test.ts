@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Run } from "./api";
-import { rangeOf, shownRun, stateAt, tAt } from "./runs";
+import { rangeOf, runWithin, shownRun, stateAt, tAt } from "./runs";
 
 const run = (clock: Partial<NonNullable<Run["clock"]>> | null, time: [string, string] | null = null): Run => ({
   name: "r", protected: true, streams: 1, bytes: "0", time,
@@ -49,5 +49,23 @@ describe("a run's clock", () => {
     expect(rangeOf(run({ stopped: "200" }), null)).toEqual([100n, 200n]);
     expect(rangeOf(run(null, ["5", "9"]), 300n)).toEqual([5n, 9n]);
     expect([rangeOf(run(null), 1n), rangeOf(run({}), null)]).toEqual([null, null]);
+  });
+});
+
+describe("the run of a replay", () => {
+  const named = (name: string, clock: Parameters<typeof run>[0]) => ({ ...run(clock), name });
+  const within = (from: bigint, to: bigint, ...runs: Run[]) => runWithin(runs, from, to)?.name ?? null;
+  it("is the one that began last, of those that went on in its interval", () => {
+    const runs = [named("a", { started: "100", stopped: "200" }), named("c", { started: "400" }), named("b", { started: "300", stopped: "900" })];
+    expect([within(150n, 160n, ...runs), within(150n, 350n, ...runs), within(150n, 450n, ...runs), within(950n, 960n, ...runs)]).toEqual(["a", "b", "c", "c"]);
+    expect(within(0n, 50n, ...runs)).toBeNull();
+  });
+  it("began before the end of the interval and stopped after its beginning, not at them", () => {
+    const one = named("a", { started: "100", stopped: "200" });
+    expect([within(0n, 100n, one), within(0n, 101n, one), within(200n, 300n, one), within(199n, 300n, one)]).toEqual([null, "a", null, "a"]);
+  });
+  it("has a T-0 to count to", () => {
+    expect(within(0n, 1000n, named("a", { t0: null }), named("b", null))).toBeNull();
+    expect(within(0n, 1000n, named("later", { started: "500", t0: null }), named("a", {}))).toBe("a");
   });
 });

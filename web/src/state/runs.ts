@@ -12,6 +12,18 @@ export function rangeOf(run: Run, now: bigint | null): [bigint, bigint] | null {
   return run.time === null ? null : [BigInt(run.time[0]), BigInt(run.time[1])];
 }
 
+/** The run that a replay of an interval counts by: of those with a T-0 that went on in it, the one that began last. */
+export function runWithin(runs: readonly Run[], from: bigint, to: bigint): Run | null {
+  let found: Run | null = null;
+  for (const run of runs) {
+    const clock = run.clock;
+    if (clock?.t0 == null || BigInt(clock.started) >= to) continue;
+    if (clock.stopped !== null && BigInt(clock.stopped) <= from) continue;
+    if (found === null || BigInt(clock.started) > BigInt(found.clock!.started)) found = run;
+  }
+  return found;
+}
+
 const ns = (text: string | null | undefined) => (text == null ? null : BigInt(text));
 
 /** The clock of a run; null before there is a T-0. */

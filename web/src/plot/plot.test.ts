@@ -1,0 +1,258 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Bucket, Channel } from "../connection/message";
+import { Feed } from "../state/feed";
+import type { CursorReading } from "./reading";
+
+interface Options {
+  width: number;
+  scales: Record<string, { range: () => [number, number] }>;
+  axes: { scale: string; size?: (u: unknown, values: string[]) => number; splits: (u: unknown) => number[]; values: () => string[] }[];
+  hooks: Record<"drawClear" | "draw" | "setCursor", ((u: unknown) => void)[]>;
+}
+
+const made = vi.hoisted(() => [] as { options: unknown; destroyed: boolean; data: unknown; size: unknown }[]);
+
+// The part of uPlot that a plot talks to: it draws nothing, and calls the hooks when a test says so.
+vi.mock("uplot", () => ({
+  default: class {
+    destroyed = false;
+    data: unknown = null;
+    size: unknown = null;
+    width: number;
+    height: number;
+    cursor = { left: -10 };
+    over = { clientWidth: 400, getBoundingClientRect: () => ({ left: 100, width: 400 }) };
+    bbox = { left: 54, top: 25, width: 400, height: 200 };
+    series: unknown[];
+    ctx = recorder();
+    constructor(readonly options: { width: number; height: number; series: unknown[] }) {
+      [this.width, this.height, this.series] = [options.width, options.height, options.series];
+      made.push(this);
+    }
+    setData(data: unknown) {
+      this.data = data;
+    }
+    setSize(size: unknown) {
+      this.size = size;
+    }
+    valToPos(value: number) {
+      return 54 + value;
+    }
+    posToVal(px: number) {
+      return px;
+    }
+    destroy() {
+      this.destroyed = true;
+    }
+  },
+}));
+
+/** A canvas that writes down what was called on it, with the colour it was called in. */
+function recorder() {
+  const calls: { name: string; args: unknown[]; colour: unknown; stroke: unknown }[] = [];
+  const state: Record<string, unknown> = { calls };
+  return new Proxy(state, {
+    get: (of, name: string) => of[name] ?? ((...args: unknown[]) => {
+      calls.push({ name, args, colour: of.fillStyle, stroke: of.strokeStyle });
+      return name === "measureText" ? { width: 7 * String(args[0]).length } : undefined;
+    }),
+    set: (of, name: string, value) => ((of[name] = value), true),
+  }) as unknown as { calls: typeof calls };
+}
+
+const { Plot } = await import("./plot");
+
+const channel = (id: number, unit: string): Channel => ({
+  id, name: `t.c${id}`, table: "t", channel: `c${id}`, tags: {}, stream: 1, type: "f64", unit, description: "", source: "s",
+  expected_period_ns: null, interpolation: "linear",
+});
+const bucket = (s: number, min: number, max: number): Bucket => [String(BigInt(s * 1e9)), 9, min, max, min, max, (min + max) / 2];
+
+/** A feed of 60 s, each channel with a value from 0 to 1 each second, and a spike of 50 in the 30th of the first. */
+function feed(...channels: Channel[]): Feed {
+  const of = new Feed(0n, 60, false);
+  of.past(channels, channels.map((one, i) => ({
+    channel: one, gaps: [], buckets: Array.from({ length: 60 }, (_, s) => bucket(s, 0, i === 0 && s === 30 ? 50 : 1)),
+  })) as unknown as Parameters<Feed["past"]>[1]);
+  return of;
+}
+const frame = (of: Feed, more: object = {}) => ({
+  feed: of, axes: {}, band: true, now: 60, spanS: 60, run: null, events: [], live: true, bounds: new Map(), names: new Map(),
+  stale: new Set<number>(), ...more,
+});
+const newest = () => made.at(-1)! as unknown as { options: Options; data: unknown; size: unknown; ctx: ReturnType<typeof recorder>; cursor: { left: number } };
+/** Draws as uPlot would, and answers what came onto the canvas. */
+function painted() {
+  const u = newest();
+  u.ctx.calls.length = 0;
+  for (const hook of [...u.options.hooks.drawClear, ...u.options.hooks.draw]) hook(u);
+  return [...u.ctx.calls];
+}
+
+let host: { clientWidth: number; clientHeight: number };
+let readings: (CursorReading | null)[];
+const plot = () => new Plot(host as HTMLElement, (reading) => readings.push(reading));
+
+beforeAll(() => {
+  const token = (name: string) => name.slice(2);
+  vi.stubGlobal("document", { documentElement: { dataset: {} } });
+  vi.stubGlobal("getComputedStyle", () => ({ getPropertyValue: token }));
+  vi.stubGlobal("devicePixelRatio", 1);
+});
+afterAll(() => vi.unstubAllGlobals());
+beforeEach(() => {
+  made.length = 0;
+  readings = [];
+  host = { clientWidth: 600, clientHeight: 300 };
+});
+
+describe("a plot", () => {
+  it("shows all values in sight, spikes included, and the time that it was given", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar"))));
+    const { scales } = newest().options;
+    expect(scales.x!.range()).toEqual([0, 60]);
+    expect(scales.y0!.range()[1]).toBeGreaterThanOrEqual(50);
+    expect(scales.y0!.range()[0]).toBeLessThanOrEqual(0);
+    expect(newest().data).toEqual([[0, 60], [null, null]]);
+    // The spike is no longer in sight.
+    one.draw(frame(feed(channel(1, "bar")), { now: 60, spanS: 20 }));
+    expect(newest().options.scales.y0!.range()[1]).toBeLessThan(2);
+  });
+  it("has a second axis once there is a second unit, and gives each the range of its own channels", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar"))));
+    expect([made.length, newest().options.axes.length]).toEqual([1, 2]);
+    const both = feed(channel(1, "bar"), channel(2, "V"));
+    one.draw(frame(both));
+    expect([made.length, made[0]!.destroyed, newest().options.axes.map((a) => a.scale)]).toEqual([2, true, ["x", "y0", "y1"]]);
+    const { scales } = newest().options;
+    expect([scales.y0!.range()[1] >= 50, scales.y1!.range()[1] < 2]).toEqual([true, true]);
+    // On one side by the operator's choice: one axis again, which contains both.
+    one.draw(frame(both, { axes: { "t.c2": "left" } }));
+    expect(newest().options.axes.map((a) => a.scale)).toEqual(["x", "y0"]);
+    // A third unit has a range, and no axis that would be drawn.
+    one.draw(frame(feed(channel(1, "bar"), channel(2, "V"), channel(3, "A"))));
+    expect(newest().options.axes).toHaveLength(3);
+  });
+  it("keeps its axis where the same channels are shown over another time", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar"))));
+    const range = newest().options.scales.y0!.range();
+    const smaller = new Feed(0n, 60, false);
+    smaller.past([channel(1, "bar")], [{ channel: channel(1, "bar"), gaps: [], buckets: [bucket(1, 0, 30)] }] as unknown as Parameters<Feed["past"]>[1]);
+    one.draw(frame(smaller));
+    expect([made.length, newest().options.scales.y0!.range()]).toEqual([1, range]);
+  });
+  it("makes room for wide numbers, and never takes it back", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar"))));
+    const size = newest().options.axes[1]!.size!;
+    expect(size(null, ["1"])).toBe(54);
+    const wide = size(null, ["−1000000.00"]);
+    expect(wide).toBeGreaterThan(11 * 6.7);
+    expect([size(null, ["1"]), size(null, [])]).toEqual([wide, wide]);
+  });
+  it("labels its ticks as they stand", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar"))));
+    const [time, value] = newest().options.axes;
+    for (const axis of [time!, value!]) {
+      const at = axis.splits(newest());
+      expect(at.length).toBeGreaterThan(1);
+      expect(axis.values()).toHaveLength(at.length);
+    }
+    expect(value!.values()[0]).toBe(String(value!.splits(newest())[0]).replace("-", "−"));
+  });
+  it("follows the size of its place, and waits where that has none", () => {
+    const one = plot();
+    const of = feed(channel(1, "bar"));
+    one.draw(frame(of));
+    expect(newest().size).toBeNull();
+    [host.clientWidth, host.clientHeight] = [700, 200];
+    one.draw(frame(of));
+    expect(newest().size).toEqual({ width: 700, height: 200 });
+    const before = newest().data;
+    host.clientHeight = 10;
+    one.draw(frame(of, { now: 61 }));
+    expect(newest().data).toBe(before);
+  });
+  it("is made again with another theme, showing the same", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar"))));
+    one.restyle();
+    expect([made.length, made[0]!.destroyed, newest().data]).toEqual([2, true, [[0, 60], [null, null]]]);
+    one.destroy();
+    expect(made[1]!.destroyed).toBe(true);
+  });
+  it("knows the instant under a place of the screen", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar")), { now: 160 }));
+    expect([one.timeAt(100), one.timeAt(300), one.timeAt(500), one.widthPx]).toEqual([100, 130, 160, 400]);
+  });
+  it("reads what is under the cursor, and nothing where it has left", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar"))));
+    const [read] = newest().options.hooks.setCursor;
+    newest().cursor.left = 30.5;
+    read!(newest());
+    newest().cursor.left = -10;
+    read!(newest());
+    expect(readings.map((r) => r && [r.at, r.values.get(1)])).toEqual([[30.5, 25], null]);
+  });
+});
+
+describe("what a plot draws", () => {
+  const names = (calls: ReturnType<typeof painted>) => calls.map((c) => c.name);
+
+  it("is every band before any line, and no band where none is wanted", () => {
+    const one = plot();
+    const both = feed(channel(1, "bar"), channel(2, "bar"));
+    one.draw(frame(both));
+    const calls = names(painted());
+    // The clip of gaps, that of lines, and then 60 buckets of each channel.
+    expect(calls.filter((name) => name === "rect")).toHaveLength(2 + 120);
+    expect(calls.lastIndexOf("rect")).toBeLessThan(calls.indexOf("lineTo"));
+    one.draw(frame(both, { band: false }));
+    expect(names(painted()).filter((name) => name === "rect")).toHaveLength(2);
+  });
+  it("is grey where values are stale or nothing is heard", () => {
+    const one = plot();
+    const both = feed(channel(1, "bar"), channel(2, "bar"));
+    const colours = () => [...new Set(painted().filter((c) => c.name === "lineTo").map((c) => c.stroke))];
+    one.draw(frame(both));
+    expect(colours()).toEqual(["c1", "c2"]);
+    one.draw(frame(both, { stale: new Set([2]) }));
+    expect(colours()).toEqual(["c1", "stale"]);
+    one.draw(frame(both, { live: false }));
+    expect(colours()).toEqual(["stale"]);
+  });
+  it("is a line for each event in sight, in the colour of its level, with its name", () => {
+    const one = plot();
+    one.draw(frame(new Feed(0n, 60, false), {
+      events: [{ time: "10000000000", text: "hold", level: "critical" }, { time: "70000000000", text: "later", level: "info" }],
+    }));
+    const calls = painted();
+    expect(calls.filter((c) => c.name === "moveTo").map((c) => [c.args, c.stroke])).toEqual([[[64, 25], "crit"]]);
+    expect(calls.filter((c) => c.name === "fillText" && c.args[0] !== "").map((c) => c.args[0])).toEqual(["hold"]);
+  });
+  it("is a shade for each gap in sight, three pixels wide at least", () => {
+    const one = plot();
+    const of = feed(channel(1, "bar"));
+    of.shades = [{ stream: 1, from: 10, to: 10.5 }, { stream: 1, from: 20, to: 40 }, { stream: 1, from: 900, to: 901 }];
+    one.draw(frame(of));
+    const u = newest();
+    u.ctx.calls.length = 0;
+    u.options.hooks.drawClear[0]!(u);
+    expect(u.ctx.calls.filter((c) => c.name === "fillRect").map((c) => c.args)).toEqual([[54 + 10.25 - 1.5, 25, 3, 200], [74, 25, 20, 200]]);
+  });
+  it("says the unit of each axis", () => {
+    const one = plot();
+    one.draw(frame(feed(channel(1, "bar"), channel(2, "V"))));
+    expect(painted().filter((c) => c.name === "fillText").map((c) => c.args[0])).toEqual(["bar", "V"]);
+  });
+  it("is nothing before there is anything to show", () => {
+    plot();
+    expect(painted()).toEqual([]);
+  });
+});
